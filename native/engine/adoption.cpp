@@ -1,0 +1,128 @@
+// Adoption: ordinary memory becomes a block's, and back again when the session ends.
+#include <cstring>
+
+#include "engine.h"
+#include "lock.h"
+#include "observer.h"
+#include "pointers.h"
+
+namespace memfit {
+
+// Ordinary memory of torch's own allocator, with no numpy array on it (that makes a storage unresizable).
+bool Engine::adoptable(const c10::StorageImpl& storage) const {
+  const at::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+  return pointer.get() != nullptr && pointer.get_context() == pointer.get() &&
+         pointer.get_deleter() == previous_->raw_deleter() && storage.resizable() && storage.nbytes() > 0;
+}
+
+// Move ordinary memory into the arena; nullptr when there is no room.
+Block* Engine::adopt_into_arena(const c10::Storage& storage, size_t more) {
+  c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  Block* block = new_block(impl.nbytes());
+  try {
+    block->region = place(block->bytes, more, block);
+  } catch (...) {
+    delete_block(block);
+    throw;
+  }
+  if (block->region == nullptr) {
+    delete_block(block);
+    return nullptr;
+  }
+  block->arena = arena_;
+  std::memcpy(block->address(), impl._mutable_data_ptr_no_checks().get(), block->bytes);
+  adopted(*block, storage);
+  put_behind_ordinary(*block, impl);
+  return block;
+}
+
+// Write ordinary memory straight to the tier.
+void Engine::adopt_into_tier(const c10::Storage& storage) {
+  c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  size_t bytes = impl.nbytes();
+  Slot slot = tier_->put(impl._mutable_data_ptr_no_checks().get(), bytes);
+  Block* block = new_block(bytes);
+  block->slot = slot;
+  block->tier = tier_;
+  block->dirty = false;
+  stats_.bytes_out += bytes;
+  adopted(*block, storage);
+  put_behind_ordinary(*block, impl);
+}
+
+void Engine::adopted(Block& block, const c10::Storage& storage) {
+  attach(block, storage);
+  block.held = false;
+  block.last_use = clock_;
+  stats_.live += block.bytes;
+  stats_.adopted += block.bytes;
+  note_peaks();
+  if (recorder_.on()) recorder_.adopted(block);
+}
+
+// The storage's ordinary memory goes; the block's bytes, wherever they are, come in its place.
+void Engine::put_behind_ordinary(Block& block, c10::StorageImpl& impl) {
+  at::DataPtr& pointer = impl._mutable_data_ptr_no_checks();
+  void* ordinary = pointer.release_context();
+  impl.set_allocator(own_allocator());  // what it may grow into later belongs to the budget too
+  if (block.resident())
+    put_behind(block, impl);
+  else
+    set_absent(impl, block);
+  previous_->raw_deleter()(ordinary);
+}
+
+void Engine::adopt(const c10::Storage& storage) {
+  if (storage.device_type() != at::DeviceType::CPU) return;
+  Lock lock(*this);
+  if (!active() || forked_) return;
+  c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  if (Block* block = find(impl)) {
+    attach(*block, storage);
+    block->held = false;
+  } else if (adoptable(impl)) {
+    bool fits = arena_->ranges.largest_free() >= round_up(impl.nbytes(), Arena::kAlignment);
+    if (fits)
+      adopt_into_arena(storage, 0);
+    else
+      adopt_into_tier(storage);
+  }
+}
+
+// Give the storage ordinary memory of its own. False when its bytes must stay where they are.
+bool Engine::restore(Block& block, StopReport& report) {
+  bool movable = block.attached() && block.active == 0 && !block.pinned && !block.held;
+  if (block.resident() && !movable) return false;
+  StorageRef storage = block.storage.lock();
+  if (!storage) return true;
+  graveyard_.push_back(storage);
+  if (block.resident() && !points_to(*storage, block)) return false;
+  try {
+    at::DataPtr memory = previous_->allocate(block.bytes);
+    if (block.resident()) {
+      std::memcpy(memory.get(), block.address(), block.bytes);
+      by_address_.erase(block.address());
+    } else {
+      block.tier->get(block.slot, memory.get(), block.bytes);
+    }
+    storage->_mutable_data_ptr_no_checks().release_context();
+    storage->set_data_ptr_noswap(std::move(memory));
+    storage->clear_data_ptr_access_error_msg_();
+  } catch (const std::exception& error) {
+    if (!block.resident()) {
+      mark_unavailable(block, std::string("memfit: the bytes of this tensor could not be read back: ") + error.what());
+      report.lost.push_back(format_bytes(block.bytes) + ": " + error.what());
+    }
+    return false;
+  }
+  if (block.resident()) {
+    block.arena->drop_pages(block.region);
+    block.arena->ranges.give_back(block.region);
+    block.region = nullptr;
+  }
+  ++report.restored;
+  delete_block(&block);
+  return true;
+}
+
+}  // namespace memfit

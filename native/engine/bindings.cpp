@@ -1,0 +1,238 @@
+// The engine as a Python module.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Storage.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "engine.h"
+#include "observer.h"
+
+namespace py = pybind11;
+
+namespace memfit {
+
+namespace {
+
+PyObject* budget_error_type = nullptr;
+PyObject* tier_error_type = nullptr;
+
+struct PythonError final : torch::PyTorchError {
+  PythonError(std::string message, PyObject* type) : torch::PyTorchError(std::move(message)), type(type) {}
+  PyObject* python_type() override { return type; }
+  PyObject* type;
+};
+
+c10::Storage storage_of(py::handle object) {
+  if (THPVariable_Check(object.ptr())) {
+    const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
+    return tensor.has_storage() ? tensor.storage() : c10::Storage();
+  }
+  if (THPStorage_Check(object.ptr())) return THPStorage_Unpack(object.ptr());
+  throw py::type_error("a tensor or a storage is needed");
+}
+
+// Runs `action` with the storage and without the interpreter lock.
+template <typename Action>
+auto without_gil(py::handle object, Action&& action) {
+  c10::Storage storage = storage_of(object);
+  py::gil_scoped_release no_gil;
+  if (!storage.unsafeGetStorageImpl()) throw std::invalid_argument("a tensor without a storage cannot be held");
+  return action(storage);
+}
+
+std::shared_ptr<Tier> make_tier(const std::string& kind, const std::string& folder, size_t capacity, bool checked,
+                                const Faults& faults) {
+  std::unique_ptr<Medium> medium = kind == "ram" ? make_ram(capacity) : make_disk(folder);
+  if (faults.fail_write || faults.fail_read || faults.corrupt_read) medium = with_faults(std::move(medium), faults);
+  if (checked) medium = with_checksums(std::move(medium));
+  return std::make_shared<Tier>(std::move(medium));
+}
+
+void start(size_t budget, const std::string& kind, const std::string& folder, size_t capacity, bool checked,
+           int64_t fail_write, int64_t fail_read, int64_t corrupt_read, bool repeat) {
+  py::gil_scoped_release no_gil;
+  try {
+    Engine::get().start(budget, make_tier(kind, folder, capacity, checked, {fail_write, fail_read, corrupt_read, repeat}));
+  } catch (const TierFailure& error) {
+    throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
+  }
+}
+
+py::dict stop() {
+  StopReport report;
+  {
+    py::gil_scoped_release no_gil;
+    report = Engine::get().stop();
+  }
+  py::dict result;
+  result["restored"] = report.restored;
+  result["left_in_arena"] = report.left_in_arena;
+  result["lost"] = report.lost;
+  return result;
+}
+
+py::dict stats() {
+  Stats s;
+  {
+    py::gil_scoped_release no_gil;
+    s = Engine::get().stats();
+  }
+  py::dict d;
+  d["budget_bytes"] = s.budget;
+  d["live_bytes"] = s.live;
+  d["resident_bytes"] = s.resident;
+  d["footprint_bytes"] = s.footprint;
+  d["free_bytes"] = s.free_bytes;
+  d["largest_free_bytes"] = s.largest_free;
+  d["peak_live_bytes"] = s.peak_live;
+  d["peak_resident_bytes"] = s.peak_resident;
+  d["peak_footprint_bytes"] = s.peak_footprint;
+  d["tier_used_bytes"] = s.tier_used;
+  d["tier_footprint_bytes"] = s.tier_footprint;
+  d["adopted_bytes"] = s.adopted;
+  d["stray_bytes"] = s.strays;
+  d["ops"] = s.ops;
+  d["allocations"] = s.allocations;
+  d["evictions"] = s.evictions;
+  d["drops"] = s.drops;
+  d["bytes_out"] = s.bytes_out;
+  d["bytes_in"] = s.bytes_in;
+  d["relocations"] = s.relocations;
+  d["bytes_relocated"] = s.bytes_relocated;
+  d["consolidations"] = s.consolidations;
+  d["iterations"] = s.iterations;
+  return d;
+}
+
+py::bytes as_bytes(const std::vector<int64_t>& values) {
+  return py::bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
+}
+
+py::dict stop_recording() {
+  std::vector<int64_t> marks = Engine::get().iteration_marks();
+  Recording recording = Engine::get().stop_recording();
+  py::dict d;
+  d["ops"] = as_bytes(recording.ops);
+  d["accesses"] = as_bytes(recording.accesses);
+  d["ticks"] = as_bytes(recording.ticks);
+  d["before"] = as_bytes(recording.before);
+  d["marks"] = marks;
+  d["op_names"] = op_names();
+  d["sources"] = sources();
+  return d;
+}
+
+py::dict last_failure() {
+  Failure failure = Engine::get().last_failure();
+  const char* kinds[] = {"", "budget", "tier"};
+  py::dict d;
+  d["kind"] = kinds[static_cast<int>(failure.kind)];
+  d["message"] = failure.message;
+  d["op"] = failure.op;
+  d["tensors"] = failure.tensors;
+  d["required_bytes"] = failure.required_bytes;
+  return d;
+}
+
+// Python's answer to a repeating op stream. It must not raise into the op that happens to run.
+void set_on_period(py::object action) {
+  auto* callable = new py::object(std::move(action));  // outlives the interpreter's own teardown
+  Engine::get().on_period([callable] {
+    py::gil_scoped_acquire gil;
+    try {
+      (*callable)();
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("memfit");
+    }
+  });
+}
+
+}  // namespace
+
+void raise(const Failure& failure) {
+  std::string message = failure.message;
+  std::string source = source_text(current_source());
+  if (!source.empty()) message += "; at " + source;
+  throw PythonError(message, failure.kind == Failure::Kind::kTier ? tier_error_type : budget_error_type);
+}
+
+std::string format_bytes(size_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 4) value /= 1024, ++unit;
+  char text[64];
+  if (unit == 0)
+    std::snprintf(text, sizeof text, "%zu B", bytes);
+  else
+    std::snprintf(text, sizeof text, "%.2f %s (%zu bytes)", value, units[unit], bytes);
+  return text;
+}
+
+}  // namespace memfit
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using memfit::Engine;
+  using namespace memfit;
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (PythonError& e) {
+      PyErr_SetString(e.python_type(), e.what());
+    }
+  });
+  m.def("set_error_types", [](py::object budget, py::object tier) {
+    budget_error_type = budget.release().ptr();
+    tier_error_type = tier.release().ptr();
+  });
+  m.def("set_library_folders", &set_library_folders);
+  m.def("start", &start);
+  m.def("stop", &stop);
+  m.def("active", [] { return Engine::get().active(); });
+  m.def("stats", &stats);
+  m.def("reset_peaks", [] { Engine::get().reset_peaks(); }, py::call_guard<py::gil_scoped_release>());
+  m.def("boundary", [] { Engine::get().boundary(); }, py::call_guard<py::gil_scoped_release>());
+  m.def("set_budget", [](size_t budget) {
+    py::gil_scoped_release no_gil;
+    try {
+      Engine::get().set_budget(budget);
+    } catch (const TierFailure& error) {
+      throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
+    }
+  });
+  m.def("set_phase", [](int64_t phase) { Engine::get().set_phase(static_cast<Phase>(phase)); });
+  m.def("adopt", [](const std::vector<py::object>& objects) {
+    for (const py::object& object : objects) {
+      c10::Storage storage = storage_of(object);
+      if (!storage.unsafeGetStorageImpl()) continue;
+      py::gil_scoped_release no_gil;
+      try {
+        Engine::get().adopt(storage);
+      } catch (const TierFailure& error) {
+        throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
+      }
+    }
+  });
+  m.def("hold", [](py::object object, bool pin) {
+    without_gil(object, [&](const c10::Storage& s) { Engine::get().hold(s, pin); });
+  });
+  m.def("unhold", [](py::object object) {
+    without_gil(object, [](const c10::Storage& s) { Engine::get().unhold(s); });
+  });
+  m.def("read_bytes", [](py::object object, size_t offset, size_t size) {
+    return py::bytes(
+        without_gil(object, [&](const c10::Storage& s) { return Engine::get().read_bytes(s, offset, size); }));
+  });
+  m.def("block_id", [](py::object object) {
+    return without_gil(object, [](const c10::Storage& s) { return Engine::get().block_id(s); });
+  });
+  m.def("is_resident", [](py::object object) {
+    return without_gil(object, [](const c10::Storage& s) { return Engine::get().is_resident(s); });
+  });
+  m.def("signatures", [] { return Engine::get().signatures(); });
+  m.def("last_failure", &last_failure);
+  m.def("fail_next", [](const std::string& message, size_t bytes) { Engine::get().fail_next(message, bytes); });
+  m.def("start_recording", [] { Engine::get().start_recording(); }, py::call_guard<py::gil_scoped_release>());
+  m.def("stop_recording", &stop_recording);
+  m.def("on_period", &set_on_period);
+}

@@ -1,0 +1,55 @@
+// Block: one storage's bytes, wherever they are now.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "ranges.h"
+#include "tier.h"
+
+namespace memfit {
+
+class Arena;
+
+struct Block {
+  uint64_t id = 0;
+  size_t index = 0;  // in the engine's list of blocks
+  size_t bytes = 0;  // as asked for
+
+  // Residency. Resident: `region` is set. Swapped out: `slot` is set and the storage's pointer is null.
+  // Both set: the tier's copy is valid as long as `dirty` is false.
+  Region* region = nullptr;
+  Slot slot = nullptr;
+  bool dirty = true;
+  std::shared_ptr<Arena> arena;  // keeps the mapping alive as long as the bytes lie in it
+  std::shared_ptr<Tier> tier;
+
+  // The storage whose pointer this block is behind; unknown (expired) until an op has shown it.
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
+  const c10::StorageImpl* storage_address = nullptr;  // identity only, never dereferenced
+
+  // Reasons to stay put.
+  int32_t active = 0;  // running ops (and open holds) that use the bytes
+  bool pinned = false;  // raw memory escaped (numpy, data_ptr, DLPack)
+  bool held = true;  // made outside an op, or by an op that leaves it uninitialised: C++ may still write to it
+  bool dead = false;  // released while active; deleted when the last user ends
+
+  // What the policy knows.
+  uint64_t last_use = 0;  // op clock
+  uint64_t touched_by = 0;  // serial of the depth-0 op that touched it last
+  uint64_t written_by = 0;  // serial of the depth-0 op that wrote to it last
+  uint64_t born_in = 0;     // serial of the depth-0 op that allocated it
+  int32_t position = -1;  // index in this iteration's access log
+  int32_t forecast = -1;  // the same storage's index in the last iteration's log
+
+  bool resident() const { return region != nullptr; }
+  bool attached() const { return storage_address != nullptr; }
+  bool may_move() const { return attached() && active == 0 && !pinned && !held && resident(); }
+  char* address() const;
+};
+
+}  // namespace memfit

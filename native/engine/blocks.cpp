@@ -1,0 +1,165 @@
+// The life of a block: allocated, shown behind a storage, used by ops, released.
+#include <algorithm>
+
+#include "engine.h"
+#include "lock.h"
+#include "observer.h"
+#include "pointers.h"
+
+namespace memfit {
+
+at::DataPtr Engine::allocate(size_t bytes) {
+  if (bytes == 0 || !active() || forked_) return previous_->allocate(bytes);
+  ThreadState& thread = this_thread();
+  bool inside = thread.depth > 0;
+  int64_t source = inside ? thread.source : (recorder_.on() ? current_source() : -1);
+  Failure failure;
+  {
+    Lock lock(*this);
+    if (!active()) return previous_->allocate(bytes);
+    if (next_failure_.kind != Failure::Kind::kNone) std::swap(thread.failure, next_failure_);
+    if (thread.failure.kind == Failure::Kind::kNone) {
+      if (Block* block = allocate_block(thread, bytes, inside, source))
+        return {block->address(), block->address(), &delete_resident, at::Device(at::DeviceType::CPU)};
+    }
+    failure = thread.failure;
+    if (!inside) thread.failure = Failure();
+  }
+  raise(failure);
+}
+
+Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, int64_t source) {
+  Block* block = new_block(bytes);
+  try {
+    size_t want = inside && stats_.budget != 0 ? wanted(thread) : 0;
+    block->region = place(bytes, want - std::min(want, thread.live + bytes), block);
+  } catch (const TierFailure& error) {
+    fail(thread, Failure::Kind::kTier, error.what(), bytes);
+  }
+  if (block->region == nullptr) {
+    if (thread.failure.kind == Failure::Kind::kNone) fail(thread, Failure::Kind::kBudget, "", bytes);
+    delete_block(block);
+    return nullptr;
+  }
+  block->arena = arena_;
+  block->last_use = clock_;
+  by_address_.emplace(block->address(), block);
+  stats_.live += bytes;
+  ++stats_.allocations;
+  note_peaks();
+  forecast_.on_allocation(*block);
+  if (recorder_.on()) recorder_.allocated(*block, inside, source);
+  if (inside) {
+    block->held = false;
+    block->active = 1;
+    block->touched_by = block->written_by = block->born_in = thread.serial;
+    thread.touched.push_back(block);
+    thread.live += block->region->size;
+    thread.peak = std::max(thread.peak, thread.live);
+  }
+  return block;
+}
+
+Block* Engine::new_block(size_t bytes) {
+  auto* block = new Block;
+  block->id = next_block_++;
+  block->bytes = bytes;
+  block->index = blocks_.size();
+  blocks_.push_back(block);
+  return block;
+}
+
+void Engine::delete_block(Block* block) {
+  blocks_.back()->index = block->index;
+  std::swap(blocks_[block->index], blocks_.back());
+  blocks_.pop_back();
+  if (block->slot != nullptr) block->tier->release(block->slot);
+  block->slot = nullptr;
+  // A running op may have it on its list: then it goes when the op ends.
+  if (block->active > 0)
+    block->dead = true;
+  else
+    delete block;
+}
+
+void Engine::release(Block* block) {
+  stats_.live -= block->bytes;
+  ThreadState& thread = this_thread();
+  if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial)
+    thread.live -= round_up(block->bytes, Arena::kAlignment);
+  if (active()) {
+    forecast_.on_release(*block);
+    if (recorder_.on()) recorder_.released(*block, thread.depth > 0);
+  }
+  if (block->resident()) {
+    by_address_.erase(block->address());
+    if (block->arena != arena_) block->arena->drop_pages(block->region);
+    block->arena->ranges.give_back(block->region);
+    block->region = nullptr;
+  }
+  delete_block(block);
+}
+
+void Engine::release_resident(void* address) {
+  {
+    Lock lock(*this);
+    auto it = by_address_.find(address);
+    if (it != by_address_.end()) return release(it->second);
+  }
+  previous_->raw_deleter()(address);  // raw memory from before the first session
+}
+
+void Engine::release_absent(Block* block) {
+  Lock lock(*this);
+  release(block);
+}
+
+void Engine::deactivate(Block& block) {
+  if (--block.active > 0) return;
+  if (block.dead) {
+    delete &block;
+  } else if (!active()) {
+    StopReport ignored;
+    restore(block, ignored);
+  }
+}
+
+Block* Engine::find(const c10::StorageImpl& storage) const {
+  const at::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+  if (pointer.get_deleter() == &delete_absent) return static_cast<Block*>(pointer.get_context());
+  if (pointer.get_deleter() != &delete_resident) return nullptr;
+  auto it = by_address_.find(pointer.get_context());
+  return it == by_address_.end() ? nullptr : it->second;
+}
+
+void Engine::attach(Block& block, const c10::Storage& storage) {
+  const c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  if (block.storage_address == impl) return;
+  block.storage = storage.getWeakStorageImpl();
+  block.storage_address = impl;
+}
+
+void Engine::put_behind(Block& block, c10::StorageImpl& storage) {
+  by_address_[block.address()] = &block;
+  replace_pointer(storage, block.address(), block.address(), &delete_resident);
+  storage.clear_data_ptr_access_error_msg_();
+}
+
+void Engine::note_peaks() {
+  const Ranges& ranges = arena_->ranges;
+  stats_.peak_resident = std::max(stats_.peak_resident, ranges.used());
+  stats_.peak_live = std::max(stats_.peak_live, stats_.live);
+}
+
+void Engine::reset_peaks_locked() {
+  arena_->ranges.reset_footprint();
+  stats_.peak_live = stats_.live;
+  stats_.peak_resident = arena_->ranges.used();
+}
+
+void Engine::reset_peaks() {
+  Lock lock(*this);
+  if (active()) reset_peaks_locked();
+}
+
+}  // namespace memfit

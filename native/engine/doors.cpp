@@ -1,0 +1,64 @@
+// The doors for what is not an op: raw pointers, hashes, questions about one storage.
+#include "engine.h"
+#include "lock.h"
+#include "observer.h"
+#include "pointers.h"
+
+namespace memfit {
+
+void Engine::hold(const c10::Storage& storage, bool pin) {
+  if (storage.device_type() != at::DeviceType::CPU) return;
+  ThreadState outside;  // not this thread's: a hold is no op
+  {
+    Lock lock(*this);
+    Block* block = find(*storage.unsafeGetStorageImpl());
+    if (block == nullptr) return;
+    attach(*block, storage);
+    ++block->active;
+    try {
+      if (make_available(*block, 0)) {
+        block->dirty = true;  // whoever holds it may write to it unseen
+        block->pinned = block->pinned || pin;
+        return;
+      }
+      fail(outside, Failure::Kind::kBudget, "", block->bytes);
+    } catch (const TierFailure& error) {
+      fail(outside, Failure::Kind::kTier, error.what(), block->bytes);
+    }
+    deactivate(*block);
+  }
+  raise(outside.failure);
+}
+
+void Engine::unhold(const c10::Storage& storage) {
+  if (storage.device_type() != at::DeviceType::CPU) return;
+  Lock lock(*this);
+  Block* block = find(*storage.unsafeGetStorageImpl());
+  if (block != nullptr && block->active > 0) deactivate(*block);
+}
+
+std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_t size) {
+  Lock lock(*this);
+  c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  Block* block = find(impl);
+  if (block == nullptr || block->resident())
+    return {static_cast<const char*>(impl._mutable_data_ptr_no_checks().get()) + offset, size};
+  std::string whole(block->bytes, '\0');
+  block->tier->get(block->slot, whole.data(), block->bytes);
+  return whole.substr(offset, size);
+}
+
+int64_t Engine::block_id(const c10::Storage& storage) {
+  if (storage.device_type() != at::DeviceType::CPU) return -1;
+  Lock lock(*this);
+  Block* block = find(*storage.unsafeGetStorageImpl());
+  return block == nullptr ? -1 : static_cast<int64_t>(block->id);
+}
+
+bool Engine::is_resident(const c10::Storage& storage) {
+  Lock lock(*this);
+  Block* block = find(*storage.unsafeGetStorageImpl());
+  return block == nullptr || block->resident();
+}
+
+}  // namespace memfit

@@ -1,0 +1,168 @@
+// Engine: session start and stop, and the life of blocks.
+#include "engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include "lock.h"
+#include "observer.h"
+#include "pointers.h"
+
+namespace memfit {
+
+namespace {
+
+size_t physical_memory() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+ThreadState& this_thread() {
+  static thread_local ThreadState state;
+  return state;
+}
+
+Engine& Engine::get() {
+  static auto* engine = new Engine;  // never destroyed: storages may outlive every static
+  return *engine;
+}
+
+void Engine::start(size_t budget, std::shared_ptr<Tier> tier) {
+  {
+    Lock lock(*this);
+    if (active()) throw std::runtime_error("a memfit session is active already; end it before starting another");
+    install_allocator();
+    size_t limit = budget != 0 ? budget : physical_memory();
+    arena_ = std::make_shared<Arena>(limit, limit);
+    tier_ = std::move(tier);
+    forecast_ = Forecast();
+    stats_ = Stats();
+    needs_.clear();
+    marks_.clear();
+    steps_seen_ = false;
+    period_ = 0;
+    iteration_hash_ = 0;
+    signatures_.clear();
+    period_check_ = 512;
+    last_failure_ = next_failure_ = Failure();
+    forked_ = false;
+    stats_.budget = budget;
+    active_.store(true);
+  }
+  callback_ = add_observer();
+}
+
+StopReport Engine::stop() {
+  StopReport report;
+  {
+    Lock lock(*this);
+    if (!active()) return report;
+    active_.store(false);
+    if (recorder_.on()) recorder_.stop();
+    for (Block* block : std::vector<Block*>(blocks_))
+      if (!restore(*block, report)) ++report.left_in_arena;
+    arena_->shrink(arena_->ranges.limit());
+    for (int child : children_)
+      if (child >= 0) close(child);
+    children_.clear();
+    arena_.reset();
+    tier_.reset();
+  }
+  remove_observer(callback_);
+  return report;
+}
+
+void Engine::set_budget(size_t budget) {
+  Lock lock(*this);
+  if (!active()) return;
+  size_t strays = 0, limit = budget;
+  // What cannot move and lies beyond the limit is paid for with a lower limit.
+  auto immovable_beyond = [&](const Block* b) {
+    return b->resident() && !b->may_move() && b->region->end() > limit;
+  };
+  for (size_t before = SIZE_MAX; before != strays;) {
+    before = strays;
+    strays = 0;
+    for (const Block* block : blocks_)
+      if (immovable_beyond(block)) strays += block->region->size;
+    limit = strays < budget ? budget - strays : 0;
+  }
+  for (Block* block : std::vector<Block*>(blocks_))
+    if (block->resident() && block->may_move() && block->region->end() > limit) evict(*block);
+  arena_->shrink(limit);
+  stats_.strays = strays;
+  stats_.budget = budget;
+  reset_peaks_locked();
+}
+
+void Engine::boundary() {
+  Lock lock(*this);
+  if (!active()) return;
+  steps_seen_ = true;
+  iteration_ends();
+  if (recorder_.on()) marks_.push_back(recorder_.op_count());
+}
+
+void Engine::iteration_ends() {
+  forecast_.on_boundary(blocks_);
+  signatures_.push_back(iteration_hash_);
+  iteration_hash_ = 0;
+  ++stats_.iterations;
+}
+
+std::vector<uint64_t> Engine::signatures() {
+  Lock lock(*this);
+  return signatures_;
+}
+
+Stats Engine::stats() {
+  Lock lock(*this);
+  Stats stats = stats_;
+  if (arena_) {
+    const Ranges& ranges = arena_->ranges;
+    stats.resident = ranges.used();
+    stats.peak_footprint = ranges.footprint();
+    stats.free_bytes = ranges.free_bytes();
+    stats.largest_free = ranges.largest_free();
+    for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
+      if (!r->is_free()) stats.footprint = r->end();
+  }
+  if (tier_) {
+    stats.tier_used = tier_->used();
+    stats.tier_footprint = tier_->footprint();
+  }
+  return stats;
+}
+
+void Engine::fail_next(const std::string& message, size_t required_bytes) {
+  Lock lock(*this);
+  next_failure_.kind = Failure::Kind::kBudget;
+  next_failure_.message = message;
+  next_failure_.required_bytes = required_bytes;
+  last_failure_ = next_failure_;
+}
+
+Failure Engine::last_failure() {
+  Lock lock(*this);
+  return last_failure_;
+}
+
+void Engine::start_recording() {
+  Lock lock(*this);
+  marks_.clear();
+  ++recording_number_;
+  recorder_.start(blocks_);
+}
+
+Recording Engine::stop_recording() {
+  Lock lock(*this);
+  return recorder_.stop();
+}
+
+std::vector<int64_t> Engine::iteration_marks() {
+  Lock lock(*this);
+  return marks_;
+}
+
+}  // namespace memfit

@@ -1,0 +1,225 @@
+// Engine: every CPU storage of the process while a session is active, and where its bytes are.
+//
+// One mutex guards all of it. A thread that holds the mutex never waits for the interpreter lock, and no
+// reference to a storage is dropped under it (a storage's death calls back into the engine).
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/StorageImpl.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "arena.h"
+#include "block.h"
+#include "forecast.h"
+#include "recorder.h"
+#include "tier.h"
+
+namespace memfit {
+
+struct OpInfo;
+
+// Why an op could not have the bytes it needs.
+struct Failure {
+  enum class Kind { kNone, kBudget, kTier } kind = Kind::kNone;
+  std::string message;
+  std::string op;
+  std::string tensors;
+  size_t required_bytes = 0;
+};
+
+// What the running depth-0 op of one thread uses.
+struct ThreadState {
+  int depth = 0;
+  uint64_t serial = 0;
+  const OpInfo* op = nullptr;
+  std::vector<Block*> touched;  // active until the op ends; a block may be listed twice
+  std::vector<Block*> missing;         // of those, the ones to be brought in
+  std::vector<c10::Storage> foreign;   // ordinary memory to be adopted
+  size_t live = 0;  // bytes allocated by the op and alive
+  size_t peak = 0;
+  size_t input_bytes = 0;
+  uint64_t need_key = 0;
+  int64_t row = -1;  // the recorder's
+  int64_t source = -1;
+  uint64_t recording = 0;
+  std::string tensors;  // shapes, gathered only when memory is tight
+  Failure failure;      // raised from the op's next allocation
+};
+ThreadState& this_thread();
+
+struct Stats {
+  size_t budget = 0, live = 0, resident = 0, footprint = 0, peak_live = 0, peak_resident = 0, peak_footprint = 0;
+  size_t free_bytes = 0, largest_free = 0, tier_used = 0, tier_footprint = 0, adopted = 0, strays = 0;
+  uint64_t ops = 0, allocations = 0, evictions = 0, drops = 0, bytes_out = 0, bytes_in = 0, relocations = 0;
+  uint64_t bytes_relocated = 0, consolidations = 0, iterations = 0;
+};
+
+struct StopReport {
+  size_t restored = 0;
+  size_t left_in_arena = 0;  // pinned, or in use by another thread at that moment
+  std::vector<std::string> lost;
+};
+
+class Engine {
+ public:
+  static Engine& get();
+
+  // Session. `budget` 0 means no limit yet.
+  void start(size_t budget, std::shared_ptr<Tier> tier);
+  StopReport stop();
+  bool active() const { return active_.load(std::memory_order_relaxed); }
+  // Lower the arena's limit; moves or swaps out what lies beyond it. Raises TierFailure.
+  void set_budget(size_t budget);
+  Stats stats();
+  void reset_peaks();
+  void boundary();
+  void set_phase(Phase phase) { phase_ = phase; }
+
+  // Storages. `adopt` takes one made before the session, and shows the engine one it has made itself.
+  void adopt(const c10::Storage& storage);
+  void hold(const c10::Storage& storage, bool pin);
+  void unhold(const c10::Storage& storage);
+  std::string read_bytes(const c10::Storage& storage, size_t offset, size_t size);
+  int64_t block_id(const c10::Storage& storage);
+  bool is_resident(const c10::Storage& storage);
+  Failure last_failure();
+
+  // Recording.
+  void start_recording();
+  Recording stop_recording();
+  bool recording() const { return recorder_.on(); }
+  std::vector<int64_t> iteration_marks();
+  // One hash an iteration: equal ones ran the same ops on storages of the same sizes.
+  std::vector<uint64_t> signatures();
+
+  // Called by the allocator, the deleters and the observer.
+  at::DataPtr allocate(size_t bytes);
+  void release_resident(void* address);
+  void release_absent(Block* block);
+  void op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
+                 int64_t sequence_number);
+  void op_ends(ThreadState& thread, const OpInfo& op, const std::vector<c10::IValue>& outputs);
+  // `action` runs, with no lock held, when the op stream turned out to repeat itself.
+  void on_period(std::function<void()> action) { on_period_ = std::move(action); }
+  // The next allocation raises this (for errors found where nothing may be raised).
+  void fail_next(const std::string& message, size_t required_bytes);
+
+  // Called around fork.
+  void before_fork();
+  void after_fork_in_parent();
+  void after_fork_in_child();
+
+ private:
+  friend class Lock;
+  using StorageRef = c10::intrusive_ptr<c10::StorageImpl>;
+
+  // blocks.cpp
+  Block* new_block(size_t bytes);
+  void delete_block(Block* block);
+  Block* allocate_block(ThreadState& thread, size_t bytes, bool inside, int64_t source);
+  void release(Block* block);
+  void deactivate(Block& block);
+  Block* find(const c10::StorageImpl& storage) const;
+  void attach(Block& block, const c10::Storage& storage);
+  void put_behind(Block& block, c10::StorageImpl& storage);
+  void note_peaks();
+  void reset_peaks_locked();
+
+  // adoption.cpp
+  bool adoptable(const c10::StorageImpl& storage) const;
+  Block* adopt_into_arena(const c10::Storage& storage, size_t more);
+  void adopt_into_tier(const c10::Storage& storage);
+  void adopted(Block& block, const c10::Storage& storage);
+  void put_behind_ordinary(Block& block, c10::StorageImpl& impl);
+  bool restore(Block& block, StopReport& report);
+
+  // touch.cpp
+  void frame_begins(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number);
+  bool frame_ends(ThreadState& thread);
+  void touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
+  void use(ThreadState& thread, Block& block, bool write);
+  void show(const c10::Storage& storage, bool held);
+  bool records(const ThreadState& thread) const;
+  void bring_in_missing(ThreadState& thread);
+  bool make_available(Block& block, size_t more);
+  bool is_tight(const ThreadState& thread) const;
+  size_t wanted(const ThreadState& thread) const;
+  void make_roomy(ThreadState& thread);
+  void fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request);
+  void mark_unavailable(Block& block, const std::string& message);
+  bool find_period_if_due();
+  void iteration_ends();
+
+  // residency.cpp
+  Region* place(size_t bytes, size_t more, Block* block);
+  Region* place_at_edge(size_t bytes, Block* block);
+  bool make_room(size_t bytes);
+  bool clear(Region* first, Region* last);
+  bool evict(Block& block);
+  bool relocate(Block& block, size_t avoid_from, size_t avoid_to);
+  bool move_to(Block& block, Region* target);
+  bool bring_in(Block& block, size_t more);
+  void consolidate(const std::vector<Block*>& own);
+  size_t slide_down(Block& mover, size_t floor);
+  size_t move_down(Block& mover, size_t target);
+  size_t widest_window() const;
+  double eviction_cost(const Block& block) const;
+  void copy_out(Block& block);
+  void thaw_if_alone();
+  std::string describe_occupants() const;
+
+  // fork.cpp
+  void install_fork_handlers();
+
+  // allocator.cpp
+  void install_allocator();
+  c10::Allocator* own_allocator();
+
+  std::mutex mutex_;
+  std::vector<StorageRef> graveyard_;  // references to be dropped after the mutex is
+  std::atomic<bool> active_{false};
+  bool forked_ = false;
+  c10::Allocator* previous_ = nullptr;
+  uint64_t callback_ = 0;
+
+  std::shared_ptr<Arena> arena_;
+  std::shared_ptr<Tier> tier_;
+  std::vector<Block*> blocks_;
+  std::unordered_map<const void*, Block*> by_address_;
+  Forecast forecast_;
+  Recorder recorder_;
+  uint64_t recording_number_ = 0;
+  std::vector<int64_t> marks_;  // op counts of the recording at which an iteration ended
+  bool steps_seen_ = false;     // an optimizer has stepped: its boundaries are used, not the op stream's period
+  uint64_t iteration_hash_ = 0;
+  std::vector<uint64_t> signatures_;
+  int64_t period_ = 0;
+  int64_t period_check_ = 512;
+  uint64_t period_start_ = 0;   // the op count at which the current repetition began
+  std::function<void()> on_period_;
+  Failure next_failure_;
+  std::unordered_map<uint64_t, size_t> needs_;  // peak bytes an op allocates, by op and input sizes
+  Stats stats_;
+  Failure last_failure_;
+  std::atomic<Phase> phase_{Phase::kForward};
+  uint64_t clock_ = 0;
+  uint64_t next_block_ = 1;
+  static constexpr int kNoFork = -2;
+  int fork_pipe_[2] = {kNoFork, kNoFork};
+  std::vector<int> children_;  // ends of pipes that close when a forked child ends
+};
+
+// An allocator's failure as a Python exception of memfit's own types.
+[[noreturn]] void raise(const Failure& failure);
+void set_error_types(void* budget_error, void* tier_error);
+std::string format_bytes(size_t bytes);
+
+}  // namespace memfit

@@ -1,0 +1,61 @@
+#include "forecast.h"
+
+#include <algorithm>
+
+namespace memfit {
+
+int32_t Forecast::Log::new_position() {
+  released.push_back(0);
+  return static_cast<int32_t>(released.size()) - 1;
+}
+
+void Forecast::Log::index() {
+  first_access.assign(released.size() + 1, 0);
+  for (auto [position, op] : accesses) ++first_access[position + 1];
+  for (size_t i = 1; i < first_access.size(); ++i) first_access[i] += first_access[i - 1];
+  access_ops.resize(accesses.size());
+  std::vector<uint32_t> fill(first_access.begin(), first_access.end() - 1);
+  for (auto [position, op] : accesses) access_ops[fill[position]++] = op;
+}
+
+void Forecast::on_allocation(Block& block) {
+  size_t ordinal = now_.allocation_bytes.size();
+  block.position = now_.new_position();
+  now_.allocation_bytes.push_back(block.bytes);
+  now_.allocation_position.push_back(block.position);
+  bool same = ordinal < last_.allocation_bytes.size() && last_.allocation_bytes[ordinal] == block.bytes;
+  block.forecast = same ? last_.allocation_position[ordinal] : -1;
+}
+
+void Forecast::on_access(Block& block) {
+  if (block.position < 0) block.position = now_.new_position();
+  now_.accesses.emplace_back(block.position, now_.ops);
+}
+
+void Forecast::on_release(const Block& block) {
+  if (block.position >= 0) now_.released[block.position] = 1;
+}
+
+void Forecast::on_boundary(const std::vector<Block*>& alive) {
+  for (Block* block : alive) {
+    block->forecast = block->position;
+    block->position = -1;
+  }
+  now_.index();
+  last_ = std::move(now_);
+  now_ = Log();
+}
+
+uint64_t Forecast::distance(const Block& block) const {
+  if (block.forecast < 0) return 0;
+  auto begin = last_.access_ops.begin() + last_.first_access[block.forecast];
+  auto end = last_.access_ops.begin() + last_.first_access[block.forecast + 1];
+  auto next = std::upper_bound(begin, end, now_.ops);
+  if (next != end) return *next - now_.ops;
+  if (last_.released[block.forecast] || begin == end) return kNever;
+  return last_.ops - std::min(now_.ops, last_.ops) + *begin + 1;
+}
+
+bool Forecast::read_again(const Block& block) const { return distance(block) != kNever; }
+
+}  // namespace memfit

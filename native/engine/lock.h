@@ -1,0 +1,23 @@
+// Holds the engine's mutex; drops the references gathered under it once it is released again.
+#pragma once
+
+#include "engine.h"
+
+namespace memfit {
+
+class Lock {
+ public:
+  explicit Lock(Engine& engine) : engine_(engine) { engine_.mutex_.lock(); }
+  ~Lock() {
+    std::vector<Engine::StorageRef> dying;
+    dying.swap(engine_.graveyard_);
+    engine_.mutex_.unlock();
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace memfit

@@ -1,0 +1,144 @@
+#include "observer.h"
+
+#include <ATen/core/function_schema.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <cstring>
+#include <mutex>
+#include <shared_mutex>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine.h"
+
+namespace memfit {
+
+namespace {
+
+// Operators that write to arguments their schema does not mark (found by comparing every operator's
+// inputs before and after a call; tests/running/test_schema_truth.py does it again).
+const std::unordered_set<std::string_view> kUnmarkedWriters = {
+    "aten::batch_norm",         "aten::native_batch_norm",       "aten::cudnn_batch_norm",
+    "aten::miopen_batch_norm",  "aten::_batch_norm_impl_index",  "aten::instance_norm",
+    "aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts",
+    "aten::batch_norm_update_stats", "aten::rrelu", "aten::rrelu_with_noise",
+};
+
+// Operators that look at the shape of their tensor arguments only.
+const std::unordered_set<std::string_view> kMetadataReaders = {
+    "aten::empty_like", "aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::rand_like",
+    "aten::randn_like", "aten::randint_like", "aten::new_empty", "aten::new_zeros", "aten::new_ones",
+    "aten::new_full", "aten::new_empty_strided", "aten::is_same_size", "aten::_reshape_alias",
+};
+
+const std::unordered_set<std::string_view> kUninitialisedFactories = {
+    "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted", "aten::new_empty",
+    "aten::new_empty_strided", "aten::resize_",
+};
+
+uint64_t fnv1a(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ull;
+  return hash;
+}
+
+void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
+  bool writes = false, aliases = false;
+  for (const c10::Argument& argument : schema.arguments()) {
+    const c10::AliasInfo* alias = argument.alias_info();
+    bool write = alias != nullptr && alias->isWrite();
+    info.writes.push_back(write);
+    writes |= write;
+    aliases |= alias != nullptr && !write;
+  }
+  const std::string& name = schema.name();
+  // A view does not read. (`reshape`, `to`, `contiguous` may copy: the nested copy is seen as an op of its own.)
+  info.reads_data = !(aliases && !writes) && kMetadataReaders.count(name) == 0;
+  info.writes_any = name.rfind("aten::", 0) != 0 || kUnmarkedWriters.count(name) != 0;
+  info.uninitialised = kUninitialisedFactories.count(name) != 0;
+}
+
+// Operators by the address of their name: a schema's name stays where it is.
+class OpTable {
+ public:
+  const OpInfo& get(const at::RecordFunction& fn) {
+    const char* key = fn.name();
+    {
+      std::shared_lock<std::shared_mutex> lock(mutex_);
+      auto it = by_name_.find(key);
+      if (it != by_name_.end() && it->second.bare == key) return *it->second.info;
+    }
+    return add(fn, key);
+  }
+
+  std::vector<std::string> names() {
+    std::shared_lock<std::shared_mutex> lock(mutex_);
+    std::vector<std::string> names;
+    for (const OpInfo* info : infos_) names.push_back(info->name);
+    return names;
+  }
+
+ private:
+  struct Entry {
+    std::string bare;  // guards against an address used again for another name
+    const OpInfo* info;
+  };
+
+  const OpInfo& add(const at::RecordFunction& fn, const char* key) {
+    auto* info = new OpInfo;
+    auto schema = fn.operator_schema();
+    info->name = fn.name();
+    info->is_operator = schema.has_value();
+    if (schema) {
+      if (!schema->overload_name().empty()) info->name += "." + schema->overload_name();
+      read_schema(*info, *schema);
+    }
+    info->name_hash = fnv1a(info->name);
+    std::unique_lock<std::shared_mutex> lock(mutex_);
+    info->id = static_cast<int64_t>(infos_.size());
+    infos_.push_back(info);
+    by_name_.insert_or_assign(key, Entry{key, info});
+    return *info;
+  }
+
+  std::shared_mutex mutex_;
+  std::unordered_map<const char*, Entry> by_name_;
+  std::vector<const OpInfo*> infos_;
+};
+
+OpTable& table() {
+  static auto* instance = new OpTable;
+  return *instance;
+}
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
+  Engine& engine = Engine::get();
+  ThreadState& thread = this_thread();
+  const OpInfo& info = table().get(fn);
+  if (!info.is_operator) return nullptr;
+  bool record = thread.depth == 0 && engine.recording();
+  engine.op_begins(thread, info, fn.inputs(), record ? current_source() : -1, record ? fn.seqNr() : -1);
+  return nullptr;
+}
+
+void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
+  const OpInfo& info = table().get(fn);
+  if (info.is_operator) Engine::get().op_ends(this_thread(), info, fn.outputs());
+}
+
+}  // namespace
+
+uint64_t add_observer() {
+  return at::addGlobalCallback(at::RecordFunctionCallback(&on_start, &on_end)
+                                   .needsInputs(true)
+                                   .needsOutputs(true)
+                                   .scopes({at::RecordScope::FUNCTION}));
+}
+
+void remove_observer(uint64_t handle) { at::removeCallback(handle); }
+
+std::vector<std::string> op_names() { return table().names(); }
+
+}  // namespace memfit

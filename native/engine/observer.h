@@ -1,0 +1,39 @@
+// The observer: a RecordFunction callback that sees every dispatcher call on every thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace memfit {
+
+// What the engine needs to know of an operator, worked out once from its schema.
+struct OpInfo {
+  std::string name;        // "aten::add.Tensor"
+  int64_t id = 0;
+  uint64_t name_hash = 0;  // the same in every process
+  bool is_operator = true;  // false: a range that only groups operators (autograd's nodes)
+  bool reads_data = true;  // false: views and factories that look at metadata only
+  bool writes_any = false; // the schema is not to be trusted: every argument may be written to
+  bool uninitialised = false;  // its output is filled by whoever called it
+  std::vector<bool> writes;    // by argument
+
+  bool may_write(size_t argument) const {
+    return writes_any || (argument < writes.size() && writes[argument]);
+  }
+};
+
+uint64_t add_observer();
+void remove_observer(uint64_t handle);
+// Names of all operators seen so far, by OpInfo::id.
+std::vector<std::string> op_names();
+
+// The user's line of Python that is running on this thread, as an index into `sources()`; -1 when there is
+// none. Takes the interpreter lock: never call it with the engine's mutex held.
+int64_t current_source();
+std::vector<std::string> sources();
+std::string source_text(int64_t source);
+// Frames of files below these folders are not the user's.
+void set_library_folders(std::vector<std::string> folders);
+
+}  // namespace memfit

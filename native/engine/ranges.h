@@ -1,0 +1,76 @@
+// Ranges: which parts of [0, limit) are taken. Best fit with coalescing; regions in address order.
+//
+// It knows nothing of memory: the arena uses it for addresses, the tiers for offsets in a file or a slab.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <stdexcept>
+
+namespace memfit {
+
+constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+// A maximal free span, or one owner's span. `owner == nullptr` means free.
+struct Region {
+  size_t offset;
+  size_t size;
+  void* owner;
+  Region* prev;
+  Region* next;
+
+  bool is_free() const { return owner == nullptr; }
+  size_t end() const { return offset + size; }
+};
+
+class Ranges {
+ public:
+  Ranges(size_t limit, size_t alignment);
+  ~Ranges();
+  Ranges(const Ranges&) = delete;
+  Ranges& operator=(const Ranges&) = delete;
+
+  // The smallest free region that holds `size` bytes, lowest address first; nullptr when none does.
+  Region* take(size_t size, void* owner);
+  // Take [offset, offset + size) of the free region `hole`.
+  Region* take_at(Region* hole, size_t offset, size_t size, void* owner);
+  // As `take`, but nowhere in [avoid_from, avoid_to).
+  Region* take_outside(size_t size, void* owner, size_t avoid_from, size_t avoid_to);
+  // The free region that holds `offset`; nullptr when it is taken.
+  Region* hole_at(size_t offset) const;
+  void give_back(Region* region);
+  // Forbid everything from `limit` on. Free space there disappears; taken regions there stay until given back.
+  void shrink(size_t limit);
+
+  Region* first() const { return head_; }
+  size_t limit() const { return limit_; }
+  size_t alignment() const { return alignment_; }
+  size_t used() const { return used_; }
+  size_t free_bytes() const { return free_bytes_; }
+  size_t largest_free() const { return holes_.empty() ? 0 : (*holes_.rbegin())->size; }
+  size_t footprint() const { return footprint_; }
+  void reset_footprint();
+
+ private:
+  struct BySize {
+    bool operator()(const Region* a, const Region* b) const {
+      return a->size != b->size ? a->size < b->size : a->offset < b->offset;
+    }
+  };
+
+  void add_hole(Region* region);
+  void remove_hole(Region* region);
+  Region* split_after(Region* region, size_t size);
+  void absorb_next(Region* region);
+
+  size_t limit_;
+  size_t alignment_;
+  size_t used_ = 0;
+  size_t free_bytes_ = 0;
+  size_t footprint_ = 0;
+  Region* head_;
+  std::set<Region*, BySize> holes_;
+};
+
+}  // namespace memfit

@@ -1,0 +1,88 @@
+#include "recorder.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "hash.h"
+
+namespace memfit {
+
+namespace {
+enum OpColumn { kName, kPhase, kSource, kStart, kEnd, kFirstTick, kWorkspace, kForwardSource };
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+}  // namespace
+
+void Recorder::start(const std::vector<Block*>& alive) {
+  events_ = Recording();
+  source_by_sequence_.clear();
+  for (const Block* block : alive)
+    events_.before.insert(events_.before.end(),
+                          {static_cast<int64_t>(block->id), static_cast<int64_t>(block->bytes), block->pinned});
+  on_ = true;
+}
+
+void Recorder::adopted(const Block& block) {
+  events_.before.insert(events_.before.end(),
+                        {static_cast<int64_t>(block.id), static_cast<int64_t>(block.bytes), block.pinned});
+}
+
+bool Recorder::has_backward(int64_t from, int64_t to) const {
+  for (int64_t row = from; row < to; ++row)
+    if (events_.ops[static_cast<size_t>(row) * Recording::kOpColumns + kPhase] == static_cast<int64_t>(Phase::kBackward))
+      return true;
+  return false;
+}
+
+Recording Recorder::stop() {
+  on_ = false;
+  return std::move(events_);
+}
+
+int64_t Recorder::op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number) {
+  if (phase == Phase::kForward && sequence_number >= 0 && source >= 0) {
+    // Only ascending numbers are kept, so that a lookup is a binary search; a second thread's are dropped.
+    if (source_by_sequence_.empty() || source_by_sequence_.back().first < sequence_number)
+      source_by_sequence_.emplace_back(sequence_number, source);
+  }
+  int64_t row = events_.op_count();
+  events_.ops.insert(events_.ops.end(), {name, static_cast<int64_t>(phase), source, now_ns(), 0, events_.tick_count(),
+                                         0, forward_source(node_number)});
+  events_.tokens.push_back(mix(0x5bd1e995u, static_cast<uint64_t>(name)));
+  return row;
+}
+
+// A backward op belongs to the last forward op that began at or before its node was made.
+int64_t Recorder::forward_source(int64_t node_number) const {
+  if (node_number < 0) return -1;
+  auto after = std::upper_bound(source_by_sequence_.begin(), source_by_sequence_.end(),
+                                std::make_pair(node_number, INT64_MAX));
+  return after == source_by_sequence_.begin() ? -1 : std::prev(after)->second;
+}
+
+void Recorder::op_accesses(int64_t row, const Block& block, bool write) {
+  events_.accesses.insert(events_.accesses.end(), {row, static_cast<int64_t>(block.id), write});
+  auto& token = events_.tokens[static_cast<size_t>(row)];
+  token = mix(token, (block.bytes << 1) | (write ? 1 : 0));
+}
+
+void Recorder::op_ends(int64_t row, int64_t workspace_bytes) {
+  int64_t* columns = &events_.ops[static_cast<size_t>(row) * Recording::kOpColumns];
+  columns[kEnd] = now_ns();
+  columns[kWorkspace] = workspace_bytes;
+}
+
+void Recorder::allocated(const Block& block, bool inside_op, int64_t source) {
+  events_.ticks.insert(events_.ticks.end(), {static_cast<int64_t>(block.id), static_cast<int64_t>(block.bytes),
+                                             events_.op_count(), inside_op, source});
+}
+
+void Recorder::released(const Block& block, bool inside_op) {
+  events_.ticks.insert(events_.ticks.end(), {static_cast<int64_t>(block.id), -static_cast<int64_t>(block.bytes),
+                                             events_.op_count(), inside_op, -1});
+}
+
+}  // namespace memfit

@@ -1,0 +1,58 @@
+// Recorder: the raw events of one iteration, in program order, for the tracing package to turn into a Trace.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "block.h"
+
+namespace memfit {
+
+enum class Phase : int64_t { kForward = 0, kBackward = 1, kOptimizer = 2 };
+
+struct Recording {
+  // One row an op: name, phase, source, start_ns, end_ns, first_tick, workspace_bytes, forward_source.
+  static constexpr size_t kOpColumns = 8;
+  // One row an access: op, block, is_write.
+  static constexpr size_t kAccessColumns = 3;
+  // One row an allocation or a free: block, bytes (negative for a free), ops begun so far, inside an op, source.
+  static constexpr size_t kTickColumns = 5;
+  // One row a block that was alive at the start: block, bytes, pinned.
+  static constexpr size_t kBeforeColumns = 3;
+
+  std::vector<int64_t> ops, accesses, ticks, before;
+  std::vector<uint64_t> tokens;  // one an op: what period detection compares
+  int64_t op_count() const { return static_cast<int64_t>(ops.size() / kOpColumns); }
+  int64_t tick_count() const { return static_cast<int64_t>(ticks.size() / kTickColumns); }
+};
+
+class Recorder {
+ public:
+  bool on() const { return on_; }
+  int64_t op_count() const { return events_.op_count(); }
+  const std::vector<uint64_t>& tokens() const { return events_.tokens; }
+  // Whether an op in [from, to) ran in a backward pass.
+  bool has_backward(int64_t from, int64_t to) const;
+  // A storage older than the recording that was not known at its start.
+  void adopted(const Block& block);
+  void start(const std::vector<Block*>& alive);
+  Recording stop();
+
+  // Returns the op's row, to be passed to the calls below.
+  int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number);
+  void op_accesses(int64_t row, const Block& block, bool write);
+  void op_ends(int64_t row, int64_t workspace_bytes);
+  void allocated(const Block& block, bool inside_op, int64_t source);
+  void released(const Block& block, bool inside_op);
+
+ private:
+  int64_t forward_source(int64_t node_number) const;
+
+  bool on_ = false;
+  Recording events_;
+  std::vector<std::pair<int64_t, int64_t>> source_by_sequence_;  // ascending sequence numbers
+};
+
+}  // namespace memfit

@@ -1,0 +1,278 @@
+// Residency: what leaves the arena, what comes back, and where it is put.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "engine.h"
+#include "lock.h"
+#include "pointers.h"
+
+namespace memfit {
+
+namespace {
+
+// Free regions cost nothing to clear; `immovable` ones cannot be cleared at all.
+constexpr double kImmovable = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+// A place for `bytes`. `more` is what the running op will want beside them.
+Region* Engine::place(size_t bytes, size_t more, Block* block) {
+  Ranges& ranges = arena_->ranges;
+  if (ranges.largest_free() < bytes + more && widest_window() < 2 * bytes + more) return place_at_edge(bytes, block);
+  Region* region = ranges.take(bytes, block);
+  if (region == nullptr && make_room(bytes)) region = ranges.take(bytes, block);
+  return region;
+}
+
+// Where space is tight: at an end of the smallest stretch that holds it, so that no stretch is cut in two.
+Region* Engine::place_at_edge(size_t bytes, Block* block) {
+  Ranges& ranges = arena_->ranges;
+  bytes = round_up(bytes, ranges.alignment());
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    Region *start = nullptr, *first = nullptr, *last = nullptr;
+    size_t span = 0, smallest = SIZE_MAX;
+    for (Region* r = ranges.first();; r = r->next) {
+      bool over = r == nullptr || r->offset >= ranges.limit();
+      if (over || (!r->is_free() && !owner_of(r)->may_move())) {
+        if (start != nullptr && span >= bytes && span < smallest) smallest = span, first = start;
+        start = nullptr, span = 0;
+        if (over) break;
+        continue;
+      }
+      if (start == nullptr) start = r;
+      span += std::min(r->end(), ranges.limit()) - r->offset;
+    }
+    if (first == nullptr) return nullptr;
+    size_t offset = first->offset;
+    for (last = first; last->end() < offset + bytes;) last = last->next;
+    if (clear(first, last)) return ranges.take_at(ranges.hole_at(offset), offset, bytes, block);
+  }
+  return nullptr;
+}
+
+// What it costs to have the block away: the bytes its absence moves, the less the longer it is not needed.
+double Engine::eviction_cost(const Block& block) const {
+  uint64_t distance = forecast_.distance(block);
+  bool known = distance != 0;
+  double moved = static_cast<double>(block.bytes) * ((block.dirty ? 1.0 : 0.0) + (distance != Forecast::kNever));
+  // With nothing known of the future, the least recently used block is taken to be the last one needed.
+  double away = known ? static_cast<double>(distance) : 1.0 + static_cast<double>(clock_ - block.last_use);
+  return moved / away + 1e-9 * static_cast<double>(block.bytes);
+}
+
+// Clear the cheapest window of idle storages and holes that is `bytes` long. False when there is none.
+bool Engine::make_room(size_t bytes) {
+  Ranges& ranges = arena_->ranges;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    bytes = round_up(bytes, ranges.alignment());
+    Region *best_first = nullptr, *best_last = nullptr;
+    double best = kImmovable, cost = 0;
+    size_t span = 0;
+    Region* first = ranges.first();
+    for (Region* r = first; r != nullptr && r->offset < ranges.limit(); r = r->next) {
+      if (!r->is_free() && !owner_of(r)->may_move()) {
+        first = r->next, span = 0, cost = 0;
+        continue;
+      }
+      span += std::min(r->end(), ranges.limit()) - r->offset;
+      cost += r->is_free() ? 0 : eviction_cost(*owner_of(r));
+      while (first != r && span - first->size >= bytes) {
+        span -= first->size;
+        cost -= first->is_free() ? 0 : eviction_cost(*owner_of(first));
+        first = first->next;
+      }
+      if (span >= bytes && cost < best) best = cost, best_first = first, best_last = r;
+    }
+    if (best_first == nullptr) return false;
+    if (clear(best_first, best_last)) return true;
+  }
+  return false;
+}
+
+// Empty the regions from `first` to `last`: largest first, into holes elsewhere if they fit, else to the tier.
+bool Engine::clear(Region* first, Region* last) {
+  std::vector<Block*> victims;
+  for (Region* r = first;; r = r->next) {
+    if (!r->is_free()) victims.push_back(owner_of(r));
+    if (r == last) break;
+  }
+  size_t from = first->offset, to = last->end();
+  std::sort(victims.begin(), victims.end(), [](Block* a, Block* b) { return a->bytes > b->bytes; });
+  bool cleared = true;
+  for (Block* victim : victims)
+    if (!relocate(*victim, from, to) && !evict(*victim)) cleared = false;
+  return cleared;
+}
+
+bool Engine::relocate(Block& block, size_t avoid_from, size_t avoid_to) {
+  Region* target = arena_->ranges.take_outside(block.bytes, &block, avoid_from, avoid_to);
+  return target != nullptr && move_to(block, target);
+}
+
+// Move the bytes to `target`, which is taken for the block already; the two may overlap only if it is free.
+bool Engine::move_to(Block& block, Region* target) {
+  StorageRef storage = block.storage.lock();
+  if (!storage || !points_to(*storage, block)) {
+    arena_->ranges.give_back(target);
+    block.held = true;  // its storage is dying or was tampered with: leave it alone
+    if (storage) graveyard_.push_back(std::move(storage));
+    return false;
+  }
+  std::memcpy(arena_->base() + target->offset, block.address(), block.bytes);
+  by_address_.erase(block.address());
+  arena_->ranges.give_back(block.region);
+  block.region = target;
+  put_behind(block, *storage);
+  graveyard_.push_back(std::move(storage));
+  ++stats_.relocations;
+  stats_.bytes_relocated += block.bytes;
+  return true;
+}
+
+void Engine::copy_out(Block& block) {
+  if (!block.dirty) {
+    ++stats_.drops;
+    return;
+  }
+  if (tier_->frozen()) thaw_if_alone();
+  if (block.slot != nullptr && tier_->frozen()) {
+    block.tier->release(block.slot);
+    block.slot = nullptr;
+  }
+  if (block.slot != nullptr) {
+    block.tier->overwrite(block.slot, block.address(), block.bytes);
+  } else {
+    block.slot = tier_->put(block.address(), block.bytes);
+    block.tier = tier_;
+  }
+  block.dirty = false;
+  stats_.bytes_out += block.bytes;
+}
+
+// Swap out. Raises TierFailure with nothing changed; false when the storage cannot be taken away.
+bool Engine::evict(Block& block) {
+  StorageRef storage = block.storage.lock();
+  if (!storage || !points_to(*storage, block)) {
+    block.held = true;
+    if (storage) graveyard_.push_back(std::move(storage));
+    return false;
+  }
+  graveyard_.push_back(storage);
+  copy_out(block);
+  by_address_.erase(block.address());
+  arena_->ranges.give_back(block.region);
+  block.region = nullptr;
+  block.arena.reset();
+  set_absent(*storage, block);
+  ++stats_.evictions;
+  return true;
+}
+
+// Swap in. False when there is no room; raises TierFailure with nothing changed.
+bool Engine::bring_in(Block& block, size_t more) {
+  StorageRef storage = block.storage.lock();
+  if (!storage) return true;  // nobody can read it any more
+  graveyard_.push_back(storage);
+  Region* region = place(block.bytes, more, &block);
+  if (region == nullptr) return false;
+  try {
+    block.tier->get(block.slot, arena_->base() + region->offset, block.bytes);
+  } catch (...) {
+    arena_->ranges.give_back(region);
+    throw;
+  }
+  block.region = region;
+  block.arena = arena_;
+  put_behind(block, *storage);  // `dirty` stays: the op that needs the bytes may be about to write to them
+  stats_.bytes_in += block.bytes;
+  note_peaks();
+  return true;
+}
+
+// The longest stretch of the arena without a storage that must stay put.
+size_t Engine::widest_window() const {
+  const Ranges& ranges = arena_->ranges;
+  size_t widest = 0, span = 0;
+  for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next) {
+    bool stays = !r->is_free() && !owner_of(r)->may_move();
+    span = stays ? 0 : span + std::min(r->end(), ranges.limit()) - r->offset;
+    widest = std::max(widest, span);
+  }
+  return widest;
+}
+
+// Slide the blocks of an op that has not started yet to the low end of the arena, so that what it will
+// allocate finds one contiguous window above them.
+void Engine::consolidate(const std::vector<Block*>& own) {
+  std::vector<Block*> movers;
+  for (Block* block : own)
+    if (block->resident() && block->active == 1 && !block->pinned && !block->held && block->attached())
+      movers.push_back(block);
+  std::sort(movers.begin(), movers.end(), [](Block* a, Block* b) { return a->region->offset < b->region->offset; });
+  ++stats_.consolidations;
+  size_t floor = 0;
+  for (Block* mover : movers) floor = slide_down(*mover, floor);
+}
+
+// Move one block to the lowest address from `floor` on, clearing idle storages out of its way.
+// Returns the end of where it lies now.
+size_t Engine::slide_down(Block& mover, size_t floor) {
+  Ranges& ranges = arena_->ranges;
+  size_t size = mover.region->size;
+  Region* first = nullptr;
+  size_t span = 0;
+  Region* r = ranges.first();
+  for (; r != nullptr && r != mover.region && span < size; r = r->next) {
+    if (r->offset < floor) continue;
+    if (!r->is_free() && !owner_of(r)->may_move()) {
+      first = nullptr, span = 0;
+      continue;
+    }
+    if (first == nullptr) first = r;
+    span += r->size;
+  }
+  bool adjacent = r == mover.region && first != nullptr;
+  if (span < size && !adjacent) return mover.region->end();
+  Region* last = span < size ? mover.region->prev : r->prev;
+  size_t target = first->offset;
+  if (!clear(first, last)) return mover.region->end();
+  return move_down(mover, target);
+}
+
+// The span between `target` and the block (or the block's own size from `target` on) is free.
+size_t Engine::move_down(Block& mover, size_t target) {
+  StorageRef storage = mover.storage.lock();
+  if (!storage || !points_to(*storage, mover)) return mover.region->end();
+  Ranges& ranges = arena_->ranges;
+  const char* from = mover.address();
+  by_address_.erase(from);
+  ranges.give_back(mover.region);
+  mover.region = ranges.take_at(ranges.hole_at(target), target, mover.bytes, &mover);
+  std::memmove(mover.address(), from, mover.bytes);
+  put_behind(mover, *storage);
+  graveyard_.push_back(std::move(storage));
+  ++stats_.relocations;
+  stats_.bytes_relocated += mover.bytes;
+  return mover.region->end();
+}
+
+std::string Engine::describe_occupants() const {
+  size_t pinned = 0, held = 0, active = 0;
+  for (const Block* block : blocks_) {
+    if (!block->resident()) continue;
+    if (block->active > 0)
+      active += block->bytes;
+    else if (block->pinned)
+      pinned += block->bytes;
+    else if (!block->may_move())
+      held += block->bytes;
+  }
+  std::string text = "in use by running ops: " + format_bytes(active);
+  if (pinned > 0) text += ", pinned because raw memory escaped (numpy, data_ptr, DLPack): " + format_bytes(pinned);
+  if (held > 0) text += ", made but not used by any op yet: " + format_bytes(held);
+  return text;
+}
+
+}  // namespace memfit

@@ -1,0 +1,84 @@
+// Which line of the user's Python is running.
+#include <Python.h>
+
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "observer.h"
+
+namespace memfit {
+
+namespace {
+
+struct Sources {
+  std::mutex mutex;
+  std::vector<std::string> texts;
+  std::unordered_map<std::string, int64_t> ids;
+  std::vector<std::string> libraries;
+
+  bool is_users(const char* file) {
+    if (file[0] == '<') return false;
+    for (const std::string& folder : libraries)
+      if (std::string_view(file).substr(0, folder.size()) == folder) return false;
+    return true;
+  }
+  int64_t id(const std::string& text) {
+    auto [it, is_new] = ids.emplace(text, static_cast<int64_t>(texts.size()));
+    if (is_new) texts.push_back(text);
+    return it->second;
+  }
+};
+
+Sources& all() {
+  static auto* instance = new Sources;
+  return *instance;
+}
+
+// Walks outwards from the running frame to the first one of the user's. The interpreter lock is held.
+int64_t find_source() {
+  Sources& known = all();
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame != nullptr) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    const char* file = PyUnicode_AsUTF8(code->co_filename);
+    if (file == nullptr) PyErr_Clear();
+    std::lock_guard<std::mutex> lock(known.mutex);
+    bool found = file != nullptr && known.is_users(file);
+    int64_t id = found ? known.id(std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame))) : -1;
+    Py_DECREF(code);
+    PyFrameObject* outer = found ? nullptr : PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    if (found) return id;
+    frame = outer;
+  }
+  return -1;
+}
+
+}  // namespace
+
+int64_t current_source() {
+  if (!Py_IsInitialized()) return -1;
+  PyGILState_STATE state = PyGILState_Ensure();
+  int64_t source = find_source();
+  PyGILState_Release(state);
+  return source;
+}
+
+std::vector<std::string> sources() {
+  std::lock_guard<std::mutex> lock(all().mutex);
+  return all().texts;
+}
+
+std::string source_text(int64_t source) {
+  std::lock_guard<std::mutex> lock(all().mutex);
+  return source < 0 ? "" : all().texts[static_cast<size_t>(source)];
+}
+
+void set_library_folders(std::vector<std::string> folders) {
+  std::lock_guard<std::mutex> lock(all().mutex);
+  all().libraries = std::move(folders);
+}
+
+}  // namespace memfit

@@ -1,0 +1,126 @@
+#include "tier.h"
+
+#include <cstring>
+#include <unordered_map>
+
+namespace memfit {
+
+namespace {
+
+constexpr size_t kOffsets = size_t{1} << 46;  // an address space of offsets, not bytes that exist
+
+uint64_t checksum(const void* data, size_t size) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  uint64_t hash = 0x9E3779B97F4A7C15ull ^ size;
+  size_t i = 0;
+  for (; i + 8 <= size; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, bytes + i, 8);
+    hash = (hash ^ word) * 0xD6E8FEB86659FD93ull;
+    hash ^= hash >> 32;
+  }
+  for (; i < size; ++i) hash = (hash ^ bytes[i]) * 0xD6E8FEB86659FD93ull;
+  return hash;
+}
+
+class Checked final : public Medium {
+ public:
+  explicit Checked(std::unique_ptr<Medium> inner) : inner_(std::move(inner)) {}
+
+  void write(size_t offset, const void* from, size_t size) override {
+    inner_->write(offset, from, size);
+    sums_[offset] = checksum(from, size);
+  }
+  void read(size_t offset, void* to, size_t size) override {
+    inner_->read(offset, to, size);
+    if (checksum(to, size) != sums_.at(offset))
+      throw TierFailure("the bytes read back from " + inner_->name() + " differ from those written (checksum)");
+  }
+  void discard(size_t offset, size_t size) override {
+    sums_.erase(offset);
+    inner_->discard(offset, size);
+  }
+  std::string name() const override { return inner_->name(); }
+
+ private:
+  std::unique_ptr<Medium> inner_;
+  std::unordered_map<size_t, uint64_t> sums_;
+};
+
+class Faulty final : public Medium {
+ public:
+  Faulty(std::unique_ptr<Medium> inner, Faults faults) : inner_(std::move(inner)), faults_(faults) {}
+
+  void write(size_t offset, const void* from, size_t size) override {
+    if (due(++writes_, faults_.fail_write)) throw TierFailure("injected fault: write failed");
+    inner_->write(offset, from, size);
+  }
+  void read(size_t offset, void* to, size_t size) override {
+    ++reads_;
+    if (due(reads_, faults_.fail_read)) throw TierFailure("injected fault: read failed");
+    inner_->read(offset, to, size);
+    if (due(reads_, faults_.corrupt_read)) static_cast<char*>(to)[size / 2] ^= 0x10;
+  }
+  void discard(size_t offset, size_t size) override { inner_->discard(offset, size); }
+  std::string name() const override { return inner_->name(); }
+
+ private:
+  bool due(int64_t count, int64_t at) const {
+    return at != 0 && (count == at || (faults_.repeat && count > at));
+  }
+
+  std::unique_ptr<Medium> inner_;
+  Faults faults_;
+  int64_t writes_ = 0;
+  int64_t reads_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Medium> with_checksums(std::unique_ptr<Medium> inner) {
+  return std::make_unique<Checked>(std::move(inner));
+}
+
+std::unique_ptr<Medium> with_faults(std::unique_ptr<Medium> inner, Faults faults) {
+  return std::make_unique<Faulty>(std::move(inner), faults);
+}
+
+Tier::Tier(std::unique_ptr<Medium> medium) : medium_(std::move(medium)), ranges_(kOffsets, kAlignment) {}
+
+Slot Tier::put(const void* from, size_t size) {
+  Slot slot = ranges_.take(size, this);
+  if (slot == nullptr) throw TierFailure(name() + " is full");
+  try {
+    medium_->write(slot->offset, from, size);
+  } catch (...) {
+    ranges_.give_back(slot);
+    throw;
+  }
+  return slot;
+}
+
+void Tier::get(Slot slot, void* to, size_t size) { medium_->read(slot->offset, to, size); }
+
+void Tier::overwrite(Slot slot, const void* from, size_t size) { medium_->write(slot->offset, from, size); }
+
+void Tier::release(Slot slot) {
+  if (frozen_)
+    released_while_frozen_.push_back(slot);
+  else
+    drop(slot);
+}
+
+void Tier::drop(Slot slot) {
+  medium_->discard(slot->offset, slot->size);
+  ranges_.give_back(slot);
+}
+
+void Tier::freeze() { frozen_ = true; }
+
+void Tier::thaw() {
+  frozen_ = false;
+  for (Slot slot : released_while_frozen_) drop(slot);
+  released_while_frozen_.clear();
+}
+
+}  // namespace memfit

@@ -1,0 +1,83 @@
+// Tiers: where bytes go when they leave the arena.
+//
+// A Medium stores bytes at offsets; adaptors wrap a medium (checksums, injected faults). A Tier adds the
+// bookkeeping of which offsets are taken, the same for every medium.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ranges.h"
+
+namespace memfit {
+
+// A copy to or from a tier did not succeed. The bytes at its source are as they were before the call.
+struct TierFailure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Medium {
+ public:
+  virtual ~Medium() = default;
+  // Offsets are multiples of Tier::kAlignment. Both raise TierFailure.
+  virtual void write(size_t offset, const void* from, size_t size) = 0;
+  virtual void read(size_t offset, void* to, size_t size) = 0;
+  // The bytes at [offset, offset + size) are no longer needed.
+  virtual void discard(size_t offset, size_t size) = 0;
+  virtual std::string name() const = 0;
+};
+
+// One slab of ordinary memory outside the arena.
+std::unique_ptr<Medium> make_ram(size_t capacity);
+// One file in `folder`, unlinked while open: nothing is left behind, however the process ends.
+std::unique_ptr<Medium> make_disk(const std::string& folder);
+// Keeps a checksum of what was written at each offset and compares it on every read (debug mode).
+std::unique_ptr<Medium> with_checksums(std::unique_ptr<Medium> inner);
+
+// Which copies shall fail, counted from 1 within each kind; 0 means none. `repeat` makes all later ones fail too.
+struct Faults {
+  int64_t fail_write = 0;
+  int64_t fail_read = 0;
+  int64_t corrupt_read = 0;
+  bool repeat = false;
+};
+std::unique_ptr<Medium> with_faults(std::unique_ptr<Medium> inner, Faults faults);
+
+// Where one storage's bytes lie in a tier.
+using Slot = Region*;
+
+class Tier {
+ public:
+  static constexpr size_t kAlignment = 4096;
+
+  explicit Tier(std::unique_ptr<Medium> medium);
+
+  // Both raise TierFailure and leave everything as it was.
+  Slot put(const void* from, size_t size);
+  void get(Slot slot, void* to, size_t size);
+  void overwrite(Slot slot, const void* from, size_t size);
+  void release(Slot slot);
+
+  // Slots keep their bytes, even after release, until thaw: a forked child may still read them.
+  void freeze();
+  void thaw();
+  bool frozen() const { return frozen_; }
+
+  size_t used() const { return ranges_.used(); }
+  size_t footprint() const { return ranges_.footprint(); }
+  std::string name() const { return medium_->name(); }
+
+ private:
+  void drop(Slot slot);
+
+  std::unique_ptr<Medium> medium_;
+  Ranges ranges_;
+  bool frozen_ = false;
+  std::vector<Slot> released_while_frozen_;
+};
+
+}  // namespace memfit

@@ -1,0 +1,304 @@
+// What happens when an op begins and ends: its storages are made available, marked in use, and let go again.
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
+
+#include "common/period.h"
+#include "engine.h"
+#include "hash.h"
+#include "lock.h"
+#include "observer.h"
+#include "pointers.h"
+
+namespace memfit {
+
+namespace {
+
+// Calls `use` with every dense tensor inside a value.
+template <typename Use>
+void each_tensor(const at::Tensor& tensor, const Use& use) {
+  if (!tensor.defined()) return;
+  at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (impl->has_storage()) return use(impl->unsafe_storage());
+  if (impl->is_sparse()) {
+    auto* sparse = static_cast<at::SparseTensorImpl*>(impl);
+    each_tensor(sparse->indices(), use);
+    each_tensor(sparse->values(), use);
+  } else if (impl->is_sparse_csr()) {
+    auto* compressed = static_cast<at::SparseCsrTensorImpl*>(impl);
+    each_tensor(compressed->compressed_indices(), use);
+    each_tensor(compressed->plain_indices(), use);
+    each_tensor(compressed->values(), use);
+  }
+}
+
+template <typename Use>
+void each_storage(const c10::IValue& value, const Use& use) {
+  if (value.isTensor()) {
+    each_tensor(value.toTensor(), use);
+  } else if (value.isStorage()) {
+    use(value.toStorage());
+  } else if (value.isList()) {
+    // Lists of numbers have no storages, and turning them into values is slow.
+    if (value.isIntList() || value.isDoubleList() || value.isBoolList() || value.isSymIntList()) return;
+    for (const c10::IValue& item : value.toListRef()) each_storage(item, use);
+  } else if (value.isTuple()) {
+    for (const c10::IValue& item : value.toTupleRef().elements()) each_storage(item, use);
+  } else if (value.isGenericDict()) {
+    for (const auto& item : value.toGenericDict()) each_storage(item.value(), use);
+  }
+}
+
+void describe(const c10::IValue& value, std::string& text) {
+  if (text.size() > 1000) return;
+  if (value.isTensor() && value.toTensor().defined() && value.toTensor().unsafeGetTensorImpl()->has_storage()) {
+    const at::Tensor& tensor = value.toTensor();
+    text += text.empty() ? "" : ", ";
+    text += std::string(c10::toString(tensor.scalar_type())) + "[";
+    for (int64_t i = 0; i < tensor.dim(); ++i) text += (i ? "," : "") + std::to_string(tensor.sizes()[i]);
+    text += "] of a storage of " + format_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
+  } else if (value.isTensorList()) {
+    for (const c10::IValue& item : value.toListRef()) describe(item, text);
+  }
+}
+
+constexpr int64_t kLongestSearch = int64_t{1} << 22;  // ops
+
+}  // namespace
+
+void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs,
+                       int64_t source, int64_t sequence_number) {
+  bool outermost = thread.depth++ == 0;
+  Lock lock(*this);
+  if (!active()) return;
+  if (outermost) frame_begins(thread, op, source, sequence_number);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    bool write = op.may_write(i);
+    each_storage(inputs[i], [&](const c10::Storage& storage) { touch(thread, storage, write, op.reads_data); });
+  }
+  bool limited = stats_.budget != 0 && !forked_;
+  if (thread.missing.empty() && thread.foreign.empty() && !(outermost && limited)) return;
+  if (outermost && limited && is_tight(thread)) {
+    thread.tensors.clear();
+    for (const c10::IValue& value : inputs) describe(value, thread.tensors);
+  }
+  bring_in_missing(thread);
+  if (outermost && limited && op.reads_data) make_roomy(thread);
+}
+
+void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number) {
+  ++stats_.ops;
+  thread.serial = ++clock_;
+  thread.op = &op;
+  thread.live = thread.peak = thread.input_bytes = 0;
+  thread.need_key = op.name_hash;
+  thread.source = source;
+  thread.row = -1;
+  thread.failure = Failure();
+  if (period_ != 0 && stats_.ops - period_start_ > static_cast<uint64_t>(period_)) {
+    period_start_ = stats_.ops - 1;
+    iteration_ends();
+  }
+  forecast_.on_op();
+  if (!recorder_.on()) return;
+  auto node = torch::autograd::get_current_node();
+  Phase phase = node ? Phase::kBackward : phase_.load();
+  thread.recording = recording_number_;
+  thread.row = recorder_.op_begins(op.id, phase, source, sequence_number,
+                                   node ? static_cast<int64_t>(node->sequence_nr()) : -1);
+}
+
+void Engine::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data) {
+  if (storage.device_type() != at::DeviceType::CPU) return;
+  Block* block = find(*storage.unsafeGetStorageImpl());
+  if (block == nullptr) {
+    if (reads_data && !forked_ && adoptable(*storage.unsafeGetStorageImpl())) thread.foreign.push_back(storage);
+    return;
+  }
+  attach(*block, storage);
+  if (reads_data) use(thread, *block, write);
+}
+
+// Mark the block in use until the thread's outermost op ends.
+void Engine::use(ThreadState& thread, Block& block, bool write) {
+  block.held = false;
+  bool first = block.touched_by != thread.serial;
+  if (first) {
+    block.touched_by = thread.serial;
+    block.last_use = clock_;
+    ++block.active;
+    thread.touched.push_back(&block);
+    thread.input_bytes += block.bytes;
+    thread.need_key = mix(thread.need_key, block.bytes);
+    forecast_.on_access(block);
+  }
+  bool first_write = write && block.written_by != thread.serial;
+  if (write) {
+    block.dirty = true;
+    block.written_by = thread.serial;
+  }
+  if ((first || first_write) && records(thread)) recorder_.op_accesses(thread.row, block, write);
+  if (!block.resident()) thread.missing.push_back(&block);
+}
+
+bool Engine::records(const ThreadState& thread) const {
+  return recorder_.on() && thread.row >= 0 && thread.recording == recording_number_;
+}
+
+void Engine::bring_in_missing(ThreadState& thread) {
+  std::vector<Block*> missing;
+  missing.swap(thread.missing);
+  std::vector<c10::Storage> foreign;
+  foreign.swap(thread.foreign);
+  std::sort(missing.begin(), missing.end(), [](Block* a, Block* b) { return a->bytes > b->bytes; });
+  size_t more = wanted(thread);
+  bool consolidated = thread.depth > 1;  // an op that runs already holds pointers: nothing of its own may move
+  auto with_room = [&](auto&& attempt, size_t bytes) {
+    try {
+      if (attempt()) return true;
+      if (!consolidated) {
+        consolidated = true;
+        consolidate(thread.touched);
+        if (attempt()) return true;
+      }
+      fail(thread, Failure::Kind::kBudget, "", bytes);
+    } catch (const TierFailure& error) {
+      fail(thread, Failure::Kind::kTier, error.what(), bytes);
+    }
+    return false;
+  };
+  for (Block* block : missing)
+    if (!block->resident() && !with_room([&] { return make_available(*block, more); }, block->bytes))
+      mark_unavailable(*block, thread.failure.message);
+  for (const c10::Storage& storage : foreign) {
+    Block* block = find(*storage.unsafeGetStorageImpl());
+    if (block == nullptr && with_room([&] { return adopt_into_arena(storage, more) != nullptr; }, storage.nbytes()))
+      block = find(*storage.unsafeGetStorageImpl());
+    if (block != nullptr) use(thread, *block, /*write=*/true);
+  }
+  for (c10::Storage& storage : foreign)
+    graveyard_.push_back(StorageRef::reclaim_copy(storage.unsafeGetStorageImpl()));
+}
+
+// False when there is no room. Raises TierFailure.
+bool Engine::make_available(Block& block, size_t more) {
+  if (block.resident()) return true;
+  if (active() && !forked_) return bring_in(block, more);
+  StopReport report;
+  if (restore(block, report)) return true;
+  throw TierFailure(report.lost.empty() ? "no memory" : report.lost.front());
+}
+
+bool Engine::is_tight(const ThreadState& thread) const {
+  return !thread.missing.empty() || arena_->ranges.largest_free() < wanted(thread);
+}
+
+// What the op will allocate, as far as can be known before it runs.
+size_t Engine::wanted(const ThreadState& thread) const {
+  auto known = needs_.find(thread.need_key);
+  return known != needs_.end() ? known->second : 8 * thread.input_bytes + (size_t{1} << 16);
+}
+
+// An op's own storages must not cut up the space it will need: once it runs they cannot be moved.
+void Engine::make_roomy(ThreadState& thread) {
+  size_t want = wanted(thread);
+  if (arena_->ranges.largest_free() >= want) return;
+  size_t window = widest_window();
+  if (window >= want) return;
+  size_t in_use = 0;
+  for (const Block* block : thread.touched) in_use += block->resident() ? block->region->size : 0;
+  size_t rest = arena_->ranges.limit() - std::min(in_use, arena_->ranges.limit());
+  if (window >= rest - rest / 64) return;
+  try {
+    consolidate(thread.touched);
+  } catch (const TierFailure& error) {
+    fail(thread, Failure::Kind::kTier, error.what(), want);
+  }
+}
+
+void Engine::op_ends(ThreadState& thread, const OpInfo& op, const std::vector<c10::IValue>& outputs) {
+  bool period_found = false;
+  {
+    Lock lock(*this);
+    bool held = op.uninitialised && thread.depth == 1;
+    if (active() && !forked_)
+      for (const c10::IValue& output : outputs)
+        each_storage(output, [&](const c10::Storage& storage) { show(storage, held); });
+    if (thread.depth == 1) period_found = frame_ends(thread);
+  }
+  --thread.depth;
+  if (period_found && thread.depth == 0) on_period_();
+}
+
+void Engine::show(const c10::Storage& storage, bool held) {
+  if (storage.device_type() != at::DeviceType::CPU) return;
+  Block* block = find(*storage.unsafeGetStorageImpl());
+  if (block == nullptr) return;
+  attach(*block, storage);
+  if (held) block->held = true;
+}
+
+bool Engine::frame_ends(ThreadState& thread) {
+  bool recorded = records(thread);
+  if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(thread.peak));
+  if (thread.peak > 0 && thread.failure.kind == Failure::Kind::kNone) {
+    size_t& need = needs_[thread.need_key];
+    need = std::max(need, thread.peak);
+  }
+  iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.peak);
+  for (Block* block : thread.touched) deactivate(*block);
+  thread.touched.clear();
+  thread.missing.clear();
+  thread.row = -1;
+  thread.failure = Failure();
+  return recorded && find_period_if_due();
+}
+
+// Without optimizer steps the iteration is what the op stream repeats. Looked for at doubling lengths.
+bool Engine::find_period_if_due() {
+  int64_t ops = recorder_.op_count();
+  if (steps_seen_ || period_ != 0 || ops < period_check_ || ops > kLongestSearch) return false;
+  period_check_ *= 2;
+  auto found = find_period(recorder_.tokens().data(), recorder_.tokens().size());
+  if (!found) return false;
+  int64_t start = static_cast<int64_t>(found->start), length = static_cast<int64_t>(found->length);
+  // A loop that initialises layers repeats itself too. Training has a backward pass in each iteration.
+  if (!recorder_.has_backward(start, start + length)) return false;
+  period_ = length;
+  period_start_ = stats_.ops;
+  iteration_ends();
+  marks_ = {ops - length, ops};
+  return true;
+}
+
+void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request) {
+  Failure failure;
+  failure.kind = kind;
+  failure.op = thread.op != nullptr && thread.depth > 0 ? thread.op->name : "an allocation outside any op";
+  failure.tensors = thread.tensors;
+  if (kind == Failure::Kind::kTier) {
+    failure.message = "memfit: " + failure.op + " could not get its bytes: " + why;
+  } else {
+    failure.required_bytes = thread.input_bytes + thread.live + request;
+    failure.message = "memfit: the budget of " + format_bytes(stats_.budget) + " cannot be met: " + failure.op +
+                      " needs at least " + format_bytes(failure.required_bytes) + " at once (inputs " +
+                      format_bytes(thread.input_bytes) + ", allocated by it so far " + format_bytes(thread.live) +
+                      ", asked for now " + format_bytes(request) + ")";
+    if (!thread.tensors.empty()) failure.message += "; its tensors: " + thread.tensors;
+    failure.message += "; in the arena: " + describe_occupants();
+    if (arena_) failure.message += "; longest stretch that can be cleared: " + format_bytes(widest_window());
+  }
+  thread.failure = failure;
+  last_failure_ = failure;
+}
+
+void Engine::mark_unavailable(Block& block, const std::string& message) {
+  StorageRef storage = block.storage.lock();
+  if (!storage || block.resident()) return;
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+  graveyard_.push_back(std::move(storage));
+}
+
+}  // namespace memfit

@@ -1,0 +1,44 @@
+"""memfit trains a PyTorch model inside a hard byte budget, without changing the model, script or result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memfit.errors import BudgetError, MemfitError, TierError
+from memfit.files import load_trace, save_trace
+from memfit.ir import Trace
+
+if TYPE_CHECKING:
+    from memfit.running.record import record
+    from memfit.running.session import Session, Stats, session
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BudgetError",
+    "MemfitError",
+    "Session",
+    "Stats",
+    "TierError",
+    "Trace",
+    "load_trace",
+    "record",
+    "save_trace",
+    "session",
+]
+
+# What needs torch is imported on first use: planning and reporting work without it.
+_LAZY = {
+    "Session": "memfit.running.session",
+    "Stats": "memfit.running.session",
+    "session": "memfit.running.session",
+    "record": "memfit.running.record",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'memfit' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,0 +1,38 @@
+"""Algorithms in C++ that need no torch. Arrays are one-dimensional and contiguous."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+def find_period(tokens: NDArray[np.uint64]) -> tuple[int, int] | None:
+    """Return (start, length): from index `start` on, `tokens` repeat every `length`, at least twice.
+
+    Among the primitive periods whose square ends the stream this is the largest; None if there is none.
+    """
+
+class ClairvoyantResult:
+    """What `clairvoyant_bytes` counts; the traffic is 0 when the budget is below `required_bytes`."""
+
+    bytes_out: int
+    bytes_in: int
+    required_bytes: int
+    required_op: int
+
+def clairvoyant_bytes(
+    *,
+    size_bytes: NDArray[np.int64],
+    alloc_tick: NDArray[np.int64],
+    free_tick: NDArray[np.int64],
+    first_tick: NDArray[np.int64],
+    workspace_bytes: NDArray[np.int64],
+    access_begin: NDArray[np.int64],
+    access_storage: NDArray[np.int64],
+    access_is_write: NDArray[np.uint8],
+    ticks: int,
+    alignment: int,
+    budget_bytes: int,
+) -> ClairvoyantResult:
+    """Count what a furthest-next-use policy moves in one iteration, once the iteration has repeated.
+
+    Accesses of op i are rows [access_begin[i], access_begin[i + 1]), one for each distinct storage.
+    Raises ValueError if the columns do not describe a trace.
+    """

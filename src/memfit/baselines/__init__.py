@@ -1,0 +1,1 @@
+"""What other policies would do with a trace, to be measured against."""

@@ -1,0 +1,52 @@
+"""The `memfit` command. Nothing heavy is imported before a subcommand runs, so that --help is instant."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from memfit import __version__
+from memfit.errors import MemfitError, UsageError
+
+# Modules of memfit.cli in the order --help lists them. Each has `add_parser(subparsers)`, which sets `run` as
+# the parser's default, and `run(args) -> exit code`; what it needs it imports inside `run`.
+COMMANDS = ("run", "trace", "info", "verify", "doctor")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default: the process's own) and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        words, arguments = _split(words)
+        args = _parser().parse_args(words, argparse.Namespace(arguments=arguments))
+        return int(args.run(args))
+    except MemfitError as error:
+        print(f"memfit: error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Take off the script's own arguments, which follow "--" (after `run SCRIPT` they need none)."""
+    if "--" not in words or words[0] == "run":
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a usage error the way every other error is reported."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, remedy=f"{self.prog} --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="memfit", description="Train a PyTorch script inside a hard byte budget.")
+    parser.add_argument("--version", action="version", version=f"memfit {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        import_module(f"memfit.cli.{name}").add_parser(subparsers)
+    return parser

@@ -1,0 +1,43 @@
+"""`memfit info FILE`: what a recorded iteration does with memory."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memfit.reporting.info import TraceInfo
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the `info` subcommand."""
+    parser = subparsers.add_parser("info", help="say what a recorded iteration does with memory")
+    parser.add_argument("file", metavar="FILE", help="a trace, as `memfit trace` writes it")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the report on `args.file`; raises InputError if it is not a trace."""
+    from memfit.cli.next_step import print_next
+    from memfit.files import load_trace
+    from memfit.reporting.info import describe, to_json
+
+    info = describe(load_trace(args.file))
+    if args.json:
+        print(to_json(info))
+        return 0
+    from memfit.reporting.text import print_info
+
+    print_info(info)
+    print_next(f"memfit run --budget {_feasible_percent(info)}% {shlex.quote(info.script or 'SCRIPT')}")
+    return 0
+
+
+def _feasible_percent(info: TraceInfo) -> int:
+    """Return 60, or the next multiple of five that the minimum budget allows, as a percentage of the peak."""
+    needed = -(-info.minimum.budget_bytes * 100 // max(info.peak_bytes, 1))
+    return min(max(60, -(-needed // 5) * 5), 100)

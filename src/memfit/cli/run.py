@@ -1,0 +1,48 @@
+"""`memfit run SCRIPT`: train a script inside a budget."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the `run` subcommand."""
+    parser = subparsers.add_parser("run", help="train an unmodified script inside a byte budget")
+    parser.add_argument(
+        "--budget",
+        metavar="B",
+        help='bytes ("2GiB") or a share of the first whole iteration\'s peak ("60%%")',
+    )
+    add_tier(parser)
+    parser.add_argument("--stats", metavar="FILE", help="write what the session did to FILE as JSON")
+    parser.add_argument("--json", action="store_true", help="end with the statistics as JSON on standard error")
+    parser.add_argument("script", metavar="SCRIPT", help="a training script, as it is")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="the script's own arguments")
+    parser.set_defaults(run=run)
+
+
+def add_tier(parser: argparse.ArgumentParser) -> None:
+    """Add --tier, which every command that swaps has."""
+    parser.add_argument(
+        "--tier", default="disk", metavar="T", help="where bytes go that do not fit: ram, disk or disk:PATH"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the script and return its own exit code; raises BudgetError if the budget cannot be met."""
+    from memfit.running.launch import launch
+    from memfit.units import parse_budget
+
+    if args.budget is not None:
+        parse_budget(args.budget)
+    outcome = launch(args.script, args.arguments, args.budget, args.tier, stats_file=args.stats)
+    if args.json:
+        print(outcome.to_json(), file=sys.stderr)
+    else:
+        print(outcome.summary(), file=sys.stderr)
+    return outcome.exit_code

@@ -1,0 +1,67 @@
+"""`memfit verify SCRIPT --budget B`: the proof that a budget changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memfit.running.verify import Verdict
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the `verify` subcommand."""
+    from memfit.cli.run import add_tier
+
+    parser = subparsers.add_parser(
+        "verify",
+        help="run a script plainly and under a budget and compare every bit",
+        usage="memfit verify SCRIPT --budget B [--tier T] [--steps N] [--json] [-- ARGS ...]",
+    )
+    parser.add_argument("script", metavar="SCRIPT", help="a training script, as it is")
+    parser.add_argument("--budget", required=True, metavar="B", help='bytes ("2GiB") or a share of the peak ("60%%")')
+    add_tier(parser)
+    parser.add_argument("--steps", type=int, default=0, metavar="N", help="stop after N optimizer steps")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the verdict; returns 0 only if every hash is equal, else 4."""
+    from memfit.cli.next_step import print_next
+    from memfit.errors import UsageError, VerificationError
+    from memfit.running.tiers import parse_tier
+    from memfit.running.verify import verify
+    from memfit.units import parse_budget
+
+    parse_budget(args.budget)
+    if args.steps < 0:
+        raise UsageError(f"--steps {args.steps} is negative", remedy="--steps 4")
+    verdict = verify(args.script, args.arguments, args.budget, parse_tier(args.tier), args.steps)
+    if args.json:
+        print(json.dumps(verdict.as_dict()))
+        return 0 if verdict.difference is None else VerificationError.exit_code
+    print(_text(verdict))
+    if verdict.difference is not None:
+        raise VerificationError("the two runs are not the same", why=str(verdict.difference))
+    print_next(f"memfit run --budget {args.budget} {shlex.quote(args.script)}")
+    return 0
+
+
+def _text(verdict: Verdict) -> str:
+    from memfit.units import format_bytes
+
+    counts = ", ".join(f"{count} x {kind}" for kind, count in verdict.compared.items())
+    stats = verdict.limited.stats or {}
+    lines = [
+        f"{'equal' if verdict.difference is None else 'NOT EQUAL'}: {counts}, over {verdict.steps} optimizer steps",
+        f"plain run:   peak RSS {format_bytes(verdict.plain.peak_rss_bytes)}, {verdict.plain.seconds:.1f} s",
+        f"budget run:  peak RSS {format_bytes(verdict.limited.peak_rss_bytes)}, {verdict.limited.seconds:.1f} s, "
+        f"arena peak {format_bytes(stats['peak_footprint_bytes'])} of {format_bytes(stats['budget_bytes'])}, "
+        f"{format_bytes(stats['bytes_out'])} out, {format_bytes(stats['bytes_in'])} in",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,82 @@
+"""One exception tree. Each message says what happened, why, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class MemfitError(Exception):
+    """Base of every error memfit raises on purpose; the command line turns it into `exit_code`.
+
+    `what` alone is enough: native code raises these with one finished string.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, why: str = "", remedy: str = "") -> None:
+        self.what = what
+        self.why = why
+        self.remedy = remedy
+        # One positional argument in `args` keeps the exception picklable.
+        super().__init__(_message(what, why, remedy))
+
+
+class InputError(MemfitError):
+    """A file or a value from outside is malformed."""
+
+
+class UsageError(MemfitError):
+    """The command line, or a call, asks for something that does not exist."""
+
+    exit_code = 2
+
+
+class BudgetError(MemfitError, RuntimeError):
+    """The budget cannot be met, and this is what sets the smallest feasible one.
+
+    `required_bytes` is that smallest budget (None when unknown), `op` the op that sets it, `source` the
+    line that called it ("file.py:12"), `tensors` one description for each storage of its working set.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        why: str = "",
+        remedy: str = "",
+        required_bytes: int | None = None,
+        op: str = "",
+        source: str = "",
+        tensors: Sequence[str] = (),
+    ) -> None:
+        super().__init__(what, why=why, remedy=remedy)
+        self.required_bytes = required_bytes
+        self.op = op
+        self.source = source
+        self.tensors = tuple(tensors)
+
+
+class VerificationError(MemfitError):
+    """A run under the budget did not give the result of the plain run."""
+
+    exit_code = 4
+
+
+class TierError(MemfitError, RuntimeError):
+    """A slower tier (host or disk) could not take or give back bytes."""
+
+
+class EngineError(MemfitError):
+    """The native engine could not be built or loaded."""
+
+
+def _message(what: str, why: str, remedy: str) -> str:
+    lines = [what]
+    if why:
+        lines.append(f"  why: {why}")
+    if remedy:
+        lines.append(f"  try: {remedy}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Pure functions from a trace to what can be planned on it."""

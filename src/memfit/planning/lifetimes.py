@@ -1,0 +1,144 @@
+"""What a trace asks of memory: live bytes, working sets, gaps. Pure functions; nothing is moved here.
+
+Bytes are those of the storages as recorded, unless `aligned`: then each is rounded up to `Trace.alignment`,
+as an arena places it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memfit.ir import Storage, Trace, accesses, align_up
+
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A span in which a storage is not accessed: after op `after`, before op `before`.
+
+    A cyclic gap runs over the end of the iteration into the next one. `duration_us` is the time of the ops
+    strictly between.
+    """
+
+    storage: int
+    after: int
+    before: int
+    size_bytes: int
+    duration_us: float
+    cyclic: bool
+
+
+def live_bytes(trace: Trace, *, aligned: bool = False) -> Int64Array:
+    """Return the live bytes after each number of ticks: entry 0 at the start, entry k after k ticks.
+
+    Live bytes when op i begins are therefore entry `trace.ops[i].first_tick`.
+    """
+    sizes = _sizes(trace, aligned)
+    change = np.zeros(trace.ticks + 2, dtype=np.int64)
+    # One alive before has alloc_tick -1; one that outlives the iteration leaves in the entry cut off below.
+    np.add.at(change, _column(s.alloc_tick + 1 for s in trace.storages), sizes)
+    np.subtract.at(change, _column(s.free_tick + 1 for s in trace.storages), sizes)
+    return np.cumsum(change)[:-1]
+
+
+def peak_tick(trace: Trace, *, aligned: bool = False) -> int:
+    """Return the first number of ticks after which the live bytes are at their peak."""
+    return int(np.argmax(live_bytes(trace, aligned=aligned)))
+
+
+def peak_live(trace: Trace, *, aligned: bool = False) -> tuple[int, int]:
+    """Return the peak live bytes (the lower bound of any arena that moves nothing) and the op it falls in."""
+    live = live_bytes(trace, aligned=aligned)
+    peak = int(np.argmax(live))
+    return int(live[peak]), _op_at(trace, peak)
+
+
+def live_at(trace: Trace, op: int) -> tuple[int, ...]:
+    """Return the ids of the storages whose lifetime holds op index `op`."""
+    return tuple(i for i, storage in enumerate(trace.storages) if storage.alloc <= op < storage.free)
+
+
+def live_after(trace: Trace, ticks: int) -> tuple[int, ...]:
+    """Return the ids of the storages alive after exactly `ticks` ticks: those `live_bytes` sums."""
+    storages = enumerate(trace.storages)
+    return tuple(i for i, storage in storages if storage.alloc_tick < ticks <= storage.free_tick)
+
+
+def operands(trace: Trace, op: int) -> tuple[int, ...]:
+    """Return the ids of the storages that op `op` accesses and that existed before it began, ascending."""
+    accessed = {*trace.ops[op].reads, *trace.ops[op].writes}
+    first_tick = trace.ops[op].first_tick
+    return tuple(sorted(s for s in accessed if trace.storages[s].alloc_tick < first_tick))
+
+
+def working_sets(trace: Trace, *, aligned: bool = False) -> Int64Array:
+    """Return each op's working set: the bytes of its operands plus its workspace."""
+    sizes = [_size(trace, storage, aligned) for storage in trace.storages]
+    return _column(
+        sum(sizes[s] for s in operands(trace, index)) + op.workspace_bytes for index, op in enumerate(trace.ops)
+    )
+
+
+def minimum_budget(trace: Trace) -> tuple[int, int]:
+    """Return the smallest budget (bytes) in which every op fits alone, and the op that sets it.
+
+    An arena with holes may need more: this counts bytes, aligned, and not where they lie.
+    """
+    needed = working_sets(trace, aligned=True)
+    op = int(np.argmax(needed))
+    return int(needed[op]) + trace.pinned_bytes, op
+
+
+def gaps(trace: Trace) -> list[Gap]:
+    """Return the gaps with at least one op in them, largest bytes x duration first.
+
+    A storage that recurs has one gap more, which runs over the end of the iteration.
+    """
+    elapsed = np.concatenate(([0.0], np.cumsum([op.duration_us for op in trace.ops])))
+    found = [gap for storage, ops in enumerate(_accessing_ops(trace)) for gap in _gaps_of(trace, storage, ops, elapsed)]
+    return sorted(found, key=lambda gap: (-gap.size_bytes * gap.duration_us, gap.storage, gap.after))
+
+
+def _gaps_of(trace: Trace, storage: int, ops: list[int], elapsed: NDArray[np.float64]) -> Iterator[Gap]:
+    size_bytes = trace.storages[storage].size_bytes
+    for after, before in pairwise(ops):
+        if before > after + 1:
+            duration_us = float(elapsed[before] - elapsed[after + 1])
+            yield Gap(storage, after, before, size_bytes, duration_us, cyclic=False)
+    if not ops or not trace.recurs(trace.storages[storage]):
+        return
+    if ops[0] + len(trace.ops) > ops[-1] + 1:
+        duration_us = float(elapsed[-1] - elapsed[ops[-1] + 1] + elapsed[ops[0]])
+        yield Gap(storage, ops[-1], ops[0], size_bytes, duration_us, cyclic=True)
+
+
+def _accessing_ops(trace: Trace) -> list[list[int]]:
+    """Return, for each storage, the ops that access it, ascending and without repetition."""
+    ops: list[dict[int, None]] = [{} for _ in trace.storages]
+    for access in accesses(trace):
+        ops[access.storage][access.op] = None
+    return [list(found) for found in ops]
+
+
+def _op_at(trace: Trace, ticks: int) -> int:
+    """Return the op in (or just after) which the last of the first `ticks` ticks falls."""
+    first_ticks = [op.first_tick for op in trace.ops]
+    return max(int(np.searchsorted(first_ticks, ticks - 1, side="right")) - 1, 0)
+
+
+def _size(trace: Trace, storage: Storage, aligned: bool) -> int:
+    return align_up(storage.size_bytes, trace.alignment) if aligned else storage.size_bytes
+
+
+def _sizes(trace: Trace, aligned: bool) -> Int64Array:
+    return _column(_size(trace, storage, aligned) for storage in trace.storages)
+
+
+def _column(values: Iterable[int]) -> Int64Array:
+    return np.fromiter(values, dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Reports: plain data first, then one renderer for each way to show it."""

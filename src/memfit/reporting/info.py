@@ -1,0 +1,187 @@
+"""What `memfit info` reports on a trace, as plain data."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from memfit.ir import Category, Storage, Trace
+from memfit.planning.lifetimes import (
+    Gap,
+    gaps,
+    live_after,
+    minimum_budget,
+    operands,
+    peak_live,
+    peak_tick,
+)
+
+_TOP_SOURCES = 3
+_TOP_GAPS = 5
+_TOP_TENSORS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """An op by its place in the iteration."""
+
+    index: int
+    name: str
+    phase: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBytes:
+    """Live bytes that one source line allocated."""
+
+    source: str
+    size_bytes: int
+    storages: int
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryBytes:
+    """Live bytes of one category, with the source lines that allocated most of them."""
+
+    category: str
+    size_bytes: int
+    storages: int
+    top_sources: tuple[SourceBytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One storage, by what it holds and where it was allocated."""
+
+    storage: int
+    category: str
+    size_bytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class GapInfo:
+    """A gap with the storage it belongs to and the ops around it."""
+
+    tensor: TensorInfo
+    after: OpInfo
+    before: OpInfo
+    duration_us: float
+    cyclic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MinimumBudget:
+    """The smallest feasible budget, the op that sets it, and the largest storages that op needs."""
+
+    budget_bytes: int
+    op: OpInfo
+    workspace_bytes: int
+    pinned_bytes: int
+    operand_count: int
+    largest_operands: tuple[TensorInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceInfo:
+    """One trace in numbers. `lower_bound_bytes` is the peak with each storage rounded up to the alignment."""
+
+    script: str
+    iteration: int
+    device: str
+    torch_version: str
+    op_count: int
+    storage_count: int
+    duration_us: float
+    peak_bytes: int
+    peak_op: OpInfo
+    lower_bound_bytes: int
+    live_at_peak: tuple[CategoryBytes, ...]
+    largest_gaps: tuple[GapInfo, ...]
+    minimum: MinimumBudget
+
+
+def describe(trace: Trace) -> TraceInfo:
+    """Return the report on `trace`."""
+    peak_bytes, peak_op = peak_live(trace)
+    at_peak = [trace.storages[s] for s in live_after(trace, peak_tick(trace))]
+    return TraceInfo(
+        script=trace.script,
+        iteration=trace.iteration,
+        device=trace.device,
+        torch_version=trace.torch_version,
+        op_count=len(trace.ops),
+        storage_count=len(trace.storages),
+        duration_us=sum(op.duration_us for op in trace.ops),
+        peak_bytes=peak_bytes,
+        peak_op=_op_info(trace, peak_op),
+        lower_bound_bytes=peak_live(trace, aligned=True)[0],
+        live_at_peak=_by_category(at_peak),
+        largest_gaps=tuple(_gap_info(trace, gap) for gap in gaps(trace)[:_TOP_GAPS]),
+        minimum=_minimum(trace),
+    )
+
+
+def to_json(info: TraceInfo) -> str:
+    """Return `info` as a JSON object, with the names of the dataclasses' fields."""
+    return json.dumps(asdict(info), indent=2)
+
+
+def _op_info(trace: Trace, index: int) -> OpInfo:
+    op = trace.ops[index]
+    return OpInfo(index, op.name, op.phase.value, op.source)
+
+
+def _tensor_info(trace: Trace, storage_id: int) -> TensorInfo:
+    storage = trace.storages[storage_id]
+    return TensorInfo(storage_id, storage.category.value, storage.size_bytes, storage.source)
+
+
+def _gap_info(trace: Trace, gap: Gap) -> GapInfo:
+    return GapInfo(
+        tensor=_tensor_info(trace, gap.storage),
+        after=_op_info(trace, gap.after),
+        before=_op_info(trace, gap.before),
+        duration_us=gap.duration_us,
+        cyclic=gap.cyclic,
+    )
+
+
+def _by_category(storages: Iterable[Storage]) -> tuple[CategoryBytes, ...]:
+    groups: dict[Category, list[Storage]] = defaultdict(list)
+    for storage in storages:
+        groups[storage.category].append(storage)
+    totals = [
+        CategoryBytes(category.value, _total(group), len(group), _top_sources(group))
+        for category, group in groups.items()
+    ]
+    return tuple(sorted(totals, key=lambda total: (-total.size_bytes, total.category)))
+
+
+def _top_sources(storages: Iterable[Storage]) -> tuple[SourceBytes, ...]:
+    groups: dict[str, list[Storage]] = defaultdict(list)
+    for storage in storages:
+        groups[storage.source].append(storage)
+    totals = [SourceBytes(source, _total(group), len(group)) for source, group in groups.items()]
+    return tuple(sorted(totals, key=lambda total: (-total.size_bytes, total.source))[:_TOP_SOURCES])
+
+
+def _total(storages: Iterable[Storage]) -> int:
+    return sum(storage.size_bytes for storage in storages)
+
+
+def _minimum(trace: Trace) -> MinimumBudget:
+    budget_bytes, op = minimum_budget(trace)
+    tensors = [_tensor_info(trace, s) for s in operands(trace, op)]
+    tensors.sort(key=lambda tensor: (-tensor.size_bytes, tensor.storage))
+    return MinimumBudget(
+        budget_bytes=budget_bytes,
+        op=_op_info(trace, op),
+        workspace_bytes=trace.ops[op].workspace_bytes,
+        pinned_bytes=trace.pinned_bytes,
+        operand_count=len(tensors),
+        largest_operands=tuple(tensors[:_TOP_TENSORS]),
+    )

@@ -1,0 +1,104 @@
+"""Reports as text for a terminal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from memfit.reporting.info import GapInfo, MinimumBudget, OpInfo, TensorInfo, TraceInfo
+from memfit.units import format_bytes, format_us
+
+_NUMERIC = ("bytes", "share", "storages", "unused for")
+
+
+def print_info(info: TraceInfo, console: Console | None = None) -> None:
+    """Print `info` on `console` (default: stdout)."""
+    (console or Console()).print(render_info(info))
+
+
+def render_info(info: TraceInfo) -> RenderableType:
+    """Return `info` as something rich can print."""
+    parts = [_summary(info), _live_table(info)]
+    if info.largest_gaps:
+        parts.append(_gap_table(info.largest_gaps))
+    return Group(*parts, _minimum(info.minimum))
+
+
+def _summary(info: TraceInfo) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    rows = (
+        ("script", info.script or "unknown"),
+        ("iteration", f"{info.iteration} on {info.device}, torch {info.torch_version}"),
+        ("ops", f"{info.op_count} in {format_us(info.duration_us)}, {info.storage_count} storages"),
+        ("peak", f"{_exact(info.peak_bytes)} live in {_op(info.peak_op)}"),
+        ("lower bound", f"{_exact(info.lower_bound_bytes)} of arena if nothing moves"),
+    )
+    for label, value in rows:
+        grid.add_row(Text(label, style="bold"), Text(value))
+    return grid
+
+
+def _live_table(info: TraceInfo) -> RenderableType:
+    table = _table("Live at the peak", "category", "bytes", "share", "storages", "allocated at")
+    for row in info.live_at_peak:
+        share = f"{100 * row.size_bytes / max(info.peak_bytes, 1):.1f} %"
+        sources = "\n".join(f"{_line(s.source)} ({format_bytes(s.size_bytes)})" for s in row.top_sources)
+        _add(table, row.category, format_bytes(row.size_bytes), share, str(row.storages), sources)
+    return table
+
+
+def _gap_table(largest: tuple[GapInfo, ...]) -> RenderableType:
+    table = _table("Largest gaps (bytes x time)", "storage", "bytes", "unused for", "from", "until")
+    for gap in largest:
+        until = f"{_brief(gap.before)}{', next iteration' if gap.cyclic else ''}"
+        size = format_bytes(gap.tensor.size_bytes)
+        _add(table, _tensor(gap.tensor), size, format_us(gap.duration_us), _brief(gap.after), until)
+    return table
+
+
+def _minimum(minimum: MinimumBudget) -> RenderableType:
+    lines = [f"Minimum feasible budget: {_exact(minimum.budget_bytes)}, set by {_op(minimum.op)}"]
+    lines += [f"  {format_bytes(t.size_bytes):>10}  {_tensor(t)}" for t in minimum.largest_operands]
+    more = minimum.operand_count - len(minimum.largest_operands)
+    if more:
+        lines.append(f"  {'':>10}  and {more} smaller storages")
+    lines.append(f"  {format_bytes(minimum.workspace_bytes):>10}  outputs and scratch of the op")
+    if minimum.pinned_bytes:
+        lines.append(f"  {format_bytes(minimum.pinned_bytes):>10}  pinned: can never leave the arena")
+    return Text("\n".join(lines))
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column in _NUMERIC else "left"
+        table.add_column(column, justify=justify, overflow="fold")
+    return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    """Add a row of plain text: names of files may hold what rich would read as markup."""
+    table.add_row(*(Text(cell) for cell in cells))
+
+
+def _op(op: OpInfo) -> str:
+    return f"{_brief(op)} ({op.phase}, {_line(op.source)})"
+
+
+def _brief(op: OpInfo) -> str:
+    return f"op {op.index} {op.name}"
+
+
+def _tensor(tensor: TensorInfo) -> str:
+    return f"{tensor.category} {tensor.storage} ({_line(tensor.source)})"
+
+
+def _line(source: str) -> str:
+    return source or "unknown line"
+
+
+def _exact(size_bytes: int) -> str:
+    return f"{format_bytes(size_bytes)} ({size_bytes:,} bytes)"

@@ -1,0 +1,1 @@
+"""Run training inside a budget: session, guards, tiers, scripts, verification."""

@@ -1,0 +1,86 @@
+"""Ops on lists of tensors, split so that no single op needs all of them at once.
+
+A foreach or fused optimizer step names every parameter, gradient and moment in one op, whose working set is
+then the whole optimizer. They work tensor by tensor, so a call on a part of the lists gives the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from memfit.running.guards import replaced
+
+CHUNK_BYTES = 1 << 18
+"""An op on lists takes this many bytes of tensors at once, or one entry of each list if that is more."""
+
+_FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Split calls of torch's list ops for as long as the context is open."""
+    names = [name for name in dir(torch) if name.startswith("_foreach_")]
+    names += [name for name in _FUSED if hasattr(torch, name)]
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(replaced(torch, name, _chunked(getattr(torch, name))))
+        yield
+
+
+def _chunked(op: Any) -> Any:
+    @functools.wraps(op)
+    def in_chunks(*args: Any, **kwargs: Any) -> Any:
+        count = _length(args, kwargs)
+        bounds = _bounds(args, kwargs, count) if count > 1 else []
+        if len(bounds) < 2:
+            return op(*args, **kwargs)
+        results = [
+            op(
+                *(_part(argument, count, *bound) for argument in args),
+                **{key: _part(argument, count, *bound) for key, argument in kwargs.items()},
+            )
+            for bound in bounds
+        ]
+        return _joined(results)
+
+    return in_chunks
+
+
+def _is_list(argument: Any) -> bool:
+    return isinstance(argument, (list, tuple))
+
+
+def _length(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
+    """Return the length of the first list of tensors; the others of that length are split with it."""
+    for argument in (*args, *kwargs.values()):
+        if _is_list(argument) and argument and isinstance(argument[0], torch.Tensor):
+            return len(argument)
+    return 0
+
+
+def _bounds(args: Sequence[Any], kwargs: dict[str, Any], count: int) -> list[tuple[int, int]]:
+    lists = [a for a in (*args, *kwargs.values()) if _is_list(a) and len(a) == count]
+    bounds, begin, taken = [], 0, 0
+    for i in range(count):
+        size = sum(a[i].nbytes for a in lists if isinstance(a[i], torch.Tensor))
+        if i > begin and taken + size > CHUNK_BYTES:
+            bounds.append((begin, i))
+            begin, taken = i, 0
+        taken += size
+    return [*bounds, (begin, count)]
+
+
+def _part(argument: Any, count: int, begin: int, end: int) -> Any:
+    return argument[begin:end] if _is_list(argument) and len(argument) == count else argument
+
+
+def _joined(results: list[Any]) -> Any:
+    if results[0] is None:
+        return None
+    joined = [tensor for result in results for tensor in result]
+    return tuple(joined) if isinstance(results[0], tuple) else joined

@@ -1,0 +1,99 @@
+"""Whether this machine has what memfit needs: versions, compiler, engine, disk."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+import memfit
+from memfit.errors import MemfitError
+from memfit.running import engine
+from memfit.running.tiers import TierSpec
+from memfit.units import format_bytes
+
+_OLDEST_TORCH = (2, 11)
+_TEST_BYTES = 256 << 20
+_BLOCK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `values` are plain numbers for programs."""
+
+    name: str
+    ok: bool
+    text: str
+    values: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+def examine(tier: TierSpec) -> list[Finding]:
+    """Look at everything; building the engine and writing 256 MiB to the disk tier's folder on the way."""
+    findings = [
+        Finding("memfit", True, memfit.__version__, {}),
+        Finding("python", True, platform.python_version(), {}),
+        _torch(),
+        _compiler(),
+        _engine(),
+    ]
+    return [*findings, _disk(tier.folder)] if tier.kind == "disk" else findings
+
+
+def _torch() -> Finding:
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    text = torch.__version__ if version >= _OLDEST_TORCH else f"{torch.__version__}: memfit needs torch 2.11 or newer"
+    return Finding("torch", version >= _OLDEST_TORCH, text, {})
+
+
+def _compiler() -> Finding:
+    path = engine.compiler()
+    if path is None:
+        return Finding("compiler", False, "none: install g++ (apt-get install g++) or set CXX", {})
+    first = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.splitlines()
+    return Finding("compiler", True, f"{path}: {first[0] if first else 'no version'}", {})
+
+
+def _engine() -> Finding:
+    built = engine.cached_library().exists()
+    started = time.monotonic()
+    try:
+        engine.load()
+    except MemfitError as error:
+        return Finding("engine", False, str(error), {})
+    seconds = time.monotonic() - started
+    how = "cached" if built else f"built in {seconds:.0f} s"
+    return Finding("engine", True, f"{how}: {engine.cached_library()}", {"seconds": seconds})
+
+
+def _disk(folder: str) -> Finding:
+    block = os.urandom(_BLOCK_BYTES)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            write = _rate(lambda: [file.write(block) for _ in range(_TEST_BYTES // _BLOCK_BYTES)], file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            file.seek(0)
+            read = _rate(lambda: [file.read(_BLOCK_BYTES) for _ in range(_TEST_BYTES // _BLOCK_BYTES)], None)
+    except OSError as error:
+        return Finding("disk", False, f"{folder}: {error.strerror}", {})
+    free = shutil.disk_usage(folder).free
+    text = f"{folder}: writes {format_bytes(write)}/s, reads {format_bytes(read)}/s, {format_bytes(free)} free"
+    return Finding("disk", True, text, {"write_bytes_per_s": write, "read_bytes_per_s": read, "free_bytes": free})
+
+
+def _rate(action: Any, sync: int | None) -> float:
+    started = time.perf_counter()
+    action()
+    if sync is not None:
+        os.fsync(sync)
+    return _TEST_BYTES / (time.perf_counter() - started)

@@ -1,0 +1,163 @@
+"""The native engine: compiled against the installed torch on first use, then cached.
+
+It is not part of the wheel, since it must match the torch it runs in; its sources are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from memfit.errors import BudgetError, EngineError, TierError
+
+_NAME = "memfit_engine"
+_UNITS = ("unity.cc", "bindings.cpp")
+_FLAGS = ("-O2", "-DNDEBUG", "-std=c++20")  # NDEBUG: RecordFunction's inputs are guarded by an assertion else
+
+
+@cache
+def load() -> ModuleType:
+    """Return the engine, building it first if this torch has none yet.
+
+    Raises EngineError when there is no compiler or the build fails.
+    """
+    library = cached_library()
+    if not library.exists():
+        with _locked(library.parent):
+            if not library.exists():
+                _build(library)
+    engine = _import(library)
+    engine.set_error_types(BudgetError, TierError)
+    engine.set_library_folders(_library_folders())
+    return engine
+
+
+def cached_library() -> Path:
+    """Return where the engine for this torch, Python and source lies, or will lie."""
+    key = hashlib.sha256()
+    key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{_FLAGS}".encode())
+    for path in sorted(_source_folder().rglob("*")):
+        if path.suffix in {".h", ".cpp", ".cc"}:
+            key.update(path.name.encode() + path.read_bytes())
+    return _cache_folder() / f"torch-{torch.__version__}-{key.hexdigest()[:16]}" / f"{_NAME}.so"
+
+
+def compiler() -> str | None:
+    """Return the path of the C++ compiler that would be used, or None."""
+    return shutil.which(os.environ.get("CXX", "c++"))
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("MEMFIT_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "memfit"
+    return Path(base).expanduser()
+
+
+def _source_folder() -> Path:
+    """Return the folder with engine/ and common/: inside the package, or the checkout's native/."""
+    packaged = Path(__file__).parents[1] / "_engine"
+    checkout = Path(__file__).parents[3] / "native"
+    for folder in (packaged, checkout):
+        if (folder / "engine").is_dir():
+            return folder
+    raise EngineError(
+        "the sources of the native engine are missing",
+        why=f"neither {packaged} nor {checkout} has them",
+        remedy="install memfit again: pip install --force-reinstall memfit",
+    )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process build at a time; the lock goes with the process, so a killed build blocks nobody."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(library: Path) -> None:
+    if compiler() is None:
+        raise EngineError(
+            "the native engine cannot be built: there is no C++ compiler",
+            why=f"'{os.environ.get('CXX', 'c++')}' is not on the PATH",
+            remedy="install one (Debian and Ubuntu: apt-get install g++; conda: conda install gxx) or set CXX",
+        )
+    print(
+        f"memfit: building the engine for torch {torch.__version__} (once, about a minute) ...",
+        end=" ",
+        file=sys.stderr,
+        flush=True,
+    )  #
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        _compile(Path(folder))
+        os.replace(Path(folder) / library.name, library)
+    print(f"done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+def _compile(folder: Path) -> None:
+    from torch.utils import cpp_extension
+
+    source = _source_folder()
+    with _ninja_on_path():
+        try:
+            cpp_extension.load(
+                _NAME,
+                [str(source / "engine" / name) for name in _UNITS],
+                extra_cflags=list(_FLAGS),
+                extra_include_paths=[str(source)],
+                build_directory=str(folder),
+                is_python_module=False,
+            )
+        except (RuntimeError, OSError) as error:
+            raise EngineError(
+                "the native engine could not be built",
+                why=str(error),
+                remedy=f"check that {compiler()} is g++ >= 10 or clang >= 12: memfit doctor",
+            ) from error
+
+
+@contextmanager
+def _ninja_on_path() -> Iterator[None]:
+    """The ninja package puts its program beside the interpreter, which need not be on the PATH."""
+    before = os.environ.get("PATH", "")
+    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), before])
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
+
+
+def _import(library: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(_NAME, library)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise EngineError(
+            "the native engine could not be loaded",
+            why=str(error),
+            remedy=f"remove {library.parent} and try again: it will be built anew",
+        ) from error
+    return module
+
+
+def _library_folders() -> list[str]:
+    """Frames below these are not the user's code."""
+    torch_folder = Path(torch.__file__).parent
+    return [str(torch_folder) + os.sep, str(Path(__file__).parents[1]) + os.sep]

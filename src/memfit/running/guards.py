@@ -1,0 +1,126 @@
+"""The doors to a storage that are not ops: each brings the bytes in first.
+
+An op is seen by the engine. `numpy()`, `tolist()`, pickling and the like are not, and would meet a storage
+without bytes; they are wrapped while a session is active. Where raw memory escapes (numpy, DLPack,
+`data_ptr`) the storage stays where it is from then on, since its address is known outside.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+
+# (owner, names): calls whose first argument is the tensor or storage.
+_ESCAPES: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (torch.Tensor, ("numpy", "data_ptr", "__dlpack__")),
+    (torch.UntypedStorage, ("data_ptr",)),
+    (torch._C, ("_to_dlpack", "_to_dlpack_versioned")),
+)
+_READS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (torch.Tensor, ("tolist", "share_memory_", "__reduce_ex__")),
+    (
+        torch.UntypedStorage,
+        (
+            "tolist",
+            "__getitem__",
+            "__setitem__",
+            "fill_",
+            "byteswap",
+            "resize_",
+            "_share_filename_cpu_",
+            "_share_fd_cpu_",
+            "_write_file",
+            "_set_from_file",
+            "_byteswap",
+            "__reduce__",
+        ),
+    ),
+)
+# (owner, name, index of the argument that is the tensor or storage).
+_ARGUMENTS: tuple[tuple[Any, str, int], ...] = (
+    (torch._C.PyTorchFileWriter, "write_record", 2),
+    (torch, "set_rng_state", 0),
+    (torch.random, "set_rng_state", 0),
+)
+
+
+@contextmanager
+def installed(engine: ModuleType) -> Iterator[None]:
+    """Wrap every door for as long as the context is open."""
+    with ExitStack() as stack:
+        for owner, names in _ESCAPES:
+            for name in names:
+                stack.enter_context(_wrapped(owner, name, 0, _door(engine, pin=True)))
+        for owner, names in _READS:
+            for name in names:
+                stack.enter_context(_wrapped(owner, name, 0, _door(engine, pin=False)))
+        for owner, name, index in _ARGUMENTS:
+            stack.enter_context(_wrapped(owner, name, index, _door(engine, pin=False)))
+        yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute for as long as the context is open; one the owner inherits is inherited again after."""
+    own = name in vars(owner)
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
+
+
+@contextmanager
+def held(engine: ModuleType, target: Any, pin: bool = False) -> Iterator[None]:
+    """Keep the bytes of a tensor or storage in memory; `pin` keeps them there until the storage dies."""
+    if not has_cpu_storage(target):
+        yield
+        return
+    engine.hold(target, pin)
+    try:
+        yield
+    finally:
+        engine.unhold(target)
+
+
+_Door = Callable[[Any], Any]
+
+
+def _door(engine: ModuleType, *, pin: bool) -> _Door:
+    return lambda target: held(engine, target, pin)
+
+
+@contextmanager
+def _wrapped(owner: Any, name: str, index: int, door: _Door) -> Iterator[None]:
+    original = getattr(owner, name, None)
+    if original is None:  # this torch has no such door
+        yield
+        return
+
+    @functools.wraps(original)
+    def opened(*args: Any, **kwargs: Any) -> Any:
+        if index >= len(args):
+            return original(*args, **kwargs)
+        with door(args[index]):
+            return original(*args, **kwargs)
+
+    with replaced(owner, name, opened):
+        yield
+
+
+def has_cpu_storage(target: Any) -> bool:
+    """Return whether `target` is a storage, or a tensor with one, on the CPU."""
+    if isinstance(target, torch.UntypedStorage):
+        return target.device.type == "cpu"
+    if not isinstance(target, torch.Tensor) or target.device.type != "cpu":
+        return False
+    return bool(torch._C._has_storage(target))

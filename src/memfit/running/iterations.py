@@ -1,0 +1,80 @@
+"""Where one training iteration ends and the next begins, in a script that does not say so.
+
+An optimizer's step ends an iteration. With several optimizers (a GAN) it is the step of the one that
+appeared last, so that an iteration holds a step of each. Without any, the engine looks for the period of
+the op stream.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from memfit.tracing.build import Roles
+
+_FORWARD, _OPTIMIZER = 0, 2  # the engine's Phase
+
+
+class Iterations:
+    """Watches optimizers; calls `on_whole` at the end of each whole iteration, from one end to the next."""
+
+    def __init__(self, engine: ModuleType, on_whole: Callable[[], None]) -> None:
+        self.roles = Roles()
+        self._engine = engine
+        self._on_whole = on_whole
+        self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._last_new: weakref.ref[Optimizer] | None = None
+        self._open = False  # an end has been seen since the set of optimizers last grew
+        self.watch_roles = True
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Hook into every optimizer for as long as the context is open."""
+        hooks = (
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._engine.set_phase(_OPTIMIZER)
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._engine.set_phase(_FORWARD)
+        if self.watch_roles:
+            self._note_roles(optimizer)
+        if optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
+            self._last_new = weakref.ref(optimizer)
+            self._open = False
+        if self._last_new is None or self._last_new() not in (optimizer, None):
+            return
+        self._engine.boundary()
+        whole, self._open = self._open, True
+        if whole:
+            self._on_whole()
+
+    def _note_roles(self, optimizer: Optimizer) -> None:
+        block_id = self._engine.block_id
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self.roles.parameters.add(block_id(parameter))
+                if parameter.grad is not None:
+                    self.roles.gradients.add(block_id(parameter.grad))
+        for state in optimizer.state.values():
+            tensors = (value for value in state.values() if isinstance(value, torch.Tensor))
+            self.roles.optimizer_states.update(block_id(tensor) for tensor in tensors)

@@ -1,0 +1,80 @@
+"""`memfit run`: a script from start to end in a session, and what to report of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from memfit.errors import InputError, MemfitError
+from memfit.files.document import write_text
+from memfit.running.script import check_script, exit_code_of, run_as_main
+from memfit.running.session import Session, Stats
+from memfit.running.tiers import parse_tier
+from memfit.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a script ended and what its session did."""
+
+    exit_code: int
+    stats: Stats
+    signatures: Sequence[str]
+
+    def to_json(self) -> str:
+        """Return everything as a JSON object."""
+        return json.dumps(self.as_dict())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
+        counts: dict[str, int] = {}
+        for signature in self.signatures:
+            counts[signature] = counts.get(signature, 0) + 1
+        fragmentation = self.stats.fragmentation
+        return {
+            "exit_code": self.exit_code,
+            **asdict(self.stats),
+            "fragmentation": fragmentation,
+            "signatures": counts,
+        }
+
+    def summary(self) -> str:
+        """Return one line for a person."""
+        s = self.stats
+        budget = f"budget {format_bytes(s.budget_bytes)}, " if s.budget_bytes else "no budget, "
+        return (
+            f"memfit: {budget}arena peak {format_bytes(s.peak_footprint_bytes)}, "
+            f"peak of live tensors {format_bytes(s.peak_live_bytes)}; "
+            f"moved {format_bytes(s.bytes_out)} out and {format_bytes(s.bytes_in)} in "
+            f"over {s.iterations} iterations ({len(set(self.signatures))} kinds)"
+        )
+
+
+def launch(
+    script: str, arguments: Sequence[str], budget: str | None, tier: str, *, stats_file: str | None = None
+) -> Outcome:
+    """Run `script` as `__main__` within `budget`.
+
+    The script's own exceptions are reported as Python reports them and become its exit code. Raises
+    InputError for a missing script, a malformed tier or an unwritable `stats_file`; BudgetError and
+    TierError when the script was ended by one.
+    """
+    check_script(script)
+    if stats_file is not None and not Path(stats_file).absolute().parent.is_dir():
+        raise InputError(f"the folder of '{stats_file}' is not there", remedy="make it, or name another file")
+    session = Session(budget, parse_tier(tier), script=script)
+    code = 0
+    try:
+        with session:
+            run_as_main(script, arguments)
+    except MemfitError:
+        raise
+    except BaseException as error:  # the script's own: reported, and its exit code passed on
+        code = exit_code_of(error)
+    outcome = Outcome(code, session.stats, session.signatures)
+    if stats_file is not None:
+        write_text(stats_file, json.dumps(outcome.as_dict(), indent=1) + "\n")
+    return outcome

@@ -1,0 +1,54 @@
+"""Record one iteration: of a function the caller holds in hand, or of a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from memfit.errors import InputError
+from memfit.ir import Trace
+from memfit.running.script import check_script, exit_code_of, run_as_main
+from memfit.running.session import Session
+
+
+def record(step: Callable[[], object]) -> Trace:
+    """Run `step` twice without a limit and return the trace of the second run.
+
+    `step` runs one training iteration: forward, backward, optimizer step. The first run makes what only the
+    first iteration makes (the optimizer's state). Raises UsageError inside another session.
+    """
+    with Session(None, "ram", record=False) as session:
+        step()
+        return session.record_span(step)
+
+
+class _Recorded(BaseException):
+    """Ends the script once there is a trace. Not an Exception: no handler of the script's is meant for it."""
+
+
+def record_script(script: str, arguments: Sequence[str]) -> Trace:
+    """Run `script` up to the end of its first whole iteration and return that.
+
+    Raises InputError if the script is missing, fails, or ends before it has repeated an iteration.
+    """
+    check_script(script)
+    session = Session(None, "ram", script=script, on_trace=_stop)
+    try:
+        with session:
+            run_as_main(script, arguments)
+    except _Recorded:
+        pass
+    except BaseException as error:
+        code = exit_code_of(error)
+        if code:
+            raise InputError(f"the script '{script}' ended with exit code {code}", why="see above") from error
+    if session.recorded is None:
+        raise InputError(
+            f"the script '{script}' ended before a whole iteration had been seen",
+            why="an iteration is whole from one optimizer step to the next, or when the op stream has repeated",
+            remedy="let it run two steps or more",
+        )
+    return session.recorded
+
+
+def _stop() -> None:
+    raise _Recorded

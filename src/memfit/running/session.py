@@ -1,0 +1,254 @@
+"""A session: every CPU storage of the process inside a budget, from `with` to the end of its block."""
+
+from __future__ import annotations
+
+import gc
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from memfit.errors import BudgetError, MemfitError, TierError, UsageError
+from memfit.ir import Trace
+from memfit.planning.lifetimes import minimum_budget, operands, peak_live
+from memfit.running import chunking, engine, guards
+from memfit.running.iterations import Iterations
+from memfit.running.tiers import TierSpec, parse_tier
+from memfit.tracing.build import RawRecording, build_trace
+from memfit.units import format_bytes, parse_budget
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a session has done so far. Sizes in bytes; `peak_*` since the budget took effect.
+
+    `live` counts every storage, wherever its bytes are; `resident` those in the arena; `footprint` is the
+    highest used address of the arena. `drops` are evictions that moved nothing, since the tier's copy was valid.
+    """
+
+    budget_bytes: int
+    live_bytes: int
+    resident_bytes: int
+    footprint_bytes: int
+    free_bytes: int
+    largest_free_bytes: int
+    peak_live_bytes: int
+    peak_resident_bytes: int
+    peak_footprint_bytes: int
+    tier_used_bytes: int
+    tier_footprint_bytes: int
+    adopted_bytes: int
+    stray_bytes: int
+    ops: int
+    allocations: int
+    evictions: int
+    drops: int
+    bytes_out: int
+    bytes_in: int
+    relocations: int
+    bytes_relocated: int
+    consolidations: int
+    iterations: int
+
+    @property
+    def fragmentation(self) -> float:
+        """The part of the free space that is not in its largest hole, 0 to 1."""
+        return 1 - self.largest_free_bytes / self.free_bytes if self.free_bytes else 0.0
+
+
+class Session:
+    """Runs what is inside its `with` block within a budget. Made by `memfit.session`."""
+
+    def __init__(
+        self, budget: str | int | None, tier: str | TierSpec = "disk", *, record: bool = True, script: str = "",
+        on_trace: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._budget = None if budget is None else parse_budget(budget)
+        self._tier = parse_tier(tier) if isinstance(tier, str) else tier
+        self._record = record
+        self._script = script
+        self._on_trace = on_trace
+        self._trace: Trace | None = None
+        self._final: Stats | None = None
+        self._signatures: list[str] = []
+        self._contexts = ExitStack()
+
+    def __enter__(self) -> Session:
+        self._engine = engine.load()
+        if self._engine.active():
+            raise UsageError("a memfit session is active already", remedy="end it before you start another")
+        self._iterations = Iterations(self._engine, self._iteration_ended)
+        tier = self._tier
+        fixed = self._budget.bytes if self._budget is not None else None
+        self._engine.start(
+            fixed or 0, tier.kind, tier.folder, _ram_capacity(), tier.checked,
+            tier.fail_write, tier.fail_read, tier.corrupt_read, tier.repeat,
+        )  # fmt: skip
+        try:
+            self._enter_contexts()
+            self._adopt_visible()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def _enter_contexts(self) -> None:
+        self._contexts.enter_context(guards.installed(self._engine))
+        self._contexts.enter_context(chunking.installed())
+        self._contexts.enter_context(self._iterations.watched())
+        if self._record:
+            self._engine.on_period(self._period_found)
+            self._engine.start_recording()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        failure = self._engine.last_failure()
+        lost = self._leave()
+        if isinstance(error, RuntimeError) and not isinstance(error, MemfitError) and "memfit: " in str(error):
+            # The op met a storage without bytes and raised torch's own error with the engine's message in it.
+            typed = TierError if failure["kind"] == "tier" else BudgetError
+            raise typed(failure["message"] or str(error)) from error
+        if lost and error is None:
+            raise TierError("some tensors could not be read back", why="; ".join(lost), remedy="see `memfit doctor`")
+
+    def _leave(self) -> list[str]:
+        """Give every storage ordinary memory again; returns what could not be."""
+        self._final = self.stats
+        self._signatures = self.signatures
+        self._adopt_visible()
+        report = self._engine.stop()
+        self._contexts.close()
+        return list(report["lost"])
+
+    @property
+    def stats(self) -> Stats:
+        """What the session has done so far, or had done when it ended."""
+        return self._final or Stats(**self._engine.stats())
+
+    @property
+    def signatures(self) -> list[str]:
+        """One text an iteration; equal ones ran the same ops on storages of the same sizes."""
+        if self._final is not None and self._signatures:
+            return self._signatures
+        return [f"{signature:016x}" for signature in self._engine.signatures()]
+
+    @property
+    def recorded(self) -> Trace | None:
+        """The first whole iteration, or None while none has ended."""
+        return self._trace
+
+    @property
+    def trace(self) -> Trace:
+        """The first whole iteration. Raises UsageError while none has ended."""
+        if self._trace is None:
+            raise UsageError(
+                "no whole iteration has been recorded",
+                why="an iteration is whole from one optimizer step to the next, or when the op stream has repeated",
+                remedy="run at least two steps inside the session",
+            )
+        return self._trace
+
+    def record_span(self, span: Callable[[], object]) -> Trace:
+        """Run `span` and return the trace of everything in it, as one iteration."""
+        self._engine.boundary()
+        self._engine.start_recording()
+        try:
+            span()
+        finally:
+            raw = self._engine.stop_recording()
+        self._engine.boundary()
+        return self._build(raw, 0, len(raw["ops"]) // RawRecording.OP_BYTES)
+
+    def hold(self, tensor: torch.Tensor) -> Any:
+        """Return a context in which `tensor`'s bytes are in memory, for code that reads them without an op."""
+        return guards.held(self._engine, tensor)
+
+    def read_bytes(self, storage: torch.UntypedStorage) -> bytes:
+        """Return a storage's bytes, wherever they are, without bringing them in and without an op."""
+        return bytes(self._engine.read_bytes(storage, 0, storage.nbytes()))
+
+    def _adopt_visible(self) -> None:
+        """Show the engine every tensor Python can see: those made before the session move into the budget."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some modules warn when their lazy attributes are looked at
+            tensors = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor)]
+        self._engine.adopt([t for t in tensors if guards.has_cpu_storage(t)])
+
+    def _iteration_ended(self) -> None:
+        """Close the recording at the end of the first whole iteration and let a relative budget take effect."""
+        if self._trace is not None or not self._record:
+            return
+        self._iterations.watch_roles = False
+        raw = self._engine.stop_recording()
+        self._trace = self._build(raw, *raw["marks"][-2:])
+        if self._on_trace is not None:
+            self._on_trace()
+        if self._budget is not None and self._budget.bytes is None:
+            self._apply(self._budget.resolve(peak_live(self._trace, aligned=True)[0]))
+
+    def _build(self, raw: Mapping[str, Any], first: int, last: int) -> Trace:
+        signatures = self._engine.signatures()
+        return build_trace(
+            RawRecording.of(raw), first, last, self._iterations.roles,
+            signature=f"{signatures[-1]:016x}", torch_version=torch.__version__, device="cpu",
+            script=self._script, iteration=len(signatures) - 1,
+        )  # fmt: skip
+
+    def _apply(self, budget_bytes: int) -> None:
+        assert self._trace is not None
+        needed, op = minimum_budget(self._trace)
+        if needed > budget_bytes:
+            raise infeasible(self._trace, budget_bytes, needed, op)
+        self._adopt_visible()
+        self._engine.set_budget(budget_bytes)
+
+    def _period_found(self) -> None:
+        """Answer the engine in the middle of some op: an error may only be left for the next allocation."""
+        try:
+            self._iteration_ended()
+        except MemfitError as error:
+            self._engine.fail_next(str(error), getattr(error, "required_bytes", None) or 0)
+
+
+def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int) -> BudgetError:
+    """Return the error for a budget below the smallest feasible one, which op `op_index` sets."""
+    op = trace.ops[op_index]
+    tensors = [
+        f"{format_bytes(s.size_bytes)} {s.category}" + (f" from {s.source}" if s.source else "")
+        for s in (trace.storages[i] for i in operands(trace, op_index))
+    ]
+    return BudgetError(
+        f"memfit: the budget of {format_bytes(budget_bytes)} cannot be met",
+        why=f"{op.name} at {op.source or 'an unknown line'} needs {format_bytes(needed_bytes)} at once: "
+        f"{', '.join(tensors)}, and {format_bytes(op.workspace_bytes)} that it allocates",
+        remedy=f"the smallest feasible budget is {needed_bytes} bytes; a smaller batch lowers it",
+        required_bytes=needed_bytes,
+        op=op.name,
+        source=op.source,
+        tensors=tensors,
+    )
+
+
+def _ram_capacity() -> int:
+    """Return how many bytes of address space the ram tier's slab reserves."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def session(budget: str | int | None, tier: str | TierSpec = "disk") -> Session:
+    """Return a context manager that keeps every CPU tensor storage within `budget`.
+
+    `budget`: bytes (int or "2GiB"), which hold from the first op; or a share such as "60%" of the peak live
+    bytes of the first whole iteration, which is recorded without a limit, and holds from the next on; or None
+    for no limit. `tier`: "ram", "disk" or "disk:PATH", where bytes go that do not fit. Only one session can
+    be active in a process.
+
+    Raises InputError for a malformed budget or tier; BudgetError, from the op or optimizer step where it is
+    found out, if the budget cannot be met; TierError if a copy fails.
+    """
+    return Session(budget, tier)

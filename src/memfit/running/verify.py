@@ -1,0 +1,136 @@
+"""`memfit verify`: the proof that a budget changes nothing.
+
+The script runs twice, in two processes: plainly, and under the budget. Both hash every loss, gradient, weight
+and optimizer state; the hashes must be equal, one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from memfit.errors import BudgetError, InputError, MemfitError, TierError
+from memfit.running.script import check_script
+from memfit.running.tiers import TierSpec
+from memfit.running.witness import Request
+
+
+@dataclass(frozen=True)
+class Run:
+    """One of the two runs: its log, how long it took, its peak memory as the operating system saw it."""
+
+    rows: list[dict[str, Any]]
+    seconds: float
+    peak_rss_bytes: int
+    stats: dict[str, int] | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first hash that is not the same in both runs, and the first op whose output differs ("" if none)."""
+
+    step: int
+    what: str
+    op: str
+
+    def __str__(self) -> str:
+        op = self.op or "no op's output differed when the step was run again: the script does not repeat itself"
+        return f"step {self.step}: {self.what} differs; first differing op: {op}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the comparison found. `compared` counts hashes, by kind."""
+
+    steps: int
+    compared: dict[str, int]
+    difference: Difference | None
+    plain: Run
+    limited: Run
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data without the hashes themselves."""
+        runs = {name: {k: v for k, v in asdict(run).items() if k != "rows"}
+                for name, run in (("plain", self.plain), ("limited", self.limited))}  # fmt: skip
+        difference = asdict(self.difference) if self.difference else None
+        return {"equal": difference is None, "steps": self.steps, "compared": self.compared,
+                "difference": difference, **runs}  # fmt: skip
+
+
+def verify(script: str, arguments: Sequence[str], budget: str, tier: TierSpec, steps: int = 0) -> Verdict:
+    """Compare a plain run of `script` with one under `budget`, for `steps` optimizer steps (0: all).
+
+    Raises InputError if the script fails by itself, BudgetError or TierError if the budget run ends so.
+    """
+    check_script(script)
+    with tempfile.TemporaryDirectory(prefix="memfit-verify-") as folder:
+        plain = Request(script, list(arguments), f"{folder}/plain", steps=steps)
+        limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier))
+        runs = _run(plain), _run(limited)
+        unequal = _first_difference(runs[0].rows, runs[1].rows)
+        difference = None
+        if unequal is not None:
+            step, what = unequal
+            again = [_run(replace(request, steps=step, op_step=step)).rows for request in (plain, limited)]
+            difference = Difference(step, what, _first_op(*again))
+    return Verdict(_steps(runs[0].rows), _counts(runs[0].rows), difference, *runs)
+
+
+def _run(request: Request) -> Run:
+    command = [sys.executable, "-m", "memfit.running.witness", json.dumps(asdict(request))]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise _failure(request, done)
+    *rows, end = [json.loads(line) for line in Path(request.log).read_text().splitlines()]
+    if not rows:
+        raise InputError(
+            f"the script '{request.script}' trains nothing that could be compared",
+            why="no backward pass and no optimizer step was seen",
+        )
+    return Run(rows, end["seconds"], end["peak_rss_bytes"], end["stats"])
+
+
+def _failure(request: Request, done: subprocess.CompletedProcess[str]) -> MemfitError:
+    how = "plainly" if request.budget is None else f"under a budget of {request.budget}"
+    message = done.stderr.strip().removeprefix("memfit: error: ")
+    if done.returncode == BudgetError.exit_code and request.budget is not None:
+        return BudgetError(message)
+    if "memfit: error:" in done.stderr:
+        return TierError(message)
+    return InputError(f"the script '{request.script}' failed when run {how} (exit code {done.returncode})",
+                      why=message)  # fmt: skip
+
+
+def _first_difference(plain: list[dict[str, Any]], limited: list[dict[str, Any]]) -> tuple[int, str] | None:
+    for a, b in zip(plain, limited, strict=False):
+        if a != b:
+            same_thing = (a["step"], a["kind"], a["name"]) == (b["step"], b["kind"], b["name"])
+            return a["step"], f"{a['kind']} {a['name']}" + ("" if same_thing else f" (against {b['kind']} {b['name']})")
+    if len(plain) != len(limited):
+        longer = plain if len(plain) > len(limited) else limited
+        row = longer[min(len(plain), len(limited))]
+        return row["step"], f"{row['kind']} {row['name']} (seen in one run only)"
+    return None
+
+
+def _first_op(plain: list[dict[str, Any]], limited: list[dict[str, Any]]) -> str:
+    plain, limited = ([row for row in rows if row["kind"] == "op"] for rows in (plain, limited))
+    unequal = _first_difference(plain, limited)
+    return unequal[1].removeprefix("op ") if unequal else ""
+
+
+def _steps(rows: list[dict[str, Any]]) -> int:
+    return max(int(row["step"]) for row in rows)
+
+
+def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row["kind"]] = counts.get(row["kind"], 0) + 1
+    return counts

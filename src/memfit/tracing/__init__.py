@@ -1,0 +1,1 @@
+"""Record training: from the engine's raw events to a Trace."""

@@ -1,0 +1,166 @@
+"""From the engine's raw recording to a Trace of one iteration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memfit.ir import BEFORE_FIRST_TICK, Op, Phase, Storage, Trace
+from memfit.tracing.categories import categorise
+
+_PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+_ALIGNMENT = 64  # of the arena on CPU
+
+Rows = NDArray[np.int64]
+
+
+@dataclass
+class Roles:
+    """Block ids that the optimizers named: what they hold cannot be told from the ops alone."""
+
+    parameters: set[int] = field(default_factory=set)
+    gradients: set[int] = field(default_factory=set)
+    optimizer_states: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class RawRecording:
+    """The engine's tables, by column (see native/engine/recorder.h)."""
+
+    OP_BYTES: ClassVar[int] = 8 * 8
+
+    ops: Rows  # name, phase, source, start_ns, end_ns, first_tick, workspace_bytes, forward_source
+    accesses: Rows  # op, block, is_write
+    ticks: Rows  # block, bytes (negative: a free), ops begun so far, inside an op, source
+    before: Rows  # block, bytes, pinned
+    op_names: Sequence[str]
+    sources: Sequence[str]
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> RawRecording:
+        """Read what `engine.stop_recording()` returned."""
+        columns = {"ops": 8, "accesses": 3, "ticks": 5, "before": 3}
+        tables = {n: np.frombuffer(raw[n], np.int64).reshape(-1, width) for n, width in columns.items()}
+        return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]])
+
+    def source(self, index: int) -> str:
+        """Return the text of a source index; '' for none."""
+        return self.sources[index] if index >= 0 else ""
+
+
+@dataclass
+class _Life:
+    """One storage while the trace is being put together."""
+
+    block: int
+    size_bytes: int
+    alloc: int = 0
+    free: int = 0
+    alloc_tick: int = BEFORE_FIRST_TICK
+    free_tick: int = -1
+    source: str = ""
+    pinned: bool = False
+
+
+def build_trace(raw: RawRecording, first: int, last: int, roles: Roles, **about: Any) -> Trace:
+    """Return the iteration that ops [first, last) of the recording make up.
+
+    `about` has the fields of Trace that the recording does not know: signature, script, iteration and so on.
+    """
+    first_tick = int(raw.ops[first, 5])
+    last_tick = int(raw.ops[last, 5]) if last < len(raw.ops) else len(raw.ticks)
+    lives = _alive_at(raw, first_tick)
+    _replay(raw, lives, first, last, first_tick, last_tick)
+    pinned_bytes = sum(life.size_bytes for life in lives if life.pinned)
+    lives = [life for life in lives if not life.pinned]
+    ids = {life.block: index for index, life in enumerate(lives)}
+    ops = _ops(raw, first, last, first_tick, ids, lives)
+    categories = categorise(ops, [life.block for life in lives], [life.alloc for life in lives],
+                            [life.alloc_tick == BEFORE_FIRST_TICK for life in lives], roles)  # fmt: skip
+    storages = tuple(
+        Storage(life.size_bytes, category, life.alloc, life.free, life.alloc_tick, life.free_tick, life.source)
+        for life, category in zip(lives, categories, strict=True)
+    )
+    return Trace(
+        ops=ops,
+        storages=storages,
+        ticks=last_tick - first_tick,
+        alignment=_ALIGNMENT,
+        pinned_bytes=pinned_bytes,
+        **about,
+    )
+
+
+def _alive_at(raw: RawRecording, tick: int) -> list[_Life]:
+    """Return the storages that are alive before tick number `tick`."""
+    alive = {int(b): _Life(int(b), int(size), pinned=bool(pinned)) for b, size, pinned in raw.before}
+    for block, size, _, _, source in raw.ticks[:tick].tolist():
+        if size > 0:
+            alive[block] = _Life(block, size, source=raw.source(source))
+        else:
+            alive.pop(block, None)
+    return list(alive.values())
+
+
+def _replay(raw: RawRecording, lives: list[_Life], first: int, last: int, begin: int, end: int) -> None:
+    """Append the storages allocated in ticks [begin, end) and set where every lifetime ends."""
+    count = last - first
+    alive = {life.block: life for life in lives}
+    for tick, (block, size, begun, inside, source) in enumerate(raw.ticks[begin:end].tolist()):
+        begun -= first
+        if size > 0:
+            alloc = min(max(begun - 1 if inside else begun, 0), count - 1)
+            alive[block] = _Life(block, size, alloc=alloc, alloc_tick=tick, source=raw.source(source))
+            lives.append(alive[block])
+        elif (life := alive.pop(block, None)) is not None:
+            life.free, life.free_tick = min(max(begun, life.alloc), count), tick
+    for life in alive.values():
+        life.free, life.free_tick = count, end - begin
+
+
+def _ops(raw: RawRecording, first: int, last: int, first_tick: int, ids: dict[int, int], lives: list[_Life]
+         ) -> tuple[Op, ...]:  # fmt: skip
+    count = last - first
+    reads: list[set[int]] = [set() for _ in range(count)]
+    writes: list[set[int]] = [set() for _ in range(count)]
+    for op, block, is_write in raw.accesses.tolist():
+        index, storage = op - first, ids.get(block)
+        if storage is None or not 0 <= index < count or not _alive(lives[storage], index):
+            continue
+        reads[index].add(storage)
+        if is_write:
+            writes[index].add(storage)
+    for storage, life in enumerate(lives):
+        # What an op allocates, and does not free again itself, it writes.
+        if life.alloc_tick != BEFORE_FIRST_TICK and life.free > life.alloc + 1:
+            writes[life.alloc].add(storage)
+    return tuple(_op(raw, first + i, first_tick, reads[i], writes[i]) for i in range(count))
+
+
+def _alive(life: _Life, op: int) -> bool:
+    return life.alloc <= op < life.free
+
+
+def _op(raw: RawRecording, row: int, first_tick: int, reads: set[int], writes: set[int]) -> Op:
+    name, phase, source, start_ns, end_ns, tick, workspace, forward_source = raw.ops[row].tolist()
+    return Op(
+        name=raw.op_names[name],
+        phase=_PHASES[phase],
+        duration_us=max(end_ns - start_ns, 0) / 1000,
+        source=raw.source(forward_source if forward_source >= 0 else source),
+        reads=tuple(sorted(reads)),
+        writes=tuple(sorted(writes)),
+        first_tick=tick - first_tick,
+        workspace_bytes=workspace,
+    )
+
+
+def _short(source: str) -> str:
+    """Name a file relative to the working folder when it lies below it."""
+    relative = os.path.relpath(source)
+    return source if relative.startswith("..") else relative

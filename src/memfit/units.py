@@ -1,0 +1,156 @@
+"""Parse and print bytes, durations and budgets.
+
+Byte units are IEC (`KiB` = 1024 bytes) or SI (`KB` = 1000 bytes); case does not matter. A single letter
+`k`, `m`, `g` or `t` is binary: `1.5g` = 1.5 GiB. No unit, or `b`, is bytes. Durations are microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from memfit.errors import InputError
+
+# Exponents of three digits at most, so that "1e999999999" cannot ask for a gigabyte of digits.
+_QUANTITY = re.compile(
+    r"""([+-]?)
+        ([0-9]{1,40} (?:\.[0-9]{0,40})? | \.[0-9]{1,40})
+        (e[+-]?[0-9]{1,3})?
+        \s*
+        ([a-zµμ%]*)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+_BINARY = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+_DECIMAL = {"k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
+_BYTE_UNITS = {
+    "": 1,
+    "b": 1,
+    **_BINARY,
+    **{f"{letter}ib": size for letter, size in _BINARY.items()},
+    **{f"{letter}b": size for letter, size in _DECIMAL.items()},
+}
+_MICROSECONDS = {
+    "ns": Fraction(1, 1000),
+    "us": Fraction(1),
+    "µs": Fraction(1),
+    "μs": Fraction(1),
+    "ms": Fraction(1000),
+    "s": Fraction(10**6),
+    "min": Fraction(60 * 10**6),
+    "h": Fraction(3600 * 10**6),
+}
+# Sizes travel through 64-bit signed integers in native code.
+_MAX_BYTES = 2**63 - 1
+
+_BYTES_REMEDY = 'write bytes as "2GiB" (1024-based), "512 MB" (1000-based), "1.5g" (1024-based) or 1073741824'
+_BUDGET_REMEDY = 'write a budget as "60%" of the peak, or in bytes as "2GiB"'
+_DURATION_REMEDY = 'write a duration with its unit, as "1.2 ms", "850 us" or "3 s"'
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bytes the arena may have: either `bytes`, or a `fraction` in (0, 1] of the peak live bytes."""
+
+    bytes: int | None = None
+    fraction: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.bytes is None) == (self.fraction is None):
+            raise InputError("a budget is either bytes or a fraction of the peak", remedy=_BUDGET_REMEDY)
+
+    def resolve(self, peak_bytes: int) -> int:
+        """Return the budget in bytes, rounded down, if the live bytes peak at `peak_bytes`."""
+        if self.bytes is not None:
+            return self.bytes
+        # The shortest decimal is what the user wrote: 29 % of 100 bytes is 29, not floor(28.999...).
+        return math.floor(Fraction(repr(self.fraction)) * peak_bytes)
+
+
+def parse_bytes(value: str | int | float) -> int:
+    """Return `value` in bytes, rounded down: "2GiB", "512 MB", "1e9", 1024, "1.5g" (one letter is binary).
+
+    Raises InputError if it is malformed, not positive, or past 2**63 - 1 bytes.
+    """
+    amount, unit = _split(value, "byte size", _BYTES_REMEDY)
+    if unit not in _BYTE_UNITS:
+        raise InputError(f"{value!r} is not a byte size", why=f"unknown unit {unit!r}", remedy=_BYTES_REMEDY)
+    size_bytes = math.floor(amount * _BYTE_UNITS[unit])
+    if not 0 < size_bytes <= _MAX_BYTES:
+        why = "it is less than one byte" if size_bytes <= 0 else "it is more than 2**63 - 1 bytes"
+        raise InputError(f"{value!r} is not a usable byte size", why=why, remedy=_BYTES_REMEDY)
+    return size_bytes
+
+
+def parse_budget(value: str | int) -> Budget:
+    """Return the budget that `value` writes: "60%" (of the peak live bytes), or anything `parse_bytes` takes.
+
+    Raises InputError if it is malformed, not positive, or more than 100 %.
+    """
+    if not isinstance(value, str) or not value.strip().endswith("%"):
+        return Budget(bytes=parse_bytes(value))
+    percent, unit = _split(value, "budget", _BUDGET_REMEDY)
+    if unit != "%":
+        raise InputError(f"{value!r} is not a budget", why=f"unknown unit {unit!r}", remedy=_BUDGET_REMEDY)
+    fraction = float(percent / 100)
+    if not 0 < fraction <= 1:
+        why = "a percentage of the peak lies above 0% and at most at 100%"
+        raise InputError(f"{value!r} is not a usable budget", why=why, remedy=_BUDGET_REMEDY)
+    return Budget(fraction=fraction)
+
+
+def parse_duration(text: str) -> float:
+    """Return the duration that `text` writes, in microseconds: "1.2 ms", "850us", "3 s", "2 min".
+
+    Raises InputError if it is malformed, has no unit, or is not positive.
+    """
+    amount, unit = _split(text, "duration", _DURATION_REMEDY)
+    if unit not in _MICROSECONDS:
+        why = f"unknown unit {unit!r}" if unit else "it has no unit"
+        raise InputError(f"{text!r} is not a duration", why=why, remedy=_DURATION_REMEDY)
+    duration_us = float(amount * _MICROSECONDS[unit])
+    if duration_us <= 0:
+        why = "a duration is more than zero"
+        raise InputError(f"{text!r} is not a usable duration", why=why, remedy=_DURATION_REMEDY)
+    return duration_us
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Return `size_bytes` for people: "512 B", "1.50 KiB", "24.0 GiB" (1024-based, three digits)."""
+    return _format(size_bytes, ("B", "KiB", "MiB", "GiB", "TiB"), 1024)
+
+
+def format_us(duration_us: float) -> str:
+    """Return `duration_us` (microseconds) for people: "850 us", "1.20 ms", "3.40 s" (three digits)."""
+    return _format(duration_us, ("us", "ms", "s"), 1000)
+
+
+def _split(value: str | int | float, kind: str, remedy: str) -> tuple[Fraction, str]:
+    """Return the exact number and the lower-case unit that `value` writes; raises InputError."""
+    text = str(value).strip()
+    match = None if isinstance(value, bool) else _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InputError(f"{value!r} is not a {kind}", why="it is not a number with a unit", remedy=remedy)
+    sign, number, exponent, unit = match.groups()
+    if sign == "-":
+        raise InputError(f"{value!r} is not a {kind}", why="it is negative", remedy=remedy)
+    return Fraction(f"{number}{exponent or ''}"), unit.lower()
+
+
+def _format(amount: float, units: tuple[str, ...], base: int) -> str:
+    """Return `amount` in the largest unit that leaves at least one, after rounding to what is shown."""
+    scaled = float(amount)
+    for index, unit in enumerate(units):
+        shown = _three_digits(scaled, whole=index == 0 and base == 1024)
+        if abs(float(shown)) < base or index == len(units) - 1:
+            return f"{shown} {unit}"
+        scaled /= base
+    raise AssertionError("units is not empty")
+
+
+def _three_digits(amount: float, *, whole: bool) -> str:
+    magnitude = abs(amount)
+    digits = 0 if whole or magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
+    return f"{amount:.{digits}f}"

@@ -1,0 +1,150 @@
+import pytest
+from hypothesis import given
+
+from memfit.ir import Trace, align_up
+from memfit.planning.lifetimes import (
+    Gap,
+    gaps,
+    live_after,
+    live_at,
+    live_bytes,
+    minimum_budget,
+    operands,
+    peak_live,
+    peak_tick,
+    working_sets,
+)
+from trace_builder import TraceBuilder, traces
+
+
+def replayed(trace: Trace, alignment: int) -> list[set[int]]:
+    """Oracle: the set of live storages before and after every event, by playing the events one by one."""
+    events = {}
+    for index, storage in enumerate(trace.storages):
+        if storage.alloc_tick >= 0:
+            events[storage.alloc_tick] = (True, index)
+        if storage.free_tick < trace.ticks:
+            events[storage.free_tick] = (False, index)
+    live = {index for index, storage in enumerate(trace.storages) if storage.alloc_tick < 0}
+    states = [set(live)]
+    for tick in range(trace.ticks):
+        is_alloc, index = events[tick]
+        live = live | {index} if is_alloc else live - {index}
+        states.append(live)
+    return states
+
+
+@given(traces())
+def test_live_bytes_are_those_of_replaying_the_events(trace):
+    for aligned in (False, True):
+        alignment = trace.alignment if aligned else 1
+        states = replayed(trace, alignment)
+        sums = [sum(align_up(trace.storages[s].size_bytes, alignment) for s in state) for state in states]
+        assert live_bytes(trace, aligned=aligned).tolist() == sums
+        assert peak_live(trace, aligned=aligned)[0] == max(sums)
+        assert peak_tick(trace, aligned=aligned) == sums.index(max(sums))
+        assert [set(live_after(trace, ticks)) for ticks in range(trace.ticks + 1)] == states
+
+
+@given(traces())
+def test_the_peak_falls_in_the_last_op_begun_by_then(trace):
+    begun = [i for i, op in enumerate(trace.ops) if op.first_tick < peak_tick(trace)]
+    assert peak_live(trace)[1] == (begun[-1] if begun else 0)
+
+
+def test_the_peak_sees_scratch_that_no_op_boundary_sees():
+    builder = TraceBuilder(alignment=64)
+    builder.before(10)
+    builder.op(outputs=[20])
+    builder.op(scratch=[1000])
+    builder.op(outputs=[30])
+    trace = builder.build()
+    assert peak_live(trace) == (1030, 1)
+    assert peak_live(trace, aligned=True) == (64 + 64 + 1024, 1)
+
+
+def test_live_at_an_op_is_by_half_open_lifetimes():
+    builder = TraceBuilder()
+    before = builder.before(1)
+    (first,) = builder.op(outputs=[1])
+    builder.op(reads=[first])
+    builder.free(first)
+    between = builder.alloc(1)
+    builder.op()
+    trace = builder.build()
+    assert [live_at(trace, op) for op in range(3)] == [(before, first), (before, first), (before, between)]
+
+
+def brute_working_set(trace: Trace, index: int, aligned: bool) -> int:
+    op = trace.ops[index]
+    total = op.workspace_bytes
+    for number, storage in enumerate(trace.storages):
+        accessed = number in op.reads or number in op.writes
+        born_within = storage.alloc == index and storage.alloc_tick >= op.first_tick
+        if accessed and not born_within:
+            total += align_up(storage.size_bytes, trace.alignment) if aligned else storage.size_bytes
+    return total
+
+
+@given(traces())
+def test_working_sets_and_the_minimum_budget(trace):
+    for aligned in (False, True):
+        expected = [brute_working_set(trace, op, aligned) for op in range(len(trace.ops))]
+        assert working_sets(trace, aligned=aligned).tolist() == expected
+    assert minimum_budget(trace) == (max(expected) + trace.pinned_bytes, expected.index(max(expected)))
+
+
+def test_a_working_set_counts_each_storage_once_and_outputs_as_workspace():
+    builder = TraceBuilder(alignment=64, pinned_bytes=1000)
+    weight, idle = builder.before(100), builder.before(7)
+    between = builder.alloc(3)
+    builder.op(reads=[weight, between], writes=[weight], outputs=[50], scratch=[1])
+    trace = builder.build()
+    assert operands(trace, 0) == (weight, between)
+    assert idle not in operands(trace, 0)
+    assert working_sets(trace).tolist() == [100 + 3 + 64 + 64]
+    assert minimum_budget(trace) == (128 + 64 + 64 + 64 + 1000, 0)
+
+
+def brute_gaps(trace: Trace) -> set[tuple[int, int, int, bool]]:
+    """Oracle: walk two iterations op by op and note each run of ops that leaves a storage alone."""
+    count, found = len(trace.ops), set()
+    for number, storage in enumerate(trace.storages):
+        recurs = storage.alloc_tick == -1 and storage.free_tick == trace.ticks
+        last = None
+        for step in range(2 * count if recurs else count):
+            op = trace.ops[step % count]
+            if number not in op.reads and number not in op.writes:
+                continue
+            if last is not None and step - last > 1 and last < count:
+                found.add((number, last, step % count, step >= count))
+            last = step
+    return found
+
+
+@given(traces())
+def test_gaps_are_all_spans_between_accesses(trace):
+    result = gaps(trace)
+    assert {(gap.storage, gap.after, gap.before, gap.cyclic) for gap in result} == brute_gaps(trace)
+    weights = [gap.size_bytes * gap.duration_us for gap in result]
+    assert weights == sorted(weights, reverse=True)
+    for gap in result:
+        end = gap.before + (len(trace.ops) if gap.cyclic else 0)
+        between = [trace.ops[i % len(trace.ops)].duration_us for i in range(gap.after + 1, end)]
+        assert gap.duration_us == pytest.approx(sum(between), rel=1e-9, abs=1e-6)
+        assert gap.size_bytes == trace.storages[gap.storage].size_bytes
+
+
+def test_a_parameter_has_a_gap_over_the_end_of_the_iteration():
+    builder = TraceBuilder()
+    weight, dying = builder.before(10), builder.before(10)
+    builder.op(duration_us=1)
+    builder.op(reads=[weight, dying], duration_us=2)
+    builder.op(duration_us=4)
+    builder.op(writes=[weight], duration_us=8)
+    builder.op(duration_us=16)
+    builder.free(dying)
+    assert gaps(builder.build()) == [
+        Gap(weight, 3, 1, 10, 17.0, cyclic=True),
+        Gap(weight, 1, 3, 10, 4.0, cyclic=False),
+    ]

@@ -1,0 +1,50 @@
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+
+from memfit.reporting.info import describe
+from memfit.reporting.text import print_info
+from trace_builder import TraceBuilder
+
+
+def printed(info, width=200):
+    out = io.StringIO()
+    print_info(info, Console(file=out, width=width))
+    return out.getvalue()
+
+
+@pytest.fixture
+def info():
+    builder = TraceBuilder(pinned_bytes=2048)
+    ids = [builder.before(1024 * size, source="[bold]model.py:3") for size in range(1, 11)]
+    builder.op("aten::mm", reads=ids, outputs=[512], source="model.py:8", duration_us=1200)
+    builder.op("aten::relu", duration_us=250)
+    return describe(builder.build())
+
+
+def test_every_figure_is_there_with_its_unit(info):
+    text = printed(info)
+    assert "2 in 1.45 ms, 11 storages" in text
+    assert "55.5 KiB (56,832 bytes) live in op 0 aten::mm (forward, model.py:8)" in text
+    assert "Minimum feasible budget: 57.5 KiB (58,880 bytes), set by op 0 aten::mm" in text
+    assert "and 2 smaller storages" in text
+    assert "2.00 KiB  pinned" in text
+    assert "99.1 %" in text
+    assert "250 us" in text and "op 0 aten::mm, next iteration" in text
+
+
+def test_names_are_not_taken_for_markup(info):
+    assert "[bold]model.py:3" in printed(info)
+
+
+def test_a_narrow_terminal_loses_no_character(info):
+    assert "…" not in printed(info, width=60)
+
+
+def test_what_is_unknown_or_absent_is_said_or_left_out(info):
+    minimum = dataclasses.replace(info.minimum, pinned_bytes=0, operand_count=8)
+    text = printed(dataclasses.replace(info, script="", largest_gaps=(), minimum=minimum))
+    assert "unknown" in text
+    assert "Largest gaps" not in text and "pinned" not in text and "smaller storages" not in text

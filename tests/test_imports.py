@@ -1,0 +1,133 @@
+"""Holds the import edges of the architecture by reading every module's source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import memfit
+
+SOURCE = Path(__file__).parents[1] / "src" / "memfit"
+
+# Lower levels may be imported by higher ones, and `errors` by all; a package may import itself.
+LEVELS = [
+    {"errors", "units", "_native"},
+    {"ir"},
+    {"files", "validate", "machine"},
+    {"simulate"},
+    {"planning", "baselines"},
+    {"reporting"},
+    {"cli"},
+]
+# These drive torch, and stand beside the levels: what each may import besides levels below reporting.
+TORCH_SIDE = {"tracing": set(), "running": {"tracing"}, "integrations": {"tracing", "running", "reporting"}}
+# `memfit --help` imports these: the standard library and names without weight.
+LIGHT = {"memfit", "memfit.errors", "memfit.cli"}
+
+
+def level(package: str) -> int:
+    return next(index for index, names in enumerate(LEVELS) if package in names)
+
+
+def may_import(importer: str, imported: str) -> bool:
+    if importer == imported or imported == "errors" or importer == "__main__":
+        return importer != "__main__" or imported == "cli"
+    if importer in TORCH_SIDE:
+        below = imported not in TORCH_SIDE and level(imported) < level("reporting")
+        return below or imported in TORCH_SIDE[importer]
+    if imported in TORCH_SIDE:
+        return importer == "cli"
+    return level(imported) < level(importer)
+
+
+def imports(tree: ast.AST, *, lazy: bool) -> Iterator[str]:
+    """Modules imported in `tree`, with `lazy` also inside functions; never those for type checking alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module
+            if node.module == "memfit":
+                yield from (f"memfit.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from imports(ast.Module(node.orelse, []), lazy=lazy)
+        elif lazy or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from imports(node, lazy=lazy)
+
+
+def packages_of(modules: Iterator[str]) -> set[str]:
+    """The parts of memfit that `modules` name."""
+    known = set().union(*LEVELS, TORCH_SIDE)
+    return {name.split(".")[1] for name in modules if name.startswith("memfit.")} & known
+
+
+def parsed(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(), str(path))
+
+
+def owner(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_follow_the_levels(path):
+    importer = owner(path)
+    bad = {name for name in packages_of(imports(parsed(path), lazy=True)) if not may_import(importer, name)}
+    assert not bad
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_the_torch_side_imports_torch(path):
+    top = {name.split(".")[0] for name in imports(parsed(path), lazy=True)}
+    assert "torch" not in top or owner(path) in TORCH_SIDE
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "cli").glob("*.py")), ids=lambda path: path.name)
+def test_the_command_line_imports_nothing_heavy_before_it_runs(path):
+    eager = set(imports(parsed(path), lazy=False))
+    heavy = {name for name in eager if name.split(".")[0] in ("torch", "numpy", "rich", "memfit")} - LIGHT
+    assert not {name for name in heavy if not name.startswith("memfit.cli") and name != "memfit.__version__"}
+
+
+def test_the_public_api_does_not_import_torch_by_itself():
+    assert "torch" not in {name.split(".")[0] for name in imports(parsed(SOURCE / "__init__.py"), lazy=False)}
+
+
+def test_every_part_of_the_package_has_a_level():
+    known = set().union(*LEVELS, TORCH_SIDE, {"__main__"})
+    assert {owner(path) for path in MODULES} <= known
+
+
+def test_the_package_under_test_is_the_one_that_is_read():
+    assert Path(memfit.__file__).resolve() == (SOURCE / "__init__.py").resolve()
+
+
+SNIPPETS = [
+    ("import memfit.planning.lifetimes", True, {"planning"}),
+    ("from memfit import files", True, {"files"}),
+    ("from memfit.ir import Trace", True, {"ir"}),
+    ("def f():\n    import memfit.running", True, {"running"}),
+    ("def f():\n    import memfit.running", False, set()),
+    ("try:\n    import memfit.running\nexcept ImportError:\n    pass", False, {"running"}),
+    ("if TYPE_CHECKING:\n    import memfit.running\nelse:\n    import memfit.ir", True, {"ir"}),
+]
+
+
+@pytest.mark.parametrize(("source", "lazy", "found"), SNIPPETS)
+def test_the_reader_sees_each_way_to_import(source, lazy, found):
+    assert packages_of(imports(ast.parse(source), lazy=lazy)) == found
+
+
+def test_the_levels_point_one_way():
+    assert may_import("planning", "ir") and not may_import("ir", "planning")
+    assert may_import("units", "errors") and not may_import("errors", "units")
+    assert may_import("cli", "running") and not may_import("planning", "running")
+    assert may_import("running", "planning") and not may_import("running", "cli")
+    assert not may_import("planning", "baselines") and not may_import("validate", "files")

@@ -54,8 +54,6 @@ def test_values_are_immutable():
         trace.note = "slotted: no attribute is added by mistake"
 
 
-@pytest.mark.parametrize(
-    ("size", "alignment", "aligned"), [(0, 64, 0), (1, 64, 64), (64, 64, 64), (65, 64, 128)]
-)
+@pytest.mark.parametrize(("size", "alignment", "aligned"), [(0, 64, 0), (1, 64, 64), (64, 64, 64), (65, 64, 128)])
 def test_align_up(size, alignment, aligned):
     assert align_up(size, alignment) == aligned

@@ -46,7 +46,7 @@ struct ThreadState {
   size_t live = 0;  // bytes allocated by the op and alive
   size_t peak = 0;
   size_t input_bytes = 0;
-  uint64_t need_key = 0;
+  uint64_t need_key = 0;    // the op and the sizes of its inputs
   int64_t row = -1;  // the recorder's
   int64_t source = -1;
   uint64_t recording = 0;

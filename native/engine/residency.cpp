@@ -20,7 +20,9 @@ constexpr double kImmovable = std::numeric_limits<double>::infinity();
 // A place for `bytes`. `more` is what the running op will want beside them.
 Region* Engine::place(size_t bytes, size_t more, Block* block) {
   Ranges& ranges = arena_->ranges;
-  if (ranges.largest_free() < bytes + more && widest_window() < 2 * bytes + more) return place_at_edge(bytes, block);
+  // A stretch twice as long can be cut anywhere: one part will still be long enough.
+  bool tight = ranges.largest_free() < bytes + more && widest_window() < 2 * (bytes + more);
+  if (tight) return place_at_edge(bytes, block);
   Region* region = ranges.take(bytes, block);
   if (region == nullptr && make_room(bytes)) region = ranges.take(bytes, block);
   return region;

@@ -131,7 +131,7 @@ void Engine::use(ThreadState& thread, Block& block, bool write) {
     ++block.active;
     thread.touched.push_back(&block);
     thread.input_bytes += block.bytes;
-    thread.need_key = mix(thread.need_key, block.bytes);
+    if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
     forecast_.on_access(block);
   }
   bool first_write = write && block.written_by != thread.serial;

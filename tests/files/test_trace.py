@@ -123,6 +123,22 @@ def test_a_corrupt_field_is_named(tmp_path, document, place, value, match):
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"alloc_tick": 2, "free_tick": 1}, r"free_tick\[2\] is 1, outside \(2, 5\]"),
+        ({"alloc": 1, "free": 0}, r"free\[2\] is 0"),
+    ],
+)
+def test_a_lifetime_that_ends_before_it_begins_is_refused(tmp_path, document, changes, match):
+    # Each value alone would do for scratch that op 0 allocates at tick 1 and frees at tick 2.
+    for field, value in changes.items():
+        document["storages"][field][2] = value
+    (tmp_path / "bad.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=match):
+        load_trace(tmp_path / "bad.json")
+
+
 def test_a_trace_without_ops_is_refused(tmp_path):
     save_trace(TraceBuilder().build(), tmp_path / "empty.json")
     with pytest.raises(InputError, match="at least one op"):

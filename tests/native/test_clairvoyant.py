@@ -43,11 +43,7 @@ def unroll(trace: Trace, iterations: int) -> list[dict[int, Life]]:
         left = (
             []
             if iteration == 0
-            else [
-                (i, s)
-                for i, s in enumerate(trace.storages)
-                if s.alloc_tick >= 0 and s.free_tick == trace.ticks
-            ]
+            else [(i, s) for i, s in enumerate(trace.storages) if s.alloc_tick >= 0 and s.free_tick == trace.ticks]
         )
         for i, s in enumerate(trace.storages):
             life = Life(s.size_bytes, align_up(s.size_bytes, trace.alignment))

@@ -35,9 +35,7 @@ def test_the_numbers_of_a_small_trace():
 def test_what_is_live_at_the_peak_by_category_and_line():
     assert describe(small_trace()).live_at_peak == (
         CategoryBytes("gradient", 1000, 1, (SourceBytes("model.py:8", 1000, 1),)),
-        CategoryBytes(
-            "activation", 600, 2, (SourceBytes("model.py:8", 400, 1), SourceBytes("model.py:9", 200, 1))
-        ),
+        CategoryBytes("activation", 600, 2, (SourceBytes("model.py:8", 400, 1), SourceBytes("model.py:9", 200, 1))),
         CategoryBytes("parameter", 100, 1, (SourceBytes("model.py:3", 100, 1),)),
     )
 

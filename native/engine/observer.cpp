@@ -33,6 +33,12 @@ const std::unordered_set<std::string_view> kMetadataReaders = {
     "aten::new_full", "aten::new_empty_strided", "aten::is_same_size", "aten::_reshape_alias",
 };
 
+// Operators that only call others, for each layer and time step in turn, and keep no raw pointers meanwhile:
+// looked through, so that their working set is one call's and not the whole network's.
+const std::unordered_set<std::string_view> kLookedThrough = {
+    "aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu",
+};
+
 const std::unordered_set<std::string_view> kUninitialisedFactories = {
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted", "aten::new_empty",
     "aten::new_empty_strided", "aten::resize_",
@@ -90,7 +96,7 @@ class OpTable {
     auto* info = new OpInfo;
     auto schema = fn.operator_schema();
     info->name = fn.name();
-    info->is_operator = schema.has_value();
+    info->is_operator = schema.has_value() && kLookedThrough.count(key) == 0;
     if (schema) {
       if (!schema->overload_name().empty()) info->name += "." + schema->overload_name();
       read_schema(*info, *schema);

@@ -12,7 +12,7 @@ struct OpInfo {
   std::string name;        // "aten::add.Tensor"
   int64_t id = 0;
   uint64_t name_hash = 0;  // the same in every process
-  bool is_operator = true;  // false: a range that only groups operators (autograd's nodes)
+  bool is_operator = true;  // false: only groups operators (autograd's nodes, an LSTM)
   bool reads_data = true;  // false: views and factories that look at metadata only
   bool writes_any = false; // the schema is not to be trusted: every argument may be written to
   bool uninitialised = false;  // its output is filled by whoever called it

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memfit.errors import BudgetError, MemfitError, TierError
-from memfit.files import load_trace, save_trace
-from memfit.ir import Trace
 
 if TYPE_CHECKING:
+    from memfit.files import load_trace, save_trace
+    from memfit.ir import Trace
     from memfit.running.record import record
     from memfit.running.session import Session, Stats, session
 
@@ -27,8 +27,11 @@ __all__ = [
     "session",
 ]
 
-# What needs torch is imported on first use: planning and reporting work without it.
+# Imported on first use: planning and reporting work without torch, and `memfit --help` without numpy.
 _LAZY = {
+    "Trace": "memfit.ir",
+    "load_trace": "memfit.files",
+    "save_trace": "memfit.files",
     "Session": "memfit.running.session",
     "Stats": "memfit.running.session",
     "session": "memfit.running.session",

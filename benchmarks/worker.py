@@ -1,0 +1,72 @@
+"""Runs one example, plainly or in a session, and prints what each step cost as JSON. Used by the benchmarks."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import resource
+import sys
+import time
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+import memfit
+from memfit.baselines.clairvoyant import clairvoyant
+from memfit.planning.lifetimes import minimum_budget, peak_live, working_sets
+from memfit.running.script import run_as_main
+from memfit.running.session import Session
+
+
+def main() -> None:
+    request = json.loads(sys.argv[1])
+    torch.set_num_threads(request.get("threads", torch.get_num_threads()))
+    steps: list[dict[str, Any]] = []
+    session = None if request["budget"] == "plain" else Session(request["budget"], request.get("tier", "disk"))
+    error = ""
+
+    def note(*_: Any) -> None:
+        moved = {}
+        if session is not None:
+            s = session.stats
+            moved = {"bytes_out": s.bytes_out, "bytes_in": s.bytes_in, "relocated": s.bytes_relocated, "ops": s.ops}
+        steps.append({"at": time.perf_counter(), **moved})
+
+    hook = register_optimizer_step_post_hook(note)
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            with session or contextlib.nullcontext():
+                run_as_main(request["script"], request["arguments"])
+        except memfit.BudgetError as failure:
+            error = str(failure)
+    hook.remove()
+    result: dict[str, Any] = {"steps": steps, "error": error}
+    result["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if session is not None:
+        result |= about(session)
+    print(json.dumps(result))
+
+
+def about(session: Session) -> dict[str, Any]:
+    """Return the session's final figures and what its trace says is possible."""
+    s = session.stats
+    facts: dict[str, Any] = {"peak_footprint": s.peak_footprint_bytes, "budget": s.budget_bytes,
+                             "peak_live": s.peak_live_bytes}  # fmt: skip
+    trace = session.recorded
+    if trace is None:
+        return facts
+    facts |= {"trace_peak": peak_live(trace, aligned=True)[0], "minimum": minimum_budget(trace)[0],
+              "ops": len(trace.ops), "largest_working_set": int(working_sets(trace, aligned=True).max())}  # fmt: skip
+    if s.budget_bytes:
+        try:
+            best = clairvoyant(trace, s.budget_bytes)
+            facts |= {"clairvoyant_out": best.bytes_out, "clairvoyant_in": best.bytes_in}
+        except memfit.BudgetError:
+            pass
+    return facts
+
+
+if __name__ == "__main__":
+    main()

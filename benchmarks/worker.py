@@ -15,7 +15,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import memfit
 from memfit.baselines.clairvoyant import clairvoyant
-from memfit.planning.lifetimes import minimum_budget, peak_live, working_sets
+from memfit.ir import Trace, align_up
+from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running.script import run_as_main
 from memfit.running.session import Session
 
@@ -58,7 +59,7 @@ def about(session: Session) -> dict[str, Any]:
     if trace is None:
         return facts
     facts |= {"trace_peak": peak_live(trace, aligned=True)[0], "minimum": minimum_budget(trace)[0],
-              "ops": len(trace.ops), "largest_working_set": int(working_sets(trace, aligned=True).max())}  # fmt: skip
+              "ops": len(trace.ops), "largest_working_set": largest_working_set(trace)}  # fmt: skip
     if s.budget_bytes:
         try:
             best = clairvoyant(trace, s.budget_bytes)
@@ -66,6 +67,31 @@ def about(session: Session) -> dict[str, Any]:
         except memfit.BudgetError:
             pass
     return facts
+
+
+def largest_working_set(trace: Trace) -> int:
+    """Return the most that one op reads, writes and allocates at once: plain sums, no allowance for placement."""
+    sizes = [align_up(storage.size_bytes, trace.alignment) for storage in trace.storages]
+    events: list[int] = [0] * trace.ticks
+    for storage, size in zip(trace.storages, sizes, strict=True):
+        if storage.alloc_tick >= 0:
+            events[storage.alloc_tick] += size
+        if storage.free_tick < trace.ticks:
+            events[storage.free_tick] -= size if storage.alloc_tick >= first_tick_of(trace, storage.free - 1) else 0
+    largest = 0
+    for index, op in enumerate(trace.ops):
+        end = trace.ops[index + 1].first_tick if index + 1 < len(trace.ops) else trace.ticks
+        allocated = peak = 0
+        for change in events[op.first_tick : end]:
+            allocated += change
+            peak = max(peak, allocated)
+        largest = max(largest, peak + sum(sizes[s] for s in operands(trace, index)))
+    return largest
+
+
+def first_tick_of(trace: Trace, op: int) -> int:
+    """Return the tick at which an op begins; frees of what is older are not the op's own."""
+    return trace.ops[max(op, 0)].first_tick
 
 
 if __name__ == "__main__":

@@ -111,7 +111,8 @@ bool Engine::restore(Block& block, StopReport& report) {
   } catch (const std::exception& error) {
     if (!block.resident()) {
       mark_unavailable(block, std::string("memfit: the bytes of this tensor could not be read back: ") + error.what());
-      report.lost.push_back(format_bytes(block.bytes) + ": " + error.what());
+      // What an earlier session lost is not this one's loss.
+      if (block.tier == tier_) report.lost.push_back(format_bytes(block.bytes) + ": " + error.what());
     }
     return false;
   }

@@ -104,6 +104,22 @@ py::dict stats() {
   return d;
 }
 
+// Show the engine every tensor among `objects` (whatever they are).
+void adopt(const py::list& objects) {
+  auto* tensor_type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  for (py::handle object : objects) {
+    if (!PyObject_TypeCheck(object.ptr(), tensor_type)) continue;
+    c10::Storage storage = storage_of(object);
+    if (!storage.unsafeGetStorageImpl()) continue;
+    py::gil_scoped_release no_gil;
+    try {
+      Engine::get().adopt(storage);
+    } catch (const TierFailure& error) {
+      throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
+    }
+  }
+}
+
 py::bytes as_bytes(const std::vector<int64_t>& values) {
   return py::bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
 }
@@ -130,6 +146,7 @@ py::dict last_failure() {
   d["message"] = failure.message;
   d["op"] = failure.op;
   d["tensors"] = failure.tensors;
+  d["source"] = failure.source;
   d["required_bytes"] = failure.required_bytes;
   return d;
 }
@@ -152,6 +169,7 @@ void set_on_period(py::object action) {
 void raise(const Failure& failure) {
   std::string message = failure.message;
   std::string source = source_text(current_source());
+  Engine::get().note_failure_source(source);
   if (!source.empty()) message += "; at " + source;
   throw PythonError(message, failure.kind == Failure::Kind::kTier ? tier_error_type : budget_error_type);
 }
@@ -201,18 +219,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     }
   });
   m.def("set_phase", [](int64_t phase) { Engine::get().set_phase(static_cast<Phase>(phase)); });
-  m.def("adopt", [](const std::vector<py::object>& objects) {
-    for (const py::object& object : objects) {
-      c10::Storage storage = storage_of(object);
-      if (!storage.unsafeGetStorageImpl()) continue;
-      py::gil_scoped_release no_gil;
-      try {
-        Engine::get().adopt(storage);
-      } catch (const TierFailure& error) {
-        throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
-      }
-    }
-  });
+  m.def("adopt", &adopt);
+  m.def("reject_period", [] { Engine::get().reject_period(); });
   m.def("hold", [](py::object object, bool pin) {
     without_gil(object, [&](const c10::Storage& s) { Engine::get().hold(s, pin); });
   });

@@ -31,8 +31,12 @@ at::DataPtr Engine::allocate(size_t bytes) {
 Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, int64_t source) {
   Block* block = new_block(bytes);
   try {
-    size_t want = inside && stats_.budget != 0 ? wanted(thread) : 0;
-    block->region = place(bytes, want - std::min(want, thread.live + bytes), block);
+    size_t more = 0;
+    if (inside) {
+      block->window_offset = thread.window.take(round_up(bytes, Arena::kAlignment));
+      if (stats_.budget != 0) more = wanted(thread) - std::min(wanted(thread), thread.window.length());
+    }
+    block->region = place(bytes, more, block);
   } catch (const TierFailure& error) {
     fail(thread, Failure::Kind::kTier, error.what(), bytes);
   }
@@ -55,7 +59,6 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
     block->touched_by = block->written_by = block->born_in = thread.serial;
     thread.touched.push_back(block);
     thread.live += block->region->size;
-    thread.peak = std::max(thread.peak, thread.live);
   }
   return block;
 }
@@ -85,8 +88,10 @@ void Engine::delete_block(Block* block) {
 void Engine::release(Block* block) {
   stats_.live -= block->bytes;
   ThreadState& thread = this_thread();
-  if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial)
+  if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial) {
     thread.live -= round_up(block->bytes, Arena::kAlignment);
+    thread.window.give_back(block->window_offset);
+  }
   if (active()) {
     forecast_.on_release(*block);
     if (recorder_.on()) recorder_.released(*block, thread.depth > 0);

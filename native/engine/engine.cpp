@@ -143,6 +143,18 @@ void Engine::fail_next(const std::string& message, size_t required_bytes) {
   last_failure_ = next_failure_;
 }
 
+void Engine::note_failure_source(const std::string& source) {
+  Lock lock(*this);
+  last_failure_.source = source;
+}
+
+void Engine::reject_period() {
+  Lock lock(*this);
+  steps_seen_ = true;
+  period_ = 0;
+  marks_.clear();
+}
+
 Failure Engine::last_failure() {
   Lock lock(*this);
   return last_failure_;

@@ -19,6 +19,7 @@
 #include "arena.h"
 #include "block.h"
 #include "forecast.h"
+#include "op_window.h"
 #include "recorder.h"
 #include "tier.h"
 
@@ -32,6 +33,7 @@ struct Failure {
   std::string message;
   std::string op;
   std::string tensors;
+  std::string source;
   size_t required_bytes = 0;
 };
 
@@ -44,7 +46,7 @@ struct ThreadState {
   std::vector<Block*> missing;         // of those, the ones to be brought in
   std::vector<c10::Storage> foreign;   // ordinary memory to be adopted
   size_t live = 0;  // bytes allocated by the op and alive
-  size_t peak = 0;
+  OpWindow window;
   size_t input_bytes = 0;
   uint64_t need_key = 0;    // the op and the sizes of its inputs
   int64_t row = -1;  // the recorder's
@@ -91,6 +93,7 @@ class Engine {
   int64_t block_id(const c10::Storage& storage);
   bool is_resident(const c10::Storage& storage);
   Failure last_failure();
+  void note_failure_source(const std::string& source);
 
   // Recording.
   void start_recording();
@@ -109,6 +112,8 @@ class Engine {
   void op_ends(ThreadState& thread, const OpInfo& op, const std::vector<c10::IValue>& outputs);
   // `action` runs, with no lock held, when the op stream turned out to repeat itself.
   void on_period(std::function<void()> action) { on_period_ = std::move(action); }
+  // The op stream's period is no iteration after all: wait for optimizer steps.
+  void reject_period();
   // The next allocation raises this (for errors found where nothing may be raised).
   void fail_next(const std::string& message, size_t required_bytes);
 
@@ -153,7 +158,7 @@ class Engine {
   bool is_tight(const ThreadState& thread) const;
   size_t wanted(const ThreadState& thread) const;
   void make_roomy(ThreadState& thread);
-  void fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request);
+  void fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input = false);
   void mark_unavailable(Block& block, const std::string& message);
   bool find_period_if_due();
   void iteration_ends();
@@ -206,7 +211,7 @@ class Engine {
   uint64_t period_start_ = 0;   // the op count at which the current repetition began
   std::function<void()> on_period_;
   Failure next_failure_;
-  std::unordered_map<uint64_t, size_t> needs_;  // peak bytes an op allocates, by op and input sizes
+  std::unordered_map<uint64_t, size_t> needs_;  // the window an op needs, by op and input sizes
   Stats stats_;
   Failure last_failure_;
   std::atomic<Phase> phase_{Phase::kForward};

@@ -30,11 +30,12 @@ void Recorder::adopted(const Block& block) {
                         {static_cast<int64_t>(block.id), static_cast<int64_t>(block.bytes), block.pinned});
 }
 
-bool Recorder::has_backward(int64_t from, int64_t to) const {
+bool Recorder::has_both_passes(int64_t from, int64_t to) const {
+  bool seen[2] = {false, false};
   for (int64_t row = from; row < to; ++row)
-    if (events_.ops[static_cast<size_t>(row) * Recording::kOpColumns + kPhase] == static_cast<int64_t>(Phase::kBackward))
-      return true;
-  return false;
+    seen[events_.ops[static_cast<size_t>(row) * Recording::kOpColumns + kPhase] == static_cast<int64_t>(Phase::kBackward)] =
+        true;
+  return seen[0] && seen[1];
 }
 
 Recording Recorder::stop() {

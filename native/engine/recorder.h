@@ -33,8 +33,8 @@ class Recorder {
   bool on() const { return on_; }
   int64_t op_count() const { return events_.op_count(); }
   const std::vector<uint64_t>& tokens() const { return events_.tokens; }
-  // Whether an op in [from, to) ran in a backward pass.
-  bool has_backward(int64_t from, int64_t to) const;
+  // Whether [from, to) has ops of a forward and of a backward pass, as a training iteration must.
+  bool has_both_passes(int64_t from, int64_t to) const;
   // A storage older than the recording that was not known at its start.
   void adopted(const Block& block);
   void start(const std::vector<Block*>& alive);

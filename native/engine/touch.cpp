@@ -55,7 +55,7 @@ void describe(const c10::IValue& value, std::string& text) {
   if (text.size() > 1000) return;
   if (value.isTensor() && value.toTensor().defined() && value.toTensor().unsafeGetTensorImpl()->has_storage()) {
     const at::Tensor& tensor = value.toTensor();
-    text += text.empty() ? "" : ", ";
+    text += text.empty() ? "" : "; ";
     text += std::string(c10::toString(tensor.scalar_type())) + "[";
     for (int64_t i = 0; i < tensor.dim(); ++i) text += (i ? "," : "") + std::to_string(tensor.sizes()[i]);
     text += "] of a storage of " + format_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
@@ -92,7 +92,8 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
   ++stats_.ops;
   thread.serial = ++clock_;
   thread.op = &op;
-  thread.live = thread.peak = thread.input_bytes = 0;
+  thread.live = thread.input_bytes = 0;
+  thread.window.clear();
   thread.need_key = op.name_hash;
   thread.source = source;
   thread.row = -1;
@@ -163,7 +164,7 @@ void Engine::bring_in_missing(ThreadState& thread) {
         consolidate(thread.touched);
         if (attempt()) return true;
       }
-      fail(thread, Failure::Kind::kBudget, "", bytes);
+      fail(thread, Failure::Kind::kBudget, "", bytes, /*is_input=*/true);
     } catch (const TierFailure& error) {
       fail(thread, Failure::Kind::kTier, error.what(), bytes);
     }
@@ -213,8 +214,8 @@ void Engine::make_roomy(ThreadState& thread) {
   if (window >= rest - rest / 64) return;
   try {
     consolidate(thread.touched);
-  } catch (const TierFailure& error) {
-    fail(thread, Failure::Kind::kTier, error.what(), want);
+  } catch (const TierFailure&) {
+    // It was only to help: the op may still find room, and says what is wrong if it does not.
   }
 }
 
@@ -242,12 +243,12 @@ void Engine::show(const c10::Storage& storage, bool held) {
 
 bool Engine::frame_ends(ThreadState& thread) {
   bool recorded = records(thread);
-  if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(thread.peak));
-  if (thread.peak > 0 && thread.failure.kind == Failure::Kind::kNone) {
+  if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(thread.window.length()));
+  if (thread.window.length() > 0 && thread.failure.kind == Failure::Kind::kNone) {
     size_t& need = needs_[thread.need_key];
-    need = std::max(need, thread.peak);
+    need = std::max(need, thread.window.length());
   }
-  iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.peak);
+  iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.window.length());
   for (Block* block : thread.touched) deactivate(*block);
   thread.touched.clear();
   thread.missing.clear();
@@ -263,9 +264,9 @@ bool Engine::find_period_if_due() {
   period_check_ *= 2;
   auto found = find_period(recorder_.tokens().data(), recorder_.tokens().size());
   if (!found) return false;
-  int64_t start = static_cast<int64_t>(found->start), length = static_cast<int64_t>(found->length);
-  // A loop that initialises layers repeats itself too. Training has a backward pass in each iteration.
-  if (!recorder_.has_backward(start, start + length)) return false;
+  int64_t length = static_cast<int64_t>(found->length);
+  // The layers of one backward pass repeat themselves too, and so does a loop that initialises them.
+  if (!recorder_.has_both_passes(ops - length, ops)) return false;
   period_ = length;
   period_start_ = stats_.ops;
   iteration_ends();
@@ -273,7 +274,7 @@ bool Engine::find_period_if_due() {
   return true;
 }
 
-void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request) {
+void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input) {
   Failure failure;
   failure.kind = kind;
   failure.op = thread.op != nullptr && thread.depth > 0 ? thread.op->name : "an allocation outside any op";
@@ -281,11 +282,11 @@ void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& wh
   if (kind == Failure::Kind::kTier) {
     failure.message = "memfit: " + failure.op + " could not get its bytes: " + why;
   } else {
-    failure.required_bytes = thread.input_bytes + thread.live + request;
+    failure.required_bytes = thread.input_bytes + thread.live + (is_input ? 0 : request);
     failure.message = "memfit: the budget of " + format_bytes(stats_.budget) + " cannot be met: " + failure.op +
                       " needs at least " + format_bytes(failure.required_bytes) + " at once (inputs " +
                       format_bytes(thread.input_bytes) + ", allocated by it so far " + format_bytes(thread.live) +
-                      ", asked for now " + format_bytes(request) + ")";
+                      (is_input ? ", of the inputs now " : ", asked for now ") + format_bytes(request) + ")";
     if (!thread.tensors.empty()) failure.message += "; its tensors: " + thread.tensors;
     failure.message += "; in the arena: " + describe_occupants();
     if (arena_) failure.message += "; longest stretch that can be cleared: " + format_bytes(widest_window());

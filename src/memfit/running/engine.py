@@ -41,9 +41,28 @@ def load() -> ModuleType:
             if not library.exists():
                 _build(library)
     engine = _import(library)
-    engine.set_error_types(BudgetError, TierError)
+    engine.set_error_types(_budget_error(engine), TierError)
     engine.set_library_folders(_library_folders())
     return engine
+
+
+def _budget_error(engine: ModuleType) -> type[BudgetError]:
+    """Return the BudgetError that native code raises with a finished message; the rest it asks the engine for."""
+
+    class _BudgetError(BudgetError):
+        def __init__(self, message: str) -> None:
+            failure = engine.last_failure()
+            super().__init__(
+                message,
+                required_bytes=failure["required_bytes"],
+                op=failure["op"],
+                source=failure["source"],
+                tensors=failure["tensors"].split("; ") if failure["tensors"] else (),
+            )
+
+    _BudgetError.__name__ = _BudgetError.__qualname__ = BudgetError.__name__
+    _BudgetError.__module__ = BudgetError.__module__
+    return _BudgetError
 
 
 def cached_library() -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -73,6 +72,7 @@ class Session:
         self._record = record
         self._script = script
         self._on_trace = on_trace
+        self._share_pending = self._budget is not None and self._budget.bytes is None
         self._trace: Trace | None = None
         self._final: Stats | None = None
         self._signatures: list[str] = []
@@ -121,9 +121,11 @@ class Session:
         """Give every storage ordinary memory again; returns what could not be."""
         self._final = self.stats
         self._signatures = self.signatures
-        self._adopt_visible()
-        report = self._engine.stop()
-        self._contexts.close()
+        try:
+            self._adopt_visible()
+        finally:
+            with self._contexts:
+                report = self._engine.stop()
         return list(report["lost"])
 
     @property
@@ -175,22 +177,21 @@ class Session:
 
     def _adopt_visible(self) -> None:
         """Show the engine every tensor Python can see: those made before the session move into the budget."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # some modules warn when their lazy attributes are looked at
-            tensors = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor)]
-        self._engine.adopt([t for t in tensors if guards.has_cpu_storage(t)])
+        self._engine.adopt(gc.get_objects())
 
     def _iteration_ended(self) -> None:
         """Close the recording at the end of the first whole iteration and let a relative budget take effect."""
-        if self._trace is not None or not self._record:
+        if not self._record:
             return
-        self._iterations.watch_roles = False
-        raw = self._engine.stop_recording()
-        self._trace = self._build(raw, *raw["marks"][-2:])
-        if self._on_trace is not None:
-            self._on_trace()
-        if self._budget is not None and self._budget.bytes is None:
-            self._apply(self._budget.resolve(peak_live(self._trace, aligned=True)[0]))
+        if self._trace is None:
+            self._iterations.watch_roles = False
+            raw = self._engine.stop_recording()
+            self._trace = self._build(raw, *raw["marks"][-2:])
+            if self._on_trace is not None:
+                self._on_trace()
+        # Again at each iteration's end while it fails: a script that catches the error is not without a limit.
+        if self._share_pending:
+            self._apply(self._trace)
 
     def _build(self, raw: Mapping[str, Any], first: int, last: int) -> Trace:
         signatures = self._engine.signatures()
@@ -200,16 +201,23 @@ class Session:
             script=self._script, iteration=len(signatures) - 1,
         )  # fmt: skip
 
-    def _apply(self, budget_bytes: int) -> None:
-        assert self._trace is not None
-        needed, op = minimum_budget(self._trace)
+    def _apply(self, trace: Trace) -> None:
+        """Turn the budget's share of the peak into a limit."""
+        assert self._budget is not None
+        budget_bytes = self._budget.resolve(peak_live(trace, aligned=True)[0])
+        needed, op = minimum_budget(trace)
         if needed > budget_bytes:
-            raise infeasible(self._trace, budget_bytes, needed, op)
+            raise infeasible(trace, budget_bytes, needed, op)
         self._adopt_visible()
         self._engine.set_budget(budget_bytes)
+        self._share_pending = False
 
     def _period_found(self) -> None:
         """Answer the engine in the middle of some op: an error may only be left for the next allocation."""
+        if any(issubclass(type(o), torch.optim.Optimizer) for o in gc.get_objects()):
+            # It has yet to step (gradients are being accumulated): its step is the iteration's end.
+            self._engine.reject_period()
+            return
         try:
             self._iteration_ended()
         except MemfitError as error:

@@ -1,0 +1,50 @@
+"""`memfit doctor` says whether memfit can work here."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.helpers_cli import memfit, run
+from memfit.cli import main
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_all_is_well_here(tmp_path):
+    result = memfit("doctor", "--tier", f"disk:{tmp_path}", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = result.stdout.splitlines()
+    assert [line.split()[1] for line in lines] == ["memfit", "python", "torch", "compiler", "engine", "disk"]
+    assert all(line.startswith("ok ") for line in lines)
+    assert result.stderr == "next: memfit run --budget 60% SCRIPT\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_json_has_numbers(tmp_path, capsys):
+    assert main(["doctor", "--json", "--tier", f"disk:{tmp_path}"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is True
+    disk = next(finding for finding in report["findings"] if finding["name"] == "disk")
+    assert disk["values"]["write_bytes_per_s"] > 0 and disk["values"]["free_bytes"] > 0
+
+
+def test_the_ram_tier_needs_no_disk(capsys):
+    assert main(["doctor", "--json", "--tier", "ram"]) == 0
+    assert "disk" not in [finding["name"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+
+
+def test_without_a_compiler_the_remedy_is_named(tmp_path):
+    environment = {"CXX": "no-such-compiler", "MEMFIT_CACHE": str(tmp_path / "cache")}
+    result = run("-m", "memfit", "doctor", "--tier", "ram", cwd=tmp_path, environment=environment)
+    assert result.returncode == 1
+    bad = [line for line in result.stdout.splitlines() if line.startswith("BAD")]
+    assert [line.split()[1] for line in bad] == ["compiler", "engine"]
+    assert "apt-get install g++" in bad[0]
+
+
+@pytest.mark.parametrize("tier", ["floppy", "disk:/nowhere/at/all"])
+def test_a_tier_that_is_none_is_exit_code_1(tier, capsys):
+    assert main(["doctor", "--tier", tier]) == 1
+    assert capsys.readouterr().err.startswith("memfit: error: ")

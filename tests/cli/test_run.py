@@ -1,0 +1,251 @@
+"""`memfit run` leaves a script as it is: what it sees, what it prints, how it ends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from cli.helpers_cli import TRAINING, line_of, memfit, run, write
+from memfit.cli import main
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def both(folder: Path, text: str, *arguments: str, stdin: str = "") -> tuple:
+    """Run a script plainly and within a budget."""
+    write(folder, text)
+    plain = run("script.py", *arguments, cwd=folder, stdin=stdin)
+    budgeted = memfit("run", "--budget", "1GiB", "--tier", "ram", "script.py", *arguments, cwd=folder, stdin=stdin)
+    return plain, budgeted
+
+
+ENDINGS = {
+    "its end": "print('done')",
+    "sys.exit()": "import sys; sys.exit()",
+    "sys.exit(3)": "import sys; sys.exit(3)",
+    "sys.exit(-1)": "import sys; sys.exit(-1)",
+    "sys.exit(text)": "import sys; print('out'); sys.exit('the text')",
+    "os._exit": "import os; os._exit(7)",
+    "an exception": "def f(x):\n    return 1 / x\n\ntry:\n    f(0)\nexcept ZeroDivisionError as e:\n    raise ValueError('bad') from e",
+    "a syntax error": "print('never')\nx = = 1\n",
+    "an exception for its own hook": "import sys\nsys.excepthook = lambda *_: print('hooked')\nraise ValueError",
+    "a thread": (
+        "import threading, time, torch\n"
+        "def work():\n    time.sleep(1)\n    print(torch.ones(1000).mul_(2).sum().item())\n"
+        "threading.Thread(target=work).start()"
+    ),
+    "exit handlers": "import atexit, torch\nx = torch.ones(10)\natexit.register(lambda: print(x.sum().item()))",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_script_ends_as_it_does_plainly(tmp_path, ending):
+    plain, budgeted = both(tmp_path, ENDINGS[ending])
+    assert budgeted.returncode == plain.returncode
+    assert budgeted.stdout == plain.stdout
+    assert budgeted.stderr.startswith(plain.stderr)
+    assert "site-packages/memfit" not in budgeted.stderr and "memfit/running" not in budgeted.stderr
+
+
+SEES = """\
+'''The docstring.'''
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import pickle
+import sys
+
+import neighbour
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: "list[int]"
+
+
+def function():
+    return 1
+
+
+print(__doc__, __name__, __package__, __spec__)
+print(os.path.isabs(__file__), os.path.basename(__file__), os.path.samefile(__file__, sys.argv[0]))
+print(sys.argv, sys.path[0] == os.path.dirname(os.path.realpath(__file__)), neighbour.value)
+print(os.getcwd(), open("beside.txt").read(), repr(sys.stdin.read()))
+print(Point.__module__, pickle.loads(pickle.dumps(Point(1, [2]))), pickle.loads(pickle.dumps(function))())
+print(sys.modules["__main__"].Point is Point, inspect.getsource(function))
+print(sorted(name for name in globals() if not name.startswith("__")), vars(sys.modules["__main__"]) is globals())
+"""
+ARGUMENTS = ["a b", "--budget", "5", "--", "-h", "--json", "", "--stats=x"]
+
+
+def test_a_script_sees_what_it_sees_plainly(tmp_path):
+    write(tmp_path, "value = 42", "neighbour.py")
+    write(tmp_path, "read", "beside.txt")
+    plain, budgeted = both(tmp_path, SEES, *ARGUMENTS, stdin="typed\n")
+    assert plain.returncode == 0, plain.stderr
+    assert (budgeted.returncode, budgeted.stdout) == (0, plain.stdout), budgeted.stderr
+
+
+def test_a_script_in_another_folder_imports_its_neighbours_and_reads_what_is_in_the_working_folder(tmp_path):
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    write(folder, "value = 42", "neighbour.py")
+    write(tmp_path, "read", "beside.txt")
+    write(folder, SEES)
+    results = [run(*words, "scripts/script.py", "1", cwd=tmp_path) for words in ((), ("-m", "memfit", "run"))]
+    assert results[0].returncode == 0, results[0].stderr
+    assert results[1].stdout == results[0].stdout
+
+
+def test_what_is_printed_is_passed_on_byte_by_byte(tmp_path):
+    write(
+        tmp_path,
+        "import sys, os\nsys.stdout.buffer.write(b'\\x00\\xff\\r\\n')\nsys.stdout.flush()\nos.write(1, b'raw')",
+    )
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "memfit", "run", "script.py"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120).stdout == b"\x00\xff\r\nraw"
+
+
+SPAWNS = """\
+import multiprocessing
+
+import torch
+
+
+class Job:
+    def __init__(self, value):
+        self.value = torch.full((3,), float(value))
+
+
+def work(job, queue):
+    queue.put((job.value * 2).tolist())
+
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=work, args=(Job(i), queue)) for i in (1, 2)]
+    for process in processes:
+        process.start()
+    print(sorted(queue.get() for _ in processes))
+    for process in processes:
+        process.join()
+    print([process.exitcode for process in processes])
+"""
+
+
+def test_a_script_may_spawn_processes(tmp_path):
+    write(tmp_path, SPAWNS)
+    result = memfit("run", "--budget", "1MiB", "script.py", cwd=tmp_path)
+    assert result.stdout == "[[2.0, 2.0, 2.0], [4.0, 4.0, 4.0]]\n[0, 0]\n", result.stderr
+    assert result.returncode == 0
+
+
+def test_training_prints_the_same_and_the_statistics_are_written(tmp_path):
+    from memfit.running.session import Stats
+
+    write(tmp_path, TRAINING)
+    plain = run("script.py", "--steps", "5", cwd=tmp_path)
+    command = ("run", "--budget", "60%", "--stats", "stats.json", "--json", "script.py", "--steps", "5")
+    budgeted = memfit(*command, cwd=tmp_path)
+    assert (budgeted.returncode, budgeted.stdout) == (0, plain.stdout)
+    stats = json.loads((tmp_path / "stats.json").read_text())
+    assert stats == json.loads(budgeted.stderr.splitlines()[-1])
+    assert {field.name for field in fields(Stats)} | {"exit_code", "fragmentation", "signatures"} == set(stats)
+    assert 0 < stats["peak_footprint_bytes"] <= stats["budget_bytes"]
+    assert stats["bytes_out"] > 0 and stats["exit_code"] == 0
+    assert stats["iterations"] == 5 == sum(stats["signatures"].values())
+
+
+def test_the_last_line_says_what_was_done(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("run", "--budget", "100000", "script.py", cwd=tmp_path)
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("memfit: budget 97.7 KiB, arena peak 9") and "over 4 iterations" in last
+
+
+def test_the_statistics_of_a_script_that_fails_are_written_too(tmp_path):
+    write(tmp_path, TRAINING + "raise SystemExit(5)\n")
+    assert memfit("run", "--budget", "100000", "--stats", "stats.json", "script.py", cwd=tmp_path).returncode == 5
+    stats = json.loads((tmp_path / "stats.json").read_text())
+    assert stats["exit_code"] == 5 and stats["iterations"] == 4
+
+
+# --- errors: none of these gets as far as the script
+
+
+@pytest.mark.parametrize("budget", ["abc", "-1GiB", "0%", "150%", "0", "5 parsecs", "", "%", "nan%"])
+def test_a_malformed_budget_is_named_with_a_remedy(tmp_path, budget, capsys):
+    path = write(tmp_path, "open('ran', 'w')")
+    assert main(["run", f"--budget={budget}", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("memfit: error: ") and repr(budget) in err and "\n  try: " in err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_budget_of_60_is_60_bytes_and_cannot_be_met(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("run", "--budget", "60", "script.py", cwd=tmp_path)
+    assert result.returncode == 3
+    assert "budget of 60 B cannot be met" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["missing.py"], 1, "there is no script 'missing.py'"),
+        (["."], 1, "there is no script '.'"),
+        (["--tier", "floppy", "SCRIPT"], 1, "'floppy' is not a tier"),
+        (["--tier", "disk:/nowhere/at/all", "SCRIPT"], 1, "'/nowhere/at/all' is not there"),
+        (["--tier", "ram:5", "SCRIPT"], 1, "'ram:5' is not a tier"),
+        (["--stats", "/nowhere/at/all.json", "SCRIPT"], 1, "the folder of '/nowhere/at/all.json' is not there"),
+        ([], 2, "SCRIPT"),
+        (["--nonsense", "SCRIPT"], 2, "--help"),
+    ],
+)
+def test_a_mistake_is_named_and_the_script_is_not_run(tmp_path, words, code, part, capsys):
+    path = write(tmp_path, "open('ran', 'w')")
+    assert main(["run", *(str(path) if word == "SCRIPT" else word for word in words)]) == code
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("memfit: error: ") and part in err and "\n  try: " in err
+    assert not (tmp_path / "ran").exists()
+
+
+# --- budgets that cannot be met
+
+
+def test_a_share_that_cannot_be_met_names_the_smallest_budget_the_op_and_the_line(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("run", "--budget", "5%", "script.py", cwd=tmp_path)
+    assert result.returncode == 3
+    assert result.stdout.splitlines()[0].startswith("step 0") and len(result.stdout.splitlines()) == 1
+    assert result.stderr.startswith("memfit: error: ")
+    assert "aten::" in result.stderr and "KiB at once" in result.stderr
+    lines = [line_of(TRAINING, part) for part in ("model(x)", "loss.backward()", "optimizer.step()")]
+    assert any(f"script.py:{line}" in result.stderr for line in lines)
+    smallest = int(result.stderr.split("smallest feasible budget is ")[1].split()[0])
+    assert memfit("run", "--budget", smallest * 11 // 10, "script.py", cwd=tmp_path).returncode == 0
+
+
+def test_bytes_that_cannot_be_met_name_the_op_the_line_and_what_it_needs(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("run", "--budget", "20KiB", "script.py", cwd=tmp_path)
+    assert result.returncode == 3
+    assert "the budget of 20.00 KiB (20480 bytes) cannot be met: aten::" in result.stderr
+    assert "needs at least" in result.stderr and "script.py:" in result.stderr
+
+
+def test_a_script_that_catches_the_error_decides_its_own_exit_code(tmp_path):
+    caught = "import torch\ntry:\n    torch.ones(10**6)\nexcept RuntimeError as e:\n    print(type(e).__name__)\n"
+    write(tmp_path, caught)
+    result = memfit("run", "--budget", "1MB", "script.py", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "BudgetError\n")

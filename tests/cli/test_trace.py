@@ -1,0 +1,96 @@
+"""`memfit trace` and what reads its files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.helpers_cli import TRAINING, line_of, memfit, write
+from memfit.cli import main
+from memfit.files import load_trace
+from memfit.planning.lifetimes import peak_live
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_a_trace_is_written_that_info_reads(tmp_path, capsys):
+    write(tmp_path, TRAINING)
+    result = memfit("trace", "script.py", "-o", "trace.json.gz", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "next: memfit info trace.json.gz\n"
+    trace = load_trace(tmp_path / "trace.json.gz")
+    assert f"{len(trace.ops)} ops on {len(trace.storages)} storages written to trace.json.gz" in result.stdout
+    assert trace.script == "script.py"
+    assert main(["info", "--json", str(tmp_path / "trace.json.gz")]) == 0
+    info = json.loads(capsys.readouterr().out)
+    assert info["peak_bytes"] == peak_live(trace)[0]
+    assert info["op_count"] == len(trace.ops) and info["script"] == "script.py"
+    sources = {op.source for op in trace.ops}
+    assert f"script.py:{line_of(TRAINING, 'loss.backward()')}" in sources
+    assert f"script.py:{line_of(TRAINING, 'optimizer.step()')}" in sources
+
+
+def test_info_prints_the_peak_and_the_smallest_budget(tmp_path, capsys):
+    write(tmp_path, TRAINING)
+    assert memfit("trace", "script.py", "-o", "trace.json", cwd=tmp_path).returncode == 0
+    assert main(["info", str(tmp_path / "trace.json")]) == 0
+    out = capsys.readouterr().out
+    peak, _ = peak_live(load_trace(tmp_path / "trace.json"))
+    assert f"({peak} bytes) live in op" in out
+    assert "Minimum feasible budget" in out and "parameter" in out and "gradient" in out
+
+
+def test_the_script_gets_its_arguments_and_ends_with_its_second_step(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("trace", "script.py", "-o", "t.json", "--json", "--", "--steps", "50", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    *printed, about = result.stdout.splitlines()
+    assert [line.split()[1] for line in printed] == ["0"]  # the second step's print comes after the step
+    assert json.loads(about)["file"] == "t.json"
+    assert json.loads(about)["signature"] == load_trace(tmp_path / "t.json").signature
+
+
+def test_a_handler_in_the_script_does_not_keep_it_from_ending(tmp_path):
+    guarded = TRAINING.replace(
+        "    optimizer.step()", "    try:\n        optimizer.step()\n    except Exception:\n        pass"
+    )
+    write(tmp_path, guarded)
+    result = memfit("trace", "script.py", "-o", "t.json", "--", "--steps", "50", cwd=tmp_path)
+    assert result.returncode == 0 and "step 1 " not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("print('nothing')", "ended before a whole iteration had been seen"),
+        ("raise SystemExit(9)", "ended with exit code 9"),
+        ("raise ValueError('own')", "ended with exit code 1"),
+    ],
+)
+def test_a_script_without_an_iteration_is_an_error_and_no_file(tmp_path, text, part):
+    write(tmp_path, text)
+    result = memfit("trace", "script.py", "-o", "t.json", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "memfit: error: " in result.stderr and part in result.stderr
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_one_step_is_too_short(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("trace", "script.py", "-o", "t.json", "--", "--steps", "1", cwd=tmp_path)
+    assert result.returncode == 1 and "let it run two steps or more" in result.stderr
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("trace", "script.py", "-o", "nowhere/t.json", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.startswith("memfit: error: ") and "nowhere" in result.stderr
+    assert result.stdout == ""  # found out before the script was run
+
+
+@pytest.mark.parametrize("words", [["trace"], ["trace", "script.py"], ["trace", "-o", "t.json"]])
+def test_what_is_left_out_is_a_usage_error(words, capsys):
+    assert main(words) == 2
+    assert "--help" in capsys.readouterr().err

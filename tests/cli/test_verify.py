@@ -1,0 +1,107 @@
+"""`memfit verify` compares two runs, and finds the first op that is not the same."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.helpers_cli import TRAINING, line_of, memfit, write
+from memfit.cli import main
+
+pytestmark = pytest.mark.timeout(300)
+
+# Counts its runs in a file: verify's first run is the plain one, the second the one under the budget.
+COUNTER = """\
+from pathlib import Path
+
+counter = Path("runs")
+runs = int(counter.read_text()) + 1 if counter.exists() else 1
+counter.write_text(str(runs))
+"""
+
+
+def test_a_script_that_repeats_itself_is_equal_and_everything_is_counted(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("verify", "script.py", "--budget", "100000", "--json", "--", "--steps", "3", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    verdict = json.loads(result.stdout)
+    assert verdict["equal"] is True and verdict["difference"] is None and verdict["steps"] == 3
+    assert verdict["compared"] == {"loss": 3, "gradient": 18, "weight": 18, "state": 18}
+    assert verdict["plain"]["stats"] is None
+    assert 0 < verdict["limited"]["stats"]["peak_footprint_bytes"] <= 100_000
+    assert verdict["limited"]["stats"]["bytes_out"] > 0
+
+
+def test_the_verdict_for_a_person_and_the_steps_it_stops_after(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("verify", "script.py", "--budget", "60%", "--steps", "3", "--", "--steps", "100000", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("equal: 3 x loss, 18 x gradient, 18 x weight, 18 x state, over 3 optimizer steps\n")
+    assert result.stderr == "next: memfit run --budget 60% script.py\n"
+
+
+def test_a_script_that_does_not_repeat_itself_is_found_out_with_the_op(tmp_path):
+    text = COUNTER + TRAINING.replace(
+        "    x = torch.randn(32, 64)", "    x = torch.randn(32, 64).mul(runs if step == 1 else 1)"
+    )
+    write(tmp_path, text)
+    result = memfit("verify", "script.py", "--budget", "100000", cwd=tmp_path)
+    assert result.returncode == 4
+    assert result.stdout.startswith("NOT EQUAL")
+    assert "step 2: loss 0 differs" in result.stderr
+    assert "aten.mul" in result.stderr and f"script.py:{line_of(text, '.mul(')}" in result.stderr
+
+
+def test_a_difference_that_does_not_come_again_says_so(tmp_path):
+    text = COUNTER + TRAINING.replace("torch.manual_seed(0)", "torch.manual_seed(runs == 2)")
+    write(tmp_path, text)
+    result = memfit("verify", "script.py", "--budget", "100000", "--json", cwd=tmp_path)
+    assert result.returncode == 4
+    difference = json.loads(result.stdout)["difference"]
+    assert difference["step"] == 1 and difference["what"].startswith("loss") and difference["op"] == ""
+
+
+def test_a_run_with_more_steps_than_the_other_is_a_difference(tmp_path):
+    text = COUNTER + TRAINING.replace("steps = parser.parse_args().steps", "steps = 2 + runs % 2")
+    write(tmp_path, text)
+    result = memfit("verify", "script.py", "--budget", "100000", cwd=tmp_path)
+    assert result.returncode == 4 and "step 3" in result.stderr and "one run only" in result.stderr
+
+
+@pytest.mark.parametrize("budget", ["10KiB", "5%"])
+def test_a_budget_that_cannot_be_met_is_exit_code_3(tmp_path, budget):
+    write(tmp_path, TRAINING)
+    result = memfit("verify", "script.py", "--budget", budget, cwd=tmp_path)
+    assert result.returncode == 3
+    assert result.stderr.startswith("memfit: error: ") and "cannot be met" in result.stderr
+    assert "script.py:" in result.stderr and "memfit: error: memfit" not in result.stderr.split("\n", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [("raise ValueError('own')", "own"), ("import sys; sys.exit(3)", "exit code 3"), ("pass", "trains nothing")],
+)
+def test_a_script_that_fails_by_itself_is_exit_code_1(tmp_path, text, part):
+    write(tmp_path, text)
+    result = memfit("verify", "script.py", "--budget", "1MiB", cwd=tmp_path)
+    assert result.returncode == 1 and part in result.stderr and "budget" not in result.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["script.py"], 2),
+        (["script.py", "--budget", "1MiB", "--steps", "-1"], 2),
+        (["script.py", "--budget", "1MiB", "--steps", "many"], 2),
+        (["script.py", "--budget", "much"], 1),
+        (["missing.py", "--budget", "1MiB"], 1),
+        (["script.py", "--budget", "1MiB", "--tier", "floppy"], 1),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(tmp_path, words, code, capsys, monkeypatch):
+    write(tmp_path, "open('ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert main(["verify", *words]) == code
+    assert capsys.readouterr().err.startswith("memfit: error: ")
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,239 @@
+"""Small training programs and a log of everything they compute, for tests that compare runs bit by bit."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import memfit
+from memfit.ir import Trace
+from memfit.planning.lifetimes import minimum_budget, peak_live
+
+torch.set_num_threads(1)
+
+STEPS = 4
+
+
+def plain_bytes(storage: torch.UntypedStorage) -> bytes:
+    return torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes()
+
+
+class Log:
+    """Hashes of the bytes of every tensor it is shown. `read` gets at them without an op."""
+
+    def __init__(self, read: Callable[[torch.UntypedStorage], bytes] = plain_bytes) -> None:
+        self.rows: list[tuple[str, str]] = []
+        self._read = read
+
+    def note(self, name: str, tensor: Tensor) -> None:
+        data = self._read(tensor.untyped_storage())
+        self.rows.append((name, hashlib.sha1(data).hexdigest()))
+
+    def training(self, loss: Tensor, module: nn.Module, *optimizers: torch.optim.Optimizer) -> None:
+        self.note("loss", loss)
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            self.note(name, tensor)
+            if tensor.grad is not None:
+                self.note(f"gradient of {name}", tensor.grad)
+        for optimizer in optimizers:
+            for index, state in enumerate(optimizer.state.values()):
+                for key, value in state.items():
+                    if isinstance(value, Tensor):
+                        self.note(f"{key} of parameter {index}", value)
+
+
+def batches(count: int, *shape: int) -> Iterator[Tensor]:
+    for _ in range(count):
+        yield torch.randn(*shape)
+
+
+def convnet(width: int = 8) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1),
+        nn.BatchNorm2d(width),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.2),
+        nn.Conv2d(width, width, 3, padding=1),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.MaxPool2d(4),
+        nn.Flatten(),
+        nn.Linear(width * 16, 10),
+    )
+
+
+def cnn(log: Log) -> None:
+    model = convnet()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for x in batches(STEPS, 8, 3, 16, 16):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), torch.randint(10, (8,)))
+        loss.backward()
+        optimizer.step()
+        log.training(loss, model, optimizer)
+
+
+class Block(nn.Module):
+    """A transformer block on 32 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 32)
+        self.attention = nn.MultiheadAttention(32, 4, dropout=0.1, batch_first=True)
+        self.norm = nn.LayerNorm(32)
+        self.mlp = nn.Sequential(nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 32))
+        self.head = nn.Linear(32, 50)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        return self.head(x + self.mlp(self.norm(x)))
+
+
+def transformer(log: Log) -> None:
+    model = Block()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)
+    for _ in range(STEPS):
+        tokens = torch.randint(50, (8, 17))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        log.training(loss, model, optimizer)
+
+
+def mlp(width: int = 64) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+
+
+def accumulation(log: Log) -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+    for _ in range(STEPS):
+        optimizer.zero_grad(set_to_none=False)
+        for x in batches(3, 32, 64):
+            loss = model(x).square().mean() / 3
+            loss.backward()
+        optimizer.step()
+        log.training(loss, model, optimizer)
+
+
+def gan(log: Log) -> None:
+    generator, discriminator = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64)), mlp()
+    optimizer_g = torch.optim.Adam(generator.parameters(), lr=1e-3)
+    optimizer_d = torch.optim.Adam(discriminator.parameters(), lr=1e-3)
+    for real in batches(STEPS, 32, 64):
+        fake = generator(torch.randn(32, 16))
+        optimizer_d.zero_grad()
+        loss_d = F.softplus(-discriminator(real)).mean() + F.softplus(discriminator(fake.detach())).mean()
+        loss_d.backward()
+        optimizer_d.step()
+        log.training(loss_d, discriminator, optimizer_d)
+        optimizer_g.zero_grad()
+        loss_g = F.softplus(-discriminator(fake)).mean()
+        loss_g.backward()
+        optimizer_g.step()
+        log.training(loss_g, generator, optimizer_g)
+
+
+def moving_average(log: Log) -> None:
+    model = mlp()
+    average = torch.optim.swa_utils.AveragedModel(model, avg_fn=lambda old, new, _: old.lerp(new, 0.1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, foreach=False)
+    for x in batches(STEPS, 32, 64):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        average.update_parameters(model)
+        log.training(loss, model, optimizer)
+        log.training(loss, average)
+
+
+def scheduled_and_clipped(log: Log) -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.2, total_steps=STEPS)
+    for x in batches(STEPS, 32, 64):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        log.note("norm", nn.utils.clip_grad_norm_(model.parameters(), 0.01))
+        optimizer.step()
+        scheduler.step()
+        log.training(loss, model, optimizer)
+
+
+def autocast(log: Log) -> None:
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for x in batches(STEPS, 32, 64):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(x).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        log.training(loss, model, optimizer)
+
+
+Program = Callable[[Log], None]
+PROGRAMS: dict[str, Program] = {
+    program.__name__: program
+    for program in (cnn, transformer, accumulation, gan, moving_average, scheduled_and_clipped, autocast)
+}
+
+
+def run_plainly(program: Program) -> Log:
+    torch.manual_seed(0)
+    log = Log()
+    program(log)
+    return log
+
+
+def run_inside(session: memfit.Session, program: Program) -> Log:
+    """Run `program` in a session that has been entered."""
+    torch.manual_seed(0)
+    log = Log(session.read_bytes)
+    program(log)
+    return log
+
+
+def run_in_session(program: Program, budget: str | int | None, tier: object) -> tuple[Log, memfit.Session]:
+    with memfit.session(budget, tier) as session:
+        return run_inside(session, program), session
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a program computes when run plainly, and what its trace asks for."""
+
+    rows: list[tuple[str, str]]
+    trace: Trace
+    peak_bytes: int
+    minimum_bytes: int
+
+    @property
+    def tight_bytes(self) -> int:
+        """A budget with some room for holes above the smallest feasible one."""
+        return self.minimum_bytes * 11 // 10
+
+    @property
+    def percent(self) -> int:
+        """60, or what a tight budget is of the peak if that is more."""
+        return max(60, -(-100 * self.tight_bytes // self.peak_bytes))
+
+    def budget(self, kind: str) -> int | str:
+        return self.tight_bytes if kind == "bytes" else f"{self.percent}%"
+
+
+@functools.cache
+def known(program: Program) -> Known:
+    rows = run_plainly(program).rows
+    trace = run_in_session(program, None, "ram")[1].trace
+    return Known(rows, trace, peak_live(trace, aligned=True)[0], minimum_budget(trace)[0])

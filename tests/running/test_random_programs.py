@@ -1,0 +1,89 @@
+"""Programs drawn at random give the same bits plainly, in an unlimited session and within a budget."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from running.programs import GROUPS, Program, Run, read_plainly, write
+
+import memfit
+from memfit.planning.lifetimes import minimum_budget, peak_live
+from memfit.running.tiers import TierSpec
+
+TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), TierSpec("ram", checked=True))
+LARGEST_RETRY = 4.0  # times the peak: pinned and held storages cut up the arena
+
+steps = st.lists(
+    st.sampled_from(sorted(GROUPS)).flatmap(lambda g: st.tuples(st.sampled_from(GROUPS[g]), st.integers(0, 999))),
+    min_size=20, max_size=60,
+)  # fmt: skip
+quiet = pytest.mark.filterwarnings("ignore")
+# A crash of the interpreter leaves the program that caused it behind.
+CURRENT = Path(tempfile.gettempdir()) / f"memfit-program-{os.getpid()}.py"
+
+
+def check(program: Program, budget: int | None, tier: TierSpec) -> None:
+    """Run the program in a session; its tensors are compared inside it and once more after it."""
+    with memfit.session(budget, tier) as session:
+        run = Run().all(program.lines)
+        inside = run.final(session.read_bytes)
+    assert not program.differences(run.seen, inside)
+    assert not program.differences(run.seen, run.final(read_plainly)), "differs after the session"
+    if budget is not None:
+        assert session.stats.peak_footprint_bytes <= budget
+
+
+def check_unlimited(program: Program) -> tuple[int, int]:
+    """Run it without a limit; returns the largest op's working set and the peak."""
+    run = Run()
+    with memfit.session(None, "ram") as session:
+        trace = session.record_span(lambda: run.all(program.lines))
+        inside = run.final(session.read_bytes)
+    assert not program.differences(run.seen, inside), "differs without a limit"
+    return minimum_budget(trace)[0], peak_live(trace, aligned=True)[0] + trace.pinned_bytes
+
+
+def check_everywhere(program: Program, share: float, tier: TierSpec) -> None:
+    CURRENT.write_text(f"# share {share}, {tier}\n" + "\n".join(program.lines) + "\n")
+    least, peak = check_unlimited(program)
+    budget = max(int(least + share * (peak - least)) // 64 * 64, 4096)
+    retries = 0
+    while True:
+        try:
+            check(program, budget, tier)
+            break
+        except memfit.BudgetError:
+            retries += 1
+            assert budget < LARGEST_RETRY * peak, "the budget was ample"
+            budget = int(budget * 1.3) // 64 * 64
+    event(f"{retries} retries")
+    CURRENT.unlink()
+
+
+def drawn(examples: int):
+    def wrap(test):
+        limits = settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+        draws = given(steps=steps, share=st.floats(0, 0.8), tier=st.sampled_from(TIERS))
+        return limits(draws(test))
+
+    return wrap
+
+
+@quiet
+@pytest.mark.timeout(300)
+@drawn(100)
+def test_programs_are_bit_identical_within_any_budget(steps, share, tier):
+    check_everywhere(write(steps), share, tier)
+
+
+@quiet
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@drawn(2000)
+def test_many_programs_are_bit_identical_within_any_budget(steps, share, tier):
+    check_everywhere(write(steps), share, tier)

@@ -43,7 +43,7 @@ struct Block {
   uint64_t touched_by = 0;  // serial of the depth-0 op that touched it last
   uint64_t written_by = 0;  // serial of the depth-0 op that wrote to it last
   uint64_t born_in = 0;     // serial of the depth-0 op that allocated it
-  size_t window_offset = 0; // in that op's window
+  size_t ticket = 0;        // of that op's window
   int32_t position = -1;  // index in this iteration's access log
   int32_t forecast = -1;  // the same storage's index in the last iteration's log
 

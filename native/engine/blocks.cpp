@@ -31,12 +31,7 @@ at::DataPtr Engine::allocate(size_t bytes) {
 Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, int64_t source) {
   Block* block = new_block(bytes);
   try {
-    size_t more = 0;
-    if (inside) {
-      block->window_offset = thread.window.take(round_up(bytes, Arena::kAlignment));
-      if (stats_.budget != 0) more = wanted(thread) - std::min(wanted(thread), thread.window.length());
-    }
-    block->region = place(bytes, more, block);
+    block->region = inside ? place_for_op(thread, *block) : place(bytes, 0, block);
   } catch (const TierFailure& error) {
     fail(thread, Failure::Kind::kTier, error.what(), bytes);
   }
@@ -58,9 +53,19 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
     block->active = 1;
     block->touched_by = block->written_by = block->born_in = thread.serial;
     thread.touched.push_back(block);
-    thread.live += block->region->size;
   }
   return block;
+}
+
+Region* Engine::place_for_op(ThreadState& thread, Block& block) {
+  size_t size = round_up(block.bytes, Arena::kAlignment);
+  bool high = OpWindow::goes_high(size, thread.largest);
+  thread.largest = std::max(thread.largest, size);
+  size_t more = 0;
+  if (stats_.budget != 0) more = wanted(thread) - std::min(wanted(thread), thread.window.live() + size);
+  Region* region = place(block.bytes, more, &block, high);
+  if (region != nullptr) block.ticket = thread.window.take(size, high);
+  return region;
 }
 
 Block* Engine::new_block(size_t bytes) {
@@ -88,10 +93,8 @@ void Engine::delete_block(Block* block) {
 void Engine::release(Block* block) {
   stats_.live -= block->bytes;
   ThreadState& thread = this_thread();
-  if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial) {
-    thread.live -= round_up(block->bytes, Arena::kAlignment);
-    thread.window.give_back(block->window_offset);
-  }
+  if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial)
+    thread.window.give_back(block->ticket);
   if (active()) {
     forecast_.on_release(*block);
     if (recorder_.on()) recorder_.released(*block, thread.depth > 0);

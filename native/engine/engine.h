@@ -45,8 +45,8 @@ struct ThreadState {
   std::vector<Block*> touched;  // active until the op ends; a block may be listed twice
   std::vector<Block*> missing;         // of those, the ones to be brought in
   std::vector<c10::Storage> foreign;   // ordinary memory to be adopted
-  size_t live = 0;  // bytes allocated by the op and alive
-  OpWindow window;
+  OpWindow window;  // what it allocates
+  size_t largest = 0;  // the largest storage it has touched or allocated
   size_t input_bytes = 0;
   uint64_t need_key = 0;    // the op and the sizes of its inputs
   int64_t row = -1;  // the recorder's
@@ -129,6 +129,7 @@ class Engine {
   // blocks.cpp
   Block* new_block(size_t bytes);
   void delete_block(Block* block);
+  Region* place_for_op(ThreadState& thread, Block& block);
   Block* allocate_block(ThreadState& thread, size_t bytes, bool inside, int64_t source);
   void release(Block* block);
   void deactivate(Block& block);
@@ -161,11 +162,12 @@ class Engine {
   void fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input = false);
   void mark_unavailable(Block& block, const std::string& message);
   bool find_period_if_due();
+  size_t learn_need(const ThreadState& thread);
   void iteration_ends();
 
   // residency.cpp
-  Region* place(size_t bytes, size_t more, Block* block);
-  Region* place_at_edge(size_t bytes, Block* block);
+  Region* place(size_t bytes, size_t more, Block* block, bool high = false);
+  Region* place_at_edge(size_t bytes, Block* block, bool high);
   bool make_room(size_t bytes);
   bool clear(Region* first, Region* last);
   bool evict(Block& block);
@@ -176,6 +178,7 @@ class Engine {
   size_t slide_down(Block& mover, size_t floor);
   size_t move_down(Block& mover, size_t target);
   size_t widest_window() const;
+  std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;
   double eviction_cost(const Block& block) const;
   void copy_out(Block& block);
   void thaw_if_alone();

@@ -18,40 +18,49 @@ constexpr double kImmovable = std::numeric_limits<double>::infinity();
 }  // namespace
 
 // A place for `bytes`. `more` is what the running op will want beside them.
-Region* Engine::place(size_t bytes, size_t more, Block* block) {
+Region* Engine::place(size_t bytes, size_t more, Block* block, bool high) {
   Ranges& ranges = arena_->ranges;
   // A stretch twice as long can be cut anywhere: one part will still be long enough.
   bool tight = ranges.largest_free() < bytes + more && widest_window() < 2 * (bytes + more);
-  if (tight) return place_at_edge(bytes, block);
+  if (tight) return place_at_edge(bytes, block, high);
   Region* region = ranges.take(bytes, block);
   if (region == nullptr && make_room(bytes)) region = ranges.take(bytes, block);
   return region;
 }
 
 // Where space is tight: at an end of the smallest stretch that holds it, so that no stretch is cut in two.
-Region* Engine::place_at_edge(size_t bytes, Block* block) {
+Region* Engine::place_at_edge(size_t bytes, Block* block, bool high) {
   Ranges& ranges = arena_->ranges;
   bytes = round_up(bytes, ranges.alignment());
   for (int attempt = 0; attempt < 4; ++attempt) {
-    Region *start = nullptr, *first = nullptr, *last = nullptr;
-    size_t span = 0, smallest = SIZE_MAX;
-    for (Region* r = ranges.first();; r = r->next) {
-      bool over = r == nullptr || r->offset >= ranges.limit();
-      if (over || (!r->is_free() && !owner_of(r)->may_move())) {
-        if (start != nullptr && span >= bytes && span < smallest) smallest = span, first = start;
-        start = nullptr, span = 0;
-        if (over) break;
-        continue;
-      }
-      if (start == nullptr) start = r;
-      span += std::min(r->end(), ranges.limit()) - r->offset;
-    }
+    auto [first, last] = smallest_stretch(bytes);
     if (first == nullptr) return nullptr;
-    size_t offset = first->offset;
-    for (last = first; last->end() < offset + bytes;) last = last->next;
+    size_t end = std::min(last->end(), ranges.limit());
+    size_t offset = high ? end - bytes : first->offset;
+    while (first->end() <= offset) first = first->next;
+    while (last->offset >= offset + bytes) last = last->prev;
     if (clear(first, last)) return ranges.take_at(ranges.hole_at(offset), offset, bytes, block);
   }
   return nullptr;
+}
+
+// The first and last region of the shortest run of holes and idle storages that is at least `bytes` long.
+std::pair<Region*, Region*> Engine::smallest_stretch(size_t bytes) const {
+  const Ranges& ranges = arena_->ranges;
+  std::pair<Region*, Region*> best{nullptr, nullptr};
+  size_t smallest = SIZE_MAX;
+  for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit();) {
+    Region* first = r;
+    Region* last = nullptr;
+    for (; r != nullptr && r->offset < ranges.limit() && (r->is_free() || owner_of(r)->may_move()); r = r->next) last = r;
+    if (last == nullptr) {
+      r = r->next;
+      continue;
+    }
+    size_t span = std::min(last->end(), ranges.limit()) - first->offset;
+    if (span >= bytes && span < smallest) smallest = span, best = {first, last};
+  }
+  return best;
 }
 
 // What it costs to have the block away: the bytes its absence moves, the less the longer it is not needed.

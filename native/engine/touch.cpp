@@ -92,7 +92,7 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
   ++stats_.ops;
   thread.serial = ++clock_;
   thread.op = &op;
-  thread.live = thread.input_bytes = 0;
+  thread.input_bytes = thread.largest = 0;
   thread.window.clear();
   thread.need_key = op.name_hash;
   thread.source = source;
@@ -132,6 +132,7 @@ void Engine::use(ThreadState& thread, Block& block, bool write) {
     ++block.active;
     thread.touched.push_back(&block);
     thread.input_bytes += block.bytes;
+    thread.largest = std::max(thread.largest, block.bytes);
     if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
     forecast_.on_access(block);
   }
@@ -243,18 +244,25 @@ void Engine::show(const c10::Storage& storage, bool held) {
 
 bool Engine::frame_ends(ThreadState& thread) {
   bool recorded = records(thread);
-  if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(thread.window.length()));
-  if (thread.window.length() > 0 && thread.failure.kind == Failure::Kind::kNone) {
-    size_t& need = needs_[thread.need_key];
-    need = std::max(need, thread.window.length());
+  if (thread.failure.kind == Failure::Kind::kNone) {
+    size_t need = learn_need(thread);
+    if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(need));
   }
-  iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.window.length());
+  iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.window.peak());
   for (Block* block : thread.touched) deactivate(*block);
   thread.touched.clear();
   thread.missing.clear();
   thread.row = -1;
   thread.failure = Failure();
   return recorded && find_period_if_due();
+}
+
+// The window the op needed, and will need when it runs on storages of the same sizes again.
+size_t Engine::learn_need(const ThreadState& thread) {
+  if (thread.window.peak() == 0) return 0;
+  auto [known, is_new] = needs_.try_emplace(thread.need_key, 0);
+  if (is_new || thread.window.peak() > known->second) known->second = thread.window.length(Arena::kAlignment);
+  return known->second;
 }
 
 // Without optimizer steps the iteration is what the op stream repeats. Looked for at doubling lengths.
@@ -282,10 +290,10 @@ void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& wh
   if (kind == Failure::Kind::kTier) {
     failure.message = "memfit: " + failure.op + " could not get its bytes: " + why;
   } else {
-    failure.required_bytes = thread.input_bytes + thread.live + (is_input ? 0 : request);
+    failure.required_bytes = thread.input_bytes + thread.window.live() + (is_input ? 0 : request);
     failure.message = "memfit: the budget of " + format_bytes(stats_.budget) + " cannot be met: " + failure.op +
                       " needs at least " + format_bytes(failure.required_bytes) + " at once (inputs " +
-                      format_bytes(thread.input_bytes) + ", allocated by it so far " + format_bytes(thread.live) +
+                      format_bytes(thread.input_bytes) + ", allocated by it so far " + format_bytes(thread.window.live()) +
                       (is_input ? ", of the inputs now " : ", asked for now ") + format_bytes(request) + ")";
     if (!thread.tensors.empty()) failure.message += "; its tensors: " + thread.tensors;
     failure.message += "; in the arena: " + describe_occupants();

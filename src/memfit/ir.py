@@ -63,8 +63,8 @@ class Op:
 
     `reads` and `writes` are storage ids. `first_tick` is the number of ticks before the op began.
     `workspace_bytes` is the length of the
-    free stretch that what it allocates (outputs and scratch) needs, each taking the first place that fits, rounded
-    up to `Trace.alignment`: at least the peak of their sum, since nothing can be moved while an op runs. `source` is the line that called it, or "".
+    free stretch that what it allocates (outputs and scratch) needs, rounded up to
+    `Trace.alignment`: at least the peak of their sum, since nothing can be moved while an op runs. `source` is the line that called it, or "".
     """
 
     name: str

@@ -22,6 +22,7 @@ def test_all_is_well_here(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_json_has_numbers(tmp_path, capsys):
     assert main(["doctor", "--json", "--tier", f"disk:{tmp_path}"]) == 0
     report = json.loads(capsys.readouterr().out)

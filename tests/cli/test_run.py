@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from cli.helpers_cli import TRAINING, line_of, memfit, run, write
 from memfit.cli import main
+
+STATS = ["budget_bytes", "live_bytes", "resident_bytes", "footprint_bytes", "free_bytes", "largest_free_bytes", "peak_live_bytes", "peak_resident_bytes", "peak_footprint_bytes", "tier_used_bytes", "tier_footprint_bytes", "adopted_bytes", "stray_bytes", "ops", "allocations", "evictions", "drops", "bytes_out", "bytes_in", "relocations", "bytes_relocated", "consolidations", "iterations", "fragmentation", "exit_code", "signatures"]
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -29,25 +32,42 @@ ENDINGS = {
     "sys.exit(-1)": "import sys; sys.exit(-1)",
     "sys.exit(text)": "import sys; print('out'); sys.exit('the text')",
     "os._exit": "import os; os._exit(7)",
-    "an exception": "def f(x):\n    return 1 / x\n\ntry:\n    f(0)\nexcept ZeroDivisionError as e:\n    raise ValueError('bad') from e",
+    "an exception": """
+def f(x):
+    return 1 / x
+
+try:
+    f(0)
+except ZeroDivisionError as error:
+    raise ValueError("bad") from error
+""",
     "a syntax error": "print('never')\nx = = 1\n",
     "an exception for its own hook": "import sys\nsys.excepthook = lambda *_: print('hooked')\nraise ValueError",
-    "a thread": (
-        "import threading, time, torch\n"
-        "def work():\n    time.sleep(1)\n    print(torch.ones(1000).mul_(2).sum().item())\n"
-        "threading.Thread(target=work).start()"
-    ),
-    "exit handlers": "import atexit, torch\nx = torch.ones(10)\natexit.register(lambda: print(x.sum().item()))",
+    "a thread that lives longer": """
+import threading, time, torch
+
+def work():
+    time.sleep(0.5)
+    print(torch.ones(1000).mul_(2).sum().item())
+
+threading.Thread(target=work).start()
+""",
+    "an exit handler": """
+import atexit, torch
+x = torch.ones(10)
+atexit.register(lambda: print(x.sum().item()))
+""",
 }
+RARE = {"sys.exit()", "sys.exit(-1)", "os._exit", "its end"}
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", [pytest.param(e, marks=pytest.mark.slow) if e in RARE else e for e in ENDINGS])
 def test_a_script_ends_as_it_does_plainly(tmp_path, ending):
     plain, budgeted = both(tmp_path, ENDINGS[ending])
     assert budgeted.returncode == plain.returncode
     assert budgeted.stdout == plain.stdout
     assert budgeted.stderr.startswith(plain.stderr)
-    assert "site-packages/memfit" not in budgeted.stderr and "memfit/running" not in budgeted.stderr
+    assert "memfit/running" not in budgeted.stderr
 
 
 SEES = """\
@@ -92,6 +112,7 @@ def test_a_script_sees_what_it_sees_plainly(tmp_path):
     assert (budgeted.returncode, budgeted.stdout) == (0, plain.stdout), budgeted.stderr
 
 
+@pytest.mark.slow
 def test_a_script_in_another_folder_imports_its_neighbours_and_reads_what_is_in_the_working_folder(tmp_path):
     folder = tmp_path / "scripts"
     folder.mkdir()
@@ -108,9 +129,6 @@ def test_what_is_printed_is_passed_on_byte_by_byte(tmp_path):
         tmp_path,
         "import sys, os\nsys.stdout.buffer.write(b'\\x00\\xff\\r\\n')\nsys.stdout.flush()\nos.write(1, b'raw')",
     )
-    import subprocess
-    import sys
-
     command = [sys.executable, "-m", "memfit", "run", "script.py"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120).stdout == b"\x00\xff\r\nraw"
 
@@ -151,8 +169,6 @@ def test_a_script_may_spawn_processes(tmp_path):
 
 
 def test_training_prints_the_same_and_the_statistics_are_written(tmp_path):
-    from memfit.running.session import Stats
-
     write(tmp_path, TRAINING)
     plain = run("script.py", "--steps", "5", cwd=tmp_path)
     command = ("run", "--budget", "60%", "--stats", "stats.json", "--json", "script.py", "--steps", "5")
@@ -160,12 +176,13 @@ def test_training_prints_the_same_and_the_statistics_are_written(tmp_path):
     assert (budgeted.returncode, budgeted.stdout) == (0, plain.stdout)
     stats = json.loads((tmp_path / "stats.json").read_text())
     assert stats == json.loads(budgeted.stderr.splitlines()[-1])
-    assert {field.name for field in fields(Stats)} | {"exit_code", "fragmentation", "signatures"} == set(stats)
+    assert set(STATS) <= set(stats)
     assert 0 < stats["peak_footprint_bytes"] <= stats["budget_bytes"]
     assert stats["bytes_out"] > 0 and stats["exit_code"] == 0
     assert stats["iterations"] == 5 == sum(stats["signatures"].values())
 
 
+@pytest.mark.slow
 def test_the_last_line_says_what_was_done(tmp_path):
     write(tmp_path, TRAINING)
     result = memfit("run", "--budget", "100000", "script.py", cwd=tmp_path)
@@ -192,6 +209,7 @@ def test_a_malformed_budget_is_named_with_a_remedy(tmp_path, budget, capsys):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_a_budget_of_60_is_60_bytes_and_cannot_be_met(tmp_path):
     write(tmp_path, TRAINING)
     result = memfit("run", "--budget", "60", "script.py", cwd=tmp_path)

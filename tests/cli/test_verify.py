@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cli.helpers_cli import TRAINING, line_of, memfit, write
+from cli.helpers_cli import TRAINING, line_of, write
 from memfit.cli import main
 
 pytestmark = pytest.mark.timeout(300)
@@ -21,9 +21,27 @@ counter.write_text(str(runs))
 """
 
 
-def test_a_script_that_repeats_itself_is_equal_and_everything_is_counted(tmp_path):
-    write(tmp_path, TRAINING)
-    result = memfit("verify", "script.py", "--budget", "100000", "--json", "--", "--steps", "3", cwd=tmp_path)
+class Result:
+    """What `memfit verify` did, run in this process; its two runs are processes of their own."""
+
+    def __init__(self, folder, capsys, monkeypatch):
+        self._folder, self._capsys, self._monkeypatch = folder, capsys, monkeypatch
+
+    def of(self, text, *words):
+        write(self._folder, text)
+        self._monkeypatch.chdir(self._folder)
+        self.returncode = main(["verify", "script.py", *words])
+        self.stdout, self.stderr = self._capsys.readouterr()
+        return self
+
+
+@pytest.fixture
+def verify(tmp_path, capsys, monkeypatch):
+    return Result(tmp_path, capsys, monkeypatch).of
+
+
+def test_a_script_that_repeats_itself_is_equal_and_everything_is_counted(verify):
+    result = verify(TRAINING, "--budget", "100000", "--json", "--", "--steps", "3")
     assert result.returncode == 0, result.stderr
     verdict = json.loads(result.stdout)
     assert verdict["equal"] is True and verdict["difference"] is None and verdict["steps"] == 3
@@ -33,46 +51,55 @@ def test_a_script_that_repeats_itself_is_equal_and_everything_is_counted(tmp_pat
     assert verdict["limited"]["stats"]["bytes_out"] > 0
 
 
-def test_the_verdict_for_a_person_and_the_steps_it_stops_after(tmp_path):
-    write(tmp_path, TRAINING)
-    result = memfit("verify", "script.py", "--budget", "60%", "--steps", "3", "--", "--steps", "100000", cwd=tmp_path)
+@pytest.mark.slow
+def test_the_verdict_for_a_person_and_the_steps_it_stops_after(verify):
+    result = verify(TRAINING, "--budget", "60%", "--steps", "3", "--", "--steps", "100000")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("equal: 3 x loss, 18 x gradient, 18 x weight, 18 x state, over 3 optimizer steps\n")
     assert result.stderr == "next: memfit run --budget 60% script.py\n"
 
 
-def test_a_script_that_does_not_repeat_itself_is_found_out_with_the_op(tmp_path):
+def test_a_script_that_does_not_repeat_itself_is_found_out_with_the_op(verify):
     text = COUNTER + TRAINING.replace(
         "    x = torch.randn(32, 64)", "    x = torch.randn(32, 64).mul(runs if step == 1 else 1)"
     )
-    write(tmp_path, text)
-    result = memfit("verify", "script.py", "--budget", "100000", cwd=tmp_path)
+    result = verify(text, "--budget", "100000")
     assert result.returncode == 4
     assert result.stdout.startswith("NOT EQUAL")
     assert "step 2: loss 0 differs" in result.stderr
     assert "aten.mul" in result.stderr and f"script.py:{line_of(text, '.mul(')}" in result.stderr
 
 
-def test_a_difference_that_does_not_come_again_says_so(tmp_path):
+def test_a_difference_in_the_backward_pass_is_found_out_with_the_op(verify):
+    """Reading a loss for its hash must not look like an op of one of the runs."""
+    backward = "    loss.register_hook(lambda gradient: gradient.mul(runs))\n    loss.backward()"
+    text = COUNTER + TRAINING.replace("    loss.backward()", backward)
+    result = verify(text, "--budget", "100000", "--json")
+    assert result.returncode == 4
+    difference = json.loads(result.stdout)["difference"]
+    assert difference["step"] == 1 and difference["what"].startswith("gradient")
+    assert "aten.mul" in difference["op"] and f"script.py:{line_of(text, '.mul(')}" in difference["op"]
+
+
+@pytest.mark.slow
+def test_a_difference_that_does_not_come_again_says_so(verify):
     text = COUNTER + TRAINING.replace("torch.manual_seed(0)", "torch.manual_seed(runs == 2)")
-    write(tmp_path, text)
-    result = memfit("verify", "script.py", "--budget", "100000", "--json", cwd=tmp_path)
+    result = verify(text, "--budget", "100000", "--json")
     assert result.returncode == 4
     difference = json.loads(result.stdout)["difference"]
     assert difference["step"] == 1 and difference["what"].startswith("loss") and difference["op"] == ""
 
 
-def test_a_run_with_more_steps_than_the_other_is_a_difference(tmp_path):
+@pytest.mark.slow
+def test_a_run_with_more_steps_than_the_other_is_a_difference(verify):
     text = COUNTER + TRAINING.replace("steps = parser.parse_args().steps", "steps = 2 + runs % 2")
-    write(tmp_path, text)
-    result = memfit("verify", "script.py", "--budget", "100000", cwd=tmp_path)
+    result = verify(text, "--budget", "100000")
     assert result.returncode == 4 and "step 3" in result.stderr and "one run only" in result.stderr
 
 
-@pytest.mark.parametrize("budget", ["10KiB", "5%"])
-def test_a_budget_that_cannot_be_met_is_exit_code_3(tmp_path, budget):
-    write(tmp_path, TRAINING)
-    result = memfit("verify", "script.py", "--budget", budget, cwd=tmp_path)
+@pytest.mark.parametrize("budget", [pytest.param("10KiB", marks=pytest.mark.slow), "5%"])
+def test_a_budget_that_cannot_be_met_is_exit_code_3(verify, budget):
+    result = verify(TRAINING, "--budget", budget)
     assert result.returncode == 3
     assert result.stderr.startswith("memfit: error: ") and "cannot be met" in result.stderr
     assert "script.py:" in result.stderr and "memfit: error: memfit" not in result.stderr.split("\n", 1)[1]
@@ -80,11 +107,10 @@ def test_a_budget_that_cannot_be_met_is_exit_code_3(tmp_path, budget):
 
 @pytest.mark.parametrize(
     ("text", "part"),
-    [("raise ValueError('own')", "own"), ("import sys; sys.exit(3)", "exit code 3"), ("pass", "trains nothing")],
+    [("raise ValueError('own')", "own"), ("pass", "trains nothing")],
 )
-def test_a_script_that_fails_by_itself_is_exit_code_1(tmp_path, text, part):
-    write(tmp_path, text)
-    result = memfit("verify", "script.py", "--budget", "1MiB", cwd=tmp_path)
+def test_a_script_that_fails_by_itself_is_exit_code_1(verify, text, part):
+    result = verify(text, "--budget", "1MiB")
     assert result.returncode == 1 and part in result.stderr and "budget" not in result.stderr.splitlines()[0]
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import memfit.running.session  # noqa: F401
+import torch._dynamo  # noqa: F401  (optimizers import it, at 5 s)
 
 
 @pytest.fixture(autouse=True)

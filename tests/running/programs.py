@@ -413,6 +413,7 @@ class Program:
 def write(steps: Iterable[tuple[str, int]]) -> Program:
     """Return the program that `steps` (a template and a seed each) describe."""
     writer = Writer()
+    writer.step("{new} = torch.randn(4, 6)", 0)
     for template, seed in steps:
         writer.step(template, seed)
     return Program(tuple(writer.lines), writer.run.seen, writer.run.final(read_plainly))

@@ -87,3 +87,11 @@ def test_programs_are_bit_identical_within_any_budget(steps, share, tier):
 @drawn(2000)
 def test_many_programs_are_bit_identical_within_any_budget(steps, share, tier):
     check_everywhere(write(steps), share, tier)
+
+
+def test_a_span_without_an_op_is_an_empty_trace_or_a_clear_error():
+    with memfit.session(None, "ram") as session:
+        try:
+            assert session.record_span(lambda: None).ops == ()
+        except memfit.MemfitError:
+            pass

@@ -27,8 +27,9 @@ EXAMPLES: dict[str, list[str]] = {
 
 
 def run_worker(example: str, arguments: Sequence[str], budget: str | int, **options: Any) -> dict[str, Any]:
-    """Run one example in a process of its own; `budget` "plain" is without memfit. Raises on failure."""
-    request = {"script": str(ROOT / "examples" / f"{example}.py"), "arguments": list(arguments), "budget": budget}
+    """Run one example (or script) in a process of its own; `budget` "plain" is without memfit. Raises on failure."""
+    script = example if example.endswith(".py") else str(ROOT / "examples" / f"{example}.py")
+    request = {"script": script, "arguments": list(arguments), "budget": budget}
     command = [sys.executable, str(ROOT / "benchmarks" / "worker.py"), json.dumps(request | options)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:

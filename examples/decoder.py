@@ -48,9 +48,7 @@ def build_model(layers: int, width: int, context: int, attention: str) -> nn.Mod
     return GPT2LMHeadModel(config).train()
 
 
-def accumulate_gradients(
-    model: nn.Module, text: Tensor, batch: int, context: int, micro_steps: int
-) -> Tensor:
+def accumulate_gradients(model: nn.Module, text: Tensor, batch: int, context: int, micro_steps: int) -> Tensor:
     total = torch.zeros(())
     for _ in range(micro_steps):
         windows = sample_windows(text, batch, context)
@@ -62,9 +60,7 @@ def accumulate_gradients(
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)

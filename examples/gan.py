@@ -59,9 +59,7 @@ def adversarial_loss(logits: Tensor, real: bool) -> Tensor:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
@@ -87,9 +85,7 @@ def main() -> None:
 
         discriminator_optimizer.zero_grad()
         # Detached: this step teaches the discriminator alone.
-        loss_d = adversarial_loss(discriminator(real), True) + adversarial_loss(
-            discriminator(fake.detach()), False
-        )
+        loss_d = adversarial_loss(discriminator(real), True) + adversarial_loss(discriminator(fake.detach()), False)
         loss_d.backward()
         discriminator_optimizer.step()
 

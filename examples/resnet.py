@@ -69,8 +69,7 @@ def sample_patches(images: Tensor, batch: int, size: int) -> tuple[Tensor, Tenso
     tops = torch.randint(height - size + 1, (batch,)).tolist()
     lefts = torch.randint(width - size + 1, (batch,)).tolist()
     patches = [
-        images[label, :, top : top + size, left : left + size]
-        for label, top, left in zip(labels.tolist(), tops, lefts)
+        images[label, :, top : top + size, left : left + size] for label, top, left in zip(labels.tolist(), tops, lefts)
     ]
     return torch.stack(patches).float() / 255 - 0.5, labels
 
@@ -92,9 +91,7 @@ def accuracy(model: nn.Module, patches: Tensor, labels: Tensor) -> float:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)

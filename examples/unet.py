@@ -59,17 +59,12 @@ def sample_patches(images: Tensor, batch: int, size: int) -> Tensor:
     indices = torch.randint(count, (batch,)).tolist()
     tops = torch.randint(height - size + 1, (batch,)).tolist()
     lefts = torch.randint(width - size + 1, (batch,)).tolist()
-    patches = [
-        images[index, :, top : top + size, left : left + size]
-        for index, top, left in zip(indices, tops, lefts)
-    ]
+    patches = [images[index, :, top : top + size, left : left + size] for index, top, left in zip(indices, tops, lefts)]
     return torch.stack(patches).float() / 255 - 0.5
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--batch", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)

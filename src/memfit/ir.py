@@ -62,9 +62,9 @@ class Op:
     """One dispatcher call at depth 0.
 
     `reads` and `writes` are storage ids. `first_tick` is the number of ticks before the op began.
-    `workspace_bytes` is the length of the
-    free stretch that what it allocates (outputs and scratch) needs, rounded up to
-    `Trace.alignment`: at least the peak of their sum, since nothing can be moved while an op runs. `source` is the line that called it, or "".
+    `workspace_bytes` is the length of the free stretch that what it allocates (outputs and scratch) needs, in
+    multiples of `Trace.alignment`: at least the peak of their sum, and more where holes are left between them,
+    since nothing can be moved while an op runs. `source` is the line that called it, or "".
     """
 
     name: str

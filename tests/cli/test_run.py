@@ -12,7 +12,34 @@ import pytest
 from cli.helpers_cli import TRAINING, line_of, memfit, run, write
 from memfit.cli import main
 
-STATS = ["budget_bytes", "live_bytes", "resident_bytes", "footprint_bytes", "free_bytes", "largest_free_bytes", "peak_live_bytes", "peak_resident_bytes", "peak_footprint_bytes", "tier_used_bytes", "tier_footprint_bytes", "adopted_bytes", "stray_bytes", "ops", "allocations", "evictions", "drops", "bytes_out", "bytes_in", "relocations", "bytes_relocated", "consolidations", "iterations", "fragmentation", "exit_code", "signatures"]
+STATS = [
+    "budget_bytes",
+    "live_bytes",
+    "resident_bytes",
+    "footprint_bytes",
+    "free_bytes",
+    "largest_free_bytes",
+    "peak_live_bytes",
+    "peak_resident_bytes",
+    "peak_footprint_bytes",
+    "tier_used_bytes",
+    "tier_footprint_bytes",
+    "adopted_bytes",
+    "stray_bytes",
+    "ops",
+    "allocations",
+    "evictions",
+    "drops",
+    "bytes_out",
+    "bytes_in",
+    "relocations",
+    "bytes_relocated",
+    "consolidations",
+    "iterations",
+    "fragmentation",
+    "exit_code",
+    "signatures",
+]
 
 pytestmark = pytest.mark.timeout(300)
 

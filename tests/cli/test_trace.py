@@ -24,7 +24,7 @@ def test_a_trace_is_written_that_info_reads(tmp_path, capsys):
     assert trace.script == "script.py"
     assert main(["info", str(tmp_path / "trace.json.gz")]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert f"({peak_live(trace)[0]} bytes) live in op" in out
+    assert f"({peak_live(trace)[0]:,} bytes) live in op" in out
     assert "Minimum feasible budget" in out and "parameter" in out and "gradient" in out
     assert main(["info", "--json", str(tmp_path / "trace.json.gz")]) == 0
     info = json.loads(capsys.readouterr().out)

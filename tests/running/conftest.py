@@ -4,9 +4,9 @@ import gc
 
 import pytest
 import torch
+import torch._dynamo  # noqa: F401  (optimizers import it, at 5 s)
 
 import memfit.running.session  # noqa: F401
-import torch._dynamo  # noqa: F401  (optimizers import it, at 5 s)
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from running.programs import GROUPS, Program, Run, read_plainly, write
 
 import memfit
 from memfit.planning.lifetimes import minimum_budget, peak_live
 from memfit.running.tiers import TierSpec
+from running.programs import GROUPS, Program, Run, read_plainly, write
 
 TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), TierSpec("ram", checked=True))
 LARGEST_RETRY = 4.0  # times the peak: pinned and held storages cut up the arena

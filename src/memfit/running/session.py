@@ -165,7 +165,10 @@ class Session:
         finally:
             raw = self._engine.stop_recording()
         self._engine.boundary()
-        return self._build(raw, 0, len(raw["ops"]) // RawRecording.OP_BYTES)
+        count = len(raw["ops"]) // RawRecording.OP_BYTES
+        if count == 0:
+            raise UsageError("nothing was recorded", why="no op ran", remedy="pass a function that runs one iteration")
+        return self._build(raw, 0, count)
 
     def hold(self, tensor: torch.Tensor) -> Any:
         """Return a context in which `tensor`'s bytes are in memory, for code that reads them without an op."""

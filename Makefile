@@ -1,0 +1,38 @@
+# make demo: install into a virtual environment and train an example inside a budget, with the proof.
+# make test: the test suite, in the same environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+DEMO := examples/decoder.py
+DEMO_ARGS := --layers 12 --width 384 --batch 16 --steps 4
+
+.PHONY: demo test slow lint bench clean
+
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*/*) $(shell find src -name '*.py')
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch numpy
+	$(BIN)/pip install --quiet --constraint constraints.txt '.[test,dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/memfit doctor
+	$(BIN)/python benchmarks/demo.py $(DEMO) -- $(DEMO_ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q
+
+slow: $(STAMP)
+	$(BIN)/python -m pytest -q -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	cd benchmarks && for b in overhead traffic how_low matrix rss; do ../$(BIN)/python $$b.py || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""The main job, shown: an unmodified script trained plainly and inside a budget, with the proof that nothing changed."""
+"""The main job: an unmodified script trained plainly and inside a budget, with the proof that nothing changed."""
 
 from __future__ import annotations
 

@@ -84,8 +84,12 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
     thread.tensors.clear();
     for (const c10::IValue& value : inputs) describe(value, thread.tensors);
   }
-  bring_in_missing(thread);
-  if (outermost && limited && op.reads_data) make_roomy(thread);
+  try {
+    bring_in_missing(thread);
+    if (outermost && limited && op.reads_data) make_roomy(thread);
+  } catch (const std::exception& error) {  // a callback that throws is only logged: the op must hear of it
+    fail(thread, Failure::Kind::kTier, error.what(), 0);
+  }
 }
 
 void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number) {

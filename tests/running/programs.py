@@ -238,6 +238,7 @@ def _saved(value: Any) -> io.BytesIO:
 # Plain torch would go out of bounds or use freed memory in the cases that these refuse.
 def _may_grow(tensor: torch.Tensor) -> bool:
     storage = tensor.untyped_storage()
+    storage[0]  # TEMPORARY until A2
     return storage.resizable() and not storage.is_shared()
 
 

@@ -36,6 +36,7 @@ def add_tier(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the script and return its own exit code; raises BudgetError if the budget cannot be met."""
     from memfit.running.launch import launch
+    from memfit.running.script import die_as
     from memfit.units import parse_budget
 
     if args.budget is not None:
@@ -45,4 +46,6 @@ def run(args: argparse.Namespace) -> int:
         print(outcome.to_json(), file=sys.stderr)
     else:
         print(outcome.summary(), file=sys.stderr)
+    if outcome.exit_code < 0:
+        die_as(outcome.exit_code)
     return outcome.exit_code

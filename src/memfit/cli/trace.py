@@ -28,8 +28,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the script until its first whole iteration has ended, and save that."""
     from memfit.cli.next_step import print_next
     from memfit.files import save_trace
+    from memfit.files.document import check_folder
     from memfit.running.record import record_script
 
+    check_folder(args.output)
     trace = record_script(args.script, args.arguments)
     save_trace(trace, args.output)
     about = {"file": args.output, "ops": len(trace.ops), "storages": len(trace.storages)}

@@ -115,6 +115,13 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     _write(Path(path), text.encode())
 
 
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Raise InputError if no file can be made at `path` for want of its folder; to be asked before long work."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"cannot write {path}", why=f"the folder {folder} is not there", remedy=f"mkdir -p {folder}")
+
+
 def _write(target: Path, data: bytes) -> None:
     try:
         _replace(target, data)

@@ -17,7 +17,7 @@ import torch
 
 # (owner, names): calls whose first argument is the tensor or storage.
 _ESCAPES: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (torch.Tensor, ("numpy", "data_ptr", "__dlpack__")),
+    (torch.Tensor, ("numpy", "data_ptr", "const_data_ptr", "mutable_data_ptr", "__dlpack__")),
     (torch.UntypedStorage, ("data_ptr",)),
     (torch._C, ("_to_dlpack", "_to_dlpack_versioned")),
 )
@@ -36,6 +36,10 @@ _READS: tuple[tuple[Any, tuple[str, ...]], ...] = (
             "_share_fd_cpu_",
             "_write_file",
             "_set_from_file",
+            "is_shared",  # reads the pointer in a noexcept function: the guard's error would end the process
+            "_get_filename",
+            "_get_shared_fd",
+            "_swap_data_ptr_",
             "_byteswap",
             "__reduce__",
         ),
@@ -44,6 +48,8 @@ _READS: tuple[tuple[Any, tuple[str, ...]], ...] = (
 # (owner, name, index of the argument that is the tensor or storage).
 _ARGUMENTS: tuple[tuple[Any, str, int], ...] = (
     (torch._C.PyTorchFileWriter, "write_record", 2),
+    (torch.UntypedStorage, "copy_", 0),
+    (torch.UntypedStorage, "copy_", 1),
     (torch, "set_rng_state", 0),
     (torch.random, "set_rng_state", 0),
 )

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from memfit.errors import InputError, MemfitError
-from memfit.files.document import write_text
+from memfit.errors import MemfitError
+from memfit.files.document import check_folder, write_text
 from memfit.running.script import check_script, exit_code_of, run_as_main
 from memfit.running.session import Session, Stats
 from memfit.running.tiers import parse_tier
@@ -63,8 +62,8 @@ def launch(
     TierError when the script was ended by one.
     """
     check_script(script)
-    if stats_file is not None and not Path(stats_file).absolute().parent.is_dir():
-        raise InputError(f"the folder of '{stats_file}' is not there", remedy="make it, or name another file")
+    if stats_file is not None:
+        check_folder(stats_file)
     session = Session(budget, parse_tier(tier), script=script)
     code = 0
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import builtins
 import os
+import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -36,19 +36,30 @@ def run_as_main(path: str, arguments: Sequence[str]) -> None:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Report an exception that ended the script as Python would, and return the code it would exit with."""
+    """Report an exception that ended the script as Python would, and return the code it would exit with.
+
+    A negative code means death by that signal, as Python itself ends on an interrupt.
+    """
     if isinstance(error, SystemExit):
         if isinstance(error.code, int) or error.code is None:
             return error.code or 0
         print(error.code, file=sys.stderr)
         return 1
-    traceback.print_exception(type(error), error, _scripts_part(error.__traceback__))
-    return 130 if isinstance(error, KeyboardInterrupt) else 1
+    sys.excepthook(type(error), error, _scripts_part(error.__traceback__))
+    return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+
+
+def die_as(code: int) -> None:
+    """End the process by the signal that a negative exit code stands for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
 
 
 def _scripts_part(trace: TracebackType | None) -> TracebackType | None:
     """Leave out memfit's own frames above the script's."""
     own = str(Path(__file__).parents[1])
-    while trace is not None and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(own):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(own):
         trace = trace.tb_next
     return trace

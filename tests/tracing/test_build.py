@@ -1,0 +1,203 @@
+"""From raw events to a trace, on recordings written by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memfit.ir import BEFORE_FIRST_TICK, Category, Phase, Trace
+from memfit.tracing.build import RawRecording, Roles, build_trace
+
+NAMES = ("aten::mm", "aten::add_")
+SOURCES = ("/elsewhere/train.py:3", "/elsewhere/train.py:4")
+
+
+class Events:
+    """Writes the engine's tables in the order things happen."""
+
+    def __init__(self) -> None:
+        self.ops: list[list[int]] = []
+        self.accesses: list[tuple[int, int, int]] = []
+        self.ticks: list[tuple[int, int, int, int, int]] = []
+        self.before: list[tuple[int, int, int]] = []
+
+    def op(self, *inside: tuple, name: int = 0, phase: int = 0, source: int = 0, forward: int = -1) -> None:
+        """An op. `inside` are its events: ("read" | "write", block) or ("alloc" | "free", block, bytes)."""
+        row = len(self.ops)
+        begin, end = 1_000_000 * row, 1_000_000 * row + 2_500
+        self.ops.append([name, phase, source, begin, end, len(self.ticks), 64 * row, forward])
+        for event in inside:
+            if event[0] in ("read", "write"):
+                self.accesses.append((row, event[1], int(event[0] == "write")))
+            else:
+                self._tick(*event, inside=1)
+
+    def alloc(self, block: int, size_bytes: int) -> None:
+        self._tick("alloc", block, size_bytes, inside=0)
+
+    def free(self, block: int, size_bytes: int) -> None:
+        self._tick("free", block, size_bytes, inside=0)
+
+    def _tick(self, what: str, block: int, size_bytes: int, *, inside: int) -> None:
+        signed = size_bytes if what == "alloc" else -size_bytes
+        self.ticks.append((block, signed, len(self.ops), inside, 1 if what == "alloc" else -1))
+
+    def build(self, first: int = 0, last: int | None = None, roles: Roles | None = None) -> Trace:
+        names = ("ops", "accesses", "ticks", "before")
+        tables = {name: np.array(getattr(self, name), np.int64).tobytes() for name in names}
+        raw = RawRecording.of(tables | {"op_names": NAMES, "sources": SOURCES})
+        about = {"signature": "s", "torch_version": "2", "device": "cpu", "script": "train.py", "iteration": 1}
+        return build_trace(raw, first, len(self.ops) if last is None else last, roles or Roles(), **about)
+
+
+def lifetimes(trace: Trace) -> list[tuple[int, int, int, int, int]]:
+    return [(s.size_bytes, s.alloc, s.free, s.alloc_tick, s.free_tick) for s in trace.storages]
+
+
+def test_ops_keep_their_order_name_phase_duration_source_and_workspace():
+    events = Events()
+    events.op()
+    events.op(name=1, phase=1, source=1)
+    events.op(phase=2, source=-1)
+    mm, add, last = events.build().ops
+    assert (mm.name, mm.phase, mm.source, mm.workspace_bytes) == ("aten::mm", Phase.FORWARD, SOURCES[0], 0)
+    assert (add.name, add.phase, add.source, add.workspace_bytes) == ("aten::add_", Phase.BACKWARD, SOURCES[1], 64)
+    assert (last.phase, last.source, last.duration_us) == (Phase.OPTIMIZER, "", 2.5)
+
+
+def test_a_backward_op_has_the_line_of_its_forward_op():
+    events = Events()
+    events.op(phase=1, source=1, forward=0)
+    assert events.build().ops[0].source == SOURCES[0]
+
+
+def test_what_is_allocated_in_an_op_lives_from_that_op_on_and_is_written_by_it():
+    events = Events()
+    events.op()
+    events.op(("alloc", 7, 100))
+    events.op(("read", 7))
+    trace = events.build()
+    assert lifetimes(trace) == [(100, 1, 3, 0, 1)]
+    assert [op.writes for op in trace.ops] == [(), (0,), ()]
+    assert [op.reads for op in trace.ops] == [(), (), (0,)]
+    assert trace.outlives(trace.storages[0]) and not trace.storages[0].born_before
+
+
+def test_an_allocation_between_two_ops_counts_to_the_later_one():
+    events = Events()
+    events.op()
+    events.alloc(7, 100)
+    events.op(("read", 7))
+    events.op()
+    events.free(7, 100)
+    events.op()
+    assert lifetimes(events.build()) == [(100, 1, 3, 0, 1)]
+
+
+def test_a_free_inside_an_op_leaves_the_storage_alive_for_that_op():
+    events = Events()
+    events.op(("alloc", 7, 100))
+    events.op(("read", 7), ("free", 7, 100))
+    events.op()
+    assert lifetimes(events.build()) == [(100, 0, 2, 0, 1)]
+
+
+def test_scratch_of_one_op_is_no_output():
+    events = Events()
+    events.op(("alloc", 7, 100), ("alloc", 8, 50), ("free", 7, 100))
+    events.op(("read", 8))
+    trace = events.build()
+    assert lifetimes(trace) == [(100, 0, 1, 0, 2), (50, 0, 2, 1, 3)]
+    assert trace.ops[0].writes == (1,)
+    assert [s.category for s in trace.storages] == [Category.SCRATCH, Category.INPUT]
+
+
+def test_ticks_are_counted_from_the_iterations_first():
+    events = Events()
+    events.alloc(1, 8)
+    events.op(("alloc", 2, 16))
+    events.op(("alloc", 3, 32))  # the iteration begins here
+    events.op(("free", 2, 16))
+    events.op(("alloc", 4, 64))  # and has ended here
+    trace = events.build(1, 3)
+    assert [op.first_tick for op in trace.ops] == [0, 1]
+    assert trace.ticks == 2
+    assert lifetimes(trace) == [
+        (8, 0, 2, BEFORE_FIRST_TICK, 2),
+        (16, 0, 2, BEFORE_FIRST_TICK, 1),
+        (32, 0, 2, 0, 2),
+    ]
+
+
+def test_a_storage_of_before_the_recording_and_a_write_to_it():
+    events = Events()
+    events.before.append((5, 24, 0))
+    events.op(("write", 5), name=1)
+    trace = events.build()
+    assert (trace.ops[0].reads, trace.ops[0].writes) == ((0,), (0,))  # in place: it reads what it writes
+    assert trace.recurs(trace.storages[0]) and trace.storages[0].source == ""
+
+
+def test_what_is_freed_before_the_iteration_is_not_in_it():
+    events = Events()
+    events.before.append((5, 24, 0))
+    events.op(("read", 5))
+    events.free(5, 24)
+    events.op()
+    assert events.build(1, 2).storages == ()
+
+
+def test_accesses_outside_of_the_iteration_are_left_out():
+    events = Events()
+    events.before.append((5, 24, 0))
+    events.op(("write", 5))
+    events.op(("read", 5))
+    events.op(("write", 5))
+    (op,) = events.build(1, 2).ops
+    assert (op.reads, op.writes) == ((0,), ())
+
+
+def test_pinned_bytes_belong_to_no_storage():
+    events = Events()
+    events.before += [(5, 24, 1), (6, 40, 0)]
+    events.op(("read", 5), ("read", 6))
+    trace = events.build()
+    assert trace.pinned_bytes == 24
+    assert [s.size_bytes for s in trace.storages] == [40]
+    assert trace.ops[0].reads == (0,)
+
+
+def test_a_block_number_is_one_storage_however_often_it_is_accessed():
+    events = Events()
+    events.before.append((5, 24, 0))
+    events.op(("read", 5), ("read", 5), ("write", 5))
+    (op,) = events.build().ops
+    assert (op.reads, op.writes) == ((0,), (0,))
+
+
+def test_categories_by_what_the_optimizer_named_and_by_use():
+    events = Events()
+    events.before += [(1, 4, 0), (2, 4, 0), (3, 4, 0), (4, 4, 0), (5, 4, 0)]
+    events.op(("read", 1), ("read", 4), ("alloc", 10, 4))  # parameter x batch -> activation
+    events.op(("read", 4), ("alloc", 11, 4))  # batch -> batch
+    events.op(("read", 10), ("write", 5))  # running statistics
+    events.op(("read", 10), ("alloc", 12, 4), phase=1)
+    events.op(("read", 12), ("read", 11), ("alloc", 13, 4), phase=2)
+    events.op(("read", 13), phase=2)
+    roles = Roles(parameters={1}, gradients={2}, optimizer_states={3})
+    kinds = [s.category for s in events.build(roles=roles).storages]
+    assert kinds[:5] == [
+        Category.PARAMETER,
+        Category.GRADIENT,
+        Category.OPTIMIZER_STATE,
+        Category.INPUT,
+        Category.PARAMETER,
+    ]
+    assert kinds[5:] == [Category.ACTIVATION, Category.INPUT, Category.GRADIENT, Category.SCRATCH]
+
+
+def test_files_below_the_working_folder_are_named_relative_to_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    raw = {name: b"" for name in ("ops", "accesses", "ticks", "before")}
+    sources = [f"{tmp_path}/sub/train.py:3", "/elsewhere/train.py:3"]
+    raw = RawRecording.of(raw | {"op_names": [], "sources": sources})
+    assert [raw.source(i) for i in (0, 1, -1)] == ["sub/train.py:3", "/elsewhere/train.py:3", ""]

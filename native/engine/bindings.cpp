@@ -125,14 +125,12 @@ py::bytes as_bytes(const std::vector<int64_t>& values) {
 }
 
 py::dict stop_recording() {
-  std::vector<int64_t> marks = Engine::get().iteration_marks();
   Recording recording = Engine::get().stop_recording();
   py::dict d;
   d["ops"] = as_bytes(recording.ops);
   d["accesses"] = as_bytes(recording.accesses);
   d["ticks"] = as_bytes(recording.ticks);
   d["before"] = as_bytes(recording.before);
-  d["marks"] = marks;
   d["op_names"] = op_names();
   d["sources"] = sources();
   return d;
@@ -232,8 +230,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         without_gil(object, [&](const c10::Storage& s) { return Engine::get().read_bytes(s, offset, size); }));
   });
   m.def("block_id", [](py::object object) {
-    return without_gil(object, [](const c10::Storage& s) { return Engine::get().block_id(s); });
+    c10::Storage storage = storage_of(object);  // a sparse tensor has none
+    py::gil_scoped_release no_gil;
+    return storage.unsafeGetStorageImpl() ? Engine::get().block_id(storage) : int64_t{-1};
   });
+  m.def("iteration_marks", [] { return Engine::get().iteration_marks(); });
   m.def("is_resident", [](py::object object) {
     return without_gil(object, [](const c10::Storage& s) { return Engine::get().is_resident(s); });
   });

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import memfit
 from memfit.ir import Trace
 from memfit.planning.lifetimes import minimum_budget, peak_live
+from memfit.running import engine
 
 torch.set_num_threads(1)
 
 STEPS = 4
+
+
+@contextmanager
+def others_hidden() -> Iterator[None]:
+    """A session adopts every tensor Python can see: hide those of other tests, and find a session left active."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+    assert not engine.load().active()
 
 
 def plain_bytes(storage: torch.UntypedStorage) -> bytes:
@@ -182,10 +197,84 @@ def autocast(log: Log) -> None:
         log.training(loss, model, optimizer)
 
 
+def gradient_penalty(log: Log) -> None:
+    model = mlp()
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.5)
+    for x in batches(STEPS, 32, 64):
+        optimizer.zero_grad()
+        x.requires_grad_()
+        score = model(x).square().mean()
+        (gradient,) = torch.autograd.grad(score, x, create_graph=True)
+        loss = score + (gradient.norm(dim=1) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        log.training(loss, model, optimizer)
+
+
+def checkpointed(log: Log) -> None:
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    for x in batches(STEPS, 32, 64):
+        optimizer.zero_grad()
+        hidden = checkpoint(model[:2], x.requires_grad_(), use_reentrant=False)
+        loss = checkpoint(lambda h: F.dropout(model[2:](h), 0.3), hidden, use_reentrant=False).square().mean()
+        loss.backward()
+        optimizer.step()
+        log.training(loss, model, optimizer)
+
+
+def second_order(log: Log) -> None:
+    model = mlp(32)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, history_size=3)
+    x = torch.randn(32, 32)
+    for _ in range(STEPS):
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = (model(x) - 1).square().mean()
+            loss.backward()
+            return loss
+
+        log.training(optimizer.step(closure), model)
+
+
+def sparse_and_tied(log: Log) -> None:
+    embedding = nn.Embedding(200, 32, sparse=True)
+    recurrent = nn.LSTM(32, 32, num_layers=2, batch_first=True, dropout=0.1)
+    sparse = torch.optim.SparseAdam(embedding.parameters(), lr=1e-2)
+    dense = torch.optim.Adagrad(recurrent.parameters(), lr=1e-2)
+    state = None
+    for _ in range(STEPS):
+        tokens = torch.randint(200, (4, 9))
+        sparse.zero_grad()
+        dense.zero_grad()
+        hidden, state = recurrent(embedding(tokens[:, :-1]), state)
+        state = tuple(s.detach() for s in state)
+        loss = F.cross_entropy((hidden @ embedding.weight.detach().T).flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        sparse.step()
+        dense.step()
+        log.note("loss", loss)
+        log.training(loss, recurrent, dense)
+        log.note("embedding", embedding.weight)
+
+
 Program = Callable[[Log], None]
 PROGRAMS: dict[str, Program] = {
     program.__name__: program
-    for program in (cnn, transformer, accumulation, gan, moving_average, scheduled_and_clipped, autocast)
+    for program in (
+        cnn,
+        transformer,
+        accumulation,
+        gan,
+        moving_average,
+        scheduled_and_clipped,
+        autocast,
+        gradient_penalty,
+        checkpointed,
+        second_order,
+        sparse_and_tied,
+    )
 }
 
 

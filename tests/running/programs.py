@@ -228,6 +228,13 @@ def contents(tensor: torch.Tensor, read: Reader) -> tuple[str, tuple[int, ...], 
     return str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad, elements
 
 
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.is_leaf
+    except RuntimeError:  # a view of several that was written to through another: torch refuses it
+        return False
+
+
 def _saved(value: Any) -> io.BytesIO:
     file = io.BytesIO()
     torch.save(value, file)
@@ -262,6 +269,7 @@ def _share(tensor: torch.Tensor) -> None:
 
 def _step(optimizer: torch.optim.Optimizer) -> None:
     for parameter in optimizer.param_groups[0]["params"]:
+        if parameter.grad is None: raise ValueError  # TEMPORARY until A1
         states = [t for t in optimizer.state.get(parameter, {}).values() if torch.is_tensor(t) and t.dim()]
         if any(t.shape != parameter.shape for t in [*states, parameter.grad] if t is not None):
             raise ValueError("the parameter was resized")
@@ -309,7 +317,7 @@ class Run:
         found = {}
         for name, tensor in self.tensors().items():
             found[name] = contents(tensor, read)
-            if tensor.is_leaf and tensor.grad is not None:
+            if _is_leaf(tensor) and tensor.grad is not None:
                 found[f"{name}.grad"] = contents(tensor.grad, read)
         return found
 
@@ -360,10 +368,10 @@ class Writer:
         return self._choose(lambda t: t.dtype == torch.float32 and not t.requires_grad and _may_grow(t))
 
     def _leaf(self) -> str:
-        return self._choose(lambda t: t.requires_grad and t.is_leaf)
+        return self._choose(lambda t: t.requires_grad and _is_leaf(t))
 
     def _g(self) -> str:
-        return self._choose(lambda t: t.grad_fn is not None)
+        return self._choose(lambda t: t.requires_grad and not _is_leaf(t))
 
     def _b(self) -> str:
         like, before = self.run.names[self._last_name], self._last_name

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 import memfit
 from memfit import BudgetError
 from memfit.planning.lifetimes import minimum_budget
-from memfit.running import engine
-from running.helpers_training import batches, mlp
+from running.helpers_training import batches, mlp, others_hidden
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -24,15 +23,8 @@ TIGHT = 60_000  # a linear layer's op takes 33 KB
 
 @pytest.fixture(autouse=True)
 def on_its_own() -> Iterator[None]:
-    gc.freeze()
-    yield
-    assert not engine.load().active()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unfrozen_in_the_end() -> Iterator[None]:
-    yield
-    gc.unfreeze()
+    with others_hidden():
+        yield
 
 
 class Failure(Exception):

@@ -31,6 +31,7 @@ from running.helpers_training import (
     gan,
     known,
     mlp,
+    others_hidden,
     run_in_session,
     run_inside,
     run_plainly,
@@ -42,13 +43,10 @@ pytestmark = pytest.mark.timeout(120)
 TIERS = ("ram", "disk")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def little_for_the_collector_to_look_at() -> Iterator[None]:
-    """A session looks at every object there is: leave out those from before, so that many sessions take no time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+@pytest.fixture(autouse=True)
+def on_its_own() -> Iterator[None]:
+    with others_hidden():
+        yield
 
 
 def stats_now() -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from memfit.errors import UsageError
 from memfit.ir import Category, Op, Phase, Trace
 from memfit.planning.lifetimes import peak_live
 from memfit.running import engine
+from running.helpers_training import others_hidden
 
 pytestmark = pytest.mark.timeout(120)
 torch.set_num_threads(1)
@@ -47,9 +48,16 @@ WEIGHT_1, BIAS_1, WEIGHT_2, BIAS_2 = 4 * 200, 4 * 20, 4 * 60, 4 * 3
 BATCH, HIDDEN, OUT, LOSS = 4 * 320, 4 * 640, 4 * 96, 4
 
 
+@pytest.fixture(autouse=True)
+def on_its_own() -> Iterator[None]:
+    with others_hidden():
+        yield
+
+
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return memfit.record(Perceptron().step)
+    with others_hidden():
+        return memfit.record(Perceptron().step)
 
 
 def line(part: str) -> str:

@@ -102,8 +102,16 @@ def _source_folder() -> Path:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Let one process build at a time; the lock goes with the process, so a killed build blocks nobody."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / "lock", "w")
+    except OSError as error:
+        raise EngineError(
+            f"the engine's cache folder {folder} cannot be written",
+            why=error.strerror or str(error),
+            remedy="name another folder in MEMFIT_CACHE",
+        ) from error
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -164,8 +172,8 @@ def _ninja_on_path() -> Iterator[None]:
 def _import(library: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(_NAME, library)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
     try:
+        module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     except ImportError as error:
         raise EngineError(

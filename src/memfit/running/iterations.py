@@ -35,6 +35,7 @@ class Iterations:
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._last_new: weakref.ref[Optimizer] | None = None
         self._open = False  # an end has been seen since the set of optimizers last grew
+        self._paused = False
         self.watch_roles = True
 
     @contextmanager
@@ -50,6 +51,15 @@ class Iterations:
             for hook in hooks:
                 hook.remove()
 
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Take everything inside as one iteration, whatever steps it has."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         self._engine.set_phase(_OPTIMIZER)
 
@@ -57,6 +67,8 @@ class Iterations:
         self._engine.set_phase(_FORWARD)
         if self.watch_roles:
             self._note_roles(optimizer)
+        if self._paused:
+            return
         if optimizer not in self._optimizers:
             self._optimizers.add(optimizer)
             self._last_new = weakref.ref(optimizer)

@@ -161,7 +161,8 @@ class Session:
         self._engine.boundary()
         self._engine.start_recording()
         try:
-            span()
+            with self._iterations.one():
+                span()
         finally:
             raw = self._engine.stop_recording()
         self._engine.boundary()
@@ -187,9 +188,12 @@ class Session:
         if not self._record:
             return
         if self._trace is None:
+            first, last = self._engine.iteration_marks()[-2:]
+            if first == last:  # two steps with no op between them: not the iteration to learn from
+                return
             self._iterations.watch_roles = False
             raw = self._engine.stop_recording()
-            self._trace = self._build(raw, *raw["marks"][-2:])
+            self._trace = self._build(raw, first, last)
             if self._on_trace is not None:
                 self._on_trace()
         # Again at each iteration's end while it fails: a script that catches the error is not without a limit.

@@ -1,0 +1,117 @@
+"""Fills the tables of README.md from benchmarks/results/*.json; a table without results stays empty.
+
+Usage: python docs/make_tables.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SHARES = ("80%", "50%", "30%", "smallest")
+
+
+def mb(size_bytes: float) -> str:
+    """Return bytes in units of 10^6, with three digits."""
+    return f"{size_bytes / 1e6:.0f} MB" if size_bytes >= 99.5e6 else f"{size_bytes / 1e6:.1f} MB"
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """Return a table in Markdown."""
+    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+def by_example(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each example, in the order of their first appearance."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["example"], []).append(row)
+    return groups
+
+
+def matrix(rows: list[dict[str, Any]]) -> list[str]:
+    """Return one row an example: runs, hashes, how many runs were equal, how full the arena got."""
+    lines = []
+    for example, group in by_example(rows).items():
+        ran = [row for row in group if not row.get("infeasible")]
+        skipped = len(group) - len(ran)
+        equal, held = (sum(row[key] for row in ran) for key in ("equal", "holds"))
+        runs = f"{len(ran)}" + (f" ({skipped} infeasible)" if skipped else "")
+        fullest = max(row["peak"] / row["budget"] for row in ran)
+        hashes = f"{sum(row['hashes'] for row in ran):,}"
+        lines.append([example, runs, hashes, f"{equal} of {len(ran)}", f"{held} of {len(ran)}", f"{fullest:.6f}"])
+    head = ["example", "runs", "hashes compared", "all equal", "budget held", "highest arena peak / budget"]
+    return table(head, lines)
+
+
+def traffic(rows: list[dict[str, Any]]) -> list[str]:
+    """Return one row an example with time and traffic at each budget."""
+
+    def cell(row: dict[str, Any] | None) -> str:
+        if row is None or row["error"]:
+            return "infeasible" if row else ""
+        moved = "nothing to move" if row["moved_ratio"] is None else f"{row['moved_ratio']:.2f}"
+        share = f" at {row['budget'] / row['trace_peak']:.0%}" if row["share"] == "smallest" else ""
+        return f"{row['time_ratio']:.2f}x ({moved}){share}"
+
+    lines = []
+    for example, group in by_example(rows).items():
+        found = {row["share"]: row for row in group}
+        lines.append([example, mb(group[0]["trace_peak"]), *(cell(found.get(share)) for share in SHARES)])
+    return table(["example", "peak", *(f"{share} of it" for share in SHARES[:3]), "smallest + 3 %"], lines)
+
+
+def how_low(rows: list[dict[str, Any]]) -> list[str]:
+    """Return one row an example: peak, largest working set, smallest budget."""
+    lines = []
+    for row in rows:
+        least = row["factor"] * row["working_set"] if row["factor"] else None
+        tail = [mb(least), f"{row['factor']:.2f}", f"{least / row['trace_peak']:.0%}"] if least else ["", "> 1.25", ""]
+        lines.append([row["example"], mb(row["trace_peak"]), mb(row["working_set"]), *tail])
+    return table(["example", "peak", "largest working set", "smallest budget", "/ working set", "/ peak"], lines)
+
+
+def rss(rows: list[dict[str, Any]]) -> list[str]:
+    """Return one row an example: tensors, process, and what of the arena's saving the process shows."""
+    keys = ("peak_live", "arena_peak", "plain_rss", "limited_rss")
+    lines = [[row["example"], *(mb(row[key]) for key in keys), f"{row['saved_share']:.0%}", f"{row['time_ratio']:.2f}x"]
+             for row in rows]  # fmt: skip
+    head = ["example", "peak of tensors", "arena peak", "RSS, plain", "RSS, in budget", "RSS / arena saved", "time"]
+    return table(head, lines)
+
+
+def overhead(data: dict[str, Any]) -> list[str]:
+    """Return the cost of an op and of a decoder's step."""
+    plain, added, ratios = (data[key] for key in ("plain_us", "added_us", "decoder_ratios"))
+    middle = statistics.median
+    per_op = [f"{middle(plain):.2f} us", f"+{middle(added):.2f} us", f"{min(added):.2f} to {max(added):.2f} us"]
+    step = ["1", f"{middle(ratios):.3f}x", f"{min(ratios):.3f} to {max(ratios):.3f}"]
+    return table(["", "plain", "attached (median)", "range"], [["one tiny op", *per_op], ["decoder step", *step]])
+
+
+TABLES: dict[str, Callable[[Any], list[str]]] = {
+    "matrix": matrix, "traffic": traffic, "how_low": how_low, "rss": rss, "overhead": overhead,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Rewrite what lies between the markers in README.md."""
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    for name, make in TABLES.items():
+        source = ROOT / "benchmarks" / "results" / f"{name}.json"
+        lines = make(json.loads(source.read_text())) if source.exists() else []
+        begin, end = f"<!-- TABLE:{name} -->", f"<!-- END:{name} -->"
+        filled = "\n".join([begin, "", *lines, "", end] if lines else [begin, end])
+        text = re.sub(f"{begin}.*?{end}", lambda _, new=filled: new, text, flags=re.DOTALL)
+        print(f"{name}: {'filled' if lines else 'no results yet'}")
+    readme.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""How a test makes sure that a tensor's bytes are not in the arena, or that they cannot leave it."""
+
+from __future__ import annotations
+
+import torch
+
+from memfit.running import engine
+
+BUDGET = 1 << 20
+COUNT = 1 << 16
+"""Floats in a tensor: 256 KiB, a quarter of the budget."""
+
+
+def is_resident(target: torch.Tensor | torch.UntypedStorage) -> bool:
+    return bool(engine.load().is_resident(target))
+
+
+def press() -> None:
+    """Use more than the whole budget for a moment, so that everything that may leave the arena does."""
+    for number in range(8):
+        torch.full((COUNT,), float(number)).add_(1)
+    fillers = [torch.full((COUNT // 8,), float(number)) for number in range(64)]
+    for filler in fillers:
+        filler.add_(1)
+
+
+def ramp() -> torch.Tensor:
+    """Return 0, 1, 2, ... as floats."""
+    return torch.arange(COUNT, dtype=torch.float32)
+
+
+def evicted(tensor: torch.Tensor | None = None) -> torch.Tensor:
+    """Return `tensor`, or a new ramp, with its bytes out of the arena."""
+    tensor = ramp() if tensor is None else tensor
+    tensor.add_(0)
+    press()
+    assert not is_resident(tensor), "the pressure did not push it out"
+    return tensor

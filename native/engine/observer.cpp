@@ -24,6 +24,7 @@ const std::unordered_set<std::string_view> kUnmarkedWriters = {
     "aten::miopen_batch_norm",  "aten::_batch_norm_impl_index",  "aten::instance_norm",
     "aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts",
     "aten::batch_norm_update_stats", "aten::rrelu", "aten::rrelu_with_noise",
+    "aten::mkldnn_rnn_layer",        "aten::mkldnn_rnn_layer_backward",
 };
 
 // Operators that look at the shape of their tensor arguments only.

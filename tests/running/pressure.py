@@ -17,9 +17,7 @@ def is_resident(target: torch.Tensor | torch.UntypedStorage) -> bool:
 
 def press() -> None:
     """Use more than the whole budget for a moment, so that everything that may leave the arena does."""
-    for number in range(8):
-        torch.full((COUNT,), float(number)).add_(1)
-    fillers = [torch.full((COUNT // 8,), float(number)) for number in range(64)]
+    fillers = [torch.full((COUNT,), float(number)) for number in range(8)]
     for filler in fillers:
         filler.add_(1)
 

@@ -95,7 +95,7 @@ STORAGES = """
 {o}.resize_({n}, {n}).fill_(2)
 {o}.set_({f}.detach().clone())
 {o}.set_({f}.detach())
-{f}.data = {f}.detach().clone()
+{f}.data = {last}.detach().clone()
 {f}.untyped_storage().fill_(1)
 {f}.untyped_storage()[0] = 7
 rebuild({f})
@@ -157,8 +157,8 @@ AUTOGRAD = """
 {new} = {leaf}.grad.detach()
 {leaf}.grad = None
 {leaf}.grad = {last}.detach() * 0.5
-{g}.register_hook(lambda g: g * 2)
-{g}.retain_grad()
+{new} = hooked({g})
+{new} = hooked({leaf})
 {g}.detach_()
 {leaf}.requires_grad_(False)
 {leaf}.grad = {last}.detach() * 0.5; optimizer = torch.optim.Adam([{last}], lr=0.01, foreach=True); step(optimizer)
@@ -261,6 +261,13 @@ def _rebuild(tensor: torch.Tensor) -> None:
     tensor.detach().copy_(before)
 
 
+def _hooked(tensor: torch.Tensor) -> torch.Tensor:
+    result = tensor * 2
+    result.register_hook(lambda gradient: gradient + 1)
+    result.retain_grad()
+    return result
+
+
 def _share(tensor: torch.Tensor) -> None:
     if not tensor.untyped_storage().resizable():
         raise ValueError("a numpy array may look at it")
@@ -283,7 +290,7 @@ class Run:
         self.seen: list[tuple[int, Any]] = []
         self._line = 0
         modules = {"torch": torch, "F": F, "np": np, "copy": copy, "pickle": pickle, "gc": gc}
-        helpers = {"saved": _saved, "rebuild": _rebuild, "share": _share, "step": _step}
+        helpers = {"saved": _saved, "rebuild": _rebuild, "share": _share, "step": _step, "hooked": _hooked}
         self.names: dict[str, Any] = {**modules, **helpers, "read": self._read}
         torch.manual_seed(0)
 

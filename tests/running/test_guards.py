@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.multiprocessing.reductions import ForkingPickler
+from multiprocessing.reduction import ForkingPickler
 
 import memfit
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp

@@ -104,7 +104,7 @@ def _locked(folder: Path) -> Iterator[None]:
     """Let one process build at a time; the lock goes with the process, so a killed build blocks nobody."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / "lock", "w")
+        file = open(folder / "lock", "w")  # noqa: SIM115 - closed below, once it is known to open
     except OSError as error:
         raise EngineError(
             f"the engine's cache folder {folder} cannot be written",

@@ -8,6 +8,7 @@ without bytes; they are wrapped while a session is active. Where raw memory esca
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
@@ -65,9 +66,40 @@ def installed(engine: ModuleType) -> Iterator[None]:
         for owner, names in _READS:
             for name in names:
                 stack.enter_context(_wrapped(owner, name, 0, _door(engine, pin=False)))
+        stack.enter_context(replaced(torch.UntypedStorage, "data_ptr", _data_ptr(torch.UntypedStorage.data_ptr)))
+        stack.enter_context(replaced(torch, "save", _saving(torch.save)))
         for owner, name, index in _ARGUMENTS:
             stack.enter_context(_wrapped(owner, name, index, _door(engine, pin=False)))
         yield
+
+
+_thread = threading.local()
+
+
+def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `torch.save`, which asks for addresses only to tell storages apart."""
+
+    @functools.wraps(save)
+    def saving(*args: Any, **kwargs: Any) -> Any:
+        _thread.saving = getattr(_thread, "saving", 0) + 1
+        try:
+            return save(*args, **kwargs)
+        finally:
+            _thread.saving -= 1
+
+    return saving
+
+
+def _data_ptr(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Answer `torch.save` with the storage's identity: its bytes may move, and need not stay for that."""
+
+    @functools.wraps(data_ptr)
+    def address(storage: Any) -> int:
+        if getattr(_thread, "saving", 0) and has_cpu_storage(storage):
+            return int(storage._cdata) if storage.nbytes() else 0
+        return data_ptr(storage)
+
+    return address
 
 
 @contextmanager

@@ -24,7 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = _parser().parse_args(words, argparse.Namespace(arguments=arguments))
         return int(args.run(args))
     except MemfitError as error:
-        print(f"memfit: error: {error}", file=sys.stderr)
+        # The engine's messages name memfit themselves, since they also surface inside torch's errors.
+        print(f"memfit: error: {str(error).removeprefix('memfit: ')}", file=sys.stderr)
         return error.exit_code
 
 

@@ -5,7 +5,9 @@ It is not part of the wheel, since it must match the torch it runs in; its sourc
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import functools
 import hashlib
 import importlib.util
 import os
@@ -123,12 +125,8 @@ def _build(library: Path) -> None:
             why=f"'{os.environ.get('CXX', 'c++')}' is not on the PATH",
             remedy="install one (Debian and Ubuntu: apt-get install g++; conda: conda install gxx) or set CXX",
         )
-    print(
-        f"memfit: building the engine for torch {torch.__version__} (once, about a minute) ...",
-        end=" ",
-        file=sys.stderr,
-        flush=True,
-    )  #
+    announcement = f"memfit: building the engine for torch {torch.__version__} (once, about a minute) ..."
+    print(announcement, end=" ", file=sys.stderr, flush=True)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         _compile(Path(folder))
@@ -187,4 +185,5 @@ def _import(library: Path) -> ModuleType:
 def _library_folders() -> list[str]:
     """Frames below these are not the user's code."""
     torch_folder = Path(torch.__file__).parent
-    return [str(torch_folder) + os.sep, str(Path(__file__).parents[1]) + os.sep]
+    wrappers = [contextlib.__file__, functools.__file__]  # between the user's line and memfit's own
+    return [str(torch_folder) + os.sep, str(Path(__file__).parents[1]) + os.sep, *wrappers]

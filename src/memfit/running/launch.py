@@ -43,7 +43,7 @@ class Outcome:
     def summary(self) -> str:
         """Return one line for a person."""
         s = self.stats
-        budget = f"budget {format_bytes(s.budget_bytes)}, " if s.budget_bytes else "no budget, "
+        budget = f"budget {format_bytes(s.budget_bytes)}, " if s.budget_bytes else "no budget took effect, "
         return (
             f"memfit: {budget}arena peak {format_bytes(s.peak_footprint_bytes)}, "
             f"peak of live tensors {format_bytes(s.peak_live_bytes)}; "

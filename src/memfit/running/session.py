@@ -239,7 +239,7 @@ def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int
         for s in (trace.storages[i] for i in operands(trace, op_index))
     ]
     return BudgetError(
-        f"memfit: the budget of {format_bytes(budget_bytes)} cannot be met",
+        f"the budget of {format_bytes(budget_bytes)} cannot be met",
         why=f"{op.name} at {op.source or 'an unknown line'} needs {format_bytes(needed_bytes)} at once: "
         f"{', '.join(tensors)}, and {format_bytes(op.workspace_bytes)} that it allocates",
         remedy=f"the smallest feasible budget is {needed_bytes} bytes; a smaller batch lowers it",

@@ -73,6 +73,12 @@ def verify(script: str, arguments: Sequence[str], budget: str, tier: TierSpec, s
         plain = Request(script, list(arguments), f"{folder}/plain", steps=steps)
         limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier))
         runs = _run(plain), _run(limited)
+        if runs[1].stats is not None and not runs[1].stats["budget_bytes"]:
+            raise InputError(
+                f"the budget of {budget} never took effect, so nothing was verified",
+                why="a share holds from the end of the first whole iteration on, and the script ended before that",
+                remedy="let it run more steps, or give the budget in bytes",
+            )
         unequal = _first_difference(runs[0].rows, runs[1].rows)
         difference = None
         if unequal is not None:

@@ -17,6 +17,7 @@ class Arena;
 
 struct Block {
   uint64_t id = 0;
+  uint64_t session = 0;  // the one that made it; it may outlive that
   size_t index = 0;  // in the engine's list of blocks
   size_t bytes = 0;  // as asked for
 

@@ -71,6 +71,7 @@ Region* Engine::place_for_op(ThreadState& thread, Block& block) {
 Block* Engine::new_block(size_t bytes) {
   auto* block = new Block;
   block->id = next_block_++;
+  block->session = session_;
   block->bytes = bytes;
   block->index = blocks_.size();
   blocks_.push_back(block);
@@ -91,11 +92,12 @@ void Engine::delete_block(Block* block) {
 }
 
 void Engine::release(Block* block) {
-  stats_.live -= block->bytes;
   ThreadState& thread = this_thread();
   if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial)
     thread.window.give_back(block->ticket);
-  if (active()) {
+  // One that an earlier session left behind is none of this one's business.
+  if (active() && block->session == session_) {
+    stats_.live -= block->bytes;
     forecast_.on_release(*block);
     if (recorder_.on()) recorder_.released(*block, thread.depth > 0);
   }

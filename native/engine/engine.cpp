@@ -39,6 +39,8 @@ void Engine::start(size_t budget, std::shared_ptr<Tier> tier) {
     forecast_ = Forecast();
     stats_ = Stats();
     needs_.clear();
+    ++session_;
+    for (Block* left_over : blocks_) left_over->position = left_over->forecast = -1;
     marks_.clear();
     steps_seen_ = false;
     period_ = 0;
@@ -79,7 +81,7 @@ void Engine::set_budget(size_t budget) {
   size_t strays = 0, limit = budget;
   // What cannot move and lies beyond the limit is paid for with a lower limit.
   auto immovable_beyond = [&](const Block* b) {
-    return b->resident() && !b->may_move() && b->region->end() > limit;
+    return b->arena == arena_ && b->resident() && !b->may_move() && b->region->end() > limit;
   };
   for (size_t before = SIZE_MAX; before != strays;) {
     before = strays;
@@ -89,7 +91,7 @@ void Engine::set_budget(size_t budget) {
     limit = strays < budget ? budget - strays : 0;
   }
   for (Block* block : std::vector<Block*>(blocks_))
-    if (block->resident() && block->may_move() && block->region->end() > limit) evict(*block);
+    if (block->arena == arena_ && block->may_move() && block->region->end() > limit) evict(*block);
   arena_->shrink(limit);
   stats_.strays = strays;
   stats_.budget = budget;

@@ -220,6 +220,7 @@ class Engine {
   std::atomic<Phase> phase_{Phase::kForward};
   uint64_t clock_ = 0;
   uint64_t next_block_ = 1;
+  uint64_t session_ = 0;
   static constexpr int kNoFork = -2;
   int fork_pipe_[2] = {kNoFork, kNoFork};
   std::vector<int> children_;  // ends of pipes that close when a forked child ends

@@ -14,10 +14,16 @@ namespace memfit {
 void delete_resident(void* address);
 void delete_absent(void* block);
 
+// `numpy()` makes a storage unresizable, by whatever way it was called. (So does loading one from a file, which
+// gives it no allocator either.)
+inline bool has_escaped(const c10::StorageImpl& storage) {
+  return !storage.resizable() && storage.allocator() != nullptr;
+}
+
 inline bool points_to(c10::StorageImpl& storage, const Block& block) {
   const at::DataPtr& pointer = storage._mutable_data_ptr_no_checks();
   return block.resident() && pointer.get_deleter() == &delete_resident && pointer.get() == block.address() &&
-         pointer.get_context() == block.address() && storage.resizable();
+         pointer.get_context() == block.address() && !has_escaped(storage);
 }
 
 inline void replace_pointer(c10::StorageImpl& storage, void* data, void* context, c10::DeleterFnPtr deleter) {

@@ -219,7 +219,7 @@ size_t Engine::widest_window() const {
 void Engine::consolidate(const std::vector<Block*>& own) {
   std::vector<Block*> movers;
   for (Block* block : own)
-    if (block->resident() && block->active == 1 && !block->pinned && !block->held && block->attached())
+    if (block->arena == arena_ && block->resident() && block->active == 1 && !block->pinned && !block->held && block->attached())
       movers.push_back(block);
   std::sort(movers.begin(), movers.end(), [](Block* a, Block* b) { return a->region->offset < b->region->offset; });
   ++stats_.consolidations;

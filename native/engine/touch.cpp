@@ -128,6 +128,7 @@ void Engine::touch(ThreadState& thread, const c10::Storage& storage, bool write,
 
 // Mark the block in use until the thread's outermost op ends.
 void Engine::use(ThreadState& thread, Block& block, bool write) {
+  if (block.resident() && block.arena != arena_) return;  // left behind by an earlier session: it stays there
   block.held = false;
   bool first = block.touched_by != thread.serial;
   if (first) {

@@ -67,7 +67,8 @@ def installed(engine: ModuleType) -> Iterator[None]:
             for name in names:
                 stack.enter_context(_wrapped(owner, name, 0, _door(engine, pin=False)))
         stack.enter_context(replaced(torch.UntypedStorage, "data_ptr", _data_ptr(torch.UntypedStorage.data_ptr)))
-        stack.enter_context(replaced(torch, "save", _saving(torch.save)))
+        for name in ("save", "load"):
+            stack.enter_context(replaced(torch, name, _by_identity(getattr(torch, name))))
         for owner, name, index in _ARGUMENTS:
             stack.enter_context(_wrapped(owner, name, index, _door(engine, pin=False)))
         yield
@@ -76,26 +77,26 @@ def installed(engine: ModuleType) -> Iterator[None]:
 _thread = threading.local()
 
 
-def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `torch.save`, which asks for addresses only to tell storages apart."""
+def _by_identity(serialize: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `torch.save` or `torch.load`, which ask for addresses only to tell storages apart."""
 
-    @functools.wraps(save)
-    def saving(*args: Any, **kwargs: Any) -> Any:
-        _thread.saving = getattr(_thread, "saving", 0) + 1
+    @functools.wraps(serialize)
+    def serializing(*args: Any, **kwargs: Any) -> Any:
+        _thread.serializing = getattr(_thread, "serializing", 0) + 1
         try:
-            return save(*args, **kwargs)
+            return serialize(*args, **kwargs)
         finally:
-            _thread.saving -= 1
+            _thread.serializing -= 1
 
-    return saving
+    return serializing
 
 
 def _data_ptr(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:
-    """Answer `torch.save` with the storage's identity: its bytes may move, and need not stay for that."""
+    """Answer `torch.save` and `torch.load` with the storage's identity: for that it need not stay in place."""
 
     @functools.wraps(data_ptr)
     def address(storage: Any) -> int:
-        if getattr(_thread, "saving", 0) and has_cpu_storage(storage):
+        if getattr(_thread, "serializing", 0) and has_cpu_storage(storage):
             return int(storage._cdata) if storage.nbytes() else 0
         return data_ptr(storage)
 

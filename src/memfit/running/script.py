@@ -45,7 +45,8 @@ def exit_code_of(error: BaseException) -> int:
             return error.code or 0
         print(error.code, file=sys.stderr)
         return 1
-    sys.excepthook(type(error), error, _scripts_part(error.__traceback__))
+    error = error.with_traceback(_scripts_part(error.__traceback__))
+    sys.excepthook(type(error), error, error.__traceback__)
     return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
 
 

@@ -33,7 +33,8 @@ void Engine::start(size_t budget, std::shared_ptr<Tier> tier) {
     Lock lock(*this);
     if (active()) throw std::runtime_error("a memfit session is active already; end it before starting another");
     install_allocator();
-    size_t limit = budget != 0 ? budget : physical_memory();
+    // More than the machine has is no limit, and more address space than there is cannot be reserved.
+    size_t limit = budget != 0 ? std::min(budget, 4 * physical_memory()) : physical_memory();
     arena_ = std::make_shared<Arena>(limit, limit);
     tier_ = std::move(tier);
     forecast_ = Forecast();

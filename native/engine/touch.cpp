@@ -136,7 +136,7 @@ void Engine::use(ThreadState& thread, Block& block, bool write) {
     block.last_use = clock_;
     ++block.active;
     thread.touched.push_back(&block);
-    thread.input_bytes += block.bytes;
+    thread.input_bytes += round_up(block.bytes, Arena::kAlignment);
     thread.largest = std::max(thread.largest, block.bytes);
     if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
     forecast_.on_access(block);
@@ -177,7 +177,7 @@ void Engine::bring_in_missing(ThreadState& thread) {
     return false;
   };
   for (Block* block : missing)
-    if (!block->resident() && !with_room([&] { return make_available(*block, more); }, block->bytes))
+    if (!block->dead && !block->resident() && !with_room([&] { return make_available(*block, more); }, block->bytes))
       mark_unavailable(*block, thread.failure.message);
   for (const c10::Storage& storage : foreign) {
     Block* block = find(*storage.unsafeGetStorageImpl());
@@ -288,6 +288,7 @@ bool Engine::find_period_if_due() {
 }
 
 void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input) {
+  request = round_up(request, Arena::kAlignment);
   Failure failure;
   failure.kind = kind;
   failure.op = thread.op != nullptr && thread.depth > 0 ? thread.op->name : "an allocation outside any op";

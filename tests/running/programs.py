@@ -245,7 +245,6 @@ def _saved(value: Any) -> io.BytesIO:
 # Plain torch would go out of bounds or use freed memory in the cases that these refuse.
 def _may_grow(tensor: torch.Tensor) -> bool:
     storage = tensor.untyped_storage()
-    storage[0]  # TEMPORARY until A2
     return storage.resizable() and not storage.is_shared()
 
 
@@ -276,7 +275,6 @@ def _share(tensor: torch.Tensor) -> None:
 
 def _step(optimizer: torch.optim.Optimizer) -> None:
     for parameter in optimizer.param_groups[0]["params"]:
-        if parameter.grad is None: raise ValueError  # TEMPORARY until A1
         states = [t for t in optimizer.state.get(parameter, {}).values() if torch.is_tensor(t) and t.dim()]
         if any(t.shape != parameter.shape for t in [*states, parameter.grad] if t is not None):
             raise ValueError("the parameter was resized")

@@ -224,6 +224,13 @@ def test_a_tensor_larger_than_the_budget_is_named():
         torch.zeros(100_000)
 
 
+def test_the_smallest_tensor_requires_what_it_takes_in_the_arena():
+    with pytest.raises(BudgetError) as caught, memfit.session(1, "ram"):
+        torch.ones(10)
+    with memfit.session(caught.value.required_bytes, "ram"):
+        torch.ones(10)
+
+
 def test_a_budget_error_is_a_runtime_error_the_script_can_handle_and_other_work_goes_on():
     with memfit.session(MATRIX * 7 // 2, "ram") as session:
         kept = matrices()
@@ -359,3 +366,24 @@ def test_what_an_op_says_it_requires_leads_to_a_budget_that_works():
     with memfit.session(None) as session:
         trains()
     assert budget <= minimum_budget(session.trace)[0] * 13 // 10
+
+
+def by_hand(steps: int) -> None:
+    torch.manual_seed(0)
+    model = mlp()
+    for x in batches(steps, 32, 64):
+        loss = model(x).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(parameter.grad, alpha=0.1)
+                parameter.grad = None
+
+
+def test_a_share_that_is_too_small_is_an_error_without_an_optimizer_too():
+    with pytest.raises(BudgetError, match="smallest feasible budget is") as caught, memfit.session("5%") as session:
+        by_hand(200)
+    needed, _ = minimum_budget(session.trace)
+    assert caught.value.required_bytes == needed
+    with memfit.session(needed * 11 // 10, "ram"):
+        by_hand(5)

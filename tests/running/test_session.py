@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import memfit
 from memfit.errors import InputError, UsageError
@@ -129,6 +130,31 @@ def test_the_arena_is_inside_the_budget_at_every_hook(kind, tier):
         assert s["footprint_bytes"] <= s["peak_footprint_bytes"] <= s["budget_bytes"] - s["stray_bytes"]
         assert s["resident_bytes"] <= s["footprint_bytes"]
         assert s["peak_resident_bytes"] <= s["peak_footprint_bytes"]
+
+
+class EveryOp(TorchDispatchMode):
+    """Samples after every op below autograd, those of the backward pass and the optimizer too."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        super().__init__()
+        self._sampler = sampler
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self._sampler.sample()
+        return out
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_arena_is_inside_the_budget_after_every_op(name):
+    sampler = Sampler()
+    budget = known(PROGRAMS[name]).tight_bytes
+    with memfit.session(budget, "ram") as session, EveryOp(sampler):
+        log = run_inside(session, PROGRAMS[name])
+    assert log.rows == known(PROGRAMS[name]).rows
+    assert len(sampler.samples) > 200
+    assert max(s["footprint_bytes"] for s in sampler.samples) <= session.stats.peak_footprint_bytes <= budget
+    assert max(s["resident_bytes"] for s in sampler.samples) <= session.stats.peak_resident_bytes <= budget
 
 
 @pytest.mark.parametrize("kind", ["bytes", "percent"])
@@ -354,6 +380,32 @@ def test_a_session_inside_a_session_is_refused_and_the_outer_one_goes_on():
         assert outer.stats.budget_bytes == known(accumulation).tight_bytes
     assert log.rows == known(accumulation).rows
     assert not engine.load().active()
+
+
+def test_a_session_that_has_ended_starts_anew_or_is_refused():
+    session = memfit.session(known(transformer).budget("percent"), "ram")
+    with session:
+        run_inside(session, transformer)
+    first = session.stats
+    try:
+        with session:
+            log = run_inside(session, transformer)
+            assert session.stats != first
+    except UsageError:
+        assert not engine.load().active()
+    else:
+        assert log.rows == known(transformer).rows
+        assert (session.stats.iterations, session.stats.budget_bytes) == (first.iterations, first.budget_bytes)
+        assert session.stats.bytes_out > 0
+
+
+@pytest.mark.parametrize("budget", ["100TiB", 2**63 - 1])
+def test_a_budget_far_beyond_the_machine_is_no_limit(budget):
+    try:
+        with memfit.session(budget, "ram"):
+            assert torch.ones(10).sum().item() == 10
+    except InputError as error:
+        assert error.remedy
 
 
 def test_a_malformed_budget_or_tier_is_refused_before_anything_starts():

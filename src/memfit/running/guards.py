@@ -15,15 +15,18 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.utils.dlpack
 
 # (owner, names): calls whose first argument is the tensor or storage.
 _ESCAPES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (torch.Tensor, ("numpy", "data_ptr", "const_data_ptr", "mutable_data_ptr", "__dlpack__")),
     (torch.UntypedStorage, ("data_ptr",)),
     (torch._C, ("_to_dlpack", "_to_dlpack_versioned")),
+    (torch, ("to_dlpack",)),
+    (torch.utils.dlpack, ("to_dlpack",)),
 )
 _READS: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (torch.Tensor, ("tolist", "share_memory_", "__reduce_ex__")),
+    (torch.Tensor, ("tolist", "share_memory_", "__reduce_ex__", "apply_", "map_", "map2_")),
     (
         torch.UntypedStorage,
         (
@@ -51,6 +54,9 @@ _ARGUMENTS: tuple[tuple[Any, str, int], ...] = (
     (torch._C.PyTorchFileWriter, "write_record", 2),
     (torch.UntypedStorage, "copy_", 0),
     (torch.UntypedStorage, "copy_", 1),
+    (torch.Tensor, "map_", 1),
+    (torch.Tensor, "map2_", 1),
+    (torch.Tensor, "map2_", 2),
     (torch, "set_rng_state", 0),
     (torch.random, "set_rng_state", 0),
 )
@@ -124,9 +130,12 @@ def held(engine: ModuleType, target: Any, pin: bool = False) -> Iterator[None]:
     if not has_cpu_storage(target):
         yield
         return
-    engine.hold(target, pin)
+    engine.hold(target, False)
     try:
         yield
+        if pin:  # not when the call failed: then nothing escaped
+            engine.hold(target, True)
+            engine.unhold(target)
     finally:
         engine.unhold(target)
 
@@ -147,9 +156,11 @@ def _wrapped(owner: Any, name: str, index: int, door: _Door) -> Iterator[None]:
 
     @functools.wraps(original)
     def opened(*args: Any, **kwargs: Any) -> Any:
-        if index >= len(args):
-            return original(*args, **kwargs)
-        with door(args[index]):
+        # By keyword, what is held besides the one that is meant does no harm.
+        targets = args[index : index + 1] or tuple(kwargs.values())
+        with ExitStack() as open_doors:
+            for target in targets:
+                open_doors.enter_context(door(target))
             return original(*args, **kwargs)
 
     with replaced(owner, name, opened):

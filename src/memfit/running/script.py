@@ -42,7 +42,7 @@ def exit_code_of(error: BaseException) -> int:
     """
     if isinstance(error, SystemExit):
         if isinstance(error.code, int) or error.code is None:
-            return error.code or 0
+            return (error.code or 0) & 0xFF  # what is left of it in a process's exit status
         print(error.code, file=sys.stderr)
         return 1
     error = error.with_traceback(_scripts_part(error.__traceback__))

@@ -79,6 +79,8 @@ class Session:
         self._contexts = ExitStack()
 
     def __enter__(self) -> Session:
+        if self._final is not None:
+            raise UsageError("this session has ended", remedy="make another: memfit.session(...)")
         self._engine = engine.load()
         if self._engine.active():
             raise UsageError("a memfit session is active already", remedy="end it before you start another")

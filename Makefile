@@ -21,6 +21,7 @@ demo: $(STAMP)
 	$(BIN)/python benchmarks/demo.py $(DEMO) -- $(DEMO_ARGS)
 
 test: $(STAMP)
+	$(BIN)/memfit doctor  # builds the engine, so that no test has to wait for it
 	$(BIN)/python -m pytest -q
 
 slow: $(STAMP)

@@ -40,6 +40,28 @@ auto without_gil(py::handle object, Action&& action) {
   return action(storage);
 }
 
+// A storage's bytes kept in memory until this goes: however an exception comes in between, it does go.
+class Hold {
+ public:
+  explicit Hold(py::handle object)
+      : block_(without_gil(object, [](const c10::Storage& s) { return Engine::get().hold(s); })) {}
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  ~Hold() { release(); }
+  void release() {
+    Block* block = std::exchange(block_, nullptr);
+    py::gil_scoped_release no_gil;
+    if (block != nullptr) Engine::get().unhold(block);
+  }
+  void pin() {
+    py::gil_scoped_release no_gil;
+    if (block_ != nullptr) Engine::get().pin(block_);
+  }
+
+ private:
+  Block* block_;
+};
+
 std::shared_ptr<Tier> make_tier(const std::string& kind, const std::string& folder, size_t capacity, bool checked,
                                 const Faults& faults) {
   std::unique_ptr<Medium> medium = kind == "ram" ? make_ram(capacity) : make_disk(folder);
@@ -219,12 +241,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_phase", [](int64_t phase) { Engine::get().set_phase(static_cast<Phase>(phase)); });
   m.def("adopt", &adopt);
   m.def("reject_period", [] { Engine::get().reject_period(); });
-  m.def("hold", [](py::object object, bool pin) {
-    without_gil(object, [&](const c10::Storage& s) { Engine::get().hold(s, pin); });
-  });
-  m.def("unhold", [](py::object object) {
-    without_gil(object, [](const c10::Storage& s) { Engine::get().unhold(s); });
-  });
+  py::class_<Hold>(m, "Hold").def(py::init<py::handle>()).def("release", &Hold::release).def("pin", &Hold::pin);
   m.def("read_bytes", [](py::object object, size_t offset, size_t size) {
     return py::bytes(
         without_gil(object, [&](const c10::Storage& s) { return Engine::get().read_bytes(s, offset, size); }));

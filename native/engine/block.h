@@ -35,8 +35,10 @@ struct Block {
 
   // Reasons to stay put.
   int32_t active = 0;  // running ops (and open holds) that use the bytes
+  int32_t aside = 0;   // ops about to start that let others go first
   bool pinned = false;  // raw memory escaped (numpy, data_ptr, DLPack)
   bool held = true;  // made outside an op, or by an op that leaves it uninitialised: C++ may still write to it
+  const void* maker = nullptr;  // the thread that made it, by identity
   bool dead = false;  // released while active; deleted when the last user ends
 
   // What the policy knows.

@@ -21,6 +21,7 @@ at::DataPtr Engine::allocate(size_t bytes) {
     if (thread.failure.kind == Failure::Kind::kNone) {
       if (Block* block = allocate_block(thread, bytes, inside, source))
         return {block->address(), block->address(), &delete_resident, at::Device(at::DeviceType::CPU)};
+      if (!active()) return previous_->allocate(bytes);  // the session ended while this thread waited
     }
     failure = thread.failure;
     if (!inside) thread.failure = Failure();
@@ -30,13 +31,16 @@ at::DataPtr Engine::allocate(size_t bytes) {
 
 Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, int64_t source) {
   Block* block = new_block(bytes);
+  block->maker = &thread;
   try {
-    block->region = inside ? place_for_op(thread, *block) : place(bytes, 0, block);
+    do {
+      block->region = inside ? place_for_op(thread, *block) : place(bytes, 0, block);
+    } while (block->region == nullptr && wait_for_others(thread) && active());
   } catch (const TierFailure& error) {
     fail(thread, Failure::Kind::kTier, error.what(), bytes);
   }
   if (block->region == nullptr) {
-    if (thread.failure.kind == Failure::Kind::kNone) fail(thread, Failure::Kind::kBudget, "", bytes);
+    if (active() && thread.failure.kind == Failure::Kind::kNone) fail(thread, Failure::Kind::kBudget, "", bytes);
     delete_block(block);
     return nullptr;
   }
@@ -85,7 +89,7 @@ void Engine::delete_block(Block* block) {
   if (block->slot != nullptr) block->tier->release(block->slot);
   block->slot = nullptr;
   // A running op may have it on its list: then it goes when the op ends.
-  if (block->active > 0)
+  if (block->active > 0 || block->aside > 0)
     block->dead = true;
   else
     delete block;
@@ -125,7 +129,7 @@ void Engine::release_absent(Block* block) {
 }
 
 void Engine::deactivate(Block& block) {
-  if (--block.active > 0) return;
+  if (--block.active > 0 || block.aside > 0) return;
   if (block.dead) {
     delete &block;
   } else if (!active()) {

@@ -6,21 +6,23 @@
 
 namespace memfit {
 
-void Engine::hold(const c10::Storage& storage, bool pin) {
-  if (storage.device_type() != at::DeviceType::CPU) return;
+// Bring the storage's bytes in and keep them there until `unhold`. Null when it is none of the engine's.
+Block* Engine::hold(const c10::Storage& storage) {
+  if (storage.device_type() != at::DeviceType::CPU) return nullptr;
   ThreadState outside;  // not this thread's: a hold is no op
   {
     Lock lock(*this);
     Block* block = find(*storage.unsafeGetStorageImpl());
-    if (block == nullptr) return;
+    if (block == nullptr) return nullptr;
     attach(*block, storage);
     ++block->active;
     try {
-      if (make_available(*block, 0)) {
-        block->dirty = true;  // whoever holds it may write to it unseen
-        block->pinned = block->pinned || pin;
-        return;
-      }
+      bool available;
+      do {
+        available = block->dead || make_available(*block, 0);
+      } while (!available && wait_for_others(outside));
+      block->dirty = true;  // whoever holds it may write to it unseen
+      if (available) return block;
       fail(outside, Failure::Kind::kBudget, "", block->bytes);
     } catch (const TierFailure& error) {
       fail(outside, Failure::Kind::kTier, error.what(), block->bytes);
@@ -30,11 +32,15 @@ void Engine::hold(const c10::Storage& storage, bool pin) {
   raise(outside.failure);
 }
 
-void Engine::unhold(const c10::Storage& storage) {
-  if (storage.device_type() != at::DeviceType::CPU) return;
+void Engine::unhold(Block* block) {
   Lock lock(*this);
-  Block* block = find(*storage.unsafeGetStorageImpl());
-  if (block != nullptr && block->active > 0) deactivate(*block);
+  deactivate(*block);
+}
+
+// Raw memory of a held block has escaped: it stays where it is until its storage dies.
+void Engine::pin(Block* block) {
+  Lock lock(*this);
+  block->pinned = true;
 }
 
 std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_t size) {

@@ -62,6 +62,7 @@ StopReport Engine::stop() {
     Lock lock(*this);
     if (!active()) return report;
     active_.store(false);
+    turn_.notify_all();
     if (recorder_.on()) recorder_.stop();
     for (Block* block : std::vector<Block*>(blocks_))
       if (!restore(*block, report)) ++report.left_in_arena;

@@ -9,6 +9,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -40,6 +41,10 @@ struct Failure {
 // What the running depth-0 op of one thread uses.
 struct ThreadState {
   int depth = 0;
+  bool in_frame = false;  // between frame_begins and frame_ends
+  bool starting = false;  // the op has its inputs brought in: it holds no raw pointers yet
+  bool stepped_aside = false;  // since when any of them may have left again
+  bool gave_way = false;  // has let everybody else go first, once
   uint64_t serial = 0;
   const OpInfo* op = nullptr;
   std::vector<Block*> touched;  // active until the op ends; a block may be listed twice
@@ -87,8 +92,9 @@ class Engine {
 
   // Storages. `adopt` takes one made before the session, and shows the engine one it has made itself.
   void adopt(const c10::Storage& storage);
-  void hold(const c10::Storage& storage, bool pin);
-  void unhold(const c10::Storage& storage);
+  Block* hold(const c10::Storage& storage);
+  void unhold(Block* block);
+  void pin(Block* block);
   std::string read_bytes(const c10::Storage& storage, size_t offset, size_t size);
   int64_t block_id(const c10::Storage& storage);
   bool is_resident(const c10::Storage& storage);
@@ -155,6 +161,9 @@ class Engine {
   void show(const c10::Storage& storage, bool held);
   bool records(const ThreadState& thread) const;
   void bring_in_missing(ThreadState& thread);
+  template <typename Attempt>
+  bool with_room(ThreadState& thread, size_t bytes, const Attempt& attempt);
+  void adopt_foreign(ThreadState& thread, size_t more);
   bool make_available(Block& block, size_t more);
   bool is_tight(const ThreadState& thread) const;
   size_t wanted(const ThreadState& thread) const;
@@ -164,6 +173,14 @@ class Engine {
   bool find_period_if_due();
   size_t learn_need(const ThreadState& thread);
   void iteration_ends();
+
+  // turns.cpp
+  bool wait_for_others(ThreadState& thread);
+  bool others_run(const ThreadState& thread) const;
+  bool others_prepare(const ThreadState& thread) const;
+  void step_aside(ThreadState& thread);
+  void step_back(ThreadState& thread);
+  void frame_is_over(ThreadState& thread);
 
   // residency.cpp
   Region* place(size_t bytes, size_t more, Block* block, bool high = false);
@@ -195,6 +212,10 @@ class Engine {
   std::vector<StorageRef> graveyard_;  // references to be dropped after the mutex is
   std::atomic<bool> active_{false};
   bool forked_ = false;
+  int frames_ = 0;   // threads with an op running, or about to
+  int waiting_ = 0;  // those of them that wait for another's end
+  uint64_t turns_ = 0;  // grows when somebody lets go of storages
+  std::condition_variable_any turn_;
   c10::Allocator* previous_ = nullptr;
   uint64_t callback_ = 0;
 

@@ -33,6 +33,7 @@ void Engine::after_fork_in_parent() {
 void Engine::after_fork_in_child() {
   // Only the forking thread lives on, and it owns the mutex; a fresh one has no memory of waiters.
   new (&mutex_) std::mutex();
+  new (&turn_) std::condition_variable_any();
   forked_ = true;
   recorder_.stop();
 }

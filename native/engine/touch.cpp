@@ -84,16 +84,20 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
     thread.tensors.clear();
     for (const c10::IValue& value : inputs) describe(value, thread.tensors);
   }
+  thread.starting = outermost;
   try {
     bring_in_missing(thread);
-    if (outermost && limited && op.reads_data) make_roomy(thread);
+    if (outermost && active() && limited && op.reads_data) make_roomy(thread);
   } catch (const std::exception& error) {  // a callback that throws is only logged: the op must hear of it
     fail(thread, Failure::Kind::kTier, error.what(), 0);
   }
+  thread.starting = false;
 }
 
 void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number) {
   ++stats_.ops;
+  ++frames_;
+  thread.in_frame = true;
   thread.serial = ++clock_;
   thread.op = &op;
   thread.input_bytes = thread.largest = 0;
@@ -157,36 +161,50 @@ bool Engine::records(const ThreadState& thread) const {
 void Engine::bring_in_missing(ThreadState& thread) {
   std::vector<Block*> missing;
   missing.swap(thread.missing);
+  size_t more = wanted(thread);
+  auto comes_in = [&](Block* block) {
+    return with_room(thread, block->bytes, [&] { return block->dead || make_available(*block, more); });
+  };
+  while (!missing.empty()) {
+    thread.stepped_aside = false;
+    std::sort(missing.begin(), missing.end(), [](Block* a, Block* b) { return a->bytes > b->bytes; });
+    for (Block* block : missing)
+      if (!comes_in(block)) mark_unavailable(*block, thread.failure.message);
+    missing.clear();
+    if (!thread.stepped_aside || thread.failure.kind != Failure::Kind::kNone) break;
+    for (Block* block : thread.touched)  // what came in first may have left meanwhile
+      if (!block->dead && !block->resident()) missing.push_back(block);
+  }
+  adopt_foreign(thread, more);
+}
+
+// Try, make room, try again, for as long as other threads' ops let go of storages. False once the op has failed.
+template <typename Attempt>
+bool Engine::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt) {
+  try {
+    do {
+      if (attempt()) return true;
+      if (!thread.starting || !active()) continue;  // an op that runs already holds pointers: nothing of its own may move
+      consolidate(thread.touched);
+      if (attempt()) return true;
+    } while (wait_for_others(thread));
+    if (!active()) return attempt();
+    fail(thread, Failure::Kind::kBudget, "", bytes, /*is_input=*/true);
+  } catch (const TierFailure& error) {
+    fail(thread, Failure::Kind::kTier, error.what(), bytes);
+  }
+  return false;
+}
+
+void Engine::adopt_foreign(ThreadState& thread, size_t more) {
   std::vector<c10::Storage> foreign;
   foreign.swap(thread.foreign);
-  std::sort(missing.begin(), missing.end(), [](Block* a, Block* b) { return a->bytes > b->bytes; });
-  size_t more = wanted(thread);
-  bool consolidated = thread.depth > 1;  // an op that runs already holds pointers: nothing of its own may move
-  auto with_room = [&](auto&& attempt, size_t bytes) {
-    try {
-      if (attempt()) return true;
-      if (!consolidated) {
-        consolidated = true;
-        consolidate(thread.touched);
-        if (attempt()) return true;
-      }
-      fail(thread, Failure::Kind::kBudget, "", bytes, /*is_input=*/true);
-    } catch (const TierFailure& error) {
-      fail(thread, Failure::Kind::kTier, error.what(), bytes);
-    }
-    return false;
-  };
-  for (Block* block : missing)
-    if (!block->dead && !block->resident() && !with_room([&] { return make_available(*block, more); }, block->bytes))
-      mark_unavailable(*block, thread.failure.message);
-  for (const c10::Storage& storage : foreign) {
-    Block* block = find(*storage.unsafeGetStorageImpl());
-    if (block == nullptr && with_room([&] { return adopt_into_arena(storage, more) != nullptr; }, storage.nbytes()))
-      block = find(*storage.unsafeGetStorageImpl());
-    if (block != nullptr) use(thread, *block, /*write=*/true);
-  }
-  for (c10::Storage& storage : foreign)
+  for (c10::Storage& storage : foreign) {
+    auto is_ours = [&] { return !active() || find(*storage.unsafeGetStorageImpl()) != nullptr; };
+    with_room(thread, storage.nbytes(), [&] { return is_ours() || adopt_into_arena(storage, more) != nullptr; });
+    if (Block* block = find(*storage.unsafeGetStorageImpl())) use(thread, *block, /*write=*/true);
     graveyard_.push_back(StorageRef::reclaim_copy(storage.unsafeGetStorageImpl()));
+  }
 }
 
 // False when there is no room. Raises TierFailure.
@@ -259,6 +277,7 @@ bool Engine::frame_ends(ThreadState& thread) {
   thread.missing.clear();
   thread.row = -1;
   thread.failure = Failure();
+  frame_is_over(thread);
   return recorded && find_period_if_due();
 }
 

@@ -15,3 +15,4 @@
 #include "source.cpp"
 #include "tier.cpp"
 #include "touch.cpp"
+#include "turns.cpp"

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -53,3 +55,10 @@ def test_usage_errors_exit_2_and_point_to_help(argv, capsys):
     assert main(argv) == 2
     err = capsys.readouterr().err
     assert err.startswith("memfit: error: ") and "--help" in err
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path):
+    path = trace_file(tmp_path / "t.json")
+    command = f"{sys.executable} -m memfit info {path} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "Error" not in done.stderr and "Traceback" not in done.stderr

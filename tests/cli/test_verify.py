@@ -68,6 +68,7 @@ def test_a_script_that_does_not_repeat_itself_is_found_out_with_the_op(verify):
     assert result.stdout.startswith("NOT EQUAL")
     assert "step 2: loss 0 differs" in result.stderr
     assert "aten.mul" in result.stderr and f"script.py:{line_of(text, '.mul(')}" in result.stderr
+    assert "two plain runs" in result.stderr
 
 
 def test_a_difference_in_the_backward_pass_is_found_out_with_the_op(verify):

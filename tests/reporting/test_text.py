@@ -48,3 +48,15 @@ def test_what_is_unknown_or_absent_is_said_or_left_out(info):
     text = printed(dataclasses.replace(info, script="", largest_gaps=(), minimum=minimum))
     assert "unknown" in text
     assert "Largest gaps" not in text and "pinned" not in text and "smaller storages" not in text
+
+
+def test_paths_are_as_short_as_they_can_be_told_by(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    builder = TraceBuilder()
+    for source in (f"{tmp_path}/own/model.py:1", "/usr/lib/python3/site-packages/lib/layer.py:2"):
+        builder.op("aten::mm", outputs=[512], source=source)
+    builder.op("aten::mm", outputs=[512], source="/srv/code/deep/er/net.py:3")
+    text = printed(describe(builder.build()))
+    for short in (" own/model.py:1", " lib/layer.py:2", " .../er/net.py:3"):
+        assert short in text
+    assert str(tmp_path) not in text and "site-packages" not in text

@@ -277,6 +277,14 @@ def test_holding_a_tensor_lets_its_memory_be_read_without_an_op(session):
     assert not is_resident(tensor)
 
 
+def test_a_hold_that_is_interrupted_before_it_is_noted_ends_all_the_same(session):
+    """A Ctrl-C may come between the call that holds and the assignment of what it returns."""
+    tensor = evicted()
+    assert engine.load().Hold(tensor) is not None
+    press()
+    assert not is_resident(tensor)
+
+
 def test_nested_holds_end_with_the_outermost(session):
     tensor = evicted()
     with session.hold(tensor):

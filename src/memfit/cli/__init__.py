@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -22,11 +23,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         words, arguments = _split(words)
         args = _parser().parse_args(words, argparse.Namespace(arguments=arguments))
-        return int(args.run(args))
+        return int(args.run(args)) if args.command == "run" else _ours(args)
     except MemfitError as error:
         # The engine's messages name memfit themselves, since they also surface inside torch's errors.
         print(f"memfit: error: {str(error).removeprefix('memfit: ')}", file=sys.stderr)
         return error.exit_code
+
+
+def _ours(args: argparse.Namespace) -> int:
+    """Run a command whose output is its own, not a script's: a reader that has enough (`| head`) is no error."""
+    try:
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        return 0
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -47,7 +59,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="memfit", description="Train a PyTorch script inside a hard byte budget.")
     parser.add_argument("--version", action="version", version=f"memfit {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name in COMMANDS:
         import_module(f"memfit.cli.{name}").add_parser(subparsers)
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 from rich.console import Console, Group, RenderableType
@@ -97,7 +98,14 @@ def _tensor(tensor: TensorInfo) -> str:
 
 
 def _line(source: str) -> str:
-    return source or "unknown line"
+    """Return a source line with its path as short as it can be told by; `--json` has the whole of it."""
+    if not source:
+        return "unknown line"
+    for folder in (f"{os.getcwd()}/", "site-packages/"):
+        if folder in source:
+            return source.rpartition(folder)[2]
+    parts = source.split("/")
+    return source if len(parts) <= 3 else f".../{'/'.join(parts[-2:])}"
 
 
 def _exact(size_bytes: int) -> str:

@@ -18,14 +18,20 @@ from memfit.running.guards import replaced
 CHUNK_BYTES = 1 << 18
 """An op on lists takes this many bytes of tensors at once, or one entry of each list if that is more."""
 
-_FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+_OTHERS = (
+    "_fused_adam_",
+    "_fused_adamw_",
+    "_fused_sgd_",
+    "_fused_adagrad_",
+    "_amp_foreach_non_finite_check_and_unscale_",
+)
 
 
 @contextmanager
 def installed() -> Iterator[None]:
     """Split calls of torch's list ops for as long as the context is open."""
     names = [name for name in dir(torch) if name.startswith("_foreach_")]
-    names += [name for name in _FUSED if hasattr(torch, name)]
+    names += [name for name in _OTHERS if hasattr(torch, name)]
     with ExitStack() as stack:
         for name in names:
             stack.enter_context(replaced(torch, name, _chunked(getattr(torch, name))))
@@ -35,8 +41,11 @@ def installed() -> Iterator[None]:
 def _chunked(op: Any) -> Any:
     @functools.wraps(op)
     def in_chunks(*args: Any, **kwargs: Any) -> Any:
-        count = _length(args, kwargs)
-        bounds = _bounds(args, kwargs, count) if count > 1 else []
+        lists = [a for a in (*args, *kwargs.values()) if _is_list(a) and a]
+        count = _length(lists)
+        # Lists of different lengths are an error, or one that only the op itself knows what to do with.
+        splits = count > 1 and all(len(a) == count for a in lists)
+        bounds = _bounds(lists, count) if splits else []
         if len(bounds) < 2:
             return op(*args, **kwargs)
         results = [
@@ -55,16 +64,12 @@ def _is_list(argument: Any) -> bool:
     return isinstance(argument, (list, tuple))
 
 
-def _length(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
-    """Return the length of the first list of tensors; the others of that length are split with it."""
-    for argument in (*args, *kwargs.values()):
-        if _is_list(argument) and argument and isinstance(argument[0], torch.Tensor):
-            return len(argument)
-    return 0
+def _length(lists: Sequence[Any]) -> int:
+    """Return the length of the first list of tensors, with which the others are split."""
+    return next((len(a) for a in lists if isinstance(a[0], torch.Tensor)), 0)
 
 
-def _bounds(args: Sequence[Any], kwargs: dict[str, Any], count: int) -> list[tuple[int, int]]:
-    lists = [a for a in (*args, *kwargs.values()) if _is_list(a) and len(a) == count]
+def _bounds(lists: Sequence[Any], count: int) -> list[tuple[int, int]]:
     bounds, begin, taken = [], 0, 0
     for i in range(count):
         size = sum(a[i].nbytes for a in lists if isinstance(a[i], torch.Tensor))
@@ -76,7 +81,9 @@ def _bounds(args: Sequence[Any], kwargs: dict[str, Any], count: int) -> list[tup
 
 
 def _part(argument: Any, count: int, begin: int, end: int) -> Any:
-    return argument[begin:end] if _is_list(argument) and len(argument) == count else argument
+    # Of scalars in a tensor there is one for each entry of the lists; a tensor of another size is for all of them.
+    entries = _is_list(argument) and argument or isinstance(argument, torch.Tensor) and argument.shape == (count,)
+    return argument[begin:end] if entries else argument
 
 
 def _joined(results: list[Any]) -> Any:

@@ -130,14 +130,13 @@ def held(engine: ModuleType, target: Any, pin: bool = False) -> Iterator[None]:
     if not has_cpu_storage(target):
         yield
         return
-    engine.hold(target, False)
+    hold = engine.Hold(target)
     try:
         yield
         if pin:  # not when the call failed: then nothing escaped
-            engine.hold(target, True)
-            engine.unhold(target)
+            hold.pin()
     finally:
-        engine.unhold(target)
+        hold.release()
 
 
 _Door = Callable[[Any], Any]

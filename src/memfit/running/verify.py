@@ -83,7 +83,7 @@ def verify(script: str, arguments: Sequence[str], budget: str, tier: TierSpec, s
         difference = None
         if unequal is not None:
             step, what = unequal
-            again = [_run(replace(request, steps=step, op_step=step)).rows for request in (plain, limited)]
+            again = [_run(replace(request, steps=step, op_step=step)).rows for request in (plain, plain, limited)]
             difference = Difference(step, what, _first_op(*again))
     return Verdict(_steps(runs[0].rows), _counts(runs[0].rows), difference, *runs)
 
@@ -125,10 +125,17 @@ def _first_difference(plain: list[dict[str, Any]], limited: list[dict[str, Any]]
     return None
 
 
-def _first_op(plain: list[dict[str, Any]], limited: list[dict[str, Any]]) -> str:
-    plain, limited = ([row for row in rows if row["kind"] == "op"] for rows in (plain, limited))
-    unequal = _first_difference(plain, limited)
-    return unequal[1].removeprefix("op ") if unequal else ""
+def _first_op(plain: list[dict[str, Any]], plain_again: list[dict[str, Any]], limited: list[dict[str, Any]]) -> str:
+    """Name the first op whose output differs, those that differ between two plain runs as well last of all."""
+    logs = (plain, plain_again, limited)
+    plain, plain_again, limited = ([row for row in rows if row["kind"] == "op"] for rows in logs)
+    varies = {a["name"] for a, b in zip(plain, plain_again, strict=False) if a != b}
+    steady = [[row for row in rows if row["name"] not in varies] for rows in (plain, limited)]
+    if unequal := _first_difference(*steady):
+        return unequal[1].removeprefix("op ")
+    if unequal := _first_difference(plain, limited):
+        return unequal[1].removeprefix("op ") + ", in two plain runs as well: the script does not repeat itself"
+    return ""
 
 
 def _steps(rows: list[dict[str, Any]]) -> int:

@@ -1,0 +1,93 @@
+// Turns: threads whose ops do not fit side by side run them one after the other.
+//
+// An op that has not started yet lets go of its storages while it waits; one that runs keeps its own. So a wait
+// ends, or everybody waits, and then somebody's op fails: nothing more would ever be let go of.
+#include <Python.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine.h"
+
+namespace memfit {
+
+namespace {
+
+// Without any op's end for this long, something else is wrong (a lock that the waiter itself holds, say).
+constexpr std::chrono::milliseconds kPatience{10000};
+// What another thread has made and not used yet is filled at once, or left lying about for good.
+constexpr std::chrono::milliseconds kShortPatience{500};
+
+// The interpreter lock, let go of for a while by the thread that has it.
+class WithoutInterpreter {
+ public:
+  WithoutInterpreter() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  // Call without any other lock.
+  void take_back() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+  }
+  bool was_held() const { return state_ != nullptr; }
+
+ private:
+  PyThreadState* state_;
+};
+
+}  // namespace
+
+bool Engine::others_run(const ThreadState& thread) const {
+  return frames_ - (thread.in_frame ? 1 : 0) > waiting_;
+}
+
+// Between `empty` and the op that fills it a tensor can't be moved, and no op is running.
+bool Engine::others_prepare(const ThreadState& thread) const {
+  return std::any_of(blocks_.begin(), blocks_.end(), [&](const Block* block) {
+    return block->resident() && block->held && block->maker != nullptr && block->maker != &thread;
+  });
+}
+
+// Wait until some other op has let go of its storages, or the session ends. False when there is none that could
+// let go, or it takes too long.
+bool Engine::wait_for_others(ThreadState& thread) {
+  if (forked_ || !active()) return false;
+  auto patience = kPatience;
+  if (!others_run(thread) && others_prepare(thread)) {
+    patience = kShortPatience;
+  } else if (!others_run(thread)) {
+    if (!thread.starting || thread.gave_way || waiting_ == 0) return false;
+    thread.gave_way = true;
+  }
+  if (thread.starting) step_aside(thread);
+  uint64_t turn = turns_;
+  waiting_ += thread.in_frame ? 1 : 0;
+  WithoutInterpreter without;
+  bool came = turn_.wait_for(mutex_, patience, [&] { return turns_ != turn || !active(); });
+  if (without.was_held()) {  // whoever holds the mutex never waits for the interpreter
+    mutex_.unlock();
+    without.take_back();
+    mutex_.lock();
+  }
+  waiting_ -= thread.in_frame ? 1 : 0;
+  if (thread.starting) step_back(thread);
+  return came;
+}
+
+void Engine::step_aside(ThreadState& thread) {
+  thread.stepped_aside = true;
+  for (Block* block : thread.touched) --block->active, ++block->aside;
+  ++turns_;
+  turn_.notify_all();
+}
+
+void Engine::step_back(ThreadState& thread) {
+  for (Block* block : thread.touched) ++block->active, --block->aside;
+}
+
+void Engine::frame_is_over(ThreadState& thread) {
+  if (!thread.in_frame) return;
+  thread.in_frame = thread.gave_way = false;
+  --frames_;
+  ++turns_;
+  if (waiting_ > 0) turn_.notify_all();
+}
+
+}  // namespace memfit

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import memfit
+from memfit.running import engine
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore")]

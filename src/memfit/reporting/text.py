@@ -15,9 +15,15 @@ from memfit.units import format_bytes, format_us
 _NUMERIC = ("bytes", "share", "storages", "unused for")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line (rich would exit with code 1)."""
+        raise BrokenPipeError
+
+
 def print_info(info: TraceInfo, console: Console | None = None) -> None:
     """Print `info` on `console` (default: stdout)."""
-    (console or Console()).print(render_info(info))
+    (console or _Console()).print(render_info(info))
 
 
 def render_info(info: TraceInfo) -> RenderableType:

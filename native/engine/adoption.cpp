@@ -118,7 +118,7 @@ bool Engine::restore(Block& block, StopReport& report) {
   }
   if (block.resident()) {
     block.arena->drop_pages(block.region);
-    block.arena->ranges.give_back(block.region);
+    block.arena->give_back(block.region);
     block.region = nullptr;
   }
   ++report.restored;

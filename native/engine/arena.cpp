@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 
 namespace memfit {
@@ -29,6 +30,34 @@ void Arena::shrink(size_t limit_bytes) {
   ranges.shrink(limit_bytes);
   for (Region* r = ranges.first(); r != nullptr; r = r->next)
     if (r->is_free()) return_pages(base_, r->offset, r->end());
+}
+
+void Arena::set_plan(PlanTable table, size_t offset, void* owner) {
+  zone_ = ranges.reserve_at(ranges.hole_at(offset), offset, table.bytes, owner);
+  plan_ = std::make_unique<Plan>(std::move(table), offset);
+}
+
+void Arena::give_back(Region* region) {
+  if (plan_ && plan_->contains(region))
+    plan_->give_back(region);
+  else
+    ranges.give_back(region);
+}
+
+size_t Arena::footprint() const {
+  size_t end = plan_ ? plan_->taken_end() : 0;
+  for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
+    if (!r->is_free() && !(plan_ && r == zone_)) end = std::max(end, r->end());
+  return end;
+}
+
+size_t Arena::peak_footprint() const {
+  return plan_ ? std::max(ranges.footprint(), plan_->peak_end()) : ranges.footprint();
+}
+
+void Arena::reset_footprint() {
+  ranges.reset_footprint(plan_ ? zone_ : nullptr);
+  if (plan_) plan_->reset_peak();
 }
 
 void Arena::drop_pages(const Region* region) { return_pages(base_, region->offset, region->end()); }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "block.h"
+#include "plan.h"
 #include "ranges.h"
 
 namespace memfit {
@@ -25,12 +27,38 @@ class Arena {
   // Return a region's pages to the system.
   void drop_pages(const Region* region);
 
+  // Let `plan` hand out [offset, offset + bytes), which must be free, in the name of `owner`.
+  void set_plan(PlanTable table, size_t offset, void* owner);
+  // Make the plan's taken slots ordinary regions again, and the rest of its zone free. Calls `moved(region)`
+  // with each of them: the owner's region is another one now.
+  template <typename Moved>
+  void drop_plan(const Moved& moved);
+  Plan* plan() const { return plan_.get(); }
+
+  void give_back(Region* region);
+  size_t used() const { return ranges.used() - (plan_ ? zone_->size - plan_->used() : 0); }
+  // The highest address in use: now, and ever since the last reset.
+  size_t footprint() const;
+  size_t peak_footprint() const;
+  void reset_footprint();
+
   Ranges ranges;
 
  private:
+  Region* zone_ = nullptr;  // the plan's
+  std::unique_ptr<Plan> plan_;
   size_t reserved_;
   char* base_;
 };
+
+template <typename Moved>
+void Arena::drop_plan(const Moved& moved) {
+  if (!plan_) return;
+  std::unique_ptr<Plan> plan = std::move(plan_);
+  ranges.give_back(zone_);
+  for (const Region& slot : plan->regions())
+    if (!slot.is_free()) moved(ranges.take_at(ranges.hole_at(slot.offset), slot.offset, slot.size, slot.owner));
+}
 
 inline char* Block::address() const { return arena->base() + region->offset; }
 inline Block* owner_of(const Region* region) { return static_cast<Block*>(region->owner); }

@@ -80,6 +80,39 @@ void start(size_t budget, const std::string& kind, const std::string& folder, si
   }
 }
 
+using Column = std::vector<size_t>;
+
+// Raises ValueError for columns that contradict each other: the engine reads them without looking back.
+PlanTable plan_table(const Column& bytes, const Column& slots, Column slot_offset, const Column& due_begin,
+                     const Column& due_allocation, const Column& due_iterations_ago, size_t zone_bytes) {
+  PlanTable table;
+  uint32_t slot = 0;
+  bool ok = slots.size() == bytes.size() && due_begin.size() == bytes.size() + 2 && due_begin[0] == 0 &&
+            due_begin.back() == due_allocation.size() && due_iterations_ago.size() == due_allocation.size();
+  for (size_t i = 0; ok && i < bytes.size(); ++i) {
+    table.allocations.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i])});
+    for (size_t s = 0; ok && s < slots[i]; ++s, ++slot)
+      ok = slot < slot_offset.size() && slot_offset[slot] + bytes[i] <= zone_bytes && slot_offset[slot] % Arena::kAlignment == 0;
+  }
+  for (size_t i = 1; ok && i < due_begin.size(); ++i) ok = due_begin[i - 1] <= due_begin[i];
+  for (size_t i = 0; ok && i < due_allocation.size(); ++i)
+    ok = due_allocation[i] < bytes.size() && slots[due_allocation[i]] > 0;
+  if (!ok || slot != slot_offset.size()) throw std::invalid_argument("the columns do not describe a plan");
+  for (size_t i = 0; i < due_allocation.size(); ++i)
+    table.due.push_back({static_cast<uint32_t>(due_allocation[i]), static_cast<uint32_t>(due_iterations_ago[i])});
+  table.due_begin.assign(due_begin.begin(), due_begin.end());
+  table.slot_offset = std::move(slot_offset);
+  table.bytes = zone_bytes;
+  return table;
+}
+
+bool use_plan(const Column& bytes, const Column& slots, const Column& slot_offset, const Column& due_begin,
+              const Column& due_allocation, const Column& due_iterations_ago, size_t zone_bytes) {
+  py::gil_scoped_release no_gil;
+  return Engine::get().use_plan(
+      plan_table(bytes, slots, slot_offset, due_begin, due_allocation, due_iterations_ago, zone_bytes));
+}
+
 py::dict stop() {
   StopReport report;
   {
@@ -123,6 +156,9 @@ py::dict stats() {
   d["bytes_relocated"] = s.bytes_relocated;
   d["consolidations"] = s.consolidations;
   d["iterations"] = s.iterations;
+  d["plans"] = s.plans;
+  d["planned_allocations"] = s.planned;
+  d["plan_mismatches"] = s.mismatches;
   return d;
 }
 
@@ -251,6 +287,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::gil_scoped_release no_gil;
     return storage.unsafeGetStorageImpl() ? Engine::get().block_id(storage) : int64_t{-1};
   });
+  m.def("use_plan", &use_plan);
+  m.def("tick_marks", [] { return Engine::get().tick_marks(); });
   m.def("iteration_marks", [] { return Engine::get().iteration_marks(); });
   m.def("is_resident", [](py::object object) {
     return without_gil(object, [](const c10::Storage& s) { return Engine::get().is_resident(s); });

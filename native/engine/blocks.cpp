@@ -34,7 +34,7 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
   block->maker = &thread;
   try {
     do {
-      block->region = inside ? place_for_op(thread, *block) : place(bytes, 0, block);
+      block->region = inside ? place_for_op(thread, *block) : place_outside_ops(*block);
     } while (block->region == nullptr && wait_for_others(thread) && active());
   } catch (const TierFailure& error) {
     fail(thread, Failure::Kind::kTier, error.what(), bytes);
@@ -67,9 +67,15 @@ Region* Engine::place_for_op(ThreadState& thread, Block& block) {
   thread.largest = std::max(thread.largest, size);
   size_t more = 0;
   if (stats_.budget != 0) more = wanted(thread) - std::min(wanted(thread), thread.window.live() + size);
-  Region* region = place(block.bytes, more, &block, high);
+  Region* region = place_by_plan(block);
+  if (region == nullptr) region = place(block.bytes, more, &block, high);
   if (region != nullptr) block.ticket = thread.window.take(size, high);
   return region;
+}
+
+Region* Engine::place_outside_ops(Block& block) {
+  Region* region = place_by_plan(block);
+  return region != nullptr ? region : place(block.bytes, 0, &block);
 }
 
 Block* Engine::new_block(size_t bytes) {
@@ -108,7 +114,7 @@ void Engine::release(Block* block) {
   if (block->resident()) {
     by_address_.erase(block->address());
     if (block->arena != arena_) block->arena->drop_pages(block->region);
-    block->arena->ranges.give_back(block->region);
+    block->arena->give_back(block->region);
     block->region = nullptr;
   }
   delete_block(block);
@@ -160,15 +166,14 @@ void Engine::put_behind(Block& block, c10::StorageImpl& storage) {
 }
 
 void Engine::note_peaks() {
-  const Ranges& ranges = arena_->ranges;
-  stats_.peak_resident = std::max(stats_.peak_resident, ranges.used());
+  stats_.peak_resident = std::max(stats_.peak_resident, arena_->used());
   stats_.peak_live = std::max(stats_.peak_live, stats_.live);
 }
 
 void Engine::reset_peaks_locked() {
-  arena_->ranges.reset_footprint();
+  arena_->reset_footprint();
   stats_.peak_live = stats_.live;
-  stats_.peak_resident = arena_->ranges.used();
+  stats_.peak_resident = arena_->used();
 }
 
 void Engine::reset_peaks() {

@@ -51,6 +51,7 @@ void Engine::start(size_t budget, std::shared_ptr<Tier> tier) {
     last_failure_ = next_failure_ = Failure();
     forked_ = false;
     stats_.budget = budget;
+    zone_owner_.pinned = true;
     active_.store(true);
   }
   callback_ = add_observer();
@@ -80,6 +81,7 @@ StopReport Engine::stop() {
 void Engine::set_budget(size_t budget) {
   Lock lock(*this);
   if (!active()) return;
+  drop_plan();
   size_t strays = 0, limit = budget;
   // What cannot move and lies beyond the limit is paid for with a lower limit.
   auto immovable_beyond = [&](const Block* b) {
@@ -105,13 +107,16 @@ void Engine::boundary() {
   if (!active()) return;
   steps_seen_ = true;
   iteration_ends();
-  if (recorder_.on()) marks_.push_back(recorder_.op_count());
+  if (!recorder_.on()) return;
+  marks_.push_back(recorder_.op_count());
+  tick_marks_.push_back(recorder_.tick_count());
 }
 
 void Engine::iteration_ends() {
   forecast_.on_boundary(blocks_);
   signatures_.push_back(iteration_hash_);
   iteration_hash_ = 0;
+  if (arena_->plan() != nullptr) arena_->plan()->iteration_ends();
   ++stats_.iterations;
 }
 
@@ -125,12 +130,12 @@ Stats Engine::stats() {
   Stats stats = stats_;
   if (arena_) {
     const Ranges& ranges = arena_->ranges;
-    stats.resident = ranges.used();
-    stats.peak_footprint = ranges.footprint();
+    stats.resident = arena_->used();
+    stats.footprint = arena_->footprint();
+    stats.peak_footprint = arena_->peak_footprint();
     stats.free_bytes = ranges.free_bytes();
     stats.largest_free = ranges.largest_free();
-    for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
-      if (!r->is_free()) stats.footprint = r->end();
+    count_planned(stats);
   }
   if (tier_) {
     stats.tier_used = tier_->used();
@@ -167,6 +172,8 @@ Failure Engine::last_failure() {
 void Engine::start_recording() {
   Lock lock(*this);
   marks_.clear();
+  tick_marks_.clear();
+  first_recorded_block_ = next_block_;
   ++recording_number_;
   recorder_.start(blocks_);
 }
@@ -174,6 +181,11 @@ void Engine::start_recording() {
 Recording Engine::stop_recording() {
   Lock lock(*this);
   return recorder_.stop();
+}
+
+std::vector<int64_t> Engine::tick_marks() {
+  Lock lock(*this);
+  return tick_marks_;
 }
 
 std::vector<int64_t> Engine::iteration_marks() {

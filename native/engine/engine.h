@@ -65,6 +65,7 @@ ThreadState& this_thread();
 struct Stats {
   size_t budget = 0, live = 0, resident = 0, footprint = 0, peak_live = 0, peak_resident = 0, peak_footprint = 0;
   size_t free_bytes = 0, largest_free = 0, tier_used = 0, tier_footprint = 0, adopted = 0, strays = 0;
+  uint64_t plans = 0, planned = 0, mismatches = 0;
   uint64_t ops = 0, allocations = 0, evictions = 0, drops = 0, bytes_out = 0, bytes_in = 0, relocations = 0;
   uint64_t bytes_relocated = 0, consolidations = 0, iterations = 0;
 };
@@ -105,9 +106,13 @@ class Engine {
   void start_recording();
   Recording stop_recording();
   bool recording() const { return recorder_.on(); }
-  std::vector<int64_t> iteration_marks();
+  std::vector<int64_t> iteration_marks();  // op counts at which an iteration ended
+  std::vector<int64_t> tick_marks();       // numbers of allocations and frees at the same ends
   // One hash an iteration: equal ones ran the same ops on storages of the same sizes.
   std::vector<uint64_t> signatures();
+
+  // Planned mode, from an iteration's end on. False when the plan does not fit: the reactive mode goes on.
+  bool use_plan(PlanTable table);
 
   // Called by the allocator, the deleters and the observer.
   at::DataPtr allocate(size_t bytes);
@@ -136,6 +141,7 @@ class Engine {
   Block* new_block(size_t bytes);
   void delete_block(Block* block);
   Region* place_for_op(ThreadState& thread, Block& block);
+  Region* place_outside_ops(Block& block);
   Block* allocate_block(ThreadState& thread, size_t bytes, bool inside, int64_t source);
   void release(Block* block);
   void deactivate(Block& block);
@@ -152,6 +158,14 @@ class Engine {
   void adopted(Block& block, const c10::Storage& storage);
   void put_behind_ordinary(Block& block, c10::StorageImpl& impl);
   bool restore(Block& block, StopReport& report);
+
+  // planned.cpp
+  Region* place_by_plan(Block& block);
+  bool drop_plan();
+  void count_planned(Stats& stats) const;
+  bool pack(const std::vector<Block*>& recurring);
+  bool find_zone(size_t bytes, size_t& offset) const;
+  bool clear_zone(size_t from, size_t bytes);
 
   // touch.cpp
   void frame_begins(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number);
@@ -227,6 +241,9 @@ class Engine {
   Recorder recorder_;
   uint64_t recording_number_ = 0;
   std::vector<int64_t> marks_;  // op counts of the recording at which an iteration ended
+  std::vector<int64_t> tick_marks_;
+  uint64_t first_recorded_block_ = 0;
+  Block zone_owner_;  // stands for the plan in the arena's list of regions
   bool steps_seen_ = false;     // an optimizer has stepped: its boundaries are used, not the op stream's period
   uint64_t iteration_hash_ = 0;
   std::vector<uint64_t> signatures_;

@@ -83,6 +83,13 @@ Region* Ranges::take_at(Region* hole, size_t offset, size_t size, void* owner) {
   return region;
 }
 
+Region* Ranges::reserve_at(Region* hole, size_t offset, size_t size, void* owner) {
+  size_t before = footprint_;
+  Region* region = take_at(hole, offset, size, owner);
+  footprint_ = before;
+  return region;
+}
+
 void Ranges::give_back(Region* region) {
   used_ -= region->size;
   region->owner = nullptr;
@@ -116,10 +123,10 @@ void Ranges::shrink(size_t limit) {
   reset_footprint();
 }
 
-void Ranges::reset_footprint() {
+void Ranges::reset_footprint(const Region* except) {
   footprint_ = 0;
   for (Region* r = head_; r != nullptr; r = r->next)
-    if (!r->is_free() && r->offset < limit_) footprint_ = std::max(footprint_, r->end());
+    if (!r->is_free() && r != except && r->offset < limit_) footprint_ = std::max(footprint_, r->end());
 }
 
 }  // namespace memfit

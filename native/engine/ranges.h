@@ -35,6 +35,8 @@ class Ranges {
   Region* take(size_t size, void* owner);
   // Take [offset, offset + size) of the free region `hole`.
   Region* take_at(Region* hole, size_t offset, size_t size, void* owner);
+  // As `take_at`, for space that is not used yet: it does not count to the footprint.
+  Region* reserve_at(Region* hole, size_t offset, size_t size, void* owner);
   // As `take`, but nowhere in [avoid_from, avoid_to).
   Region* take_outside(size_t size, void* owner, size_t avoid_from, size_t avoid_to);
   // The free region that holds `offset`; nullptr when it is taken.
@@ -50,7 +52,7 @@ class Ranges {
   size_t free_bytes() const { return free_bytes_; }
   size_t largest_free() const { return holes_.empty() ? 0 : (*holes_.rbegin())->size; }
   size_t footprint() const { return footprint_; }
-  void reset_footprint();
+  void reset_footprint(const Region* except = nullptr);
 
  private:
   struct BySize {

@@ -32,6 +32,7 @@ class Recorder {
  public:
   bool on() const { return on_; }
   int64_t op_count() const { return events_.op_count(); }
+  int64_t tick_count() const { return events_.tick_count(); }
   const std::vector<uint64_t>& tokens() const { return events_.tokens; }
   // Whether [from, to) has ops of a forward and of a backward pass, as a training iteration must.
   bool has_both_passes(int64_t from, int64_t to) const;

@@ -20,6 +20,10 @@ constexpr double kImmovable = std::numeric_limits<double>::infinity();
 // A place for `bytes`. `more` is what the running op will want beside them.
 Region* Engine::place(size_t bytes, size_t more, Block* block, bool high) {
   Ranges& ranges = arena_->ranges;
+  if (arena_->plan() != nullptr) {  // what it doesn't know goes beside its zone, as long as nothing must leave
+    if (Region* region = ranges.take(bytes, block)) return region;
+    drop_plan();
+  }
   // A stretch twice as long can be cut anywhere: one part will still be long enough.
   bool tight = ranges.largest_free() < bytes + more && widest_window() < 2 * (bytes + more);
   if (tight) return place_at_edge(bytes, block, high);
@@ -126,14 +130,14 @@ bool Engine::relocate(Block& block, size_t avoid_from, size_t avoid_to) {
 bool Engine::move_to(Block& block, Region* target) {
   StorageRef storage = block.storage.lock();
   if (!storage || !points_to(*storage, block)) {
-    arena_->ranges.give_back(target);
+    arena_->give_back(target);
     block.held = true;  // its storage is dying or was tampered with: leave it alone
     if (storage) graveyard_.push_back(std::move(storage));
     return false;
   }
   std::memcpy(arena_->base() + target->offset, block.address(), block.bytes);
   by_address_.erase(block.address());
-  arena_->ranges.give_back(block.region);
+  arena_->give_back(block.region);
   block.region = target;
   put_behind(block, *storage);
   graveyard_.push_back(std::move(storage));
@@ -173,7 +177,7 @@ bool Engine::evict(Block& block) {
   graveyard_.push_back(storage);
   copy_out(block);
   by_address_.erase(block.address());
-  arena_->ranges.give_back(block.region);
+  arena_->give_back(block.region);
   block.region = nullptr;
   block.arena.reset();
   set_absent(*storage, block);
@@ -191,7 +195,7 @@ bool Engine::bring_in(Block& block, size_t more) {
   try {
     block.tier->get(block.slot, arena_->base() + region->offset, block.bytes);
   } catch (...) {
-    arena_->ranges.give_back(region);
+    arena_->give_back(region);
     throw;
   }
   block.region = region;

@@ -230,6 +230,10 @@ size_t Engine::wanted(const ThreadState& thread) const {
 void Engine::make_roomy(ThreadState& thread) {
   size_t want = wanted(thread);
   if (arena_->ranges.largest_free() >= want) return;
+  if (arena_->plan() != nullptr) {
+    if (needs_.count(thread.need_key) != 0) return;  // it is in the plan
+    drop_plan();
+  }
   size_t window = widest_window();
   if (window >= want) return;
   size_t in_use = 0;

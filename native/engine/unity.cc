@@ -10,6 +10,8 @@
 #include "media.cpp"
 #include "observer.cpp"
 #include "ranges.cpp"
+#include "plan.cpp"
+#include "planned.cpp"
 #include "recorder.cpp"
 #include "residency.cpp"
 #include "source.cpp"

@@ -17,6 +17,7 @@ from memfit.ir import Trace
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import chunking, engine, guards
 from memfit.running.iterations import Iterations
+from memfit.running.planned import Planner
 from memfit.running.tiers import TierSpec, parse_tier
 from memfit.tracing.build import RawRecording, build_trace
 from memfit.units import format_bytes, parse_budget
@@ -53,6 +54,9 @@ class Stats:
     bytes_relocated: int
     consolidations: int
     iterations: int
+    plans: int
+    planned_allocations: int
+    plan_mismatches: int
 
     @property
     def fragmentation(self) -> float:
@@ -65,12 +69,13 @@ class Session:
 
     def __init__(
         self, budget: str | int | None, tier: str | TierSpec = "disk", *, record: bool = True, script: str = "",
-        on_trace: Callable[[], None] | None = None,
+        plan: bool = True, on_trace: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._budget = None if budget is None else parse_budget(budget)
         self._tier = parse_tier(tier) if isinstance(tier, str) else tier
         self._record = record
         self._script = script
+        self._plan = plan
         self._on_trace = on_trace
         self._share_pending = self._budget is not None and self._budget.bytes is None
         self._trace: Trace | None = None
@@ -85,6 +90,7 @@ class Session:
         if self._engine.active():
             raise UsageError("a memfit session is active already", remedy="end it before you start another")
         self._iterations = Iterations(self._engine, self._iteration_ended)
+        self._planner = Planner(self._engine)
         tier = self._tier
         fixed = self._budget.bytes if self._budget is not None else None
         self._engine.start(
@@ -201,6 +207,8 @@ class Session:
         # Again at each iteration's end while it fails: a script that catches the error is not without a limit.
         if self._share_pending:
             self._apply(self._trace)
+        if self._plan:
+            self._planner.iteration_ended()
 
     def _build(self, raw: Mapping[str, Any], first: int, last: int) -> Trace:
         signatures = self._engine.signatures()

@@ -1,0 +1,69 @@
+// Plan: an address for every allocation of an iteration, taken from a table by the allocation's ordinal.
+//
+// The zone is one span of the arena that only the plan hands out. Its table was made for a repeating iteration:
+// between allocations k-1 and k certain slots are due to be free, and slot k overlaps none that is due to be
+// taken. So an allocation needs no search. A slot that is still taken when it is due is *late*; as long as there
+// is one, an allocation is compared with the late ones, and goes elsewhere if it would overlap. Whatever the
+// program does, no byte is given out twice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ranges.h"
+
+namespace memfit {
+
+struct PlanTable {
+  struct Allocation {
+    size_t bytes = 0;       // as the arena rounds them up
+    uint32_t first_slot = 0;  // its instances take turns in `slots` slots; 0 slots: not planned
+    uint32_t slots = 0;
+  };
+  struct Due {
+    uint32_t allocation = 0;
+    uint32_t iterations_ago = 0;  // that the instance was allocated
+  };
+  std::vector<Allocation> allocations;  // by ordinal
+  std::vector<size_t> slot_offset;      // in the zone
+  std::vector<uint32_t> due_begin;      // by ordinal, and one for the iteration's end: into `due`
+  std::vector<Due> due;
+  size_t bytes = 0;  // the zone's
+};
+
+class Plan {
+ public:
+  Plan(PlanTable table, size_t zone_offset);
+
+  // The region for the next allocation; nullptr when it is not planned, has another size or would overlap.
+  Region* take(size_t bytes, void* owner);
+  void give_back(Region* region);
+  bool contains(const Region* region) const { return region >= regions_.data() && region < regions_.data() + regions_.size(); }
+  void iteration_ends();
+
+  const std::vector<Region>& regions() const { return regions_; }
+  uint64_t planned() const { return planned_; }
+  uint64_t mismatches() const { return mismatches_; }
+  size_t used() const { return used_; }
+  size_t taken_end() const;  // the highest end of a slot that is taken, in the arena
+  size_t peak_end() const { return peak_end_; }
+  void reset_peak() { peak_end_ = taken_end(); }
+
+ private:
+  void note_due(size_t ordinal);
+  bool overlaps_a_late_one(const Region& region) const;
+  size_t slot_of(const PlanTable::Allocation& allocation, uint64_t iteration) const;
+  Region* mismatch();
+
+  PlanTable table_;
+  std::vector<Region> regions_;  // by slot; free while nobody owns them
+  std::vector<char> is_late_;    // by slot
+  std::vector<uint32_t> late_;
+  size_t ordinal_ = 0;
+  uint64_t iteration_ = 0;
+  uint64_t planned_ = 0, mismatches_ = 0;
+  size_t used_ = 0, peak_end_ = 0;
+};
+
+}  // namespace memfit

@@ -1,0 +1,247 @@
+"""Planned mode: addresses from a table, the same bits, and no byte given out twice whatever the program does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import memfit
+from memfit.running import engine
+
+pytestmark = pytest.mark.timeout(120)
+
+STEPS = 9  # one to see the optimizer, two to repeat, two to record; the rest are planned
+
+
+def training(steps: int = STEPS, batch: Callable[[int], int] = lambda step: 32, keep: list | None = None) -> list:
+    """Train a small network; returns losses and final weights."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(*(m for _ in range(4) for m in (torch.nn.Linear(64, 64), torch.nn.ReLU())))
+    optimizer = torch.optim.Adam(net.parameters())
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        out = net(torch.randn(batch(step), 64))
+        loss = out.pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if keep is not None and step % 3 == 0:
+            keep.append(out.detach())
+    return [torch.tensor(losses), *(p.detach() for p in net.parameters())]
+
+
+def equal(plain: list[torch.Tensor], planned: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(plain, planned, strict=True))
+
+
+def test_a_repeating_iteration_is_planned_and_gives_the_same_bits():
+    plain = training()
+    with memfit.session(None, "ram") as session:
+        planned = training()
+        stats = session.stats
+    assert equal(plain, planned)
+    assert stats.plans == 1 and stats.plan_mismatches <= 1  # the losses, made after the last step, are not planned
+    assert stats.planned_allocations >= 4 * (stats.allocations // STEPS) // 2
+    assert stats.evictions <= 64  # those that cleared the plan's zone, once
+
+
+def test_the_footprint_is_the_plan_s():
+    with memfit.session(None, "ram") as session:
+        training(STEPS + 4)
+        stats = session.stats
+    # What recurs lies below the zone, packed; the peak of live bytes is the least that any placement needs.
+    assert stats.peak_live_bytes <= stats.peak_footprint_bytes <= 1.02 * stats.peak_live_bytes + 4096
+
+
+def test_a_budget_the_plan_fits_into_moves_nothing_once_it_is_in_force():
+    with memfit.session(None, "ram") as session:
+        training()
+        needed = session.stats.peak_footprint_bytes
+    with memfit.session(needed + (1 << 16), "ram") as session:
+        plain = training(STEPS + 8)
+        stats = session.stats
+    assert stats.plans == 1 and stats.peak_footprint_bytes <= stats.budget_bytes
+    assert equal(plain, training(STEPS + 8))
+
+
+def test_below_the_plan_the_reactive_mode_goes_on():
+    plain = training()
+    with memfit.session("60%", "ram") as session:
+        assert equal(plain, training())
+        stats = session.stats
+    assert stats.plans == 0 and stats.evictions > 0 and stats.peak_footprint_bytes <= stats.budget_bytes
+
+
+def test_another_batch_size_is_a_mismatch_and_gives_the_same_bits():
+    def sizes(step: int) -> int:
+        return 20 if step in (7, 12) else 32
+
+    plain = training(16, sizes)
+    with memfit.session(None, "ram") as session:
+        planned = training(16, sizes)
+        stats = session.stats
+    assert equal(plain, planned)
+    assert stats.plan_mismatches > 0 and stats.plans == 1 and stats.planned_allocations > 0
+
+
+def test_a_new_shape_for_good_is_planned_anew():
+    plain = training(30, lambda step: 32 if step < 10 else 48)
+    with memfit.session(None, "ram") as session:
+        planned = training(30, lambda step: 32 if step < 10 else 48)
+        stats = session.stats
+    assert equal(plain, planned)
+    assert stats.plans == 2
+    at_the_end = stats.plan_mismatches
+    assert at_the_end < 10 * (stats.allocations // 30)  # it matches again
+
+
+def test_tensors_that_outlive_their_time_are_not_overwritten():
+    kept_plain: list[torch.Tensor] = []
+    kept: list[torch.Tensor] = []
+    plain = training(14, keep=kept_plain)
+    with memfit.session(None, "ram"):
+        assert equal(plain, training(14, keep=kept))
+        assert equal(kept_plain, kept)
+
+
+def test_training_goes_on_reactively_when_the_unplanned_has_no_room():
+    """An evaluation in between, with no room beside the plan's zone: the plan is dropped, not the training."""
+
+    def run() -> list[torch.Tensor]:
+        first = training(STEPS)
+        big = [torch.full((1 << 14,), float(i)) for i in range(64)]  # 4 MiB
+        return [*first, torch.stack([b.sum() for b in big])]
+
+    plain = run()
+    with memfit.session(None, "ram") as session:
+        training()
+        needed = session.stats.peak_footprint_bytes
+    with memfit.session(needed + (1 << 16), "ram") as session:
+        assert equal(plain, run())
+        assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
+
+
+# -- the table itself -------------------------------------------------------------------------------------------
+
+UNIT = 64
+
+
+class Table:
+    """A plan made by hand: allocation k has `size` units and is freed before allocation `upper`, first fit."""
+
+    def __init__(self, rows: list[tuple[int, int]]) -> None:
+        self.rows = rows
+        count = len(rows)
+        busy: list[tuple[int, int, set[int]]] = []
+        self.slots, self.offsets = [], []
+        for k, (size, life) in enumerate(rows):
+            instances = -(-life // count)
+            times = set(range(count)) if instances > 1 else {t % count for t in range(k, k + life)}
+            self.slots.append(instances)
+            for _ in range(instances):
+                offset = 0
+                for begin, end, others in sorted(busy, key=lambda b: b[0]):
+                    if others & times and begin < offset + size:
+                        offset = max(offset, end)
+                self.offsets.append(offset)
+                busy.append((offset, offset + size, times))
+        self.zone = max(end for _, end, _ in busy)
+        due = sorted(((k + life) % count, k, (k + life) // count) for k, (_, life) in enumerate(rows))
+        self.due_begin = [sum(1 for d in due if d[0] < k) for k in range(count + 1)] + [len(due)]
+        self.due_allocation, self.due_ago = [d[1] for d in due], [d[2] for d in due]
+
+    def use(self) -> bool:
+        bytes_ = [size * UNIT for size, _ in self.rows]
+        offsets = [offset * UNIT for offset in self.offsets]
+        return bool(engine.load().use_plan(bytes_, self.slots, offsets, self.due_begin, self.due_allocation,
+                                           self.due_ago, self.zone * UNIT))  # fmt: skip
+
+
+def filled(size: int, value: int) -> torch.Tensor:
+    """A tensor of `size` units, made with exactly one allocation, that holds `value`."""
+    tensor = torch.empty(size * UNIT // 8, dtype=torch.int64)
+    return tensor.fill_(value)
+
+
+def run_iterations(rows: list[tuple[int, int]], deviations: list[list[tuple[int, str, int]]]) -> None:
+    """Allocate and free as the rows say, but for the deviations; every tensor keeps its own bytes to its end."""
+    alive: list[tuple[int, int, torch.Tensor]] = []  # (time of its end, value, tensor)
+    count, value = len(rows), 0
+    for iteration, changes in enumerate(deviations):
+        for k, (size, life) in enumerate(rows):
+            now = iteration * count + k
+            mine = [(what, by) for at, what, by in changes if at % count == k]
+            alive = [entry for entry in alive if entry[0] > now]
+            late = sum(by for what, by in mine if what == "late")
+            if any(what == "skip" for what, _ in mine):
+                continue
+            for what, by in mine:
+                if what == "extra":
+                    value += 1
+                    alive.append((now + by, value, filled(1 + by, value)))
+            grown = sum(by for what, by in mine if what == "grow")
+            value += 1
+            alive.append((now + life + late, value, filled(size + grown, value)))
+        for _, expected, tensor in alive:
+            assert int(tensor.min()) == int(tensor.max()) == expected
+        engine.load().boundary()
+
+
+ROWS = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 16)), min_size=1, max_size=8)
+CHANGES = st.tuples(st.integers(0, 7), st.sampled_from(["late", "skip", "extra", "grow"]), st.integers(1, 12))
+
+
+@settings(max_examples=150, deadline=None)
+@given(ROWS, st.lists(st.lists(CHANGES, max_size=3), min_size=1, max_size=6))
+def test_whatever_the_program_does_no_byte_is_given_out_twice(rows, deviations):
+    table = Table([(size, min(life, 2 * len(rows))) for size, life in rows])
+    with memfit.session(1 << 20, "ram"):
+        assert table.use()
+        run_iterations(table.rows, deviations)
+
+
+@settings(max_examples=50, deadline=None)
+@given(ROWS)
+def test_a_program_that_does_as_planned_never_mismatches(rows):
+    table = Table([(size, min(life, 2 * len(rows))) for size, life in rows])
+    with memfit.session(1 << 20, "ram") as session:
+        assert table.use()
+        run_planned_only(table.rows, 5)
+        stats = session.stats
+    assert stats.plan_mismatches == 0 and stats.planned_allocations == 5 * len(rows)
+
+
+def run_planned_only(rows: list[tuple[int, int]], iterations: int) -> None:
+    """As `run_iterations`, but reading nothing: a read allocates too."""
+    alive: list[tuple[int, torch.Tensor]] = []
+    for iteration in range(iterations):
+        for k, (size, life) in enumerate(rows):
+            alive = [entry for entry in alive if entry[0] > iteration * len(rows) + k]
+            alive.append((iteration * len(rows) + k + life, filled(size, k)))
+        engine.load().boundary()
+
+
+def test_what_is_late_when_an_iteration_is_cut_short_is_still_late_in_the_next():
+    """Its due time was passed over with the allocations that did not come."""
+    rows = [(1, 1), (1, 1), (1, 1)]  # all three share one slot's bytes
+    table = Table(rows)
+    assert table.zone == 1
+    late_and_cut_short = [(1, "late", 2), (2, "skip", 1)]
+    with memfit.session(1 << 20, "ram"):
+        assert table.use()
+        run_iterations(rows, [late_and_cut_short, []])
+
+
+def test_contradictory_columns_are_refused():
+    with memfit.session(1 << 20, "ram"):
+        use = engine.load().use_plan
+        good = ([64], [1], [0], [0, 0, 1], [0], [1], 64)
+        assert use(*good)
+        for index, bad in ((1, [2]), (2, [64]), (2, [1]), (3, [0, 1]), (3, [0, 2, 1]), (4, [1]), (5, []), (6, 0)):
+            with pytest.raises(ValueError, match="do not describe a plan"):
+                use(*[bad if i == index else column for i, column in enumerate(good)])

@@ -223,13 +223,19 @@ def test_a_program_that_does_as_planned_never_mismatches(rows):
 
 def test_what_is_late_when_an_iteration_is_cut_short_is_still_late_in_the_next():
     """Its due time was passed over with the allocations that did not come."""
-    rows = [(1, 1), (1, 1), (1, 1)]  # all three share one slot's bytes
+    check_late([(1, 1), (1, 1), (1, 1)], [(1, "late", 2), (2, "skip", 1)])
+
+
+def test_what_runs_over_the_iteration_s_end_may_be_late_too():
+    check_late([(1, 1), (1, 1), (1, 2)], [(2, "late", 1)], zone=2)
+
+
+def check_late(rows: list[tuple[int, int]], changes: list[tuple[int, str, int]], zone: int = 1) -> None:
     table = Table(rows)
-    assert table.zone == 1
-    late_and_cut_short = [(1, "late", 2), (2, "skip", 1)]
+    assert table.zone == zone  # its slots share their bytes
     with memfit.session(1 << 20, "ram"):
         assert table.use()
-        run_iterations(rows, [late_and_cut_short, []])
+        run_iterations(rows, [changes, [], []])
 
 
 def test_contradictory_columns_are_refused():

@@ -17,6 +17,7 @@ import memfit
 from memfit.baselines.clairvoyant import clairvoyant
 from memfit.ir import Trace, align_up
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
+from memfit.running import engine
 from memfit.running.script import run_as_main
 from memfit.running.session import Session
 
@@ -34,6 +35,8 @@ def main() -> None:
             s = session.stats
             moved = {"bytes_out": s.bytes_out, "bytes_in": s.bytes_in, "relocated": s.bytes_relocated, "ops": s.ops}
         steps.append({"at": time.perf_counter(), **moved})
+        if session is not None and len(steps) == request.get("reset_peaks_at"):
+            engine.load().reset_peaks()
 
     hook = register_optimizer_step_post_hook(note)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -54,7 +57,10 @@ def about(session: Session) -> dict[str, Any]:
     """Return the session's final figures and what its trace says is possible."""
     s = session.stats
     facts: dict[str, Any] = {"peak_footprint": s.peak_footprint_bytes, "budget": s.budget_bytes,
-                             "peak_live": s.peak_live_bytes}  # fmt: skip
+                             "peak_live": s.peak_live_bytes, "plans": s.plans,
+                             "planned_footprint": s.planned_footprint_bytes, "allocations": s.allocations,
+                             "planned_allocations": s.planned_allocations,
+                             "plan_mismatches": s.plan_mismatches}  # fmt: skip
     trace = session.recorded
     if trace is None:
         return facts

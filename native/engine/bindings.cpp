@@ -156,6 +156,7 @@ py::dict stats() {
   d["bytes_relocated"] = s.bytes_relocated;
   d["consolidations"] = s.consolidations;
   d["iterations"] = s.iterations;
+  d["planned_footprint_bytes"] = s.planned_footprint;
   d["plans"] = s.plans;
   d["planned_allocations"] = s.planned;
   d["plan_mismatches"] = s.mismatches;

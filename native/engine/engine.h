@@ -65,6 +65,7 @@ ThreadState& this_thread();
 struct Stats {
   size_t budget = 0, live = 0, resident = 0, footprint = 0, peak_live = 0, peak_resident = 0, peak_footprint = 0;
   size_t free_bytes = 0, largest_free = 0, tier_used = 0, tier_footprint = 0, adopted = 0, strays = 0;
+  size_t planned_footprint = 0;  // of the plan in force, or that was last
   uint64_t plans = 0, planned = 0, mismatches = 0;
   uint64_t ops = 0, allocations = 0, evictions = 0, drops = 0, bytes_out = 0, bytes_in = 0, relocations = 0;
   uint64_t bytes_relocated = 0, consolidations = 0, iterations = 0;

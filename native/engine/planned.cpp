@@ -21,13 +21,15 @@ bool Engine::use_plan(PlanTable table) {
   try {
     size_t offset = 0;
     fits = pack(recurring) && find_zone(table.bytes, offset) && clear_zone(offset, table.bytes);
-    if (fits) arena_->set_plan(std::move(table), offset, &zone_owner_);
+    if (fits) {
+      stats_.planned_footprint = offset + table.bytes;
+      arena_->set_plan(std::move(table), offset, &zone_owner_);
+    }
   } catch (const TierFailure&) {
     // Nothing is lost: what could not be moved is where it was.
   }
   for (Block* block : recurring) deactivate(*block);
   stats_.plans += fits;
-  if (fits) reset_peaks_locked();
   return fits;
 }
 

@@ -287,9 +287,8 @@ bool Engine::frame_ends(ThreadState& thread) {
 
 // The window the op needed, and will need when it runs on storages of the same sizes again.
 size_t Engine::learn_need(const ThreadState& thread) {
-  if (thread.window.peak() == 0) return 0;
-  auto [known, is_new] = needs_.try_emplace(thread.need_key, 0);
-  if (is_new || thread.window.peak() > known->second) known->second = thread.window.length(Arena::kAlignment);
+  auto known = needs_.try_emplace(thread.need_key, 0).first;
+  if (thread.window.peak() > known->second) known->second = thread.window.length(Arena::kAlignment);
   return known->second;
 }
 

@@ -29,6 +29,7 @@ class Stats:
 
     `live` counts every storage, wherever its bytes are; `resident` those in the arena; `footprint` is the
     highest used address of the arena. `drops` are evictions that moved nothing, since the tier's copy was valid.
+    `planned_allocations` got their addresses from a plan; `plan_mismatches` were not as planned.
     """
 
     budget_bytes: int
@@ -54,6 +55,7 @@ class Stats:
     bytes_relocated: int
     consolidations: int
     iterations: int
+    planned_footprint_bytes: int
     plans: int
     planned_allocations: int
     plan_mismatches: int

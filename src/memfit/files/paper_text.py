@@ -59,7 +59,8 @@ def load_paper_accesses(path: str | os.PathLike[str]) -> tuple[PaperAccess, ...]
 def load_paper_access_lifetimes(path: str | os.PathLike[str]) -> Lifetimes:
     """Read the lifetimes of the blocks in such a file; one not allocated in it is alive from before.
 
-    Raises InputError as `load_paper_accesses` does, and for an allocation of what is alive.
+    What is alive but never accessed is not in the file, so its bytes are not counted. Raises InputError as
+    `load_paper_accesses` does, and for an allocation of what is alive.
     """
     accesses = list(_accesses(path))
     alive = _Alive()

@@ -102,6 +102,22 @@ class TestPyTorch:
 
     def test_large_blocks_split_only_above_a_mebibyte(self):
         allocator = PyTorchCaching()
+        exactly, next_to_it = allocator.malloc(9 * MIB), allocator.malloc(9 * MIB)
+        allocator.free(exactly)
+        allocator.malloc(8 * MIB)  # 1 MiB is left of 9, and stays with it
+        allocator.free(next_to_it)
+        allocator.malloc(11 * MIB)
+        assert reserved(allocator) == 20 * MIB
+        other = PyTorchCaching()
+        exactly, next_to_it = other.malloc(9 * MIB), other.malloc(9 * MIB)
+        other.free(exactly)
+        other.malloc(8 * MIB)
+        other.free(next_to_it)
+        other.malloc(12 * MIB)  # else 1 + 9 + 2 MiB were free in one
+        assert reserved(other) == 32 * MIB
+
+    def test_what_is_split_off_is_used(self):
+        allocator = PyTorchCaching()
         exactly = allocator.malloc(9 * MIB)
         allocator.malloc(9 * MIB)
         assert reserved(allocator) == 20 * MIB
@@ -154,6 +170,18 @@ class TestPyTorch:
             allocator.free(allocator.malloc(22 * MIB))
         assert reserved(allocator) == 22 * MIB
         assert allocator.driver.allocations == 2
+        allocator.malloc(22 * MIB)
+        with pytest.raises(BudgetError):
+            allocator.malloc(20 * MIB)  # what went back is no longer there
+
+    def test_a_segment_in_use_behind_a_free_block_stays(self):
+        allocator = PyTorchCaching(capacity_bytes=20 * MIB)
+        begin, kept = allocator.malloc(5 * MIB), allocator.malloc(5 * MIB)
+        allocator.free(begin)
+        with pytest.raises(BudgetError):
+            allocator.malloc(11 * MIB)
+        allocator.free(kept)
+        assert allocator.malloc(20 * MIB) == begin
 
 
 class TestExpandable:
@@ -167,7 +195,7 @@ class TestExpandable:
     def test_a_block_may_span_what_was_mapped_at_two_times(self):
         allocator = PyTorchExpandable()
         first = allocator.malloc(15 * MIB)
-        second = allocator.malloc(15 * MIB)
+        second = allocator.malloc(25 * MIB)  # 5 are mapped, 20 are missing
         assert second == first + 15 * MIB
         assert reserved(allocator) == 40 * MIB
         allocator.free(first)
@@ -284,6 +312,9 @@ def test_fragmentation_is_taken_where_reserved_is_at_its_peak_with_the_most_live
     events = stream(15 * MIB, "-0", 10 * MIB, "-1", 16 * MIB)
     outcome = replay("none", NoPool(), events)
     assert (outcome.footprint_bytes, outcome.fragmentation) == (16 * MIB, 0)
+    outcome = replay("pytorch", PyTorchCaching(), stream(20 * MIB, "-0", MIB // 2, MIB))
+    assert (outcome.footprint_bytes, outcome.peak_live_bytes) == (22 * MIB, 20 * MIB)
+    assert outcome.fragmentation == pytest.approx(1 - 1.5 / 22)
     outcome = replay("pytorch", PyTorchCaching(), stream(4 * MIB, 4 * MIB, "-0", 8 * MIB))
     assert outcome.footprint_bytes == 20 * MIB
     assert outcome.fragmentation == pytest.approx(1 - 12 / 20)

@@ -31,6 +31,13 @@ def test_a_line_nothing_fits_on_is_lifted_to_its_lower_neighbour():
     assert packed.offsets[2] == 40
 
 
+def test_of_two_neighbours_the_lower_one_decides():
+    # 0 [0, 4) and 3 [6, 9) lie on the ground; between them nothing fits, but over 0 and the gap 2 [3, 5) does.
+    events = stream(10, 1, "-1", 5, "-0", "-2", 30, 1, "-4", "-3")
+    offsets = profile_guided(events).offsets
+    assert (offsets[0], offsets[3], offsets[2]) == (0, 0, 10)
+
+
 def test_what_was_there_before_lives_from_the_start_and_what_stays_to_the_end():
     packed = profile_guided(stream(100, 5, "-1", 6, initial=1))
     assert packed.offsets[0] == 0

@@ -45,6 +45,13 @@ def test_between_two_looks_the_stream_doubles():
     assert (decision.event, decision.length) == (1199, 104)
 
 
+def test_an_iteration_inside_the_segment_begins_where_it_begins_there():
+    # What is never freed has its size as its token: noise, then twice (10 events, twice the iteration of 101).
+    noise, once = range(5000, 5176), (*range(10, 20), *range(100, 201), *range(100, 201))
+    events = stream(*noise, *once, *once, *range(6000, 6100))
+    assert detect(events) == Decision(event=599, start=186, length=101)
+
+
 @pytest.mark.parametrize(
     ("mallocs", "decision"),
     # 100 are not enough at 299, nor at 599 where two iterations are cut to one; at 1199 five are cut to two.
@@ -71,16 +78,15 @@ def test_larger_first_then_earlier_and_the_smallest_gap_that_fits():
 
 
 def test_best_fit_and_not_first_fit():
-    # 100 lies below 40 and 60, so that when 100 and 40 are gone there are gaps of 100 and 40; 35 takes the second.
-    events = stream(100, 40, 60, "-0", "-1", 35, "-3", "-2")
-    assert smartpool(events).offsets == {0: 0, 2: 100, 1: 160, 3: 0}
-    events = stream(100, 60, 45, 50, "-0", "-2", 40, "-4", "-1", "-3")
-    # By size: 100 at 0, 60 at 100, 50 at 160, 45 at 210; 40 meets 60 and 50: the gap below them.
-    assert smartpool(events).offsets == {0: 0, 1: 100, 3: 160, 2: 210, 4: 0}
-    events = stream(30, 100, 60, 55, "-1", 50, "-0", 28, "-5", "-2", "-3", "-4")
-    packed = smartpool(events)
-    # 28 meets 60 [100,160), 55 [160,215), 50 [0,50): gaps of 50 at 50 and none other.
-    assert packed.offsets[5] == 50
+    # When 100 and 80 are gone, there is a gap of each below 90 and below 70.
+    events = stream(100, 90, 80, 70, "-0", "-2", 60, "-1", "-3", "-4")
+    assert smartpool(events).offsets == {0: 0, 1: 100, 2: 190, 3: 270, 4: 190}
+
+
+def test_where_no_gap_fits_it_lies_right_above_those_that_live_then():
+    # 70 meets 80 alone: that 90 once reached up to 190 does not matter.
+    events = stream(100, 90, "-0", "-1", 80, 70, "-2", "-3")
+    assert smartpool(events).offsets == {0: 0, 1: 100, 2: 0, 3: 80}
 
 
 def test_what_crosses_into_the_next_iteration_has_two_slots():
@@ -103,6 +109,10 @@ def test_the_last_instance_of_what_crosses_is_in_the_other_slot():
     # 50 is there before, freed, and allocated anew: two slots hold both. 60 has no successor: it lies outside.
     events = stream(50, 60, "-0", "-1", 50, initial=2)
     assert smartpool(events).footprint_bytes == 2 * 50 + 60
+    # One slot is for one only.
+    assert smartpool(stream(50, 50, "-0", "-1", 50, initial=2)).footprint_bytes == 2 * 50 + 50
+    # What stays is not the last instance of anything.
+    assert set(smartpool(stream(50, 50, "-1", 50, initial=2)).offsets) == {0, 2}
 
 
 def test_every_iteration_can_run_by_the_table():

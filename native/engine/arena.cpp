@@ -32,9 +32,9 @@ void Arena::shrink(size_t limit_bytes) {
     if (r->is_free()) return_pages(base_, r->offset, r->end());
 }
 
-void Arena::set_plan(PlanTable table, size_t offset, void* owner) {
+void Arena::set_plan(PlanTable table, size_t offset, bool at_once, void* owner) {
   zone_ = ranges.reserve_at(ranges.hole_at(offset), offset, table.bytes, owner);
-  plan_ = std::make_unique<Plan>(std::move(table), offset);
+  plan_ = std::make_unique<Plan>(std::move(table), offset, at_once);
 }
 
 void Arena::give_back(Region* region) {

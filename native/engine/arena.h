@@ -27,8 +27,9 @@ class Arena {
   // Return a region's pages to the system.
   void drop_pages(const Region* region);
 
-  // Let `plan` hand out [offset, offset + bytes), which must be free, in the name of `owner`.
-  void set_plan(PlanTable table, size_t offset, void* owner);
+  // Let a plan hand out [offset, offset + bytes), which must be free, in the name of `owner`; at once, or from
+  // the next iteration on.
+  void set_plan(PlanTable table, size_t offset, bool at_once, void* owner);
   // Make the plan's taken slots ordinary regions again, and the rest of its zone free. Calls `moved(region)`
   // with each of them: the owner's region is another one now.
   template <typename Moved>

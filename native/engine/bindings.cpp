@@ -107,10 +107,10 @@ PlanTable plan_table(const Column& bytes, const Column& slots, Column slot_offse
 }
 
 bool use_plan(const Column& bytes, const Column& slots, const Column& slot_offset, const Column& due_begin,
-              const Column& due_allocation, const Column& due_iterations_ago, size_t zone_bytes) {
+              const Column& due_allocation, const Column& due_iterations_ago, size_t zone_bytes, bool at_boundary) {
   py::gil_scoped_release no_gil;
   return Engine::get().use_plan(
-      plan_table(bytes, slots, slot_offset, due_begin, due_allocation, due_iterations_ago, zone_bytes));
+      plan_table(bytes, slots, slot_offset, due_begin, due_allocation, due_iterations_ago, zone_bytes), at_boundary);
 }
 
 py::dict stop() {

@@ -45,6 +45,7 @@ void Engine::start(size_t budget, std::shared_ptr<Tier> tier) {
     marks_.clear();
     steps_seen_ = false;
     period_ = 0;
+    iteration_passed_ = false;
     iteration_hash_ = 0;
     signatures_.clear();
     period_check_ = 512;
@@ -106,10 +107,9 @@ void Engine::boundary() {
   Lock lock(*this);
   if (!active()) return;
   steps_seen_ = true;
+  period_ = 0;
   iteration_ends();
-  if (!recorder_.on()) return;
-  marks_.push_back(recorder_.op_count());
-  tick_marks_.push_back(recorder_.tick_count());
+  if (recorder_.on()) marks_.push_back(recorder_.op_count());
 }
 
 void Engine::iteration_ends() {
@@ -117,6 +117,7 @@ void Engine::iteration_ends() {
   signatures_.push_back(iteration_hash_);
   iteration_hash_ = 0;
   if (arena_->plan() != nullptr) arena_->plan()->iteration_ends();
+  if (recorder_.on()) tick_marks_.push_back(recorder_.tick_count());
   ++stats_.iterations;
 }
 

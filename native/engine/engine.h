@@ -113,7 +113,7 @@ class Engine {
   std::vector<uint64_t> signatures();
 
   // Planned mode, from an iteration's end on. False when the plan does not fit: the reactive mode goes on.
-  bool use_plan(PlanTable table);
+  bool use_plan(PlanTable table, bool at_boundary);
 
   // Called by the allocator, the deleters and the observer.
   at::DataPtr allocate(size_t bytes);
@@ -122,7 +122,7 @@ class Engine {
   void op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
                  int64_t sequence_number);
   void op_ends(ThreadState& thread, const OpInfo& op, const std::vector<c10::IValue>& outputs);
-  // `action` runs, with no lock held, when the op stream turned out to repeat itself.
+  // `action` runs, with no lock held, when the op stream turned out to repeat itself, and whenever it has again.
   void on_period(std::function<void()> action) { on_period_ = std::move(action); }
   // The op stream's period is no iteration after all: wait for optimizer steps.
   void reject_period();
@@ -249,6 +249,7 @@ class Engine {
   uint64_t iteration_hash_ = 0;
   std::vector<uint64_t> signatures_;
   int64_t period_ = 0;
+  bool iteration_passed_ = false;  // by the period; nobody has been told yet
   int64_t period_check_ = 512;
   uint64_t period_start_ = 0;   // the op count at which the current repetition began
   std::function<void()> on_period_;

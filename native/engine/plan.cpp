@@ -1,10 +1,12 @@
 #include "plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace memfit {
 
-Plan::Plan(PlanTable table, size_t zone_offset) : table_(std::move(table)), is_late_(table_.slot_offset.size()) {
+Plan::Plan(PlanTable table, size_t zone_offset, bool at_once)
+    : table_(std::move(table)), is_late_(table_.slot_offset.size()), begun_(at_once) {
   regions_.resize(table_.slot_offset.size());
   for (const PlanTable::Allocation& allocation : table_.allocations)
     for (uint32_t slot = allocation.first_slot; slot < allocation.first_slot + allocation.slots; ++slot)
@@ -16,6 +18,7 @@ size_t Plan::slot_of(const PlanTable::Allocation& allocation, uint64_t iteration
 }
 
 Region* Plan::take(size_t bytes, void* owner) {
+  if (!begun_) return nullptr;
   if (ordinal_ >= table_.allocations.size()) return mismatch();
   note_due(ordinal_);
   const PlanTable::Allocation& allocation = table_.allocations[ordinal_++];
@@ -71,6 +74,7 @@ bool Plan::overlaps_a_late_one(const Region& region) const {
 
 // Allocations that did not come are passed over; what is due until the end is due.
 void Plan::iteration_ends() {
+  if (!std::exchange(begun_, true)) return;
   size_t count = table_.allocations.size();
   mismatches_ += count - std::min(ordinal_, count);
   for (; ordinal_ <= count; ++ordinal_) note_due(ordinal_);

@@ -34,7 +34,7 @@ struct PlanTable {
 
 class Plan {
  public:
-  Plan(PlanTable table, size_t zone_offset);
+  Plan(PlanTable table, size_t zone_offset, bool at_once);
 
   // The region for the next allocation; nullptr when it is not planned, has another size or would overlap.
   Region* take(size_t bytes, void* owner);
@@ -60,6 +60,7 @@ class Plan {
   std::vector<Region> regions_;  // by slot; free while nobody owns them
   std::vector<char> is_late_;    // by slot
   std::vector<uint32_t> late_;
+  bool begun_;  // an iteration has begun since the plan was made
   size_t ordinal_ = 0;
   uint64_t iteration_ = 0;
   uint64_t planned_ = 0, mismatches_ = 0;

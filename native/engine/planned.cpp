@@ -9,7 +9,7 @@
 
 namespace memfit {
 
-bool Engine::use_plan(PlanTable table) {
+bool Engine::use_plan(PlanTable table, bool at_boundary) {
   Lock lock(*this);
   if (!active() || forked_) return false;
   drop_plan();
@@ -23,7 +23,7 @@ bool Engine::use_plan(PlanTable table) {
     fits = pack(recurring) && find_zone(table.bytes, offset) && clear_zone(offset, table.bytes);
     if (fits) {
       stats_.planned_footprint = offset + table.bytes;
-      arena_->set_plan(std::move(table), offset, &zone_owner_);
+      arena_->set_plan(std::move(table), offset, at_boundary, &zone_owner_);
     }
   } catch (const TierFailure&) {
     // Nothing is lost: what could not be moved is where it was.

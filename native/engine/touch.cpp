@@ -109,6 +109,7 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
   if (period_ != 0 && stats_.ops - period_start_ > static_cast<uint64_t>(period_)) {
     period_start_ = stats_.ops - 1;
     iteration_ends();
+    iteration_passed_ = true;
   }
   forecast_.on_op();
   if (!recorder_.on()) return;
@@ -255,7 +256,7 @@ void Engine::op_ends(ThreadState& thread, const OpInfo& op, const std::vector<c1
     if (active() && !forked_)
       for (const c10::IValue& output : outputs)
         each_storage(output, [&](const c10::Storage& storage) { show(storage, held); });
-    if (thread.depth == 1) period_found = frame_ends(thread);
+    if (thread.depth == 1) period_found = frame_ends(thread) || std::exchange(iteration_passed_, false);
   }
   --thread.depth;
   if (period_found && thread.depth == 0) on_period_();

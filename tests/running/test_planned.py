@@ -15,7 +15,7 @@ from memfit.running import engine
 
 pytestmark = pytest.mark.timeout(120)
 
-STEPS = 9  # one to see the optimizer, two to repeat, two to record; the rest are planned
+STEPS = 10  # one to see the optimizer, two to repeat, three to record; the rest are planned
 
 
 def training(steps: int = STEPS, batch: Callable[[int], int] = lambda step: 32, keep: list | None = None) -> list:
@@ -64,6 +64,32 @@ def test_the_footprint_is_the_plan_s():
     assert 0 <= stats.peak_footprint_bytes - stats.planned_footprint_bytes <= after_the_last_step
     # What recurs lies below the zone, packed; the peak of live bytes is the least that any placement needs.
     assert stats.peak_live_bytes <= stats.peak_footprint_bytes <= 1.02 * stats.peak_live_bytes + 4096
+
+
+def by_hand(steps: int) -> list[torch.Tensor]:
+    """Train without an optimizer: where an iteration ends is told from the op stream's period."""
+    torch.manual_seed(0)
+    weights = [torch.randn(48, 48, requires_grad=True) for _ in range(6)]
+    for _ in range(steps):
+        value = torch.randn(16, 48)
+        for weight in weights:
+            value = (value @ weight).tanh()
+        value.pow(2).mean().backward()
+        with torch.no_grad():
+            for weight in weights:
+                weight -= 0.1 * weight.grad
+                weight.grad = None
+    return [weight.detach() for weight in weights]
+
+
+def test_a_loop_without_an_optimizer_is_planned_by_its_period():
+    plain = by_hand(120)
+    with memfit.session(None, "ram") as session:
+        planned = by_hand(120)
+        stats = session.stats
+    assert equal(plain, planned)
+    assert stats.plans == 1 and stats.planned_allocations > stats.allocations // 4
+    assert stats.plan_mismatches < stats.planned_allocations // 100
 
 
 def test_a_budget_the_plan_fits_into_moves_nothing_once_it_is_in_force():
@@ -167,7 +193,7 @@ class Table:
         bytes_ = [size * UNIT for size, _ in self.rows]
         offsets = [offset * UNIT for offset in self.offsets]
         return bool(engine.load().use_plan(bytes_, self.slots, offsets, self.due_begin, self.due_allocation,
-                                           self.due_ago, self.zone * UNIT))  # fmt: skip
+                                           self.due_ago, self.zone * UNIT, True))  # fmt: skip
 
 
 def filled(size: int, value: int) -> torch.Tensor:
@@ -248,7 +274,7 @@ def check_late(rows: list[tuple[int, int]], changes: list[tuple[int, str, int]],
 def test_contradictory_columns_are_refused():
     with memfit.session(1 << 20, "ram"):
         use = engine.load().use_plan
-        good = ([64], [1], [0], [0, 0, 1], [0], [1], 64)
+        good = ([64], [1], [0], [0, 0, 1], [0], [1], 64, True)
         assert use(*good)
         for index, bad in ((1, [2]), (2, [64]), (2, [1]), (3, [0, 1]), (3, [0, 2, 1]), (4, [1]), (5, []), (6, 0)):
             with pytest.raises(ValueError, match="do not describe a plan"):

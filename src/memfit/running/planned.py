@@ -16,7 +16,7 @@ from memfit.tracing.build import RawRecording
 _ALIGNMENT = 64  # of the arena on CPU
 _EFFORT = 1.0  # seconds
 _STRIKES = 3
-_ITERATIONS = 2  # that are recorded
+_ITERATIONS = 3  # that are recorded; the recording may begin in the midst of the first
 
 
 @dataclass
@@ -26,14 +26,16 @@ class Planner:
     engine: ModuleType
     plans: dict[int, AddressPlan | None] = field(default_factory=dict)
     """By signature; None for an iteration that cannot be planned."""
+    _at_boundary: bool = True
     _recording: int = 0  # iterations yet to be recorded
     _signature: int | None = None  # of the iteration that is recorded or planned
     _in_force: bool = False
     _strikes: int = 0
     _mismatches: int = 0
 
-    def iteration_ended(self) -> None:
-        """Take the next step towards a plan. Call it right after the engine's boundary."""
+    def iteration_ended(self, at_boundary: bool = True) -> None:
+        """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended."""
+        self._at_boundary = at_boundary
         signatures = self.engine.signatures()
         if self._recording:
             self._record(signatures[-1])
@@ -54,10 +56,10 @@ class Planner:
         self._recording -= 1
         if signature == self._signature and self._recording:
             return
-        marks = [0, *self.engine.tick_marks()]
+        marks = self.engine.tick_marks()[-3:]  # where the last two whole iterations began and ended
         raw = RawRecording.of(self.engine.stop_recording())
         repeated, self._recording = signature == self._signature, 0
-        if not repeated or len(marks) != _ITERATIONS + 1:
+        if not repeated or len(marks) != 3:
             return
         allocations = allocations_of(raw.ticks, marks)
         plan = None
@@ -70,7 +72,7 @@ class Planner:
         self._strikes = 0
         self._in_force = plan is not None and self.engine.use_plan(
             plan.size, plan.slots, plan.slot_offset, plan.due_begin, plan.due_allocation,
-            plan.due_iterations_ago, plan.zone_bytes,
+            plan.due_iterations_ago, plan.zone_bytes, self._at_boundary,
         )  # fmt: skip
         self._mismatches = self.engine.stats()["plan_mismatches"]
         if not self._in_force and self._signature is not None:

@@ -193,7 +193,7 @@ class Session:
         """Show the engine every tensor Python can see: those made before the session move into the budget."""
         self._engine.adopt(gc.get_objects())
 
-    def _iteration_ended(self) -> None:
+    def _iteration_ended(self, at_boundary: bool = True) -> None:
         """Close the recording at the end of the first whole iteration and let a relative budget take effect."""
         if not self._record:
             return
@@ -210,7 +210,7 @@ class Session:
         if self._share_pending:
             self._apply(self._trace)
         if self._plan:
-            self._planner.iteration_ended()
+            self._planner.iteration_ended(at_boundary)
 
     def _build(self, raw: Mapping[str, Any], first: int, last: int) -> Trace:
         signatures = self._engine.signatures()
@@ -232,13 +232,13 @@ class Session:
         self._share_pending = False
 
     def _period_found(self) -> None:
-        """Answer the engine in the middle of some op: an error may only be left for the next allocation."""
-        if any(issubclass(type(o), torch.optim.Optimizer) for o in gc.get_objects()):
+        """Answer the engine at the end of some op: an error may only be left for the next allocation."""
+        if self._trace is None and any(issubclass(type(o), torch.optim.Optimizer) for o in gc.get_objects()):
             # It has yet to step (gradients are being accumulated): its step is the iteration's end.
             self._engine.reject_period()
             return
         try:
-            self._iteration_ended()
+            self._iteration_ended(at_boundary=False)
         except MemfitError as error:
             self._engine.fail_next(str(error), getattr(error, "required_bytes", None) or 0)
 

@@ -30,7 +30,7 @@ def load_snapshot(path: str | os.PathLike[str], *, device: int | None = None) ->
     Nothing in the file is executed. Raises InputError naming the entry, the field and the reason.
     """
     top = _Record(str(path), "", load_plain_pickle(path))
-    traces = [trace.entries("") for trace in top.entries("device_traces")]
+    traces = [list(trace.entries("")) for trace in top.entries("device_traces")]
     chosen = _device(str(path), [len(trace) for trace in traces], device)
     blocks = _Blocks()
     for trace_entry in traces[chosen]:
@@ -39,7 +39,7 @@ def load_snapshot(path: str | os.PathLike[str], *, device: int | None = None) ->
     return blocks.lifetimes()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen ones take three times as long to make, and there are millions
 class _Record:
     """One object of the snapshot and where it is, to name it when something in it is wrong."""
 
@@ -54,13 +54,14 @@ class _Record:
     def has(self, field: str) -> bool:
         return isinstance(self.value, dict) and field in self.value
 
-    def entries(self, field: str) -> list[_Record]:
-        """Return the records listed in `field`, or in this very record if `field` is empty."""
+    def entries(self, field: str) -> Iterator[_Record]:
+        """Yield the records listed in `field`, or in this very record if `field` is empty."""
         value = self._get(field) if field else self.value
         if not isinstance(value, list | tuple):
             self.fail(field, "is not a list")
         place = f"{self.place}.{field}".strip(".")
-        return [_Record(self.path, f"{place}[{index}]", entry) for index, entry in enumerate(value)]
+        for index, entry in enumerate(value):
+            yield _Record(self.path, f"{place}[{index}]", entry)
 
     def text(self, field: str) -> str:
         value = self._get(field)
@@ -160,9 +161,13 @@ def _segment_blocks(top: _Record, device: int) -> Iterator[_Record]:
 
 def _source(record: _Record) -> str:
     """Return the innermost line of Python outside torch, else of torch, else ""."""
-    frames = record.entries("frames") if record.has("frames") else []
-    lines = [
-        (frame.text("filename"), frame.integer("line")) for frame in frames if frame.text("filename").endswith(".py")
-    ]
-    own = [line for line in lines if not any(part in line[0] for part in _TORCH_FILES)]
-    return next((f"{name}:{number}" for name, number in own or lines), "")
+    inside_torch = ""
+    for frame in record.entries("frames") if record.has("frames") else ():
+        name = frame.text("filename")
+        if not name.endswith(".py"):
+            continue
+        source = f"{name}:{frame.integer('line')}"
+        if not any(part in name for part in _TORCH_FILES):
+            return source
+        inside_torch = inside_torch or source
+    return inside_torch

@@ -1,7 +1,8 @@
 """PyTorch CUDA memory snapshots (`torch.cuda.memory._dump_snapshot`, torch 2.1 on) -> lifetimes.
 
 Time 0 is before the first event of the device's trace, time k + 1 that of event k. A block is alive from its alloc
-until its free completed; sizes are those requested, not those the caching allocator rounded them to.
+until its free completed, or was requested in a trace without completions. Sizes are those requested, not those the
+caching allocator rounded them to.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from memfit.events import Lifetimes, lifetimes_of_rows
 from memfit.files.plain_pickle import load_plain_pickle
 
 _FREED = ("free_completed", "free")  # "free" in snapshots of the first versions
+_REQUESTED = ("free_requested",)
 _TORCH_FILES = ("/torch/", "<frozen ")
 _INT64_MAX = 2**63 - 1
 _REMEDY = (
@@ -32,7 +34,7 @@ def load_snapshot(path: str | os.PathLike[str], *, device: int | None = None) ->
     top = _Record(str(path), "", load_plain_pickle(path))
     traces = [list(trace.entries("")) for trace in top.entries("device_traces")]
     chosen = _device(str(path), [len(trace) for trace in traces], device)
-    blocks = _Blocks()
+    blocks = _Blocks(_freeing(traces[chosen]))
     for trace_entry in traces[chosen]:
         blocks.step(trace_entry)
     blocks.end(_segment_blocks(top, chosen))
@@ -96,6 +98,12 @@ def _device(path: str, counts: list[int], device: int | None) -> int:
     return chosen
 
 
+def _freeing(trace: list[_Record]) -> tuple[str, ...]:
+    """Return the actions that end a lifetime: a free's request, where the recording leaves out its completion."""
+    actions = {entry.text("action") for entry in trace}
+    return _FREED if actions.intersection(_FREED) else _REQUESTED
+
+
 class _Blocks:
     """Follows which address is which lifetime, event by event.
 
@@ -103,7 +111,8 @@ class _Blocks:
     freed there. What is freed again shows that an alloc was missed, and its lifetime is not known: it is left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, freeing: tuple[str, ...]) -> None:
+        self._freeing = freeing
         self._before: list[tuple[int, int, str]] = []  # upper, size, source
         self._born: list[tuple[int, int, int, str]] = []  # lower, upper, size, source
         self._alive: dict[int, tuple[int, int, str]] = {}  # lower, size, source
@@ -113,7 +122,7 @@ class _Blocks:
     def step(self, entry: _Record) -> None:
         self._now += 1
         action = entry.text("action")
-        if action != "alloc" and action not in _FREED:
+        if action != "alloc" and action not in self._freeing:
             return
         address = entry.integer("addr")
         freed = self._free(address)

@@ -16,6 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "memfit"
 LEVELS = [
     {"errors", "units", "_native"},
     {"ir"},
+    {"events"},
     {"files", "validate", "machine"},
     {"simulate"},
     {"planning", "baselines"},

@@ -136,7 +136,7 @@ def read_document(path: str | os.PathLike[str], kind: str, version: int) -> Fiel
     Raises InputError if it cannot be read, is not such a document, or is newer than `version`.
     """
     source = Path(path)
-    values = _parse(source, _read(source))
+    values = _parse(source, read_bytes(source))
     if not isinstance(values, dict) or values.get("format") != f"memfit-{kind}":
         found = values.get("format") if isinstance(values, dict) else None
         why = f"its format is {found!r}" if found else "it has no memfit header"
@@ -165,7 +165,9 @@ def _replace(target: Path, data: bytes) -> None:
         raise
 
 
-def _read(source: Path) -> bytes:
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return what is in the file `path`, unpacked if it is gzipped. Raises InputError if it cannot be read."""
+    source = Path(path)
     try:
         data = source.read_bytes()
     except OSError as error:

@@ -9,10 +9,21 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from memfit.reporting.compare import Comparison
 from memfit.reporting.info import GapInfo, MinimumBudget, OpInfo, TensorInfo, TraceInfo
 from memfit.units import format_bytes, format_us
 
-_NUMERIC = ("bytes", "share", "storages", "unused for")
+_NUMERIC = (
+    "bytes",
+    "share",
+    "storages",
+    "unused for",
+    "footprint",
+    "over the peak",
+    "fragmentation",
+    "driver allocations",
+    "us a call",
+)
 
 
 class _Console(Console):
@@ -32,6 +43,31 @@ def render_info(info: TraceInfo) -> RenderableType:
     if info.largest_gaps:
         parts.append(_gap_table(info.largest_gaps))
     return Group(*parts, _minimum(info.minimum))
+
+
+def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
+    """Print `comparison` on `console` (default: stdout)."""
+    (console or _Console()).print(render_comparison(comparison))
+
+
+def render_comparison(comparison: Comparison) -> RenderableType:
+    """Return `comparison` as something rich can print."""
+    peak = _exact(comparison.peak_live_bytes)
+    title = f"{comparison.storages} storages, {comparison.calls} mallocs and frees, {peak} live at the peak"
+    columns = ("allocator", "footprint", "over the peak", "fragmentation", "driver allocations", "us a call")
+    table = _table(title, *columns)
+    table.columns[0].no_wrap = True
+    for row in comparison.rows:
+        _add(
+            table,
+            row.allocator,
+            format_bytes(row.footprint_bytes),
+            f"{100 * row.over_peak:+.2f} %",
+            f"{100 * row.fragmentation:.1f} %",
+            str(row.driver_allocations),
+            f"{row.us_per_call:.2f}",
+        )
+    return table
 
 
 def _summary(info: TraceInfo) -> RenderableType:

@@ -1,0 +1,88 @@
+"""SmartPool and CnMem on the SmartPool paper's own traces, beside the figures the paper publishes.
+
+The paper's MB are 2^20 bytes. Its traces are not part of this repository: name their folder, by default
+../shared/data/paper.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from common import ROOT, save, show
+
+from memfit.baselines.allocators import run
+from memfit.baselines.allocators.cnmem import CnMem
+from memfit.baselines.allocators.replay import replay
+from memfit.baselines.allocators.smartpool import detect
+from memfit.events import Events, events_of_lifetimes
+from memfit.files import load_paper_mallocs
+
+MIB = 1 << 20
+# Detector's event, start and length; peak live, SmartPool and CnMem in MiB; the first block of CnMem that gives it.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "alexnet": {"detector": [599, 201, 188], "peak": 178.88, "smartpool": 179.18, "cnmem": 195.2, "first_block": MIB},
+    "vgg": {
+        "detector": [5399, 2245, 1020],
+        "peak": 640.70,
+        "smartpool": 673.70,
+        "cnmem": 712.62,
+        "first_block": 256 * MIB,
+    },
+}
+OTHERS = ("pytorch", "pytorch-expandable", "bfc", "superneurons", "profile-guided")
+
+
+def measure(net: str, events: Events) -> dict[str, Any]:
+    """Return what is measured on `events`, with the published figures."""
+    decision = detect(events)
+    pool = run("smartpool", events)
+    cnmem = replay("cnmem", CnMem(PUBLISHED[net]["first_block"]), events)
+    return {
+        "net": net,
+        "published": PUBLISHED[net],
+        "detector": [decision.event, decision.start, decision.length] if decision else None,
+        "peak_mib": round(pool.peak_live_bytes / MIB, 3),
+        "smartpool_mib": round(pool.footprint_bytes / MIB, 3),
+        "smartpool_over_peak": round(1 + pool.over_peak, 5),
+        "smartpool_seconds": round(pool.seconds, 3),
+        "cnmem_mib": round(cnmem.footprint_bytes / MIB, 3),
+        "cnmem_grows": cnmem.driver_allocations,
+        "others_mib": {name: round(run(name, events).footprint_bytes / MIB, 2) for name in OTHERS},
+    }
+
+
+def main() -> None:
+    """Print the table and write results/paper_smartpool.json."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "data" / "paper"
+    if not folder.is_dir():
+        raise SystemExit(f"{folder} is not there: name the folder with cifar10_*_b100_mallocs.csv")
+    results = []
+    for net in PUBLISHED:
+        events = events_of_lifetimes(load_paper_mallocs(folder / f"cifar10_{net}_b100_mallocs.csv"))
+        results.append(measure(net, events))
+    show("SmartPool's paper: measured (published)", COLUMNS, [row(result) for result in results])
+    show("Other allocators, MiB", ("net", *OTHERS), [[r["net"], *r["others_mib"].values()] for r in results])
+    save("paper_smartpool", results)
+
+
+COLUMNS = ("net", "detector: event, start, length", "peak MiB", "SmartPool MiB", "over peak", "CnMem MiB", "grows")
+
+
+def row(result: dict[str, Any]) -> list[str]:
+    """Return one line of the table."""
+    published = result["published"]
+    return [
+        result["net"],
+        f"{result['detector']} ({published['detector']})",
+        f"{result['peak_mib']:.2f} ({published['peak']:.2f})",
+        f"{result['smartpool_mib']:.2f} ({published['smartpool']:.2f})",
+        f"{result['smartpool_over_peak']:.5f}",
+        f"{result['cnmem_mib']:.2f} ({published['cnmem']})",
+        str(result["cnmem_grows"]),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Every replayed allocator by the name the command line uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memfit.baselines.allocators.bfc import Bfc
+from memfit.baselines.allocators.cnmem import CnMem
+from memfit.baselines.allocators.none import NoPool, whole_pages
+from memfit.baselines.allocators.profile_guided import profile_guided
+from memfit.baselines.allocators.pytorch import PyTorchCaching
+from memfit.baselines.allocators.pytorch_expandable import PyTorchExpandable
+from memfit.baselines.allocators.replay import Allocator, Outcome, Planner, plan, replay
+from memfit.baselines.allocators.smartpool import smartpool
+from memfit.baselines.allocators.superneurons import SuperNeurons
+from memfit.events import Events
+
+ALLOCATORS: dict[str, Callable[[], Allocator]] = {
+    "none": NoPool,
+    "none-pages": whole_pages,
+    "cnmem": CnMem,
+    "pytorch": PyTorchCaching,
+    "pytorch-expandable": PyTorchExpandable,
+    "bfc": Bfc,
+    "superneurons": SuperNeurons,
+}
+"""Those that answer one request at a time."""
+
+PLANNERS: dict[str, Planner] = {
+    "profile-guided": profile_guided,
+    "smartpool": smartpool,
+}
+"""Those that know the whole stream beforehand."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the name of every allocator, as `run` takes it."""
+    return (*ALLOCATORS, *PLANNERS)
+
+
+def run(name: str, events: Events) -> Outcome:
+    """Return what the allocator `name` does with `events`; raises KeyError if there is none of that name."""
+    if name in PLANNERS:
+        return plan(name, PLANNERS[name], events)
+    return replay(name, ALLOCATORS[name](), events)

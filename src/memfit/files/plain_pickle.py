@@ -1,0 +1,56 @@
+"""Pickles of plain data, read without executing anything.
+
+A pickle is a program: it may import and call what its author likes. Here it may build None, bool, int, float, str,
+bytes and containers of them. Whatever it would import or look up elsewhere is refused before that happens.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from typing import Any, NoReturn
+
+from memfit.errors import InputError
+from memfit.files.document import read_bytes
+
+# All that a damaged pickle of plain data raises in the unpickler; none of it is a fault of memfit.
+_DAMAGE = (
+    pickle.UnpicklingError,
+    EOFError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    OverflowError,
+    MemoryError,
+)
+
+
+class _Refused(Exception):
+    """The pickle asks for more than plain data."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str) -> NoReturn:
+        raise _Refused(f"it names {module_name}.{global_name}")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise _Refused("it refers to an object outside the file")
+
+
+def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
+    """Return the plain data pickled in `path`, gzipped or not.
+
+    Raises InputError if it is cut short or damaged, or if it holds anything but plain data.
+    """
+    try:
+        return _PlainUnpickler(io.BytesIO(read_bytes(path))).load()
+    except _Refused as error:
+        why = f"{error}; plain dicts, lists, numbers and strings are all that a memory snapshot needs"
+        remedy = "do not load this file with pickle: it may run code; record it again from a source you trust"
+        raise InputError(f"{path} is not a pickle of plain data", why=why, remedy=remedy) from error
+    except _DAMAGE as error:
+        why = f"{type(error).__name__}: {error}"
+        remedy = "the file is cut short or is no pickle: copy or record it again"
+        raise InputError(f"cannot unpickle {path}", why=why, remedy=remedy) from error

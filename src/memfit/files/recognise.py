@@ -1,0 +1,75 @@
+"""Any file memfit can take lifetimes from, told apart by what is in it and not by its name."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+
+from memfit.errors import InputError, UsageError
+from memfit.events import Events, Lifetimes, events_of_lifetimes, events_of_trace, lifetimes_of_trace
+from memfit.files.document import read_bytes
+from memfit.files.lifetimes_csv import load_lifetimes_csv
+from memfit.files.paper_text import ACCESS_HEADER, MALLOC_HEADER, load_paper_access_lifetimes, load_paper_mallocs
+from memfit.files.snapshot import load_snapshot
+from memfit.files.trace import load_trace
+
+
+class Format(Enum):
+    """What a file holds."""
+
+    TRACE = "a memfit trace"
+    SNAPSHOT = "a torch memory snapshot"
+    PAPER_MALLOCS = "mallocs of the SmartPool paper"
+    PAPER_ACCESSES = "accesses of the SmartPool paper"
+    LIFETIMES = "a table of lifetimes"
+
+
+def recognise(path: str | os.PathLike[str]) -> Format:
+    """Return what `path` holds; a damaged file is said to be what its beginning looks like.
+
+    Raises InputError if it cannot be read or looks like nothing memfit knows.
+    """
+    data = read_bytes(path)
+    # Since protocol 2 a pickle begins with 0x80; before, one of a dict began with "(d" or "}".
+    if data.startswith((b"\x80", b"(d", b"}")):
+        return Format.SNAPSHOT
+    first = data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if first.startswith(b"{"):
+        return Format.TRACE
+    line = first.split(b"\n", 1)[0].replace(b" ", b"").strip()
+    for header, known in ((MALLOC_HEADER, Format.PAPER_MALLOCS), (ACCESS_HEADER, Format.PAPER_ACCESSES)):
+        if line == ",".join(header).encode():
+            return known
+    if b"," in line:
+        return Format.LIFETIMES
+    remedy = "pass a memfit trace, a CSV of lifetimes (id,lower,upper,size) or a torch memory snapshot"
+    raise InputError(f"{path} is no file memfit knows", why="it begins like none of them", remedy=remedy)
+
+
+def load_lifetimes(path: str | os.PathLike[str], *, device: int | None = None) -> Lifetimes:
+    """Read the lifetimes in any file memfit knows; `device` chooses one in a snapshot of several.
+
+    Raises InputError if the file is malformed, and UsageError for a device where there is no choice of one.
+    """
+    kind = recognise(path)
+    if kind is Format.SNAPSHOT:
+        return load_snapshot(path, device=device)
+    if device is not None:
+        raise UsageError(f"{path} has no devices to choose from", why=f"it is {kind.value}", remedy="leave it out")
+    if kind is Format.TRACE:
+        return lifetimes_of_trace(load_trace(path))
+    if kind is Format.PAPER_MALLOCS:
+        return load_paper_mallocs(path)
+    if kind is Format.PAPER_ACCESSES:
+        return load_paper_access_lifetimes(path)
+    return load_lifetimes_csv(path).lifetimes
+
+
+def load_events(path: str | os.PathLike[str], *, device: int | None = None) -> Events:
+    """Read the mallocs and frees in any file memfit knows; raises as `load_lifetimes` does.
+
+    Of a trace, unlike of its lifetimes, it is known what was there before and what is not freed.
+    """
+    if device is None and recognise(path) is Format.TRACE:
+        return events_of_trace(load_trace(path))
+    return events_of_lifetimes(load_lifetimes(path, device=device))

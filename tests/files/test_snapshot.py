@@ -39,7 +39,13 @@ def test_a_block_waiting_for_another_stream_is_alive_until_its_free_completed(tm
         event("free_completed", 512, 10),
     ]
     assert rows_of(loaded(tmp_path, snapshot(trace))) == [(1, 4, 10), (3, 5, 20)]
-    assert rows_of(loaded(tmp_path, snapshot(trace[:3]))) == [(1, 4, 10), (3, 4, 20)]
+    waiting = [*freed(256, 1), *trace[:3]]
+    assert rows_of(loaded(tmp_path, snapshot(waiting))) == [(0, 2, 1), (3, 6, 10), (5, 6, 20)]
+
+
+def test_a_recording_may_leave_out_completions(tmp_path):
+    trace = [event("alloc", 512, 10), event("free_requested", 512, 10), event("alloc", 512, 20)]
+    assert rows_of(loaded(tmp_path, snapshot(trace))) == [(1, 2, 10), (3, 4, 20)]
 
 
 def test_what_was_alive_at_the_start_is_known_by_its_free_or_by_the_segments(tmp_path):

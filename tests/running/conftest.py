@@ -17,7 +17,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def few_visible_objects():
     """A session looks at every object the collector tracks; what was imported holds no tensor of a test."""
     gc.collect()

@@ -472,9 +472,14 @@ def train():
 IN_SESSION = f"{TRAINING}\nwith memfit.session(200_000, 'disk:' + sys.argv[1]) as session:\n    train()\n"
 
 
+def heed() -> None:
+    """A process started in the background ignores interrupts, and so would its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def interrupt(command: list[str], how: signal.Signals) -> tuple[int, str]:
     """Send `how` to the command once it trains; returns the exit code as a shell shows it, and stderr."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
     try:
         assert process.stdout.readline() == "training\n", process.stderr.read()
         process.send_signal(how)

@@ -84,11 +84,14 @@ def test_memory_freed_by_another_thread_than_the_one_that_made_it():
         gc.collect()  # what earlier tests have left may be adopted, and die at any time
         others = session.stats.live_bytes
         made: list[torch.Tensor] = []
+        in_the_tier = []
         for _ in range(5):
             in_threads(lambda: made.extend(torch.full((SMALL,), 1.0) for _ in range(48)))
             in_threads(lambda: made.__delitem__(slice(0, 24)), lambda: press())
             made.clear()
-        assert session.stats.live_bytes <= others and session.stats.tier_used_bytes <= others < SMALL * 4
+            in_the_tier.append(session.stats.tier_used_bytes)
+        assert session.stats.live_bytes <= others
+        assert in_the_tier[-1] <= in_the_tier[0] + SMALL * 4
 
 
 def test_what_dies_while_another_thread_s_op_uses_it():

@@ -1,7 +1,8 @@
 """PyTorch CUDA memory snapshots (`torch.cuda.memory._dump_snapshot`, torch 2.1 on) -> lifetimes.
 
 Time 0 is before the first event of the device's trace, time k + 1 that of event k. A block is alive from its alloc
-until its free completed; sizes are those requested, not those the caching allocator rounded them to.
+until its free completed, or was requested in a trace without completions. Sizes are those requested, not those the
+caching allocator rounded them to.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from memfit.events import Lifetimes, lifetimes_of_rows
 from memfit.files.plain_pickle import load_plain_pickle
 
 _FREED = ("free_completed", "free")  # "free" in snapshots of the first versions
+_REQUESTED = ("free_requested",)
 _TORCH_FILES = ("/torch/", "<frozen ")
 _INT64_MAX = 2**63 - 1
 _REMEDY = (
@@ -30,16 +32,16 @@ def load_snapshot(path: str | os.PathLike[str], *, device: int | None = None) ->
     Nothing in the file is executed. Raises InputError naming the entry, the field and the reason.
     """
     top = _Record(str(path), "", load_plain_pickle(path))
-    traces = [trace.entries("") for trace in top.entries("device_traces")]
+    traces = [list(trace.entries("")) for trace in top.entries("device_traces")]
     chosen = _device(str(path), [len(trace) for trace in traces], device)
-    blocks = _Blocks()
+    blocks = _Blocks(_freeing(traces[chosen]))
     for trace_entry in traces[chosen]:
         blocks.step(trace_entry)
     blocks.end(_segment_blocks(top, chosen))
     return blocks.lifetimes()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen ones take three times as long to make, and there are millions
 class _Record:
     """One object of the snapshot and where it is, to name it when something in it is wrong."""
 
@@ -54,13 +56,14 @@ class _Record:
     def has(self, field: str) -> bool:
         return isinstance(self.value, dict) and field in self.value
 
-    def entries(self, field: str) -> list[_Record]:
-        """Return the records listed in `field`, or in this very record if `field` is empty."""
+    def entries(self, field: str) -> Iterator[_Record]:
+        """Yield the records listed in `field`, or in this very record if `field` is empty."""
         value = self._get(field) if field else self.value
         if not isinstance(value, list | tuple):
             self.fail(field, "is not a list")
         place = f"{self.place}.{field}".strip(".")
-        return [_Record(self.path, f"{place}[{index}]", entry) for index, entry in enumerate(value)]
+        for index, entry in enumerate(value):
+            yield _Record(self.path, f"{place}[{index}]", entry)
 
     def text(self, field: str) -> str:
         value = self._get(field)
@@ -95,6 +98,12 @@ def _device(path: str, counts: list[int], device: int | None) -> int:
     return chosen
 
 
+def _freeing(trace: list[_Record]) -> tuple[str, ...]:
+    """Return the actions that end a lifetime: a free's request, where the recording leaves out its completion."""
+    actions = {entry.text("action") for entry in trace}
+    return _FREED if actions.intersection(_FREED) else _REQUESTED
+
+
 class _Blocks:
     """Follows which address is which lifetime, event by event.
 
@@ -102,7 +111,8 @@ class _Blocks:
     freed there. What is freed again shows that an alloc was missed, and its lifetime is not known: it is left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, freeing: tuple[str, ...]) -> None:
+        self._freeing = freeing
         self._before: list[tuple[int, int, str]] = []  # upper, size, source
         self._born: list[tuple[int, int, int, str]] = []  # lower, upper, size, source
         self._alive: dict[int, tuple[int, int, str]] = {}  # lower, size, source
@@ -112,7 +122,7 @@ class _Blocks:
     def step(self, entry: _Record) -> None:
         self._now += 1
         action = entry.text("action")
-        if action != "alloc" and action not in _FREED:
+        if action != "alloc" and action not in self._freeing:
             return
         address = entry.integer("addr")
         freed = self._free(address)
@@ -160,9 +170,13 @@ def _segment_blocks(top: _Record, device: int) -> Iterator[_Record]:
 
 def _source(record: _Record) -> str:
     """Return the innermost line of Python outside torch, else of torch, else ""."""
-    frames = record.entries("frames") if record.has("frames") else []
-    lines = [
-        (frame.text("filename"), frame.integer("line")) for frame in frames if frame.text("filename").endswith(".py")
-    ]
-    own = [line for line in lines if not any(part in line[0] for part in _TORCH_FILES)]
-    return next((f"{name}:{number}" for name, number in own or lines), "")
+    inside_torch = ""
+    for frame in record.entries("frames") if record.has("frames") else ():
+        name = frame.text("filename")
+        if not name.endswith(".py"):
+            continue
+        source = f"{name}:{frame.integer('line')}"
+        if not any(part in name for part in _TORCH_FILES):
+            return source
+        inside_torch = inside_torch or source
+    return inside_torch

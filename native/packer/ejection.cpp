@@ -17,7 +17,7 @@ Ejection::Ejection(const Problem& problem, Offsets start, std::uint64_t seed)
   mean_size_ = std::max(1.0, sum / static_cast<double>(std::max<std::size_t>(1, problem.size())));
 }
 
-bool Ejection::fit_under(Quanta capacity, std::int64_t& work) {
+bool Ejection::fit_under(Quanta capacity, std::int64_t& work, const Stop& stop) {
   capacity_ = capacity;
   for (std::size_t i = 0; i < problem_.size(); ++i)
     if (problem_.items[i].fixed == kFree && offsets_[i] != kFree && offsets_[i] + problem_.items[i].size > capacity)
@@ -25,7 +25,7 @@ bool Ejection::fit_under(Quanta capacity, std::int64_t& work) {
   std::sort(pool_.begin(), pool_.end(), [&](std::int32_t a, std::int32_t b) {
     return std::pair(problem_.items[a].size, a) < std::pair(problem_.items[b].size, b);
   });
-  while (!pool_.empty() && work > 0) {
+  while (!pool_.empty() && work > 0 && !stop()) {
     const std::int32_t item = pool_.back();
     pool_.pop_back();
     find_taken(item);

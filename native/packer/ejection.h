@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "packer/clock.h"
 #include "packer/neighbours.h"
 #include "packer/problem.h"
 #include "packer/random.h"
@@ -18,7 +19,7 @@ class Ejection {
   Ejection(const Problem& problem, Offsets start, std::uint64_t seed);
 
   // Works until nothing ends above `capacity`, or `work` (looks at a neighbour) is used up; counts it down.
-  bool fit_under(Quanta capacity, std::int64_t& work);
+  bool fit_under(Quanta capacity, std::int64_t& work, const Stop& stop);
 
   // A plan under the last capacity that was met.
   const Offsets& offsets() const { return best_; }

@@ -9,6 +9,7 @@ namespace {
 // Offset in the high bits, rank in the low: items sorted by where they could go, then by how wanted they are.
 using Entry = std::uint64_t;
 constexpr int kRankBits = 13;
+constexpr std::int64_t kPoll = 16;  // placements between two looks at the clock
 constexpr std::int64_t kMaxItems = std::int64_t{1} << kRankBits;
 
 Entry entry(Quanta offset, std::size_t rank) { return static_cast<Entry>(offset) << kRankBits | rank; }
@@ -53,7 +54,8 @@ class Exact::Search {
     levels_.resize(free_ + 2);
   }
 
-  Verdict run(Quanta capacity, std::int64_t& nodes) {
+  Verdict run(Quanta capacity, std::int64_t& nodes, const Stop& stop) {
+    stop_ = &stop;
     capacity_ = capacity;
     nodes_ = nodes;
     narrow_ = capacity < (std::int64_t{1} << 29);
@@ -64,7 +66,7 @@ class Exact::Search {
     for (std::size_t rank = free_; rank < items_.size(); ++rank) root.push_back(entry(items_[rank].fixed, rank));
     std::sort(root.begin(), root.end());
     Verdict verdict = Verdict::kNone;
-    if (fits(root.data(), root.data() + root.size())) verdict = solve_parts(0, root.size(), 0, 0);
+    if (fits(root.data(), root.data() + root.size())) verdict = solve_parts(0, root.size(), 0);
     nodes = nodes_;
     if (verdict == Verdict::kFound)
       for (std::size_t rank = 0; rank < free_; ++rank) offsets_[ids_[rank]] = at_[rank];
@@ -146,7 +148,7 @@ class Exact::Search {
   }
 
   // Entries [begin, end) of a level's parts share sections only among themselves. `depth` is of the level.
-  Verdict solve_parts(std::size_t begin, std::size_t end, std::size_t depth, std::size_t) {
+  Verdict solve_parts(std::size_t begin, std::size_t end, std::size_t depth) {
     Level& level = levels_[depth];
     split(level, begin, end);
     for (std::size_t part = 0; part + 1 < level.bounds.size(); ++part) {
@@ -213,7 +215,7 @@ class Exact::Search {
       const Quanta offset = offset_of(levels_[depth].parts[i]);
       if (rules_.dominance && offset >= ceiling) break;
       if (is_fixed(rank) || is_mirror(rank, offset)) continue;
-      if (nodes_-- <= 0) return Verdict::kOutOfNodes;
+      if (nodes_-- <= 0 || (nodes_ % kPoll == 0 && (*stop_)())) return Verdict::kOutOfNodes;
       const Verdict verdict = descend(depth, begin, end, rank, offset);
       if (verdict != Verdict::kNone) return verdict;
     }
@@ -239,7 +241,7 @@ class Exact::Search {
     }
     if (!fits(next.data(), next.data() + next.size())) return Verdict::kNone;
     at_[rank] = offset;
-    const Verdict verdict = solve_parts(0, next.size(), depth + 1, 0);
+    const Verdict verdict = solve_parts(0, next.size(), depth + 1);
     if (verdict != Verdict::kFound) at_[rank] = kFree;
     return verdict;
   }
@@ -280,6 +282,7 @@ class Exact::Search {
   Offsets at_;                                        // by rank: where it lies in the search
   Quanta capacity_ = 0;
   std::int64_t nodes_ = 0;
+  const Stop* stop_ = nullptr;
   bool narrow_ = false;
   std::vector<std::int32_t> room32_;
   std::vector<std::int64_t> room64_;
@@ -293,7 +296,9 @@ Exact::Exact(const Problem& problem, const std::vector<std::int32_t>& order, Rul
 
 Exact::~Exact() = default;
 
-Verdict Exact::search(Quanta capacity, std::int64_t& nodes) { return search_->run(capacity, nodes); }
+Verdict Exact::search(Quanta capacity, std::int64_t& nodes, const Stop& stop) {
+  return search_->run(capacity, nodes, stop);
+}
 
 const Offsets& Exact::offsets() const { return search_->offsets(); }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "packer/clock.h"
 #include "packer/problem.h"
 
 namespace memfit::packing {
@@ -29,9 +30,9 @@ class Exact {
   Exact(const Problem& problem, const std::vector<std::int32_t>& order, Rules rules = {});
   ~Exact();
 
-  // Searches at most `nodes` placements, counted down in place; `stop`, if given, is polled. On kFound
+  // Searches at most `nodes` placements, counted down in place; `stop` is polled. On kFound
   // `offsets()` is a plan of footprint at most `capacity`.
-  Verdict search(Quanta capacity, std::int64_t& nodes);
+  Verdict search(Quanta capacity, std::int64_t& nodes, const Stop& stop);
 
   const Offsets& offsets() const;
 

@@ -8,6 +8,7 @@
 
 #include "common/period.h"
 #include "packer/clairvoyant.h"
+#include "packer/packing_module.h"
 
 namespace nb = nanobind;
 
@@ -71,4 +72,6 @@ NB_MODULE(_native, m) {
         nb::arg("free_tick"), nb::arg("first_tick"), nb::arg("workspace_bytes"), nb::arg("access_begin"),
         nb::arg("access_storage"), nb::arg("access_is_write"), nb::arg("ticks"), nb::arg("alignment"),
         nb::arg("budget_bytes"));
+
+  memfit::packing::register_packing(m);
 }

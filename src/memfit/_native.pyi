@@ -1,5 +1,7 @@
 """Algorithms in C++ that need no torch. Arrays are one-dimensional and contiguous."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,4 +37,35 @@ def clairvoyant_bytes(
 
     Accesses of op i are rows [access_begin[i], access_begin[i + 1]), one for each distinct storage.
     Raises ValueError if the columns do not describe a trace.
+    """
+
+class Packed:
+    """What `pack` found, in bytes. `slots` counts, for each lifetime, its entries in a row in `offsets_bytes`."""
+
+    offsets_bytes: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    footprint_bytes: int
+    lower_bound_bytes: int
+    peak_bytes: int
+    method: str
+    clock_stopped: bool
+    seconds: float
+
+def pack(
+    *,
+    lower: NDArray[np.int64],
+    upper: NDArray[np.int64],
+    size_bytes: NDArray[np.int64],
+    offset_bytes: NDArray[np.int64],
+    alignment: int,
+    period: int,
+    capacity_bytes: int | None,
+    effort: float,
+    seed: int,
+    threads: int,
+    progress: Callable[[float, int], None] | None,
+) -> Packed:
+    """Place lifetimes; `memfit.planning.packing` says how. Period 0 is linear time, offset -1 is free.
+
+    `peak_bytes` is the peak of live bytes, `lower_bound_bytes` at least that. Raises ValueError on malformed columns.
     """

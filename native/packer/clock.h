@@ -1,0 +1,37 @@
+// When to stop: a deadline, and per round the first task that makes all later ones needless.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+namespace memfit::packing {
+
+class Clock {
+ public:
+  explicit Clock(double limit_seconds) : start_(Now::now()), limit_(limit_seconds) {}
+
+  double seconds() const { return std::chrono::duration<double>(Now::now() - start_).count(); }
+  bool is_over() const { return seconds() >= limit_; }
+
+ private:
+  using Now = std::chrono::steady_clock;
+  Now::time_point start_;
+  double limit_;
+};
+
+// What a search polls. Tasks before the first one that met the goal run on to their end, so that which plan
+// wins does not depend on the threads.
+class Stop {
+ public:
+  Stop(const Clock& clock, const std::atomic<int>& first_done, int task)
+      : clock_(clock), first_done_(first_done), task_(task) {}
+
+  bool operator()() const { return first_done_.load(std::memory_order_relaxed) < task_ || clock_.is_over(); }
+
+ private:
+  const Clock& clock_;
+  const std::atomic<int>& first_done_;
+  int task_;
+};
+
+}  // namespace memfit::packing

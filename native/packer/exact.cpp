@@ -1,0 +1,309 @@
+#include "packer/exact.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace memfit::packing {
+namespace {
+
+// Offset in the high bits, rank in the low: items sorted by where they could go, then by how wanted they are.
+using Entry = std::uint64_t;
+constexpr int kRankBits = 13;
+constexpr std::int64_t kPoll = 16;  // placements between two looks at the clock
+constexpr std::int64_t kMaxItems = std::int64_t{1} << kRankBits;
+
+Entry entry(Quanta offset, std::size_t rank) { return static_cast<Entry>(offset) << kRankBits | rank; }
+Quanta offset_of(Entry e) { return static_cast<Quanta>(e >> kRankBits); }
+std::size_t rank_of(Entry e) { return e & (kMaxItems - 1); }
+
+bool same_spans(const Item& a, const Item& b) {
+  return a.spans[0].begin == b.spans[0].begin && a.spans[0].end == b.spans[0].end &&
+         a.spans[1].begin == b.spans[1].begin && a.spans[1].end == b.spans[1].end;
+}
+
+// Takes `size` from each room in the span; whether all that is left is at least `least`. One pass without
+// branches, so that compilers make vectors of it.
+template <typename Room>
+bool take(Room* room, Span span, Room size, Room least) {
+  Room sign = 0;
+  for (std::int32_t t = span.begin; t < span.end; ++t) {
+    room[t] -= size;
+    sign |= room[t] - least;
+  }
+  return sign >= 0;
+}
+
+}  // namespace
+
+class Exact::Search {
+ public:
+  Search(const Problem& problem, const std::vector<std::int32_t>& order, Rules rules)
+      : problem_(problem), rules_(rules), offsets_(problem.size(), kFree), ids_(order), free_(order.size()) {
+    for (std::size_t i = 0; i < problem.size(); ++i) {
+      if (problem.items[i].fixed == kFree) continue;
+      offsets_[i] = problem.items[i].fixed;
+      ids_.push_back(static_cast<std::int32_t>(i));
+    }
+    for (std::int32_t id : ids_) items_.push_back(problem.items[id]);
+    find_conflicts();
+    find_equals();
+    at_.assign(items_.size(), kFree);
+    room32_.resize(problem.sections);
+    room64_.resize(problem.sections);
+    link_.resize(static_cast<std::size_t>(problem.sections) + 1);
+    levels_.resize(free_ + 2);
+  }
+
+  Verdict run(Quanta capacity, std::int64_t& nodes, const Stop& stop) {
+    stop_ = &stop;
+    capacity_ = capacity;
+    nodes_ = nodes;
+    narrow_ = capacity < (std::int64_t{1} << 29);
+    std::fill(at_.begin(), at_.end(), kFree);
+    std::vector<Entry>& root = levels_[0].parts;
+    root.clear();
+    for (std::size_t rank = 0; rank < free_; ++rank) root.push_back(entry(lowest(rank, 0), rank));
+    for (std::size_t rank = free_; rank < items_.size(); ++rank) root.push_back(entry(items_[rank].fixed, rank));
+    std::sort(root.begin(), root.end());
+    Verdict verdict = Verdict::kNone;
+    if (fits(root.data(), root.data() + root.size())) verdict = solve_parts(0, root.size(), 0);
+    nodes = nodes_;
+    if (verdict == Verdict::kFound)
+      for (std::size_t rank = 0; rank < free_; ++rank) offsets_[ids_[rank]] = at_[rank];
+    return verdict;
+  }
+
+  const Offsets& offsets() const { return offsets_; }
+
+ private:
+  // Scratch of one depth: the entries of a placement's children, and those entries part by part.
+  struct Level {
+    std::vector<Entry> raised, parts;
+    std::vector<std::size_t> bounds;
+  };
+
+  bool is_fixed(std::size_t rank) const { return rank >= free_; }
+
+  void find_conflicts() {
+    words_ = (items_.size() + 63) / 64;
+    conflicts_.assign(words_ * items_.size(), 0);
+    fixed_met_.resize(free_);
+    for (std::size_t a = 0; a < free_; ++a)
+      for (std::size_t b = 0; b < items_.size(); ++b) {
+        if (a == b || !conflicts(items_[a], items_[b])) continue;
+        conflicts_[a * words_ + b / 64] |= std::uint64_t{1} << (b % 64);
+        if (is_fixed(b)) fixed_met_[a].push_back(static_cast<std::int32_t>(b));
+      }
+    for (auto& met : fixed_met_)
+      std::sort(met.begin(), met.end(),
+                [&](std::int32_t a, std::int32_t b) { return items_[a].fixed < items_[b].fixed; });
+  }
+
+  bool meets(std::size_t a, std::size_t b) const { return conflicts_[a * words_ + b / 64] >> (b % 64) & 1; }
+
+  void find_equals() {
+    twin_.assign(free_, -1);
+    family_.resize(free_);
+    for (std::size_t a = 0; a < free_; ++a) {
+      family_[a] = static_cast<std::int32_t>(a);
+      for (std::size_t b = 0; b < a; ++b) {
+        if (!same_spans(items_[a], items_[b])) continue;
+        family_[a] = family_[b];
+        if (items_[a].size == items_[b].size) twin_[a] = static_cast<std::int32_t>(b);
+      }
+    }
+  }
+
+  // Lowest offset at or above `offset` where the item meets nothing fixed.
+  Quanta lowest(std::size_t rank, Quanta offset) const {
+    for (std::int32_t other : fixed_met_[rank]) {
+      const Item& fixed = items_[other];
+      if (fixed.fixed < offset + items_[rank].size && offset < fixed.fixed + fixed.size)
+        offset = fixed.fixed + fixed.size;
+    }
+    return offset;
+  }
+
+  // From the highest entry down: all that cannot lie below an offset has to fit between it and the capacity.
+  bool fits(const Entry* begin, const Entry* end) {
+    return narrow_ ? fits(begin, end, room32_.data()) : fits(begin, end, room64_.data());
+  }
+
+  template <typename Room>
+  bool fits(const Entry* begin, const Entry* end, Room* room) {
+    for (const Entry* e = begin; e != end; ++e)
+      for (const Span& span : items_[rank_of(*e)].spans)
+        if (!span.empty())
+          std::fill(room + span.begin, room + span.end, static_cast<Room>(capacity_));
+    while (end != begin) {
+      const Entry e = *--end;
+      const Item& item = items_[rank_of(e)];
+      const Room size = static_cast<Room>(item.size), least = static_cast<Room>(offset_of(e));
+      if (offset_of(e) + item.size > capacity_) return false;
+      bool ok = take(room, item.spans[0], size, least);
+      if (!item.spans[1].empty()) ok &= take(room, item.spans[1], size, least);
+      if (!ok && rules_.suffixes) return false;
+    }
+    return true;
+  }
+
+  // Entries [begin, end) of a level's parts share sections only among themselves. `depth` is of the level.
+  Verdict solve_parts(std::size_t begin, std::size_t end, std::size_t depth) {
+    Level& level = levels_[depth];
+    split(level, begin, end);
+    for (std::size_t part = 0; part + 1 < level.bounds.size(); ++part) {
+      const Verdict verdict = solve(depth, level.bounds[part], level.bounds[part + 1]);
+      if (verdict != Verdict::kFound) return verdict;
+    }
+    return Verdict::kFound;
+  }
+
+  // Sorts the entries by part, stable, and notes where each part begins. Smaller parts first: they fail sooner.
+  void split(Level& level, std::size_t begin, std::size_t end) {
+    level.bounds.assign({begin, end});
+    if (!rules_.split) return;
+    const std::int32_t parts = label_sections(level, begin, end);
+    if (parts < 2) return;
+    std::vector<std::size_t> count(static_cast<std::size_t>(parts) + 1, 0);
+    const auto label = [&](Entry e) { return static_cast<std::size_t>(link_[items_[rank_of(e)].spans[0].begin]); };
+    for (std::size_t i = begin; i < end; ++i) ++count[label(level.parts[i]) + 1];
+    for (std::size_t p = 1; p < count.size(); ++p) count[p] += count[p - 1];
+    level.bounds.clear();
+    for (std::size_t start : count) level.bounds.push_back(begin + start);
+    std::vector<Entry> sorted(end - begin);
+    for (std::size_t i = begin; i < end; ++i) sorted[count[label(level.parts[i])]++] = level.parts[i];
+    std::copy(sorted.begin(), sorted.end(), level.parts.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
+
+  // Leaves in `link_` the part of each section, and returns how many there are.
+  std::int32_t label_sections(const Level& level, std::size_t begin, std::size_t end) {
+    std::fill(link_.begin(), link_.end(), 0);
+    bool wraps = false;
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t rank = rank_of(level.parts[i]);
+      const Item& item = items_[rank];
+      wraps |= !item.spans[1].empty();
+      // An inner boundary of a span links the sections at both sides of it. Fixed items link nothing, but
+      // follow their first section, and count where they are a part's neighbours only by their offsets.
+      for (const Span& span : item.spans)
+        if (!span.empty()) ++link_[span.begin + 1], --link_[span.end];
+    }
+    std::int32_t open = 0, part = 0;
+    for (std::int32_t t = 0; t < problem_.sections; ++t) {
+      open += link_[t];
+      if (t > 0 && open == 0) ++part;
+      link_[t] = part;
+    }
+    if (wraps && part > 0)
+      for (std::int32_t t = 0; t < problem_.sections; ++t)
+        if (link_[t] == part) link_[t] = 0;
+    return wraps && part > 0 ? part : part + 1;
+  }
+
+  Verdict solve(std::size_t depth, std::size_t begin, std::size_t end) {
+    // Entries of this part; deeper levels have scratch of their own.
+    const std::vector<Entry>& parts = levels_[depth].parts;
+    Quanta ceiling = std::numeric_limits<Quanta>::max();
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t rank = rank_of(parts[i]);
+      if (offset_of(parts[i]) >= ceiling) break;
+      if (!is_fixed(rank)) ceiling = std::min(ceiling, offset_of(parts[i]) + items_[rank].size);
+    }
+    if (ceiling == std::numeric_limits<Quanta>::max()) return Verdict::kFound;  // only fixed items are left
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t rank = rank_of(levels_[depth].parts[i]);
+      const Quanta offset = offset_of(levels_[depth].parts[i]);
+      if (rules_.dominance && offset >= ceiling) break;
+      if (is_fixed(rank) || is_mirror(rank, offset)) continue;
+      if (nodes_-- <= 0 || (nodes_ % kPoll == 0 && (*stop_)())) return Verdict::kOutOfNodes;
+      const Verdict verdict = descend(depth, begin, end, rank, offset);
+      if (verdict != Verdict::kNone) return verdict;
+    }
+    return Verdict::kNone;
+  }
+
+  // Whether swapping the item with an equal one gives a plan that is looked at anyway.
+  bool is_mirror(std::size_t rank, Quanta offset) const {
+    if (!rules_.twins) return false;
+    if (twin_[rank] >= 0 && at_[twin_[rank]] == kFree) return true;
+    for (std::size_t below = rank + 1; below < free_; ++below)
+      if (family_[below] == family_[rank] && at_[below] != kFree && at_[below] + items_[below].size == offset)
+        return true;
+    return false;
+  }
+
+  Verdict descend(std::size_t depth, std::size_t begin, std::size_t end, std::size_t rank, Quanta offset) {
+    raise(depth, begin, end, rank, offset);
+    std::vector<Entry>& next = levels_[depth + 1].parts;
+    if (next.empty()) {
+      at_[rank] = offset;
+      return Verdict::kFound;
+    }
+    if (!fits(next.data(), next.data() + next.size())) return Verdict::kNone;
+    at_[rank] = offset;
+    const Verdict verdict = solve_parts(0, next.size(), depth + 1);
+    if (verdict != Verdict::kFound) at_[rank] = kFree;
+    return verdict;
+  }
+
+  // The entries that are left once `rank` lies at `offset`: none can go below that, and those it meets not
+  // below its top.
+  void raise(std::size_t depth, std::size_t begin, std::size_t end, std::size_t rank, Quanta offset) {
+    const Entry* from = levels_[depth].parts.data();
+    Level& to = levels_[depth + 1];
+    to.raised.clear();
+    to.parts.clear();
+    const Quanta top = offset + items_[rank].size;
+    scratch_.clear();
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t other = rank_of(from[i]);
+      if (other == rank) continue;
+      const Quanta now = offset_of(from[i]);
+      const Quanta least = meets(rank, other) ? top : offset;
+      if (is_fixed(other) || now >= least) scratch_.push_back(from[i]);
+      else to.raised.push_back(entry(lowest(other, least), other));
+    }
+    std::sort(to.raised.begin(), to.raised.end());
+    to.parts.resize(scratch_.size() + to.raised.size());
+    std::merge(scratch_.begin(), scratch_.end(), to.raised.begin(), to.raised.end(), to.parts.begin());
+  }
+
+  const Problem& problem_;
+  const Rules rules_;
+  Offsets offsets_;
+  std::vector<std::int32_t> ids_;  // by rank: free items by their order, then the fixed ones
+  std::vector<Item> items_;        // by rank
+  const std::size_t free_;
+  std::size_t words_ = 0;
+  std::vector<std::uint64_t> conflicts_;              // by free rank, one bit a rank
+  std::vector<std::vector<std::int32_t>> fixed_met_;  // by free rank: fixed ranks it meets, lowest first
+  std::vector<std::int32_t> twin_;                    // by free rank: the equal item before it, or -1
+  std::vector<std::int32_t> family_;                  // by free rank: the first of the same spans
+  Offsets at_;                                        // by rank: where it lies in the search
+  Quanta capacity_ = 0;
+  std::int64_t nodes_ = 0;
+  const Stop* stop_ = nullptr;
+  bool narrow_ = false;
+  std::vector<std::int32_t> room32_;
+  std::vector<std::int64_t> room64_;
+  std::vector<std::int32_t> link_;
+  std::vector<Level> levels_;
+  std::vector<Entry> scratch_;
+};
+
+Exact::Exact(const Problem& problem, const std::vector<std::int32_t>& order, Rules rules)
+    : search_(std::make_unique<Search>(problem, order, rules)) {}
+
+Exact::~Exact() = default;
+
+Verdict Exact::search(Quanta capacity, std::int64_t& nodes, const Stop& stop) {
+  return search_->run(capacity, nodes, stop);
+}
+
+const Offsets& Exact::offsets() const { return search_->offsets(); }
+
+bool is_searchable(const Problem& problem) {
+  return problem.size() <= 3000 && problem.lower_bound < (std::int64_t{1} << (60 - kRankBits));
+}
+
+}  // namespace memfit::packing

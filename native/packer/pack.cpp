@@ -1,0 +1,210 @@
+#include "packer/pack.h"
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "packer/clock.h"
+#include "packer/ejection.h"
+#include "packer/exact.h"
+#include "packer/greedy.h"
+#include "packer/random.h"
+
+namespace memfit::packing {
+namespace {
+
+// Work is counted in what took about a nanosecond where it was measured.
+constexpr double kWorkPerSecond = 1e9;
+
+struct Portfolio {
+  Key first, second;
+  Fit fit;
+};
+
+// The orders that won on real traces first, and the cheap fit before the dear one.
+constexpr Portfolio kGreedy[] = {
+    {Key::kSize, Key::kLength, Fit::kFirst},     {Key::kPressure, Key::kSize, Fit::kFirst},
+    {Key::kArea, Key::kSize, Fit::kFirst},       {Key::kSize, Key::kArea, Fit::kFirst},
+    {Key::kLength, Key::kSize, Fit::kBest},      {Key::kDegree, Key::kSize, Fit::kFirst},
+    {Key::kStart, Key::kLength, Fit::kBest},     {Key::kSize, Key::kLength, Fit::kBest},
+    {Key::kDegree, Key::kSize, Fit::kBest},      {Key::kArea, Key::kLength, Fit::kBest},
+    {Key::kPressure, Key::kArea, Fit::kBest},    {Key::kLength, Key::kSize, Fit::kFirst},
+};
+
+constexpr std::pair<Key, Key> kSearchOrders[] = {
+    {Key::kPressure, Key::kArea}, {Key::kPressure, Key::kLength}, {Key::kLength, Key::kArea},
+    {Key::kLength, Key::kSize},   {Key::kLength, Key::kPressure}, {Key::kArea, Key::kLength},
+    {Key::kDegree, Key::kArea},   {Key::kDegree, Key::kPressure}, {Key::kSize, Key::kLength},
+};
+
+std::int64_t luby(std::int64_t i) { return i & -i; }  // of i = 1, 2, ...: 1 2 1 4 1 2 1 8
+
+// Moves each item of the order by about `noise` times its length.
+void shake(std::vector<std::int32_t>& order, double noise, Random& random) {
+  std::vector<std::pair<double, std::int32_t>> keyed;
+  const double reach = noise * static_cast<double>(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const double step = random.unit() + random.unit() + random.unit() + random.unit() - 2;  // variance 1/3
+    keyed.emplace_back(static_cast<double>(i) + 1.73 * reach * step, order[i]);
+  }
+  std::sort(keyed.begin(), keyed.end());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = keyed[i].second;
+}
+
+struct Outcome {
+  Offsets offsets;  // empty if none was found
+  Quanta footprint = 0;
+  Quanta excluded = -1;  // the highest capacity shown to admit no plan
+  Method method = Method::kExact;
+  double work = 0;
+};
+
+class Packer {
+ public:
+  Packer(const Problem& problem, const Options& options, const Progress& progress)
+      : problem_(problem), options_(options), progress_(progress), clock_(options.effort) {
+    plan_.lower_bound = problem.lower_bound;
+    for (const Item& item : problem.items) node_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
+  }
+
+  Plan run() {
+    greedy();
+    if (!is_done()) search();
+    plan_.seconds = clock_.seconds();
+    return std::move(plan_);
+  }
+
+ private:
+  bool is_done() {
+    const double allowed = options_.effort * kWorkPerSecond;
+    if (plan_.footprint <= std::max(plan_.lower_bound, options_.goal) || work_ >= allowed) return true;
+    return plan_.clock_stopped = clock_.is_over();
+  }
+
+  void accept(Offsets offsets, Method method) {
+    const Quanta top = footprint(problem_, offsets);
+    if (!plan_.offsets.empty() && top >= plan_.footprint) return;
+    plan_.offsets = std::move(offsets);
+    plan_.footprint = top;
+    plan_.method = method;
+    if (progress_) progress_(clock_.seconds(), top);
+  }
+
+  void greedy() {
+    for (const Portfolio& entry : kGreedy) {
+      if (!plan_.offsets.empty() && is_done()) return;
+      // Hard small instances are decided by the search: greedy plans only have to give it a start.
+      if (is_searchable(problem_) && work_ > 0.01 * options_.effort * kWorkPerSecond) return;
+      accept(place(problem_, order_by(problem_, entry.first, entry.second), entry.fit), Method::kGreedy);
+      work_ += static_cast<double>(problem_.size()) * (entry.fit == Fit::kFirst ? 2500 : 10000);
+    }
+  }
+
+  // Each round is the same few tasks on any number of threads.
+  void search() {
+    for (round_ = 1; !is_done(); ++round_) {
+      std::vector<Outcome> outcomes = run_round(is_searchable(problem_) ? 5 : 1);
+      for (Outcome& outcome : outcomes) {
+        work_ += outcome.work;
+        plan_.lower_bound = std::max(plan_.lower_bound, outcome.excluded + 1);
+        if (!outcome.offsets.empty()) accept(std::move(outcome.offsets), outcome.method);
+        if (plan_.footprint <= std::max(plan_.lower_bound, options_.goal)) return;
+      }
+      if (outcomes.size() == 1 && outcomes[0].work <= 0) return;
+    }
+  }
+
+  std::vector<Outcome> run_round(int tasks) {
+    std::vector<Outcome> outcomes(tasks);
+    std::atomic<int> next{0}, first_done{tasks};
+    const auto worker = [&] {
+      for (int task; (task = next++) < tasks;) {
+        const Stop stop(clock_, first_done, task);
+        if (stop()) continue;
+        outcomes[task] = task == tasks - 1 ? eject(stop) : prove(task, stop);
+        const bool done = !outcomes[task].offsets.empty() &&
+                          outcomes[task].footprint <= std::max(plan_.lower_bound, options_.goal);
+        if (done || outcomes[task].excluded + 1 >= plan_.footprint) {
+          int first = first_done;
+          while (task < first && !first_done.compare_exchange_weak(first, task)) {
+          }
+        }
+      }
+    };
+    std::vector<std::thread> others;
+    for (int i = 1; i < std::min(options_.threads, tasks); ++i) others.emplace_back(worker);
+    worker();
+    for (std::thread& other : others) other.join();
+    return outcomes;
+  }
+
+  // A ladder of capacities, from the bound to just under the best plan: how long a search takes is wildly
+  // uneven in the capacity, so no rung is worth waiting for.
+  Quanta rung(int task) const {
+    const Quanta low = std::max(plan_.lower_bound, options_.goal), gap = plan_.footprint - 1 - low;
+    const Quanta rungs[] = {low, low + gap, low + gap / 2, low + gap / 8 * 7};
+    return rungs[task];
+  }
+
+  Outcome prove(int task, const Stop& stop) {
+    constexpr std::int64_t kOrders = sizeof(kSearchOrders) / sizeof(kSearchOrders[0]);
+    // The bound is tried under every order, rungs above it under orders of their own.
+    const std::int64_t turn = round_ - 1 + 2 * task;
+    const auto [first, second] = kSearchOrders[turn % kOrders];
+    std::vector<std::int32_t> order = order_by(problem_, first, second);
+    Random random(options_.seed * 1000003 + static_cast<std::uint64_t>(round_ * 8 + task));
+    if (round_ > kOrders) shake(order, 0.1, random);
+    Exact exact(problem_, order);
+    const std::int64_t given =
+        luby((round_ - 1) / kOrders + 1) * std::max<std::int64_t>(1000, 3 * static_cast<std::int64_t>(problem_.size()));
+    std::int64_t nodes = given;
+    const Quanta capacity = rung(task);
+    const Verdict verdict = exact.search(capacity, nodes, stop);
+    Outcome outcome;
+    outcome.work = static_cast<double>(given - nodes + 1) * node_work_;
+    if (verdict == Verdict::kNone) outcome.excluded = capacity;
+    if (verdict != Verdict::kFound) return outcome;
+    outcome.offsets = exact.offsets();
+    outcome.footprint = footprint(problem_, outcome.offsets);
+    return outcome;
+  }
+
+  Outcome eject(const Stop& stop) {
+    if (!ejection_ || plan_.footprint < ejected_) {
+      ejection_ = std::make_unique<Ejection>(problem_, plan_.offsets, options_.seed);
+      ejected_ = plan_.footprint;
+    }
+    const Quanta low = std::max(plan_.lower_bound, options_.goal);
+    std::int64_t given = 2000000, work = given;
+    Outcome outcome;
+    outcome.method = Method::kEjection;
+    while (work > 0 && ejected_ > low &&
+           ejection_->fit_under(low + static_cast<Quanta>(0.9 * static_cast<double>(ejected_ - 1 - low)), work, stop)) {
+      outcome.offsets = ejection_->offsets();
+      outcome.footprint = ejected_ = footprint(problem_, outcome.offsets);
+    }
+    outcome.work = 50.0 * static_cast<double>(given - work);
+    return outcome;
+  }
+
+  const Problem& problem_;
+  const Options& options_;
+  const Progress& progress_;
+  const Clock clock_;
+  Plan plan_;
+  double work_ = 0;
+  double node_work_ = 0;  // of one placement in the search, at most
+  std::int64_t round_ = 0;
+  std::unique_ptr<Ejection> ejection_;
+  Quanta ejected_ = 0;  // the footprint that `ejection_` has reached
+};
+
+}  // namespace
+
+Plan pack(const Problem& problem, const Options& options, const Progress& progress) {
+  if (problem.items.empty()) return {};
+  return Packer(problem, options, progress).run();
+}
+
+}  // namespace memfit::packing

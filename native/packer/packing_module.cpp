@@ -1,0 +1,95 @@
+#include "packer/packing_module.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+
+#include "packer/pack.h"
+
+namespace nb = nanobind;
+
+namespace memfit::packing {
+namespace {
+
+using Column = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Array = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>;
+
+Array as_array(const std::vector<std::int64_t>& values) {
+  auto* data = new std::int64_t[std::max<std::size_t>(1, values.size())];
+  std::copy(values.begin(), values.end(), data);
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<std::int64_t*>(p); });
+  return Array(data, {values.size()}, owner);
+}
+
+struct Packed {
+  std::vector<std::int64_t> offsets_bytes;  // by slot
+  std::vector<std::int64_t> slots;          // by lifetime
+  std::int64_t footprint_bytes, lower_bound_bytes, peak_bytes;
+  Plan plan;
+};
+
+// A lifetime of no bytes has one slot all the same, at its fixed offset or at 0.
+Packed unpack(const Table& table, const Lifetimes& in, Plan plan) {
+  const std::int64_t unit = table.problem.quantum_bytes;
+  Packed result{{}, {}, plan.footprint * unit, plan.lower_bound * unit, table.problem.lower_bound * unit, {}};
+  std::size_t item = 0;
+  for (std::size_t i = 0; i < in.count; ++i) {
+    result.slots.push_back(std::max(1, table.slots[i]));
+    if (table.slots[i] == 0) result.offsets_bytes.push_back(std::max<std::int64_t>(0, in.offset_bytes[i]));
+    for (std::int32_t slot = 0; slot < table.slots[i]; ++slot)
+      result.offsets_bytes.push_back(plan.offsets[item++] * unit);
+  }
+  result.plan = std::move(plan);
+  return result;
+}
+
+Packed pack_columns(const Column& lower, const Column& upper, const Column& size_bytes, const Column& offset_bytes,
+                    std::int64_t alignment, std::int64_t period, std::optional<std::int64_t> capacity_bytes,
+                    double effort, std::uint64_t seed, int threads,
+                    const std::optional<std::function<void(double, std::int64_t)>>& progress) {
+  const std::size_t count = lower.shape(0);
+  if (upper.shape(0) != count || size_bytes.shape(0) != count || offset_bytes.shape(0) != count)
+    throw std::invalid_argument("the columns differ in length");
+  const Lifetimes in{lower.data(), upper.data(), size_bytes.data(), offset_bytes.data(), count};
+  nb::gil_scoped_release release;
+  const Table table = build(in, alignment, period);
+  Progress tell;
+  if (progress)
+    tell = [&](double seconds, Quanta top) {
+      nb::gil_scoped_acquire acquire;
+      (*progress)(seconds, top * table.problem.quantum_bytes);
+    };
+  const Quanta goal = capacity_bytes ? *capacity_bytes / table.problem.quantum_bytes : 0;
+  return unpack(table, in, pack(table.problem, {goal, effort, seed, std::max(1, threads)}, tell));
+}
+
+const char* method_name(Method method) {
+  switch (method) {
+    case Method::kGreedy: return "greedy";
+    case Method::kExact: return "exact";
+    default: return "ejection";
+  }
+}
+
+}  // namespace
+
+void register_packing(nb::module_& m) {
+  nb::class_<Packed>(m, "Packed")
+      .def_prop_ro("offsets_bytes", [](const Packed& p) { return as_array(p.offsets_bytes); }, nb::rv_policy::move)
+      .def_prop_ro("slots", [](const Packed& p) { return as_array(p.slots); }, nb::rv_policy::move)
+      .def_ro("footprint_bytes", &Packed::footprint_bytes)
+      .def_ro("lower_bound_bytes", &Packed::lower_bound_bytes)
+      .def_ro("peak_bytes", &Packed::peak_bytes)
+      .def_prop_ro("method", [](const Packed& p) { return method_name(p.plan.method); })
+      .def_prop_ro("clock_stopped", [](const Packed& p) { return p.plan.clock_stopped; })
+      .def_prop_ro("seconds", [](const Packed& p) { return p.plan.seconds; });
+  m.def("pack", &pack_columns, nb::kw_only(), nb::arg("lower"), nb::arg("upper"), nb::arg("size_bytes"),
+        nb::arg("offset_bytes"), nb::arg("alignment"), nb::arg("period"), nb::arg("capacity_bytes").none(),
+        nb::arg("effort"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none());
+}
+
+}  // namespace memfit::packing

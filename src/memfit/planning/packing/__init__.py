@@ -1,0 +1,6 @@
+"""Packing: offsets for lifetimes known in advance, with the smallest footprint that can be found."""
+
+from memfit.planning.packing.lifetimes import FREE, Lifetimes
+from memfit.planning.packing.pack import Packing, pack
+
+__all__ = ["FREE", "Lifetimes", "Packing", "pack"]

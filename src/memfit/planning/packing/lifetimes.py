@@ -1,0 +1,84 @@
+"""The table of lifetimes a packer works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memfit.errors import InputError
+from memfit.ir import Trace
+
+Int64Array = NDArray[np.int64]
+
+FREE = -1
+"""The `offset` of a lifetime that may be placed anywhere."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lifetimes:
+    """Half-open lifetimes [lower, upper) of `size` bytes, one row each, as int64 columns.
+
+    `offset` (bytes) fixes a row's placement; `FREE` leaves it to the packer, and is what the column is filled with
+    if it is not given. Raises InputError if the columns are not integers of one length.
+    """
+
+    lower: Int64Array
+    upper: Int64Array
+    size: Int64Array
+    offset: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if len(self.offset) == 0:
+            object.__setattr__(self, "offset", np.full(len(self.lower), FREE, dtype=np.int64))
+        for name in ("lower", "upper", "size", "offset"):
+            object.__setattr__(self, name, _column(name, getattr(self, name)))
+        if len({len(self.lower), len(self.upper), len(self.size), len(self.offset)}) > 1:
+            raise InputError("the columns of a table of lifetimes differ in length")
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[tuple[int, int, int]]) -> Lifetimes:
+        """Return the table of (lower, upper, size) rows."""
+        columns = np.array(list(rows), dtype=np.int64).reshape(-1, 3)
+        return cls(columns[:, 0], columns[:, 1], columns[:, 2])
+
+
+def lifetimes_of(trace: Trace) -> Lifetimes:
+    """Return the lifetimes of a trace's storages, one row each, on the clock of ticks.
+
+    A row begins right after the tick that allocates it and ends right after the tick that frees it, so that a
+    storage allocated by the tick after a free may take the bytes. What was alive before the iteration begins at 0,
+    what outlives it ends at `ticks` + 1.
+    """
+    lower = np.fromiter((s.alloc_tick + 1 for s in trace.storages), dtype=np.int64)
+    upper = np.fromiter((s.free_tick + 1 for s in trace.storages), dtype=np.int64)
+    size = np.fromiter((s.size_bytes for s in trace.storages), dtype=np.int64)
+    return Lifetimes(lower, upper, size)
+
+
+def repeat(lifetimes: Lifetimes, period: int, times: int) -> Lifetimes:
+    """Return `times` iterations of `lifetimes` in a row, to be packed with the period `times` * `period`.
+
+    Instances of one lifetime may then lie elsewhere in each of them. It pays where lifetimes outlive the period:
+    their slots are busy all the time otherwise, whether or not an instance is alive. Rows keep their order,
+    iteration by iteration.
+    """
+    shift = np.repeat(np.arange(times, dtype=np.int64) * period, len(lifetimes))
+    return Lifetimes(
+        np.tile(lifetimes.lower, times) + shift,
+        np.tile(lifetimes.upper, times) + shift,
+        np.tile(lifetimes.size, times),
+        np.tile(lifetimes.offset, times),
+    )
+
+
+def _column(name: str, values: NDArray[np.generic]) -> Int64Array:
+    array = np.asarray(values)
+    if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
+        raise InputError(f"the column {name!r} of a table of lifetimes is not a list of integers")
+    return np.ascontiguousarray(array, dtype=np.int64)

@@ -73,8 +73,8 @@ def in_session(*, planned: bool) -> float:
         if planned:
             lifetimes = Allocations(np.full(len(SIZES), len(SIZES)), np.array(SIZES))
             plan = plan_addresses(lifetimes, alignment=64, effort=1.0)
-            assert engine.load().use_plan(plan.size, plan.slots, plan.slot_offset, plan.due_begin,
-                                          plan.due_allocation, plan.due_iterations_ago, plan.zone_bytes, True)  # fmt: skip
+            columns = (plan.size, plan.slots, plan.slot_offset, plan.due_begin, plan.due_allocation)
+            assert engine.load().use_plan(*columns, plan.due_iterations_ago, plan.zone_bytes, True)
         ns = allocations_ns(engine.load().boundary)
         stats = engine.load().stats()
         assert stats["plan_mismatches"] == 0 and (stats["planned_allocations"] > 0) == planned

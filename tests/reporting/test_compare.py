@@ -1,14 +1,17 @@
 import io
 import json
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from events_builder import MIB, stream
 from memfit.baselines.allocators import names
 from memfit.errors import UsageError
-from memfit.reporting.compare import CONTENDERS, Comparison, Row, chosen, compare, to_json
+from memfit.events import events_of_lifetimes, lifetimes_of_rows
+from memfit.reporting.compare import CONTENDERS, Comparison, Row, chosen, compare, memfit_packer, to_json
 from memfit.reporting.text import print_comparison
+from memfit.validate import check_placements
 
 EVENTS = stream(4 * MIB, 4 * MIB, "-0", 8 * MIB)
 
@@ -69,3 +72,17 @@ def test_names_stay_whole_in_a_narrow_terminal():
     out = io.StringIO()
     print_comparison(compare("f", EVENTS, ("pytorch-expandable",)), Console(file=out, width=60))
     assert "pytorch-expandable" in out.getvalue()
+
+
+def test_memfit_s_own_places_do_not_overlap_and_are_the_smallest():
+    lifetimes = lifetimes_of_rows([("a", 0, 4, 3), ("b", 2, 6, 4), ("c", 4, 8, 3), ("d", 5, 9, 2), ("e", 0, 2, 0)])
+    events = events_of_lifetimes(lifetimes)
+    packed = memfit_packer(events)
+    assert set(packed.offsets) == {0, 1, 2, 3}
+    violation = check_placements(
+        lower=lifetimes.lower[:4], upper=lifetimes.upper[:4], size_bytes=lifetimes.size[:4],
+        offset_bytes=np.array([packed.offsets[i] for i in range(4)]), alignment=1,
+    )  # fmt: skip
+    assert violation is None
+    rows = {row.allocator: row for row in compare("f", events, tuple(CONTENDERS)).rows}
+    assert rows["memfit"].footprint_bytes == 9 == min(row.footprint_bytes for row in rows.values())

@@ -7,11 +7,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
+import numpy as np
+
 from memfit.baselines.allocators import Outcome, names, run
+from memfit.baselines.allocators.replay import Packed, plan
 from memfit.errors import UsageError
 from memfit.events import Events, live_after_steps
+from memfit.planning.packing import Lifetimes, pack
 
-CONTENDERS: Mapping[str, Callable[[Events], Outcome]] = {name: partial(run, name) for name in names()}
+
+def memfit_packer(events: Events) -> Packed:
+    """Place every storage with memfit's own packer, at exact sizes as the other planners do."""
+    steps = np.array(events.steps, dtype=np.int64)
+    lower, upper = (np.full(len(events.sizes), len(steps), dtype=np.int64) for _ in range(2))
+    lower[steps[steps >= 0]] = np.flatnonzero(steps >= 0)
+    upper[~steps[steps < 0]] = np.flatnonzero(steps < 0)
+    rows = np.flatnonzero(lower < len(steps))  # storages of no bytes take no step
+    size = np.array(events.sizes, dtype=np.int64)[rows]
+    packing = pack(Lifetimes(lower[rows], upper[rows], size), alignment=1)
+    offsets = dict(zip(rows.tolist(), packing.offsets.tolist(), strict=True))
+    return Packed(offsets, packing.footprint, 0, len(steps))
+
+
+CONTENDERS: Mapping[str, Callable[[Events], Outcome]] = {
+    **{name: partial(run, name) for name in names()},
+    "memfit": partial(plan, "memfit", memfit_packer),
+}
 """Whatever can be compared, by name."""
 
 

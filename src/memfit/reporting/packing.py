@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from memfit.errors import BudgetError
 from memfit.events import Int64Array, Lifetimes
 from memfit.files import load_lifetimes, load_trace
 from memfit.files.recognise import Format, recognise
+from memfit.planning.packing import Lifetimes as Table
 from memfit.planning.packing import Packing, pack
 from memfit.reporting.picture import PlacedLifetimes, draw_addresses
 from memfit.units import format_bytes
@@ -72,17 +72,8 @@ def pack_file(
     Raises InputError for a malformed file, and BudgetError when no placement within `capacity` bytes was found.
     """
     lifetimes = load_lifetimes(file, device=device)
-    packing = pack(lifetimes, capacity=capacity, alignment=alignment, effort=effort, seed=seed)
-    if capacity is not None and packing.footprint > capacity:
-        above = packing.lower_bound > capacity
-        raise BudgetError(
-            f"the lifetimes of {file} do not fit into {format_bytes(capacity)}",
-            why=f"{packing.lower_bound} bytes are live at once"
-            if above
-            else f"the best placement found in {packing.seconds:.1f} s takes {packing.footprint} bytes",
-            remedy="give a larger --capacity" if above else "give it more time with --effort, or a larger --capacity",
-            required_bytes=packing.footprint,
-        )
+    table = Table(lifetimes.lower, lifetimes.upper, lifetimes.size)
+    packing = pack(table, capacity=capacity, alignment=alignment, effort=effort, seed=seed)
     return Packed(file, lifetimes, packing, _categories(file))
 
 

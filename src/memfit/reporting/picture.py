@@ -111,25 +111,21 @@ class _Spans:
 
 
 def _unwrapped(lower: Int64Array, upper: Int64Array, period: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-    rows = []
-    for member, (begin, end) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True)):
-        length, begin = end - begin, begin % period
-        if length >= period:
-            rows.append((member, 0, period))
-            continue
-        rows.append((member, begin, min(begin + length, period)))
-        if begin + length > period:
-            rows.append((member, 0, begin + length - period))
-    member, begins, ends = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return member, begins, ends
+    length, begin = upper - lower, lower % period
+    begin = np.where(length >= period, 0, begin)
+    over = begin + np.minimum(length, period) - period  # beyond the period's end, where positive
+    rest = np.flatnonzero(over > 0)
+    member = np.concatenate([np.arange(len(lower)), rest])
+    end = begin + np.minimum(length, period) - np.maximum(over, 0)
+    return member, np.concatenate([begin, np.zeros_like(rest)]), np.concatenate([end, over[rest]])
 
 
 def _merged(spans: _Spans) -> Iterator[tuple[_Box, list[int]]]:
     """Yield boxes of at least a pixel each way, with the lifetimes in them."""
     groups: dict[tuple[float, ...], list[int]] = defaultdict(list)
     for member, box in spans.boxes():
-        x = (box.x0, box.x1) if box.x1 - box.x0 >= 1 else (float(int(box.x0)),)
-        y = (box.y0, box.y1) if box.y1 - box.y0 >= 1 else (float(int(box.y0)),)
+        x: tuple[float, ...] = (box.x0, box.x1) if box.x1 - box.x0 >= 1 else (float(int(box.x0)),)
+        y: tuple[float, ...] = (box.y0, box.y1) if box.y1 - box.y0 >= 1 else (float(int(box.y0)),)
         if len(y) == 1 and len(x) == 2:
             x = (float(round(x[0])), float(round(x[1])))  # slivers of the same time lie on one another
         if len(x) == 1 and len(y) == 2:

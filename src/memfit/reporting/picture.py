@@ -132,8 +132,9 @@ def _merged(spans: _Spans) -> Iterator[tuple[_Box, list[int]]]:
             y = (float(round(y[0])), float(round(y[1])))
         groups[(len(x), *x, *y)].append(member)
     for (count, *ends), members in groups.items():
-        x, y = ends[: int(count)], ends[int(count) :]
-        yield _Box(x[0], max(x[-1], x[0] + 1), y[0], max(y[-1], y[0] + 1)), members
+        across, upwards = ends[: int(count)], ends[int(count) :]
+        x0, y0 = across[0], upwards[0]
+        yield _Box(x0, max(across[-1], x0 + 1), y0, max(upwards[-1], y0 + 1)), members
 
 
 def _rectangle(root: ElementTree.Element, box: _Box, members: list[int], placed: PlacedLifetimes) -> None:

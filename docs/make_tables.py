@@ -94,8 +94,20 @@ def overhead(data: dict[str, Any]) -> list[str]:
     return table(["", "plain", "attached (median)", "range"], [["one tiny op", *per_op], ["decoder step", *step]])
 
 
+def planned(data: dict[str, Any]) -> list[str]:
+    """Return one row an example trained from a plan."""
+    lines = []
+    for row in data["examples"]:
+        real, plan = row["peak_footprint"], row["planned_footprint"]
+        lines.append([row["example"], mb(plan), mb(real), f"{real / row['peak_live']:.4f}",
+                      f"{row['planned_allocations']:,}", f"{row['plan_mismatches']:,}",
+                      "equal" if row["equal"] else "different"])  # fmt: skip
+    head = ["example", "plan", "arena", "arena / peak live", "planned allocations", "mismatches", "bits"]
+    return table(head, lines)
+
+
 TABLES: dict[str, Callable[[Any], list[str]]] = {
-    "matrix": matrix, "traffic": traffic, "how_low": how_low, "rss": rss, "overhead": overhead,
+    "matrix": matrix, "traffic": traffic, "how_low": how_low, "rss": rss, "overhead": overhead, "planned": planned,
 }  # fmt: skip
 
 

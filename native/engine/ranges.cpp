@@ -52,6 +52,15 @@ Region* Ranges::take(size_t size, void* owner) {
   return it == holes_.end() ? nullptr : take_at(*it, (*it)->offset, size, owner);
 }
 
+Region* Ranges::take_lowest(size_t size, void* owner) {
+  size = round_up(size, alignment_);
+  Region probe{0, size, nullptr, nullptr, nullptr};
+  Region* lowest = nullptr;
+  for (auto it = holes_.lower_bound(&probe); it != holes_.end(); ++it)
+    if (lowest == nullptr || (*it)->offset < lowest->offset) lowest = *it;
+  return lowest == nullptr ? nullptr : take_at(lowest, lowest->offset, size, owner);
+}
+
 Region* Ranges::take_outside(size_t size, void* owner, size_t avoid_from, size_t avoid_to) {
   size = round_up(size, alignment_);
   Region probe{0, size, nullptr, nullptr, nullptr};

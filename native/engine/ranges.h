@@ -37,6 +37,8 @@ class Ranges {
   Region* take_at(Region* hole, size_t offset, size_t size, void* owner);
   // As `take_at`, for space that is not used yet: it does not count to the footprint.
   Region* reserve_at(Region* hole, size_t offset, size_t size, void* owner);
+  // As `take`, but of all that fit the lowest, which keeps the footprint low.
+  Region* take_lowest(size_t size, void* owner);
   // As `take`, but nowhere in [avoid_from, avoid_to).
   Region* take_outside(size_t size, void* owner, size_t avoid_from, size_t avoid_to);
   // The free region that holds `offset`; nullptr when it is taken.

@@ -21,7 +21,7 @@ constexpr double kImmovable = std::numeric_limits<double>::infinity();
 Region* Engine::place(size_t bytes, size_t more, Block* block, bool high) {
   Ranges& ranges = arena_->ranges;
   if (arena_->plan() != nullptr) {  // what it doesn't know goes beside its zone, as long as nothing must leave
-    if (Region* region = ranges.take(bytes, block)) return region;
+    if (Region* region = ranges.take_lowest(bytes, block)) return region;
     drop_plan();
   }
   // A stretch twice as long can be cut anywhere: one part will still be long enough.

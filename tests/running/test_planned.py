@@ -51,6 +51,13 @@ def test_a_repeating_iteration_is_planned_and_gives_the_same_bits():
     assert stats.evictions <= 64  # those that cleared the plan's zone, once
 
 
+def test_without_planning_there_is_no_plan():
+    plain = training()
+    with memfit.session(None, "ram", plan=False) as session:
+        assert equal(plain, training())
+        assert session.stats.plans == session.stats.planned_allocations == 0
+
+
 def test_the_footprint_is_the_plan_s():
     def start_peaks_anew(step: int) -> int:
         if step == STEPS - 1:  # what was alive when the plan took over is gone by now

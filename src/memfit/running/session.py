@@ -267,15 +267,15 @@ def _ram_capacity() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def session(budget: str | int | None, tier: str | TierSpec = "disk") -> Session:
+def session(budget: str | int | None, tier: str | TierSpec = "disk", *, plan: bool = True) -> Session:
     """Return a context manager that keeps every CPU tensor storage within `budget`.
 
     `budget`: bytes (int or "2GiB"), which hold from the first op; or a share such as "60%" of the peak live
     bytes of the first whole iteration, which is recorded without a limit, and holds from the next on; or None
-    for no limit. `tier`: "ram", "disk" or "disk:PATH", where bytes go that do not fit. Only one session can
-    be active in a process.
+    for no limit. `tier`: "ram", "disk" or "disk:PATH", where bytes go that do not fit. `plan`: whether an
+    iteration that repeats gets its addresses from a table. Only one session can be active in a process.
 
     Raises InputError for a malformed budget or tier; BudgetError, from the op or optimizer step where it is
     found out, if the budget cannot be met; TierError if a copy fails.
     """
-    return Session(budget, tier)
+    return Session(budget, tier, plan=plan)

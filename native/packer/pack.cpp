@@ -24,19 +24,23 @@ struct Portfolio {
 
 // The orders that won on real traces first, and the cheap fit before the dear one.
 constexpr Portfolio kGreedy[] = {
-    {Key::kSize, Key::kLength, Fit::kFirst},     {Key::kPressure, Key::kSize, Fit::kFirst},
-    {Key::kArea, Key::kSize, Fit::kFirst},       {Key::kSize, Key::kArea, Fit::kFirst},
-    {Key::kLength, Key::kSize, Fit::kBest},      {Key::kDegree, Key::kSize, Fit::kFirst},
-    {Key::kStart, Key::kLength, Fit::kBest},     {Key::kSize, Key::kLength, Fit::kBest},
-    {Key::kDegree, Key::kSize, Fit::kBest},      {Key::kArea, Key::kLength, Fit::kBest},
-    {Key::kPressure, Key::kArea, Fit::kBest},    {Key::kLength, Key::kSize, Fit::kFirst},
+    {Key::kSize, Key::kLength, Fit::kFirst},  {Key::kPressure, Key::kSize, Fit::kFirst},
+    {Key::kArea, Key::kSize, Fit::kFirst},    {Key::kLength, Key::kSize, Fit::kBest},
+    {Key::kDegree, Key::kSize, Fit::kFirst},  {Key::kStart, Key::kLength, Fit::kBest},
+    {Key::kSize, Key::kLength, Fit::kBest},   {Key::kDegree, Key::kSize, Fit::kBest},
+    {Key::kArea, Key::kLength, Fit::kBest},   {Key::kPressure, Key::kArea, Fit::kBest},
+    {Key::kLength, Key::kSize, Fit::kFirst},
 };
 
-constexpr std::pair<Key, Key> kSearchOrders[] = {
-    {Key::kPressure, Key::kArea}, {Key::kPressure, Key::kLength}, {Key::kLength, Key::kArea},
-    {Key::kLength, Key::kSize},   {Key::kLength, Key::kPressure}, {Key::kArea, Key::kLength},
-    {Key::kDegree, Key::kArea},   {Key::kDegree, Key::kPressure}, {Key::kSize, Key::kLength},
+// Which item the exact search prefers among equal offsets. The first is the best by far on hard instances.
+const std::vector<Key> kSearchOrders[] = {
+    {Key::kPressure, Key::kLength, Key::kArea},
+    {Key::kPressure, Key::kArea, Key::kLength},
+    {Key::kLength, Key::kArea, Key::kPressure},
+    {Key::kPressure, Key::kTotalPressure, Key::kLength},
 };
+constexpr int kOrders = 4;
+constexpr double kNoise[] = {0.03, 0.1};
 
 std::int64_t luby(std::int64_t i) { return i & -i; }  // of i = 1, 2, ...: 1 2 1 4 1 2 1 8
 
@@ -96,7 +100,7 @@ class Packer {
       if (!plan_.offsets.empty() && is_done()) return;
       // Hard small instances are decided by the search: greedy plans only have to give it a start.
       if (is_searchable(problem_) && work_ > 0.01 * options_.effort * kWorkPerSecond) return;
-      accept(place(problem_, order_by(problem_, entry.first, entry.second), entry.fit), Method::kGreedy);
+      accept(place(problem_, order_by(problem_, {entry.first, entry.second}), entry.fit), Method::kGreedy);
       work_ += static_cast<double>(problem_.size()) * (entry.fit == Fit::kFirst ? 2500 : 10000);
     }
   }
@@ -104,7 +108,7 @@ class Packer {
   // Each round is the same few tasks on any number of threads.
   void search() {
     for (round_ = 1; !is_done(); ++round_) {
-      std::vector<Outcome> outcomes = run_round(is_searchable(problem_) ? 5 : 1);
+      std::vector<Outcome> outcomes = run_round(is_searchable(problem_) ? kOrders + 1 : 1);
       for (Outcome& outcome : outcomes) {
         work_ += outcome.work;
         plan_.lower_bound = std::max(plan_.lower_bound, outcome.excluded + 1);
@@ -139,25 +143,27 @@ class Packer {
     return outcomes;
   }
 
-  // A ladder of capacities, from the bound to just under the best plan: how long a search takes is wildly
-  // uneven in the capacity, so no rung is worth waiting for.
+  // The first round is long and at the bound, one order a task. Then come many short ones with shaken orders, on
+  // a ladder of capacities from the bound to just under the best plan: how long a search takes is wildly uneven
+  // in the capacity and the order, so none is worth waiting for.
   Quanta rung(int task) const {
     const Quanta low = std::max(plan_.lower_bound, options_.goal), gap = plan_.footprint - 1 - low;
-    const Quanta rungs[] = {low, low + gap, low + gap / 2, low + gap / 8 * 7};
-    return rungs[task];
+    const Quanta rungs[] = {low, low + gap / 8 * 7, low + gap / 2, low + gap};
+    return rungs[round_ == 1 ? 0 : task];
+  }
+
+  std::int64_t node_budget() const {
+    const auto dive = static_cast<std::int64_t>(problem_.size());
+    if (round_ == 1) return std::max<std::int64_t>(2 * dive, static_cast<std::int64_t>(1e8 / node_work_));
+    return luby((round_ - 2) / kOrders + 1) * std::max<std::int64_t>(1000, 2 * dive);
   }
 
   Outcome prove(int task, const Stop& stop) {
-    constexpr std::int64_t kOrders = sizeof(kSearchOrders) / sizeof(kSearchOrders[0]);
-    // The bound is tried under every order, rungs above it under orders of their own.
-    const std::int64_t turn = round_ - 1 + 2 * task;
-    const auto [first, second] = kSearchOrders[turn % kOrders];
-    std::vector<std::int32_t> order = order_by(problem_, first, second);
+    std::vector<std::int32_t> order = order_by(problem_, kSearchOrders[(round_ - 1 + task) % kOrders]);
     Random random(options_.seed * 1000003 + static_cast<std::uint64_t>(round_ * 8 + task));
-    if (round_ > kOrders) shake(order, 0.1, random);
+    if (round_ > 1) shake(order, kNoise[round_ / kOrders % 2], random);
     Exact exact(problem_, order);
-    const std::int64_t given =
-        luby((round_ - 1) / kOrders + 1) * std::max<std::int64_t>(1000, 3 * static_cast<std::int64_t>(problem_.size()));
+    const std::int64_t given = node_budget();
     std::int64_t nodes = given;
     const Quanta capacity = rung(task);
     const Verdict verdict = exact.search(capacity, nodes, stop);

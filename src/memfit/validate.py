@@ -184,7 +184,7 @@ def _check_capacity(
     if capacity_bytes is None:
         return None
     ends = offset_bytes + -(-size_bytes[owner] // alignment) * alignment
-    bad = ends > capacity_bytes
+    bad = (ends > capacity_bytes) & (ends > offset_bytes)  # no bytes take no room
     if not bad.any():
         return None
     slot = int(np.argmax(bad))

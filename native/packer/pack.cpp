@@ -35,9 +35,9 @@ constexpr Portfolio kGreedy[] = {
 // Which item the exact search prefers among equal offsets. The first is the best by far on hard instances.
 const std::vector<Key> kSearchOrders[] = {
     {Key::kPressure, Key::kLength, Key::kArea},
+    {Key::kPressure, Key::kDegree, Key::kLength},
     {Key::kPressure, Key::kArea, Key::kLength},
     {Key::kLength, Key::kArea, Key::kPressure},
-    {Key::kPressure, Key::kTotalPressure, Key::kLength},
 };
 constexpr int kOrders = 4;
 constexpr double kNoise[] = {0.03, 0.1};
@@ -154,7 +154,7 @@ class Packer {
 
   std::int64_t node_budget() const {
     const auto dive = static_cast<std::int64_t>(problem_.size());
-    if (round_ == 1) return std::max<std::int64_t>(2 * dive, static_cast<std::int64_t>(1e8 / node_work_));
+    if (round_ == 1) return std::max<std::int64_t>(2 * dive, static_cast<std::int64_t>(1.5e8 / node_work_));
     return luby((round_ - 2) / kOrders + 1) * std::max<std::int64_t>(1000, 2 * dive);
   }
 

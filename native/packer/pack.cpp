@@ -1,6 +1,7 @@
 #include "packer/pack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -32,15 +33,19 @@ constexpr Portfolio kGreedy[] = {
     {Key::kLength, Key::kSize, Fit::kFirst},
 };
 
-// Which item the exact search prefers among equal offsets. The first is the best by far on hard instances.
+// Which item the exact search prefers among equal offsets. The first three are tried at the bound, and solve
+// most hard instances there; all are tried above it.
 const std::vector<Key> kSearchOrders[] = {
-    {Key::kPressure, Key::kLength, Key::kArea},
-    {Key::kPressure, Key::kDegree, Key::kLength},
-    {Key::kPressure, Key::kArea, Key::kLength},
-    {Key::kLength, Key::kArea, Key::kPressure},
+    {Key::kPressure, Key::kLength, Key::kArea},          {Key::kPressure, Key::kDegree, Key::kLength},
+    {Key::kPressure, Key::kArea, Key::kLength},          {Key::kLength, Key::kArea, Key::kPressure},
+    {Key::kPressure, Key::kTotalPressure, Key::kLength}, {Key::kDegree, Key::kLength, Key::kArea},
 };
-constexpr int kOrders = 4;
+constexpr std::int64_t kOrders = 6, kBoundOrders = 3;
 constexpr double kNoise[] = {0.03, 0.1};
+
+// Tasks of a round of search: at the bound with an order as it is and with a shaken one, the rest on the ladder.
+constexpr int kTasks = 4;
+constexpr std::int64_t kLongPasses = 3;  // with an order as it is, each four times as long
 
 std::int64_t luby(std::int64_t i) { return i & -i; }  // of i = 1, 2, ...: 1 2 1 4 1 2 1 8
 
@@ -108,7 +113,7 @@ class Packer {
   // Each round is the same few tasks on any number of threads.
   void search() {
     for (round_ = 1; !is_done(); ++round_) {
-      std::vector<Outcome> outcomes = run_round(is_searchable(problem_) ? kOrders + 1 : 1);
+      std::vector<Outcome> outcomes = run_round(is_searchable(problem_) ? kTasks : 1);
       for (Outcome& outcome : outcomes) {
         work_ += outcome.work;
         plan_.lower_bound = std::max(plan_.lower_bound, outcome.excluded + 1);
@@ -126,7 +131,7 @@ class Packer {
       for (int task; (task = next++) < tasks;) {
         const Stop stop(clock_, first_done, task);
         if (stop()) continue;
-        outcomes[task] = task == tasks - 1 ? eject(stop) : prove(task, stop);
+        outcomes[task] = is_searchable(problem_) ? prove(task, stop) : eject(stop);
         const bool done = !outcomes[task].offsets.empty() &&
                           outcomes[task].footprint <= std::max(plan_.lower_bound, options_.goal);
         if (done || outcomes[task].excluded + 1 >= plan_.footprint) {
@@ -143,33 +148,48 @@ class Packer {
     return outcomes;
   }
 
-  // The first round is long and at the bound, one order a task. Then come many short ones with shaken orders, on
-  // a ladder of capacities from the bound to just under the best plan: how long a search takes is wildly uneven
-  // in the capacity and the order, so none is worth waiting for.
-  Quanta rung(int task) const {
-    const Quanta low = std::max(plan_.lower_bound, options_.goal), gap = plan_.footprint - 1 - low;
-    const Quanta rungs[] = {low, low + gap / 8 * 7, low + gap / 2, low + gap};
-    return rungs[round_ == 1 ? 0 : task];
+  // One search of a round. How long a search takes is wildly uneven in the capacity and the order, so none is
+  // worth waiting for: searches are short, budgets grow slowly, and capacities are spread over the whole ladder
+  // from the bound to just under the best plan.
+  struct Probe {
+    Quanta capacity;
+    std::int64_t order;
+    double noise;
+    double work;
+  };
+
+  Probe probe(int task) const {
+    const Quanta low = std::max(plan_.lower_bound, options_.goal), top = plan_.footprint - 1;
+    const std::int64_t pass = (round_ - 1) / kBoundOrders, order = (round_ - 1) % kBoundOrders;
+    if (task == 0) return {low, order, pass < kLongPasses ? 0 : kNoise[1], 4e7 * static_cast<double>(1 << 2 * std::min(pass, kLongPasses))};
+    if (task == 1) return {low, order, kNoise[pass % 2], 3e6 * static_cast<double>(luby(pass + 1))};
+    const std::int64_t rung = 2 * (round_ - 1) + task - 2;
+    const double growth = 1.0 + static_cast<double>(rung / (8 * kOrders));
+    const double noise = rung / (16 * kOrders) % 2 == 0 ? 0 : kNoise[0];
+    return {spread(low, top, rung), rung % kOrders, noise, 1e7 * growth};
   }
 
-  std::int64_t node_budget() const {
-    const auto dive = static_cast<std::int64_t>(problem_.size());
-    if (round_ == 1) return std::max<std::int64_t>(2 * dive, static_cast<std::int64_t>(1.5e8 / node_work_));
-    return luby((round_ - 2) / kOrders + 1) * std::max<std::int64_t>(1000, 2 * dive);
+  // The rungs of a golden ladder: any number in a row is spread evenly. The last rung always has its turn, so that
+  // a plan of which nothing better exists is proven.
+  static Quanta spread(Quanta low, Quanta top, std::int64_t rung) {
+    if (rung % 16 == 15) return top;
+    const double part = 0.6180339887498949 * static_cast<double>(rung + 1);
+    return low + static_cast<Quanta>((part - std::floor(part)) * static_cast<double>(top - low + 1));
   }
 
   Outcome prove(int task, const Stop& stop) {
-    std::vector<std::int32_t> order = order_by(problem_, kSearchOrders[(round_ - 1 + task) % kOrders]);
+    const Probe probe = this->probe(task);
+    std::vector<std::int32_t> order = order_by(problem_, kSearchOrders[probe.order]);
     Random random(options_.seed * 1000003 + static_cast<std::uint64_t>(round_ * 8 + task));
-    if (round_ > 1) shake(order, kNoise[round_ / kOrders % 2], random);
+    if (probe.noise > 0) shake(order, probe.noise, random);
     Exact exact(problem_, order);
-    const std::int64_t given = node_budget();
+    const auto given = std::max<std::int64_t>(static_cast<std::int64_t>(probe.work / node_work_),
+                                              2 * static_cast<std::int64_t>(problem_.size()));
     std::int64_t nodes = given;
-    const Quanta capacity = rung(task);
-    const Verdict verdict = exact.search(capacity, nodes, stop);
+    const Verdict verdict = exact.search(probe.capacity, nodes, stop);
     Outcome outcome;
     outcome.work = static_cast<double>(given - nodes + 1) * node_work_;
-    if (verdict == Verdict::kNone) outcome.excluded = capacity;
+    if (verdict == Verdict::kNone) outcome.excluded = probe.capacity;
     if (verdict != Verdict::kFound) return outcome;
     outcome.offsets = exact.offsets();
     outcome.footprint = footprint(problem_, outcome.offsets);

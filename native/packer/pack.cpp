@@ -44,8 +44,8 @@ constexpr std::int64_t kOrders = 6, kBoundOrders = 3;
 constexpr double kNoise[] = {0.03, 0.1};
 
 // Tasks of a round of search: at the bound with an order as it is and with a shaken one, the rest on the ladder.
-constexpr int kTasks = 4;
-constexpr std::int64_t kLongPasses = 3;  // with an order as it is, each four times as long
+constexpr int kTasks = 6;
+constexpr std::int64_t kLongPasses = 2;  // with an order as it is, each four times as long
 
 std::int64_t luby(std::int64_t i) { return i & -i; }  // of i = 1, 2, ...: 1 2 1 4 1 2 1 8
 
@@ -161,9 +161,10 @@ class Packer {
   Probe probe(int task) const {
     const Quanta low = std::max(plan_.lower_bound, options_.goal), top = plan_.footprint - 1;
     const std::int64_t pass = (round_ - 1) / kBoundOrders, order = (round_ - 1) % kBoundOrders;
-    if (task == 0) return {low, order, pass < kLongPasses ? 0 : kNoise[1], 4e7 * static_cast<double>(1 << 2 * std::min(pass, kLongPasses))};
+    if (task == 0 && pass < kLongPasses) return {low, order, 0, 4e7 * static_cast<double>(1 << 2 * pass)};
+    if (task == 0) return {low, order, kNoise[1], 3e6 * static_cast<double>(luby(pass))};
     if (task == 1) return {low, order, kNoise[pass % 2], 3e6 * static_cast<double>(luby(pass + 1))};
-    const std::int64_t rung = 2 * (round_ - 1) + task - 2;
+    const std::int64_t rung = (kTasks - 2) * (round_ - 1) + task - 2;
     const double growth = 1.0 + static_cast<double>(rung / (8 * kOrders));
     const double noise = rung / (16 * kOrders) % 2 == 0 ? 0 : kNoise[0];
     return {spread(low, top, rung), rung % kOrders, noise, 1e7 * growth};

@@ -165,8 +165,8 @@ class Packer {
     if (task == 0) return {low, order, kNoise[1], 3e6 * static_cast<double>(luby(pass))};
     if (task == 1) return {low, order, kNoise[pass % 2], 3e6 * static_cast<double>(luby(pass + 1))};
     const std::int64_t rung = (kTasks - 2) * (round_ - 1) + task - 2;
-    const double growth = 1.0 + static_cast<double>(rung / (8 * kOrders));
-    const double noise = rung / (16 * kOrders) % 2 == 0 ? 0 : kNoise[0];
+    const double growth = 1.0 + static_cast<double>(rung / (64 * kOrders));
+    const double noise = rung / (32 * kOrders) % 4 == 3 ? kNoise[0] : 0;
     return {spread(low, top, rung), rung % kOrders, noise, 1e7 * growth};
   }
 

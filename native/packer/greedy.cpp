@@ -92,13 +92,12 @@ std::vector<std::int32_t> order_by(const Problem& problem, const std::vector<Key
   return order;
 }
 
-Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fit fit) {
+Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fit fit, Offsets offsets) {
   Occupancy taken(problem.sections);
-  Offsets offsets(problem.size(), kFree);
+  offsets.resize(problem.size(), kFree);
   for (std::size_t i = 0; i < problem.size(); ++i) {
-    if (problem.items[i].fixed == kFree) continue;
-    offsets[i] = problem.items[i].fixed;
-    taken.add(problem.items[i], offsets[i]);
+    if (problem.items[i].fixed != kFree) offsets[i] = problem.items[i].fixed;
+    if (offsets[i] != kFree) taken.add(problem.items[i], offsets[i]);
   }
   for (std::int32_t i : order) {
     const Item& item = problem.items[i];

@@ -16,7 +16,7 @@ enum class Key { kSize, kLength, kArea, kStart, kPressure, kTotalPressure, kDegr
 // Free items by `keys` descending (kStart ascending), the first key first.
 std::vector<std::int32_t> order_by(const Problem& problem, const std::vector<Key>& keys);
 
-// Places fixed items as they are, then those of `order` in turn.
-Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fit fit);
+// Places fixed items and those that have offsets already as they are, then those of `order` in turn.
+Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fit fit, Offsets offsets = {});
 
 }  // namespace memfit::packing

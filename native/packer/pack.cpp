@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "packer/clock.h"
+#include "packer/core.h"
 #include "packer/ejection.h"
 #include "packer/exact.h"
 #include "packer/greedy.h"
@@ -25,7 +26,7 @@ struct Portfolio {
 
 // The orders that won on real traces first, and the cheap fit before the dear one.
 constexpr Portfolio kGreedy[] = {
-    {Key::kSize, Key::kLength, Fit::kFirst},  {Key::kPressure, Key::kSize, Fit::kFirst},
+    {Key::kSize, Key::kLength, Fit::kFirst},  {Key::kPressure, Key::kArea, Fit::kFirst},
     {Key::kArea, Key::kSize, Fit::kFirst},    {Key::kLength, Key::kSize, Fit::kBest},
     {Key::kDegree, Key::kSize, Fit::kFirst},  {Key::kStart, Key::kLength, Fit::kBest},
     {Key::kSize, Key::kLength, Fit::kBest},   {Key::kDegree, Key::kSize, Fit::kBest},
@@ -45,6 +46,7 @@ constexpr double kNoise[] = {0.03, 0.1};
 
 // Tasks of a round of search: at the bound with an order as it is and with a shaken one, the rest on the ladder.
 constexpr int kTasks = 6;
+constexpr std::size_t kCoreItems = kSearchable;
 constexpr std::int64_t kLongPasses = 2;  // with an order as it is, each four times as long
 
 std::int64_t luby(std::int64_t i) { return i & -i; }  // of i = 1, 2, ...: 1 2 1 4 1 2 1 8
@@ -72,14 +74,15 @@ struct Outcome {
 class Packer {
  public:
   Packer(const Problem& problem, const Options& options, const Progress& progress)
-      : problem_(problem), options_(options), progress_(progress), clock_(options.effort) {
+      : problem_(problem), options_(options), progress_(progress), clock_(options.effort), core_(problem, kCoreItems) {
     plan_.lower_bound = problem.lower_bound;
-    for (const Item& item : problem.items) node_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
+    for (const Item& item : core_.problem().items) node_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
   }
 
   Plan run() {
     greedy();
     if (!is_done()) search();
+    plan_.clock_stopped = clock_.was_seen_over();
     plan_.seconds = clock_.seconds();
     return std::move(plan_);
   }
@@ -88,7 +91,7 @@ class Packer {
   bool is_done() {
     const double allowed = options_.effort * kWorkPerSecond;
     if (plan_.footprint <= std::max(plan_.lower_bound, options_.goal) || work_ >= allowed) return true;
-    return plan_.clock_stopped = clock_.is_over();
+    return clock_.is_over();
   }
 
   void accept(Offsets offsets, Method method) {
@@ -104,7 +107,7 @@ class Packer {
     for (const Portfolio& entry : kGreedy) {
       if (!plan_.offsets.empty() && is_done()) return;
       // Hard small instances are decided by the search: greedy plans only have to give it a start.
-      if (is_searchable(problem_) && work_ > 0.01 * options_.effort * kWorkPerSecond) return;
+      if (core_.is_whole() && work_ > 0.01 * options_.effort * kWorkPerSecond) return;
       accept(place(problem_, order_by(problem_, {entry.first, entry.second}), entry.fit), Method::kGreedy);
       work_ += static_cast<double>(problem_.size()) * (entry.fit == Fit::kFirst ? 2500 : 10000);
     }
@@ -113,7 +116,7 @@ class Packer {
   // Each round is the same few tasks on any number of threads.
   void search() {
     for (round_ = 1; !is_done(); ++round_) {
-      std::vector<Outcome> outcomes = run_round(is_searchable(problem_) ? kTasks : 1);
+      std::vector<Outcome> outcomes = run_round(!is_searchable(core_.problem()) ? 1 : core_.is_whole() ? kTasks : kTasks + 1);
       for (Outcome& outcome : outcomes) {
         work_ += outcome.work;
         plan_.lower_bound = std::max(plan_.lower_bound, outcome.excluded + 1);
@@ -131,7 +134,7 @@ class Packer {
       for (int task; (task = next++) < tasks;) {
         const Stop stop(clock_, first_done, task);
         if (stop()) continue;
-        outcomes[task] = is_searchable(problem_) ? prove(task, stop) : eject(stop);
+        outcomes[task] = task < kTasks && is_searchable(core_.problem()) ? prove(task, stop) : eject(stop);
         const bool done = !outcomes[task].offsets.empty() &&
                           outcomes[task].footprint <= std::max(plan_.lower_bound, options_.goal);
         if (done || outcomes[task].excluded + 1 >= plan_.footprint) {
@@ -180,19 +183,21 @@ class Packer {
 
   Outcome prove(int task, const Stop& stop) {
     const Probe probe = this->probe(task);
-    std::vector<std::int32_t> order = order_by(problem_, kSearchOrders[probe.order]);
+    const Problem& core = core_.problem();
+    std::vector<std::int32_t> order = order_by(core, kSearchOrders[probe.order]);
     Random random(options_.seed * 1000003 + static_cast<std::uint64_t>(round_ * 8 + task));
     if (probe.noise > 0) shake(order, probe.noise, random);
-    Exact exact(problem_, order);
+    Exact exact(core, order);
     const auto given = std::max<std::int64_t>(static_cast<std::int64_t>(probe.work / node_work_),
-                                              2 * static_cast<std::int64_t>(problem_.size()));
+                                              2 * static_cast<std::int64_t>(core.size()));
     std::int64_t nodes = given;
-    const Verdict verdict = exact.search(probe.capacity, nodes, stop);
+    const Verdict verdict = exact.search(core_.scale(probe.capacity), nodes, stop);
     Outcome outcome;
-    outcome.work = static_cast<double>(given - nodes + 1) * node_work_;
+    const double setup = 4.0 * static_cast<double>(core.size()) * static_cast<double>(core.size());
+    outcome.work = static_cast<double>(given - nodes + 1) * node_work_ + setup;
     if (verdict == Verdict::kNone) outcome.excluded = probe.capacity;
     if (verdict != Verdict::kFound) return outcome;
-    outcome.offsets = exact.offsets();
+    outcome.offsets = core_.complete(exact.offsets());
     outcome.footprint = footprint(problem_, outcome.offsets);
     return outcome;
   }
@@ -219,6 +224,7 @@ class Packer {
   const Options& options_;
   const Progress& progress_;
   const Clock clock_;
+  const Core core_;
   Plan plan_;
   double work_ = 0;
   double node_work_ = 0;  // of one placement in the search, at most

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from common import ROOT, save, show
+
 from memfit.planning.packing import Lifetimes, Packing, pack, repeat
 
 DATA = Path(os.environ.get("MEMFIT_DATA", ROOT.parent / "shared" / "data"))
@@ -119,10 +119,10 @@ def cell(result: dict[str, Any] | None, bound: int) -> list[str]:
 
 
 def compare(name: str, lifetimes: Lifetimes, *, others: bool = True, effort: float = EFFORT) -> dict[str, Any]:
-    searched = pack_best = ours(lifetimes, alignment=1, effort=effort)
+    searched = ours(lifetimes, alignment=1, effort=effort)
     bound = round(searched["footprint"] / (1 + searched["gap"]))
     result = {"name": name, "lifetimes": len(lifetimes), "peak_live": bound}
-    result |= {"greedy": greedy(lifetimes, alignment=1), "ours": pack_best}
+    result |= {"greedy": greedy(lifetimes, alignment=1), "ours": searched}
     result |= {kind: theirs(lifetimes, kind) if others else None for kind in ("supermalloc", "omni")}
     return result
 

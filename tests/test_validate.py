@@ -92,3 +92,20 @@ def test_overlaps_are_found_exactly_where_a_byte_is_held_twice(raw, period):
     if found:
         a, b = found.lifetimes
         assert {(found.time, byte) for byte in range(*found.bytes)} <= held[a] & held[b]
+
+
+@pytest.mark.parametrize("wrong", [None, 17, 2400, 4999])
+def test_an_overlap_is_found_among_thousands_alive_at_once(wrong):
+    count = 5000
+    order = np.random.default_rng(0).permutation(count)
+    offset = order * 3
+    if wrong is not None:
+        offset[wrong] += 1
+    rules = {"lower": np.arange(count), "upper": np.arange(count) + 4 * count, "offset_bytes": offset}
+    found = check_placements(size_bytes=np.full(count, 3), **rules)
+    if wrong is None or order[wrong] == count - 1:
+        assert found is None
+    else:
+        assert wrong in found.lifetimes
+        lo = int(offset[wrong]) + 2
+        assert found.bytes == (lo, lo + 1)

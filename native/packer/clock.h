@@ -11,12 +11,20 @@ class Clock {
   explicit Clock(double limit_seconds) : start_(Now::now()), limit_(limit_seconds) {}
 
   double seconds() const { return std::chrono::duration<double>(Now::now() - start_).count(); }
-  bool is_over() const { return seconds() >= limit_; }
+  bool is_over() const {
+    if (seconds() < limit_) return false;
+    was_seen_over_ = true;
+    return true;
+  }
+
+  // Whether anybody was told that time is up: if not, the clock has had no part in the result.
+  bool was_seen_over() const { return was_seen_over_; }
 
  private:
   using Now = std::chrono::steady_clock;
   Now::time_point start_;
   double limit_;
+  mutable std::atomic<bool> was_seen_over_{false};
 };
 
 // What a search polls. Tasks before the first one that met the goal run on to their end, so that which plan

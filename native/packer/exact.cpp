@@ -313,7 +313,7 @@ Verdict Exact::search(Quanta capacity, std::int64_t& nodes, const Stop& stop) {
 const Offsets& Exact::offsets() const { return search_->offsets(); }
 
 bool is_searchable(const Problem& problem) {
-  return problem.size() <= 3000 && problem.lower_bound < (std::int64_t{1} << (59 - kRankBits));
+  return problem.size() <= kSearchable && problem.lower_bound < (std::int64_t{1} << (59 - kRankBits));
 }
 
 }  // namespace memfit::packing

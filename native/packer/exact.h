@@ -41,7 +41,10 @@ class Exact {
   std::unique_ptr<Search> search_;
 };
 
-// Whether `problem` is small enough for the search to be worth its memory.
+// As many items as the search is worth its memory and time for.
+constexpr std::size_t kSearchable = 3000;
+
+// Whether the search can count as high as the offsets of `problem` go.
 bool is_searchable(const Problem& problem);
 
 }  // namespace memfit::packing

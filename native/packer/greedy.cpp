@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <tuple>
 
 #include "packer/occupancy.h"
 
@@ -37,7 +36,7 @@ std::vector<double> degrees(const Problem& problem) {
   std::vector<std::int64_t> born(problem.sections + 1, 0), died(problem.sections + 1, 0);
   for (const Item& item : problem.items)
     for (const Span& span : item.spans)
-      if (!span.empty()) ++born[span.begin + 1 > problem.sections ? problem.sections : span.begin + 1], ++died[span.end];
+      if (!span.empty()) ++born[span.begin + 1], ++died[span.end];
   std::partial_sum(born.begin(), born.end(), born.begin());
   std::partial_sum(died.begin(), died.end(), died.begin());
   std::vector<double> result;
@@ -50,8 +49,21 @@ std::vector<double> degrees(const Problem& problem) {
   return result;
 }
 
+std::vector<double> total_pressure(const Problem& problem) {
+  std::vector<double> sum(problem.pressure.size() + 1, 0.0);
+  std::partial_sum(problem.pressure.begin(), problem.pressure.end(), sum.begin() + 1);
+  std::vector<double> result;
+  for (const Item& item : problem.items) {
+    double total = 0;
+    for (const Span& span : item.spans) total += sum[span.end] - sum[span.begin];
+    result.push_back(total);
+  }
+  return result;
+}
+
 std::vector<double> values(const Problem& problem, Key key) {
   if (key == Key::kPressure) return peak_pressure(problem);
+  if (key == Key::kTotalPressure) return total_pressure(problem);
   if (key == Key::kDegree) return degrees(problem);
   std::vector<double> result;
   for (const Item& item : problem.items) {
@@ -66,25 +78,26 @@ std::vector<double> values(const Problem& problem, Key key) {
 
 }  // namespace
 
-std::vector<std::int32_t> order_by(const Problem& problem, Key first, Key second) {
-  const std::vector<double> major = values(problem, first), minor = values(problem, second);
+std::vector<std::int32_t> order_by(const Problem& problem, const std::vector<Key>& keys) {
   std::vector<std::int32_t> order;
   for (std::size_t i = 0; i < problem.size(); ++i)
     if (problem.items[i].fixed == kFree) order.push_back(static_cast<std::int32_t>(i));
-  const auto rank = [&](std::int32_t i) {
-    return std::tuple(-major[i], -minor[i], problem.items[i].spans[0].begin, i);
-  };
-  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return rank(a) < rank(b); });
+  std::vector<std::vector<double>> columns;
+  for (Key key : keys) columns.push_back(values(problem, key));
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    for (const auto& column : columns)
+      if (column[a] != column[b]) return column[a] > column[b];
+    return a < b;
+  });
   return order;
 }
 
-Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fit fit) {
+Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fit fit, Offsets offsets) {
   Occupancy taken(problem.sections);
-  Offsets offsets(problem.size(), kFree);
+  offsets.resize(problem.size(), kFree);
   for (std::size_t i = 0; i < problem.size(); ++i) {
-    if (problem.items[i].fixed == kFree) continue;
-    offsets[i] = problem.items[i].fixed;
-    taken.add(problem.items[i], offsets[i]);
+    if (problem.items[i].fixed != kFree) offsets[i] = problem.items[i].fixed;
+    if (offsets[i] != kFree) taken.add(problem.items[i], offsets[i]);
   }
   for (std::int32_t i : order) {
     const Item& item = problem.items[i];

@@ -10,12 +10,13 @@ namespace memfit::packing {
 
 enum class Fit { kFirst, kBest };
 
-enum class Key { kSize, kLength, kArea, kStart, kPressure, kDegree };
+// kPressure is the peak over the item's sections, kTotalPressure the sum.
+enum class Key { kSize, kLength, kArea, kStart, kPressure, kTotalPressure, kDegree };
 
-// Free items by `first` descending, ties by `second`, then by birth. kStart is ascending.
-std::vector<std::int32_t> order_by(const Problem& problem, Key first, Key second);
+// Free items by `keys` descending (kStart ascending), the first key first.
+std::vector<std::int32_t> order_by(const Problem& problem, const std::vector<Key>& keys);
 
-// Places fixed items as they are, then those of `order` in turn.
-Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fit fit);
+// Places fixed items and those that have offsets already as they are, then those of `order` in turn.
+Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fit fit, Offsets offsets = {});
 
 }  // namespace memfit::packing

@@ -1,11 +1,13 @@
 #include "packer/pack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "packer/clock.h"
+#include "packer/core.h"
 #include "packer/ejection.h"
 #include "packer/exact.h"
 #include "packer/greedy.h"
@@ -24,19 +26,28 @@ struct Portfolio {
 
 // The orders that won on real traces first, and the cheap fit before the dear one.
 constexpr Portfolio kGreedy[] = {
-    {Key::kSize, Key::kLength, Fit::kFirst},     {Key::kPressure, Key::kSize, Fit::kFirst},
-    {Key::kArea, Key::kSize, Fit::kFirst},       {Key::kSize, Key::kArea, Fit::kFirst},
-    {Key::kLength, Key::kSize, Fit::kBest},      {Key::kDegree, Key::kSize, Fit::kFirst},
-    {Key::kStart, Key::kLength, Fit::kBest},     {Key::kSize, Key::kLength, Fit::kBest},
-    {Key::kDegree, Key::kSize, Fit::kBest},      {Key::kArea, Key::kLength, Fit::kBest},
-    {Key::kPressure, Key::kArea, Fit::kBest},    {Key::kLength, Key::kSize, Fit::kFirst},
+    {Key::kSize, Key::kLength, Fit::kFirst},  {Key::kPressure, Key::kArea, Fit::kFirst},
+    {Key::kArea, Key::kSize, Fit::kFirst},    {Key::kLength, Key::kSize, Fit::kBest},
+    {Key::kDegree, Key::kSize, Fit::kFirst},  {Key::kStart, Key::kLength, Fit::kBest},
+    {Key::kSize, Key::kLength, Fit::kBest},   {Key::kDegree, Key::kSize, Fit::kBest},
+    {Key::kArea, Key::kLength, Fit::kBest},   {Key::kPressure, Key::kArea, Fit::kBest},
+    {Key::kLength, Key::kSize, Fit::kFirst},
 };
 
-constexpr std::pair<Key, Key> kSearchOrders[] = {
-    {Key::kPressure, Key::kArea}, {Key::kPressure, Key::kLength}, {Key::kLength, Key::kArea},
-    {Key::kLength, Key::kSize},   {Key::kLength, Key::kPressure}, {Key::kArea, Key::kLength},
-    {Key::kDegree, Key::kArea},   {Key::kDegree, Key::kPressure}, {Key::kSize, Key::kLength},
+// Which item the exact search prefers among equal offsets. The first three are tried at the bound, and solve
+// most hard instances there; all are tried above it.
+const std::vector<Key> kSearchOrders[] = {
+    {Key::kPressure, Key::kLength, Key::kArea},          {Key::kPressure, Key::kDegree, Key::kLength},
+    {Key::kPressure, Key::kArea, Key::kLength},          {Key::kLength, Key::kArea, Key::kPressure},
+    {Key::kPressure, Key::kTotalPressure, Key::kLength}, {Key::kDegree, Key::kLength, Key::kArea},
 };
+constexpr std::int64_t kOrders = 6, kBoundOrders = 3;
+constexpr double kNoise[] = {0.03, 0.1};
+
+// Tasks of a round of search: at the bound with an order as it is and with a shaken one, the rest on the ladder.
+constexpr int kTasks = 6;
+constexpr std::size_t kCoreItems = kSearchable;
+constexpr std::int64_t kLongPasses = 2;  // with an order as it is, each four times as long
 
 std::int64_t luby(std::int64_t i) { return i & -i; }  // of i = 1, 2, ...: 1 2 1 4 1 2 1 8
 
@@ -63,14 +74,15 @@ struct Outcome {
 class Packer {
  public:
   Packer(const Problem& problem, const Options& options, const Progress& progress)
-      : problem_(problem), options_(options), progress_(progress), clock_(options.effort) {
+      : problem_(problem), options_(options), progress_(progress), clock_(options.effort), core_(problem, kCoreItems) {
     plan_.lower_bound = problem.lower_bound;
-    for (const Item& item : problem.items) node_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
+    for (const Item& item : core_.problem().items) node_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
   }
 
   Plan run() {
     greedy();
     if (!is_done()) search();
+    plan_.clock_stopped = clock_.was_seen_over();
     plan_.seconds = clock_.seconds();
     return std::move(plan_);
   }
@@ -79,7 +91,7 @@ class Packer {
   bool is_done() {
     const double allowed = options_.effort * kWorkPerSecond;
     if (plan_.footprint <= std::max(plan_.lower_bound, options_.goal) || work_ >= allowed) return true;
-    return plan_.clock_stopped = clock_.is_over();
+    return clock_.is_over();
   }
 
   void accept(Offsets offsets, Method method) {
@@ -95,8 +107,8 @@ class Packer {
     for (const Portfolio& entry : kGreedy) {
       if (!plan_.offsets.empty() && is_done()) return;
       // Hard small instances are decided by the search: greedy plans only have to give it a start.
-      if (is_searchable(problem_) && work_ > 0.01 * options_.effort * kWorkPerSecond) return;
-      accept(place(problem_, order_by(problem_, entry.first, entry.second), entry.fit), Method::kGreedy);
+      if (core_.is_whole() && work_ > 0.01 * options_.effort * kWorkPerSecond) return;
+      accept(place(problem_, order_by(problem_, {entry.first, entry.second}), entry.fit), Method::kGreedy);
       work_ += static_cast<double>(problem_.size()) * (entry.fit == Fit::kFirst ? 2500 : 10000);
     }
   }
@@ -104,7 +116,7 @@ class Packer {
   // Each round is the same few tasks on any number of threads.
   void search() {
     for (round_ = 1; !is_done(); ++round_) {
-      std::vector<Outcome> outcomes = run_round(is_searchable(problem_) ? 5 : 1);
+      std::vector<Outcome> outcomes = run_round(!is_searchable(core_.problem()) ? 1 : core_.is_whole() ? kTasks : kTasks + 1);
       for (Outcome& outcome : outcomes) {
         work_ += outcome.work;
         plan_.lower_bound = std::max(plan_.lower_bound, outcome.excluded + 1);
@@ -122,7 +134,7 @@ class Packer {
       for (int task; (task = next++) < tasks;) {
         const Stop stop(clock_, first_done, task);
         if (stop()) continue;
-        outcomes[task] = task == tasks - 1 ? eject(stop) : prove(task, stop);
+        outcomes[task] = task < kTasks && is_searchable(core_.problem()) ? prove(task, stop) : eject(stop);
         const bool done = !outcomes[task].offsets.empty() &&
                           outcomes[task].footprint <= std::max(plan_.lower_bound, options_.goal);
         if (done || outcomes[task].excluded + 1 >= plan_.footprint) {
@@ -139,33 +151,53 @@ class Packer {
     return outcomes;
   }
 
-  // A ladder of capacities, from the bound to just under the best plan: how long a search takes is wildly
-  // uneven in the capacity, so no rung is worth waiting for.
-  Quanta rung(int task) const {
-    const Quanta low = std::max(plan_.lower_bound, options_.goal), gap = plan_.footprint - 1 - low;
-    const Quanta rungs[] = {low, low + gap, low + gap / 2, low + gap / 8 * 7};
-    return rungs[task];
+  // One search of a round. How long a search takes is wildly uneven in the capacity and the order, so none is
+  // worth waiting for: searches are short, budgets grow slowly, and capacities are spread over the whole ladder
+  // from the bound to just under the best plan.
+  struct Probe {
+    Quanta capacity;
+    std::int64_t order;
+    double noise;
+    double work;
+  };
+
+  Probe probe(int task) const {
+    const Quanta low = std::max(plan_.lower_bound, options_.goal), top = plan_.footprint - 1;
+    const std::int64_t pass = (round_ - 1) / kBoundOrders, order = (round_ - 1) % kBoundOrders;
+    if (task == 0 && pass < kLongPasses) return {low, order, 0, 4e7 * static_cast<double>(1 << 2 * pass)};
+    if (task == 0) return {low, order, kNoise[1], 3e6 * static_cast<double>(luby(pass))};
+    if (task == 1) return {low, order, kNoise[pass % 2], 3e6 * static_cast<double>(luby(pass + 1))};
+    const std::int64_t rung = (kTasks - 2) * (round_ - 1) + task - 2;
+    const double growth = 1.0 + static_cast<double>(rung / (64 * kOrders));
+    const double noise = rung / (32 * kOrders) % 4 == 3 ? kNoise[0] : 0;
+    return {spread(low, top, rung), rung % kOrders, noise, 1e7 * growth};
+  }
+
+  // The rungs of a golden ladder: any number in a row is spread evenly. The last rung always has its turn, so that
+  // a plan of which nothing better exists is proven.
+  static Quanta spread(Quanta low, Quanta top, std::int64_t rung) {
+    if (rung % 16 == 15) return top;
+    const double part = 0.6180339887498949 * static_cast<double>(rung + 1);
+    return low + static_cast<Quanta>((part - std::floor(part)) * static_cast<double>(top - low + 1));
   }
 
   Outcome prove(int task, const Stop& stop) {
-    constexpr std::int64_t kOrders = sizeof(kSearchOrders) / sizeof(kSearchOrders[0]);
-    // The bound is tried under every order, rungs above it under orders of their own.
-    const std::int64_t turn = round_ - 1 + 2 * task;
-    const auto [first, second] = kSearchOrders[turn % kOrders];
-    std::vector<std::int32_t> order = order_by(problem_, first, second);
+    const Probe probe = this->probe(task);
+    const Problem& core = core_.problem();
+    std::vector<std::int32_t> order = order_by(core, kSearchOrders[probe.order]);
     Random random(options_.seed * 1000003 + static_cast<std::uint64_t>(round_ * 8 + task));
-    if (round_ > kOrders) shake(order, 0.1, random);
-    Exact exact(problem_, order);
-    const std::int64_t given =
-        luby((round_ - 1) / kOrders + 1) * std::max<std::int64_t>(1000, 3 * static_cast<std::int64_t>(problem_.size()));
+    if (probe.noise > 0) shake(order, probe.noise, random);
+    Exact exact(core, order);
+    const auto given = std::max<std::int64_t>(static_cast<std::int64_t>(probe.work / node_work_),
+                                              2 * static_cast<std::int64_t>(core.size()));
     std::int64_t nodes = given;
-    const Quanta capacity = rung(task);
-    const Verdict verdict = exact.search(capacity, nodes, stop);
+    const Verdict verdict = exact.search(core_.scale(probe.capacity), nodes, stop);
     Outcome outcome;
-    outcome.work = static_cast<double>(given - nodes + 1) * node_work_;
-    if (verdict == Verdict::kNone) outcome.excluded = capacity;
+    const double setup = 4.0 * static_cast<double>(core.size()) * static_cast<double>(core.size());
+    outcome.work = static_cast<double>(given - nodes + 1) * node_work_ + setup;
+    if (verdict == Verdict::kNone) outcome.excluded = probe.capacity;
     if (verdict != Verdict::kFound) return outcome;
-    outcome.offsets = exact.offsets();
+    outcome.offsets = core_.complete(exact.offsets());
     outcome.footprint = footprint(problem_, outcome.offsets);
     return outcome;
   }
@@ -192,6 +224,7 @@ class Packer {
   const Options& options_;
   const Progress& progress_;
   const Clock clock_;
+  const Core core_;
   Plan plan_;
   double work_ = 0;
   double node_work_ = 0;  // of one placement in the search, at most

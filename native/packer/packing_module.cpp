@@ -32,16 +32,17 @@ struct Packed {
   Plan plan;
 };
 
-// A lifetime of no bytes has one slot all the same, at its fixed offset or at 0.
+// Slots of no bytes lie at their fixed offset, or at 0.
 Packed unpack(const Table& table, const Lifetimes& in, Plan plan) {
   const std::int64_t unit = table.problem.quantum_bytes;
   Packed result{{}, {}, plan.footprint * unit, plan.lower_bound * unit, table.problem.lower_bound * unit, {}};
   std::size_t item = 0;
   for (std::size_t i = 0; i < in.count; ++i) {
-    result.slots.push_back(std::max(1, table.slots[i]));
-    if (table.slots[i] == 0) result.offsets_bytes.push_back(std::max<std::int64_t>(0, in.offset_bytes[i]));
+    result.slots.push_back(table.slots[i]);
+    const bool is_empty = in.size_bytes[i] == 0;
     for (std::int32_t slot = 0; slot < table.slots[i]; ++slot)
-      result.offsets_bytes.push_back(plan.offsets[item++] * unit);
+      result.offsets_bytes.push_back(is_empty ? std::max<std::int64_t>(0, in.offset_bytes[i])
+                                              : plan.offsets[item++] * unit);
   }
   result.plan = std::move(plan);
   return result;

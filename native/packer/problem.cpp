@@ -27,7 +27,6 @@ void check(const Lifetimes& in, std::size_t i, std::int64_t alignment, std::int6
 }
 
 std::int32_t slots_of(const Lifetimes& in, std::size_t i, std::int64_t period) {
-  if (in.size_bytes[i] == 0) return 0;
   const std::int64_t ticks = in.upper[i] - in.lower[i];
   if (period == 0 || ticks <= period) return 1;
   const std::int64_t slots = (ticks + period - 1) / period;
@@ -121,7 +120,7 @@ Table build(const Lifetimes& in, std::int64_t alignment, std::int64_t period) {
     if (slots > 1 && in.offset_bytes[i] != kFree)
       throw std::invalid_argument("a lifetime that outlives the period has several slots and cannot be fixed");
     table.slots.push_back(slots);
-    for (std::int32_t slot = 0; slot < slots; ++slot) {
+    for (std::int32_t slot = 0; slot < slots && in.size_bytes[i] > 0; ++slot) {
       Item item;
       item.size = (in.size_bytes[i] + alignment - 1) / alignment;
       item.fixed = in.offset_bytes[i] == kFree ? kFree : in.offset_bytes[i] / alignment;

@@ -52,8 +52,8 @@ struct Lifetimes {
   std::size_t count;
 };
 
-// `slots[i]` is how many items, in a row, belong to lifetime i: none for one of no bytes, several for one
-// that outlives the period, whose instances take turns. `period` 0 is linear time.
+// `slots[i]` is how many items, in a row, belong to lifetime i: several if it outlives the period, whose
+// instances take turns. One of no bytes has slots but no items. `period` 0 is linear time.
 struct Table {
   Problem problem;
   std::vector<std::int32_t> slots;

@@ -6,7 +6,7 @@ time, and a sweep over births and deaths keeps what is alive sorted by offset. O
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -184,7 +184,7 @@ def _check_capacity(
     if capacity_bytes is None:
         return None
     ends = offset_bytes + -(-size_bytes[owner] // alignment) * alignment
-    bad = ends > capacity_bytes
+    bad = (ends > capacity_bytes) & (ends > offset_bytes)  # no bytes take no room
     if not bad.any():
         return None
     slot = int(np.argmax(bad))
@@ -218,6 +218,46 @@ def _spans(begin: int, end: int, period: int | None) -> tuple[tuple[int, int], .
     return ((begin, period), (0, end - period))
 
 
+_Entry = tuple[int, int, int]  # lo, hi, and who holds the bytes
+
+
+class _Alive:
+    """What is alive, sorted by offset, in blocks short enough that to insert is cheap."""
+
+    _LONGEST = 1000
+
+    def __init__(self) -> None:
+        self._blocks: list[list[_Entry]] = [[]]
+        self._firsts: list[_Entry] = [(-1, -1, -1)]  # no entry of a block is below its first
+
+    def neighbours(self, entry: _Entry) -> Iterator[_Entry]:
+        """Yield the entries right below and right above."""
+        number = bisect_right(self._firsts, entry) - 1
+        at = bisect_left(self._blocks[number], entry)
+        yield from self._blocks[number][max(at - 1, 0) : at + 1]
+        if at == 0 and number > 0:
+            yield from next((block[-1:] for block in reversed(self._blocks[:number]) if block), [])
+        if at == len(self._blocks[number]):
+            yield from next((block[:1] for block in self._blocks[number + 1 :] if block), [])
+
+    def add(self, entry: _Entry) -> None:
+        number = bisect_right(self._firsts, entry) - 1
+        block = self._blocks[number]
+        insort(block, entry)
+        if len(block) > self._LONGEST:
+            middle = len(block) // 2
+            self._blocks.insert(number + 1, block[middle:])
+            self._firsts.insert(number + 1, block[middle])
+            del block[middle:]
+
+    def remove(self, entry: _Entry) -> None:
+        number = bisect_right(self._firsts, entry) - 1
+        block = self._blocks[number]
+        del block[bisect_left(block, entry)]
+        if not block and number > 0:
+            del self._blocks[number], self._firsts[number]
+
+
 def _check_overlap(slots: Iterator[_Slot]) -> Violation | None:
     """Sweep over time; what is alive never overlaps, so a newcomer has at most two neighbours to check."""
     events: list[tuple[int, int, int, int, int]] = []
@@ -226,21 +266,20 @@ def _check_overlap(slots: Iterator[_Slot]) -> Violation | None:
             events.append((begin, 1, slot.lo, slot.hi, (number << 32) | slot.lifetime))
             events.append((end, 0, slot.lo, slot.hi, (number << 32) | slot.lifetime))
     events.sort()
-    alive: list[tuple[int, int, int]] = []
-    for time, is_birth, lo, hi, who in events:
-        entry = (lo, hi, who)
-        at = bisect_left(alive, entry)
+    alive = _Alive()
+    for time, is_birth, *rest in events:
+        entry = (rest[0], rest[1], rest[2])
         if not is_birth:
-            del alive[at]
+            alive.remove(entry)
             continue
-        for other in alive[max(at - 1, 0) : at + 1]:
-            if other[0] < hi and lo < other[1]:
+        for other in alive.neighbours(entry):
+            if other[0] < entry[1] and entry[0] < other[1]:
                 return _overlap(other, entry, time)
-        insort(alive, entry)
+        alive.add(entry)
     return None
 
 
-def _overlap(a: tuple[int, int, int], b: tuple[int, int, int], time: int) -> Violation:
+def _overlap(a: _Entry, b: _Entry, time: int) -> Violation:
     lo, hi = max(a[0], b[0]), min(a[1], b[1])
     first, second = sorted((a[2] & 0xFFFFFFFF, b[2] & 0xFFFFFFFF))
     text = f"lifetimes {first} and {second} both hold bytes [{lo}, {hi}) at time {time}"

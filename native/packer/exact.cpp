@@ -185,11 +185,9 @@ class Exact::Search {
     std::fill(link_.begin(), link_.end(), 0);
     bool wraps = false;
     for (std::size_t i = begin; i < end; ++i) {
-      const std::size_t rank = rank_of(level.parts[i]);
-      const Item& item = items_[rank];
+      const Item& item = items_[rank_of(level.parts[i])];
       wraps |= !item.spans[1].empty();
-      // An inner boundary of a span links the sections at both sides of it. Fixed items link nothing, but
-      // follow their first section, and count where they are a part's neighbours only by their offsets.
+      // What spans a boundary between two sections links them.
       for (const Span& span : item.spans)
         if (!span.empty()) ++link_[span.begin + 1], --link_[span.end];
     }

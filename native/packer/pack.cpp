@@ -79,7 +79,8 @@ class Packer {
   Packer(const Problem& problem, const Options& options, const Progress& progress)
       : problem_(problem), options_(options), progress_(progress), clock_(options.effort), core_(problem, kCoreItems) {
     plan_.lower_bound = problem.lower_bound;
-    for (const Item& item : core_.problem().items) node_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
+    for (const Item& item : core_.problem().items) dive_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
+    dive_work_ *= static_cast<double>(core_.problem().size());
   }
 
   Plan run() {
@@ -199,13 +200,11 @@ class Packer {
     Random random(options_.seed * 1000003 + static_cast<std::uint64_t>(round_ * 8 + task));
     if (probe.noise > 0) shake(order, probe.noise, random);
     Exact exact(core, order);
-    const auto given = std::max<std::int64_t>(static_cast<std::int64_t>(probe.work / node_work_),
-                                              2 * static_cast<std::int64_t>(core.size()));
-    std::int64_t nodes = given;
-    const Verdict verdict = exact.search(core_.scale(probe.capacity), nodes, stop);
+    const auto given = static_cast<std::int64_t>(std::max(probe.work, dive_work_));
+    std::int64_t work = given;
+    const Verdict verdict = exact.search(core_.scale(probe.capacity), work, stop);
     Outcome outcome;
-    const double setup = 4.0 * static_cast<double>(core.size()) * static_cast<double>(core.size());
-    outcome.work = static_cast<double>(given - nodes + 1) * node_work_ + setup;
+    outcome.work = static_cast<double>(given - work) + 300.0 * static_cast<double>(problem_.size());
     if (verdict == Verdict::kNone) outcome.excluded = probe.capacity;
     if (verdict != Verdict::kFound) return outcome;
     outcome.offsets = core_.complete(exact.offsets());
@@ -238,7 +237,7 @@ class Packer {
   const Core core_;
   Plan plan_;
   double work_ = 0;
-  double node_work_ = 0;  // of one placement in the search, at most
+  double dive_work_ = 0;  // what a search takes at most that never turns back
   std::int64_t round_ = 0;
   std::unique_ptr<Ejection> ejection_;
   Quanta ejected_ = 0;  // the footprint that `ejection_` has reached

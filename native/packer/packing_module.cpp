@@ -78,9 +78,9 @@ std::int64_t smallest_footprint(const Column& lower, const Column& upper, const 
   Exact exact(problem, order_by(problem, {Key::kSize}), rules);
   const Clock clock(60);
   const std::atomic<int> none{1};
-  std::int64_t nodes = std::int64_t{1} << 40;
+  std::int64_t work = std::int64_t{1} << 60;
   Quanta capacity = problem.lower_bound;
-  while (exact.search(capacity, nodes, Stop(clock, none, 0)) == Verdict::kNone) ++capacity;
+  while (exact.search(capacity, work, Stop(clock, none, 0)) == Verdict::kNone) ++capacity;
   if (clock.was_seen_over()) throw std::runtime_error("the search took more than a minute");
   return capacity * problem.quantum_bytes;
 }

@@ -1,7 +1,10 @@
 #include "packer/exact.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <map>
+#include <utility>
 
 namespace memfit::packing {
 namespace {
@@ -20,11 +23,6 @@ Entry entry(Quanta offset, std::size_t rank) { return static_cast<Entry>(offset)
 Quanta offset_of(Entry e) { return static_cast<Quanta>(e >> (kRankBits + 1)); }
 bool floats(Entry e) { return (e & kFloats) != 0; }
 std::size_t rank_of(Entry e) { return e & (kMaxItems - 1); }
-
-bool same_spans(const Item& a, const Item& b) {
-  return a.spans[0].begin == b.spans[0].begin && a.spans[0].end == b.spans[0].end &&
-         a.spans[1].begin == b.spans[1].begin && a.spans[1].end == b.spans[1].end;
-}
 
 // Takes `size` from each room in the span; whether all that is left is at least `least`. One pass without
 // branches, so that compilers make vectors of it.
@@ -50,7 +48,7 @@ class Exact::Search {
       ids_.push_back(static_cast<std::int32_t>(i));
     }
     for (std::int32_t id : ids_) items_.push_back(problem.items[id]);
-    find_conflicts();
+    find_fixed_met();
     find_equals();
     at_.assign(items_.size(), kFree);
     narrow_room_.resize(problem.sections);
@@ -59,10 +57,10 @@ class Exact::Search {
     levels_.resize(free_ + 2);
   }
 
-  Verdict run(Quanta capacity, std::int64_t& nodes, const Stop& stop) {
+  Verdict run(Quanta capacity, std::int64_t& work, const Stop& stop) {
     stop_ = &stop;
     capacity_ = capacity;
-    nodes_ = nodes;
+    work_ = work;
     narrow_ = capacity < (std::int64_t{1} << 29);
     std::fill(at_.begin(), at_.end(), kFree);
     std::vector<Entry>& root = levels_[0].parts;
@@ -71,8 +69,8 @@ class Exact::Search {
     for (std::size_t rank = free_; rank < items_.size(); ++rank) root.push_back(entry(items_[rank].fixed, rank));
     std::sort(root.begin(), root.end());
     Verdict verdict = Verdict::kNone;
-    if (fits(root.data(), root.data() + root.size())) verdict = solve_parts(0, root.size(), 0);
-    nodes = nodes_;
+    if (fits(root, {0, problem_.sections})) verdict = solve_parts(0, root.size(), 0);
+    work = work_;
     if (verdict == Verdict::kFound)
       for (std::size_t rank = 0; rank < free_; ++rank) offsets_[ids_[rank]] = at_[rank];
     return verdict;
@@ -89,33 +87,31 @@ class Exact::Search {
 
   bool is_fixed(std::size_t rank) const { return rank >= free_; }
 
-  void find_conflicts() {
-    words_ = (items_.size() + 63) / 64;
-    conflicts_.assign(words_ * items_.size(), 0);
+  void find_fixed_met() {
     fixed_met_.resize(free_);
-    for (std::size_t a = 0; a < free_; ++a)
-      for (std::size_t b = 0; b < items_.size(); ++b) {
-        if (a == b || !conflicts(items_[a], items_[b])) continue;
-        conflicts_[a * words_ + b / 64] |= std::uint64_t{1} << (b % 64);
-        if (is_fixed(b)) fixed_met_[a].push_back(static_cast<std::int32_t>(b));
-      }
+    for (std::size_t fixed = free_; fixed < items_.size(); ++fixed)
+      for (std::size_t rank = 0; rank < free_; ++rank)
+        if (conflicts(items_[rank], items_[fixed])) fixed_met_[rank].push_back(static_cast<std::int32_t>(fixed));
     for (auto& met : fixed_met_)
       std::sort(met.begin(), met.end(),
                 [&](std::int32_t a, std::int32_t b) { return items_[a].fixed < items_[b].fixed; });
   }
 
-  bool meets(std::size_t a, std::size_t b) const { return conflicts_[a * words_ + b / 64] >> (b % 64) & 1; }
-
   void find_equals() {
     twin_.assign(free_, -1);
-    family_.resize(free_);
-    for (std::size_t a = 0; a < free_; ++a) {
-      family_[a] = static_cast<std::int32_t>(a);
-      for (std::size_t b = 0; b < a; ++b) {
-        if (!same_spans(items_[a], items_[b])) continue;
-        family_[a] = family_[b];
-        if (items_[a].size == items_[b].size) twin_[a] = static_cast<std::int32_t>(b);
-      }
+    brother_.assign(free_, -1);
+    std::map<std::array<std::int32_t, 4>, std::int32_t> latest;
+    std::map<std::pair<std::int32_t, Quanta>, std::int32_t> latest_twin;  // by eldest brother and size
+    std::vector<std::int32_t> eldest(free_);
+    for (std::size_t i = 0; i < free_; ++i) {
+      const auto rank = static_cast<std::int32_t>(i);
+      const auto& spans = items_[i].spans;
+      const auto [at, is_first] = latest.try_emplace({spans[0].begin, spans[0].end, spans[1].begin, spans[1].end}, rank);
+      eldest[i] = is_first ? rank : eldest[at->second];
+      if (!is_first) brother_[at->second] = rank;
+      at->second = rank;
+      const auto [twin, is_only] = latest_twin.try_emplace({eldest[i], items_[i].size}, rank);
+      if (!is_only) twin_[i] = std::exchange(twin->second, rank);
     }
   }
 
@@ -129,24 +125,27 @@ class Exact::Search {
     return offset;
   }
 
-  bool fits(const Entry* begin, const Entry* end) {
-    return narrow_ ? fits(begin, end, narrow_room_) : fits(begin, end, wide_room_);
+  bool fits(const std::vector<Entry>& entries, Span window) {
+    return narrow_ ? fits(entries, window, narrow_room_) : fits(entries, window, wide_room_);
   }
 
-  // From the highest entry down: all that cannot lie below an offset has to fit between it and the capacity.
+  // From the highest entry down: all that cannot lie below an offset has to fit between it and the capacity. Only
+  // the sections of `window` are looked at.
   template <typename Room>
-  bool fits(const Entry* begin, const Entry* end, std::vector<Room>& room) {
-    for (const Entry* e = begin; e != end; ++e)
-      for (const Span& span : items_[rank_of(*e)].spans)
-        std::fill(room.data() + span.begin, room.data() + span.end, static_cast<Room>(capacity_));
-    while (end != begin) {
-      const Entry e = *--end;
-      const Item& item = items_[rank_of(e)];
-      const Room size = static_cast<Room>(item.size), least = static_cast<Room>(offset_of(e));
-      if (offset_of(e) + item.size > capacity_) return false;
+  bool fits(const std::vector<Entry>& entries, Span window, std::vector<Room>& room) {
+    std::fill(room.data() + window.begin, room.data() + window.end, static_cast<Room>(capacity_));
+    work_ -= (window.end - window.begin) / 8;
+    for (std::size_t i = entries.size(); i-- > 0;) {
+      const Quanta offset = offset_of(entries[i]);
+      const Item& item = items_[rank_of(entries[i])];
+      if (offset + item.size > capacity_) return false;
       bool ok = true;
-      for (const Span& span : item.spans)
-        if (!span.empty()) ok &= take(room.data(), span, size, least);
+      for (const Span& whole : item.spans) {
+        const Span span{std::max(whole.begin, window.begin), std::min(whole.end, window.end)};
+        if (span.empty()) continue;
+        ok &= take(room.data(), span, static_cast<Room>(item.size), static_cast<Room>(offset));
+        work_ -= 3 + (span.end - span.begin) / 6;
+      }
       if (!ok && rules_.suffixes) return false;
     }
     return true;
@@ -185,11 +184,9 @@ class Exact::Search {
     std::fill(link_.begin(), link_.end(), 0);
     bool wraps = false;
     for (std::size_t i = begin; i < end; ++i) {
-      const std::size_t rank = rank_of(level.parts[i]);
-      const Item& item = items_[rank];
+      const Item& item = items_[rank_of(level.parts[i])];
       wraps |= !item.spans[1].empty();
-      // An inner boundary of a span links the sections at both sides of it. Fixed items link nothing, but
-      // follow their first section, and count where they are a part's neighbours only by their offsets.
+      // What spans a boundary between two sections links them.
       for (const Span& span : item.spans)
         if (!span.empty()) ++link_[span.begin + 1], --link_[span.end];
     }
@@ -231,51 +228,65 @@ class Exact::Search {
   bool is_mirror(std::size_t rank, Quanta offset) const {
     if (!rules_.twins) return false;
     if (twin_[rank] >= 0 && at_[twin_[rank]] == kFree) return true;
-    for (std::size_t below = rank + 1; below < free_; ++below)
-      if (family_[below] == family_[rank] && at_[below] != kFree && at_[below] + items_[below].size == offset)
-        return true;
+    for (std::int32_t below = brother_[rank]; below >= 0; below = brother_[below])
+      if (at_[below] != kFree && at_[below] + items_[below].size == offset) return true;
     return false;
   }
 
   Verdict descend(std::size_t depth, std::size_t begin, std::size_t end, std::size_t rank, Quanta offset) {
-    if (nodes_-- <= 0 || (nodes_ % kPoll == 0 && (*stop_)())) return Verdict::kOutOfNodes;
-    raise(depth, begin, end, rank, offset);
+    if (work_ <= 0 || (++nodes_ % kPoll == 0 && (*stop_)())) return Verdict::kOutOfWork;
+    const Span window = raise(depth, begin, end, rank, offset);
     std::vector<Entry>& next = levels_[depth + 1].parts;
     if (next.empty()) {
       at_[rank] = offset;
       return Verdict::kFound;
     }
-    if (!fits(next.data(), next.data() + next.size())) return Verdict::kNone;
+    if (!fits(next, window)) return Verdict::kNone;
     at_[rank] = offset;
     const Verdict verdict = solve_parts(0, next.size(), depth + 1);
     if (verdict != Verdict::kFound) at_[rank] = kFree;
     return verdict;
   }
 
-  // The entries that are left once `rank` lies at `offset`: none can go below that, and those it meets not
-  // below its top.
-  void raise(std::size_t depth, std::size_t begin, std::size_t end, std::size_t rank, Quanta offset) {
+  // Leaves in the next level the entries that are left once `rank` lies at `offset`: none can go below that, and
+  // those it meets not below its top. Returns a window that holds all sections in which anything has changed.
+  Span raise(std::size_t depth, std::size_t begin, std::size_t end, std::size_t rank, Quanta offset) {
     const Entry* from = levels_[depth].parts.data();
     Level& to = levels_[depth + 1];
     to.raised.clear();
-    to.parts.clear();
+    kept_.clear();
+    Span window = extent(rank);
     const Quanta top = offset + items_[rank].size;
-    scratch_.clear();
     for (std::size_t i = begin; i < end; ++i) {
       const std::size_t other = rank_of(from[i]);
       if (other == rank) continue;
-      if (is_fixed(other)) scratch_.push_back(from[i]);
-      else if (meets(rank, other) && offset_of(from[i]) < top + floats(from[i]))
-        to.raised.push_back(entry(lowest(other, top), other));
-      else if (from[i] < entry(offset, rank))
+      const Quanta now = offset_of(from[i]);
+      Entry next = from[i];
+      if (is_fixed(other)) {
+      } else if (now < top + floats(from[i]) && conflicts(items_[rank], items_[other])) {
+        next = entry(lowest(other, top), other);
+      } else if (from[i] < entry(offset, rank)) {
         // What rests this low and is not placed first would be placed out of order.
-        to.raised.push_back(entry(lowest(other, offset + (offset_of(from[i]) == offset)), other) | kFloats);
-      else
-        scratch_.push_back(from[i]);
+        next = entry(lowest(other, offset + (now == offset)), other) | kFloats;
+      }
+      if (next == from[i]) {
+        kept_.push_back(next);
+        continue;
+      }
+      to.raised.push_back(next);
+      const Span more = extent(other);
+      window = {std::min(window.begin, more.begin), std::max(window.end, more.end)};
     }
+    work_ -= 6 * static_cast<std::int64_t>(end - begin);
     std::sort(to.raised.begin(), to.raised.end());
-    to.parts.resize(scratch_.size() + to.raised.size());
-    std::merge(scratch_.begin(), scratch_.end(), to.raised.begin(), to.raised.end(), to.parts.begin());
+    to.parts.resize(kept_.size() + to.raised.size());
+    std::merge(kept_.begin(), kept_.end(), to.raised.begin(), to.raised.end(), to.parts.begin());
+    return window;
+  }
+
+  Span extent(std::size_t rank) const {
+    const Item& item = items_[rank];
+    return item.spans[1].empty() ? item.spans[0] : Span{0, problem_.sections};
   }
 
   const Problem& problem_;
@@ -284,21 +295,19 @@ class Exact::Search {
   std::vector<std::int32_t> ids_;  // by rank: free items by their order, then the fixed ones
   std::vector<Item> items_;        // by rank
   const std::size_t free_;
-  std::size_t words_ = 0;
-  std::vector<std::uint64_t> conflicts_;              // by free rank, one bit a rank
   std::vector<std::vector<std::int32_t>> fixed_met_;  // by free rank: fixed ranks it meets, lowest first
   std::vector<std::int32_t> twin_;                    // by free rank: the equal item before it, or -1
-  std::vector<std::int32_t> family_;                  // by free rank: the first of the same spans
+  std::vector<std::int32_t> brother_;                 // by free rank: the next one of the same spans, or -1
   Offsets at_;                                        // by rank: where it lies in the search
   Quanta capacity_ = 0;
-  std::int64_t nodes_ = 0;
+  std::int64_t work_ = 0, nodes_ = 0;
   const Stop* stop_ = nullptr;
   bool narrow_ = false;
   std::vector<std::int32_t> narrow_room_;  // by section: scratch of `fits`; twice as fast, for 29 bits
   std::vector<std::int64_t> wide_room_;
   std::vector<std::int32_t> link_;
   std::vector<Level> levels_;
-  std::vector<Entry> scratch_;
+  std::vector<Entry> kept_;  // scratch of `raise`
 };
 
 Exact::Exact(const Problem& problem, const std::vector<std::int32_t>& order, Rules rules)
@@ -306,8 +315,8 @@ Exact::Exact(const Problem& problem, const std::vector<std::int32_t>& order, Rul
 
 Exact::~Exact() = default;
 
-Verdict Exact::search(Quanta capacity, std::int64_t& nodes, const Stop& stop) {
-  return search_->run(capacity, nodes, stop);
+Verdict Exact::search(Quanta capacity, std::int64_t& work, const Stop& stop) {
+  return search_->run(capacity, work, stop);
 }
 
 const Offsets& Exact::offsets() const { return search_->offsets(); }

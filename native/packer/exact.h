@@ -22,7 +22,7 @@ struct Rules {
   bool split = true;      // parts that share no section any more are searched one by one
 };
 
-enum class Verdict { kFound, kNone, kOutOfNodes };
+enum class Verdict { kFound, kNone, kOutOfWork };
 
 class Exact {
  public:
@@ -30,9 +30,9 @@ class Exact {
   Exact(const Problem& problem, const std::vector<std::int32_t>& order, Rules rules = {});
   ~Exact();
 
-  // Searches at most `nodes` placements, counted down in place; `stop` is polled. On kFound
+  // Searches until `work` is used up (about a nanosecond each; counted down in place) or `stop` says so. On kFound
   // `offsets()` is a plan of footprint at most `capacity`.
-  Verdict search(Quanta capacity, std::int64_t& nodes, const Stop& stop);
+  Verdict search(Quanta capacity, std::int64_t& work, const Stop& stop);
 
   const Offsets& offsets() const;
 

@@ -26,13 +26,16 @@ struct Portfolio {
 
 // The orders that won on real traces first, and the cheap fit before the dear one.
 constexpr Portfolio kGreedy[] = {
-    {Key::kSize, Key::kLength, Fit::kFirst},  {Key::kPressure, Key::kArea, Fit::kFirst},
-    {Key::kArea, Key::kSize, Fit::kFirst},    {Key::kLength, Key::kSize, Fit::kBest},
-    {Key::kDegree, Key::kSize, Fit::kFirst},  {Key::kStart, Key::kLength, Fit::kBest},
-    {Key::kSize, Key::kLength, Fit::kBest},   {Key::kDegree, Key::kSize, Fit::kBest},
-    {Key::kArea, Key::kLength, Fit::kBest},   {Key::kPressure, Key::kArea, Fit::kBest},
-    {Key::kLength, Key::kSize, Fit::kFirst},
+    {Key::kPressure, Key::kStart, Fit::kFirst}, {Key::kSize, Key::kLength, Fit::kFirst},
+    {Key::kLength, Key::kSize, Fit::kBest},     {Key::kStart, Key::kLength, Fit::kBest},
+    {Key::kArea, Key::kSize, Fit::kFirst},      {Key::kPressure, Key::kArea, Fit::kFirst},
+    {Key::kDegree, Key::kSize, Fit::kFirst},    {Key::kTotalPressure, Key::kSize, Fit::kFirst},
+    {Key::kSize, Key::kLength, Fit::kBest},     {Key::kDegree, Key::kSize, Fit::kBest},
+    {Key::kArea, Key::kLength, Fit::kBest},     {Key::kPressure, Key::kArea, Fit::kBest},
 };
+
+// Greedy plans are made whatever the effort while the best is this far above the bound and they are this cheap.
+constexpr double kPoorGap = 0.005, kCheapWork = 1e9;
 
 // Which item the exact search prefers among equal offsets. The first three are tried at the bound, and solve
 // most hard instances there; all are tried above it.
@@ -76,7 +79,8 @@ class Packer {
   Packer(const Problem& problem, const Options& options, const Progress& progress)
       : problem_(problem), options_(options), progress_(progress), clock_(options.effort), core_(problem, kCoreItems) {
     plan_.lower_bound = problem.lower_bound;
-    for (const Item& item : core_.problem().items) node_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
+    for (const Item& item : core_.problem().items) dive_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
+    dive_work_ *= static_cast<double>(core_.problem().size());
   }
 
   Plan run() {
@@ -88,11 +92,11 @@ class Packer {
   }
 
  private:
-  bool is_done() {
-    const double allowed = options_.effort * kWorkPerSecond;
-    if (plan_.footprint <= std::max(plan_.lower_bound, options_.goal) || work_ >= allowed) return true;
-    return clock_.is_over();
+  bool is_done() const {
+    return is_met() || work_ >= options_.effort * kWorkPerSecond || clock_.is_over();
   }
+
+  bool is_met() const { return plan_.footprint <= std::max(plan_.lower_bound, options_.goal); }
 
   void accept(Offsets offsets, Method method) {
     const Quanta top = footprint(problem_, offsets);
@@ -105,12 +109,20 @@ class Packer {
 
   void greedy() {
     for (const Portfolio& entry : kGreedy) {
-      if (!plan_.offsets.empty() && is_done()) return;
-      // Hard small instances are decided by the search: greedy plans only have to give it a start.
-      if (core_.is_whole() && work_ > 0.01 * options_.effort * kWorkPerSecond) return;
+      const double work = static_cast<double>(problem_.size()) * (entry.fit == Fit::kFirst ? 2500 : 10000);
+      if (!plan_.offsets.empty() && !is_worth(work)) continue;
       accept(place(problem_, order_by(problem_, {entry.first, entry.second}), entry.fit), Method::kGreedy);
-      work_ += static_cast<double>(problem_.size()) * (entry.fit == Fit::kFirst ? 2500 : 10000);
+      work_ += work;
     }
+  }
+
+  bool is_worth(double greedy_work) const {
+    if (is_met()) return false;
+    const bool poor = static_cast<double>(plan_.footprint) > (1 + kPoorGap) * static_cast<double>(plan_.lower_bound);
+    if (poor && work_ + greedy_work <= kCheapWork) return true;
+    // Small instances are decided by the search: greedy plans only have to give it a start.
+    const double share = core_.is_whole() ? 0.01 : 0.1;
+    return work_ + greedy_work <= share * options_.effort * kWorkPerSecond && !clock_.is_over();
   }
 
   // Each round is the same few tasks on any number of threads.
@@ -121,7 +133,7 @@ class Packer {
         work_ += outcome.work;
         plan_.lower_bound = std::max(plan_.lower_bound, outcome.excluded + 1);
         if (!outcome.offsets.empty()) accept(std::move(outcome.offsets), outcome.method);
-        if (plan_.footprint <= std::max(plan_.lower_bound, options_.goal)) return;
+        if (is_met()) return;
       }
       if (outcomes.size() == 1 && outcomes[0].work <= 0) return;
     }
@@ -188,13 +200,11 @@ class Packer {
     Random random(options_.seed * 1000003 + static_cast<std::uint64_t>(round_ * 8 + task));
     if (probe.noise > 0) shake(order, probe.noise, random);
     Exact exact(core, order);
-    const auto given = std::max<std::int64_t>(static_cast<std::int64_t>(probe.work / node_work_),
-                                              2 * static_cast<std::int64_t>(core.size()));
-    std::int64_t nodes = given;
-    const Verdict verdict = exact.search(core_.scale(probe.capacity), nodes, stop);
+    const auto given = static_cast<std::int64_t>(std::max(probe.work, dive_work_));
+    std::int64_t work = given;
+    const Verdict verdict = exact.search(core_.scale(probe.capacity), work, stop);
     Outcome outcome;
-    const double setup = 4.0 * static_cast<double>(core.size()) * static_cast<double>(core.size());
-    outcome.work = static_cast<double>(given - nodes + 1) * node_work_ + setup;
+    outcome.work = static_cast<double>(given - work) + 300.0 * static_cast<double>(problem_.size());
     if (verdict == Verdict::kNone) outcome.excluded = probe.capacity;
     if (verdict != Verdict::kFound) return outcome;
     outcome.offsets = core_.complete(exact.offsets());
@@ -227,7 +237,7 @@ class Packer {
   const Core core_;
   Plan plan_;
   double work_ = 0;
-  double node_work_ = 0;  // of one placement in the search, at most
+  double dive_work_ = 0;  // what a search takes at most that never turns back
   std::int64_t round_ = 0;
   std::unique_ptr<Ejection> ejection_;
   Quanta ejected_ = 0;  // the footprint that `ejection_` has reached

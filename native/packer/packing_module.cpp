@@ -8,6 +8,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "packer/exact.h"
+#include "packer/greedy.h"
 #include "packer/pack.h"
 
 namespace nb = nanobind;
@@ -68,6 +70,21 @@ Packed pack_columns(const Column& lower, const Column& upper, const Column& size
   return unpack(table, in, pack(table.problem, {goal, effort, seed, std::max(1, threads)}, tell));
 }
 
+// Climbs from the bound until the search finds a plan: for tests of the search and its rules.
+std::int64_t smallest_footprint(const Column& lower, const Column& upper, const Column& size, const Column& offset,
+                                std::int64_t period, const Rules& rules) {
+  const Lifetimes in{lower.data(), upper.data(), size.data(), offset.data(), lower.shape(0)};
+  const Problem problem = build(in, 1, period).problem;
+  Exact exact(problem, order_by(problem, {Key::kSize}), rules);
+  const Clock clock(60);
+  const std::atomic<int> none{1};
+  std::int64_t work = std::int64_t{1} << 60;
+  Quanta capacity = problem.lower_bound;
+  while (exact.search(capacity, work, Stop(clock, none, 0)) == Verdict::kNone) ++capacity;
+  if (clock.was_seen_over()) throw std::runtime_error("the search took more than a minute");
+  return capacity * problem.quantum_bytes;
+}
+
 const char* method_name(Method method) {
   switch (method) {
     case Method::kGreedy: return "greedy";
@@ -91,6 +108,14 @@ void register_packing(nb::module_& m) {
   m.def("pack", &pack_columns, nb::kw_only(), nb::arg("lower"), nb::arg("upper"), nb::arg("size_bytes"),
         nb::arg("offset_bytes"), nb::arg("alignment"), nb::arg("period"), nb::arg("capacity_bytes").none(),
         nb::arg("effort"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none());
+  nb::class_<Rules>(m, "Rules")
+      .def(nb::init<>())
+      .def_rw("dominance", &Rules::dominance)
+      .def_rw("suffixes", &Rules::suffixes)
+      .def_rw("twins", &Rules::twins)
+      .def_rw("split", &Rules::split);
+  m.def("smallest_footprint", &smallest_footprint, nb::kw_only(), nb::arg("lower"), nb::arg("upper"),
+        nb::arg("size_bytes"), nb::arg("offset_bytes"), nb::arg("period"), nb::arg("rules"));
 }
 
 }  // namespace memfit::packing

@@ -69,3 +69,25 @@ def pack(
 
     `peak_bytes` is the peak of live bytes, `lower_bound_bytes` at least that. Raises ValueError on malformed columns.
     """
+
+class Rules:
+    """Which prunings the exact search makes; all of them to begin with."""
+
+    dominance: bool
+    suffixes: bool
+    twins: bool
+    split: bool
+
+def smallest_footprint(
+    *,
+    lower: NDArray[np.int64],
+    upper: NDArray[np.int64],
+    size_bytes: NDArray[np.int64],
+    offset_bytes: NDArray[np.int64],
+    period: int,
+    rules: Rules,
+) -> int:
+    """Return the smallest footprint there is, by the exact search alone: for tests, on a few lifetimes.
+
+    Raises RuntimeError after a minute.
+    """

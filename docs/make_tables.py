@@ -1,4 +1,4 @@
-"""Fills the tables of README.md from benchmarks/results/*.json; a table without results stays empty.
+"""Fills the tables of README.md and docs/ from benchmarks/results/*.json; a table without results stays empty.
 
 Usage: python docs/make_tables.py
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "smartpool.md")
 SHARES = ("80%", "50%", "30%", "smallest")
 
 
@@ -112,17 +113,19 @@ TABLES: dict[str, Callable[[Any], list[str]]] = {
 
 
 def main() -> None:
-    """Rewrite what lies between the markers in README.md."""
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    for name, make in TABLES.items():
-        source = ROOT / "benchmarks" / "results" / f"{name}.json"
-        lines = make(json.loads(source.read_text())) if source.exists() else []
-        begin, end = f"<!-- TABLE:{name} -->", f"<!-- END:{name} -->"
-        filled = "\n".join([begin, "", *lines, "", end] if lines else [begin, end])
-        text = re.sub(f"{begin}.*?{end}", lambda _, new=filled: new, text, flags=re.DOTALL)
-        print(f"{name}: {'filled' if lines else 'no results yet'}")
-    readme.write_text(text)
+    """Rewrite what lies between the markers in PAGES."""
+    for page in PAGES:
+        text = page.read_text()
+        for name, make in TABLES.items():
+            begin, end = f"<!-- TABLE:{name} -->", f"<!-- END:{name} -->"
+            if begin not in text:
+                continue
+            source = ROOT / "benchmarks" / "results" / f"{name}.json"
+            lines = make(json.loads(source.read_text())) if source.exists() else []
+            filled = "\n".join([begin, "", *lines, "", end] if lines else [begin, end])
+            text = re.sub(f"{begin}.*?{end}", lambda _, new=filled: new, text, flags=re.DOTALL)
+            print(f"{name}: {'filled' if lines else 'no results yet'}")
+        page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,8 @@ class Packer {
 
   Plan run() {
     greedy();
-    if (!is_done()) search();
+    const bool is_hopeless = options_.goal > 0 && options_.goal < problem_.lower_bound;
+    if (!is_done() && !is_hopeless) search();
     plan_.clock_stopped = clock_.was_seen_over();
     plan_.seconds = clock_.seconds();
     return std::move(plan_);
@@ -128,32 +129,40 @@ class Packer {
   // Each round is the same few tasks on any number of threads.
   void search() {
     for (round_ = 1; !is_done(); ++round_) {
-      std::vector<Outcome> outcomes = run_round(!is_searchable(core_.problem()) ? 1 : core_.is_whole() ? kTasks : kTasks + 1);
+      std::vector<Outcome> outcomes = run_round();
       for (Outcome& outcome : outcomes) {
         work_ += outcome.work;
         plan_.lower_bound = std::max(plan_.lower_bound, outcome.excluded + 1);
         if (!outcome.offsets.empty()) accept(std::move(outcome.offsets), outcome.method);
         if (is_met()) return;
       }
-      if (outcomes.size() == 1 && outcomes[0].work <= 0) return;
     }
   }
 
-  std::vector<Outcome> run_round(int tasks) {
+  bool ends_search(const Outcome& outcome) const {
+    const bool is_met = !outcome.offsets.empty() &&
+                        outcome.footprint <= std::max(plan_.lower_bound, options_.goal);
+    return is_met || outcome.excluded + 1 >= plan_.footprint;
+  }
+
+  static void lower(std::atomic<int>& least, int value) {
+    int now = least;
+    while (value < now && !least.compare_exchange_weak(now, value)) {
+    }
+  }
+
+  // Exact searches, and ejection where they do not see all items.
+  std::vector<Outcome> run_round() {
+    const int searches = is_searchable(core_.problem()) ? kTasks : 0;
+    const int tasks = searches + (searches == 0 || !core_.is_whole());
     std::vector<Outcome> outcomes(tasks);
     std::atomic<int> next{0}, first_done{tasks};
     const auto worker = [&] {
       for (int task; (task = next++) < tasks;) {
         const Stop stop(clock_, first_done, task);
         if (stop()) continue;
-        outcomes[task] = task < kTasks && is_searchable(core_.problem()) ? prove(task, stop) : eject(stop);
-        const bool done = !outcomes[task].offsets.empty() &&
-                          outcomes[task].footprint <= std::max(plan_.lower_bound, options_.goal);
-        if (done || outcomes[task].excluded + 1 >= plan_.footprint) {
-          int first = first_done;
-          while (task < first && !first_done.compare_exchange_weak(first, task)) {
-          }
-        }
+        outcomes[task] = task < searches ? prove(task, stop) : eject(stop);
+        if (ends_search(outcomes[task])) lower(first_done, task);
       }
     };
     std::vector<std::thread> others;
@@ -226,7 +235,7 @@ class Packer {
       outcome.offsets = ejection_->offsets();
       outcome.footprint = ejected_ = footprint(problem_, outcome.offsets);
     }
-    outcome.work = 50.0 * static_cast<double>(given - work);
+    outcome.work = 1000.0 + 50.0 * static_cast<double>(given - work);
     return outcome;
   }
 

@@ -1,6 +1,7 @@
 #include "packer/problem.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -32,6 +33,17 @@ std::int32_t slots_of(const Lifetimes& in, std::size_t i, std::int64_t period) {
   const std::int64_t slots = (ticks + period - 1) / period;
   if (slots > (1 << 20)) throw std::invalid_argument("a lifetime spans too many periods");
   return static_cast<std::int32_t>(slots);
+}
+
+// Every sum of sizes and offsets has to be a number, and so has any offset in the search.
+void check_total(const Problem& problem) {
+  constexpr Quanta kLargest = std::numeric_limits<Quanta>::max() / 4;
+  Quanta total = 0;
+  for (const Item& item : problem.items) {
+    const Quanta more = item.size + std::max<Quanta>(0, item.fixed);
+    if (more > kLargest - total) throw std::invalid_argument("the sizes add up to more than can be counted");
+    total += more;
+  }
 }
 
 void add_pieces(std::vector<Piece>& pieces, std::int64_t lower, std::int64_t upper, std::int64_t period,
@@ -128,6 +140,7 @@ Table build(const Lifetimes& in, std::int64_t alignment, std::int64_t period) {
       table.problem.items.push_back(item);
     }
   }
+  check_total(table.problem);
   assign_sections(table.problem, pieces);
   reduce(table.problem);
   find_lower_bound(table.problem);

@@ -104,6 +104,14 @@ def test_a_capacity_under_the_bound_is_refused_with_the_bound():
     assert error.value.required_bytes == 2048
 
 
+def test_an_error_in_a_progress_callback_ends_the_packing():
+    def fail(seconds, footprint):
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError, match="stop"):
+        pack(random_table(50, seed=1), effort=0.1, progress=fail)
+
+
 def test_the_clock_bounds_the_effort():
     packing = pack(random_table(20000, seed=2), effort=0.5)
     assert packing.seconds < 5  # the first greedy plan is made whatever the effort
@@ -140,6 +148,8 @@ MALFORMED = [
     ([(2, 2, 1)], {}, "ends before"),
     ([(0, 1, -1)], {}, "size"),
     ([(5, 6, 1)], {"period": 5}, "outside the period"),
+    ([(0, 1, 2**60)] * 9, {}, "more than can be counted"),
+    ([(0, 2**50, 1)], {"period": 1}, "too many periods"),
     ([(0, 1, 1)], {"alignment": 0}, "alignment"),
     ([(0, 1, 1)], {"period": 0}, "period"),
     ([(0, 1, 1)], {"effort": -1.0}, "effort"),

@@ -37,7 +37,7 @@ std::int32_t slots_of(const Lifetimes& in, std::size_t i, std::int64_t period) {
 
 // Every sum of sizes and offsets has to be a number, and so has any offset in the search.
 void check_total(const Problem& problem) {
-  constexpr Quanta kLargest = std::numeric_limits<Quanta>::max() / 4;
+  const Quanta kLargest = std::numeric_limits<Quanta>::max() / 4 / problem.quantum_bytes;  // in bytes too
   Quanta total = 0;
   for (const Item& item : problem.items) {
     const Quanta more = item.size + std::max<Quanta>(0, item.fixed);

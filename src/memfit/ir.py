@@ -175,7 +175,7 @@ class Plan:
 class Copy:
     """One copy of a timeline, for swap number `swap` of the plan; microseconds since the iteration began.
 
-    A copy that belongs to an absence begun in the iteration before may have started at a negative time.
+    It belongs to an absence that began in this iteration, and may lie in the next one.
     """
 
     swap: int

@@ -52,7 +52,7 @@ def _columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[int]]:
 def _swaps(columns: Fields) -> tuple[Swap, ...]:
     cyclic = columns.integers("cyclic", None, 0, 1)
     numbers = [columns.integers(name, len(cyclic), 0) for name in _SWAP_COLUMNS]
-    return tuple(Swap(*row, cyclic=bool(is_cyclic)) for *row, is_cyclic in zip(*numbers, cyclic, strict=True))
+    return tuple(Swap(*row[:6], bool(row[6])) for row in zip(*numbers, cyclic, strict=True))
 
 
 def _placements(columns: Fields) -> tuple[Placement, ...]:

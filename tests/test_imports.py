@@ -16,10 +16,11 @@ SOURCE = Path(__file__).parents[1] / "src" / "memfit"
 LEVELS = [
     {"errors", "units", "_native"},
     {"ir"},
-    {"events"},
-    {"files", "validate", "machine"},
+    {"events", "machine"},
+    {"files", "validate", "validate_plan"},
     {"simulate"},
-    {"planning", "baselines"},
+    {"planning"},
+    {"baselines"},
     {"reporting"},
     {"cli"},
 ]

@@ -9,6 +9,7 @@
 #include "common/period.h"
 #include "packer/clairvoyant.h"
 #include "packer/packing_module.h"
+#include "simulator/simulator_module.h"
 
 namespace nb = nanobind;
 
@@ -74,4 +75,5 @@ NB_MODULE(_native, m) {
         nb::arg("budget_bytes"));
 
   memfit::packing::register_packing(m);
+  memfit::swapping::register_swapping(m);
 }

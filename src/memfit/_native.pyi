@@ -91,3 +91,43 @@ def smallest_footprint(
 
     Raises RuntimeError after a minute.
     """
+
+class Simulated:
+    """What `simulate_swaps` found: one iteration, microseconds since it began.
+
+    The copies, one of each column for each swap, are those of absences that begin in it.
+    """
+
+    iteration_us: float
+    is_steady: bool
+    start_us: NDArray[np.float64]
+    end_us: NDArray[np.float64]
+    resident_bytes: NDArray[np.int64]
+    stall_op: NDArray[np.int64]
+    stall_swap: NDArray[np.int64]
+    stall_is_in: NDArray[np.int64]
+    stall_us: NDArray[np.float64]
+    out_start_us: NDArray[np.float64]
+    out_end_us: NDArray[np.float64]
+    in_start_us: NDArray[np.float64]
+    in_end_us: NDArray[np.float64]
+
+def simulate_swaps(
+    *,
+    duration_us: NDArray[np.float64],
+    load_bytes: NDArray[np.int64],
+    size_bytes: NDArray[np.int64],
+    out_after: NDArray[np.int64],
+    free_by: NDArray[np.int64],
+    in_start: NDArray[np.int64],
+    in_before: NDArray[np.int64],
+    out_us: NDArray[np.float64],
+    in_us: NDArray[np.float64],
+    is_early: NDArray[np.uint8],
+    both_factor: float,
+    most_iterations: int,
+) -> Simulated:
+    """Repeat the iteration with these swaps until it is steady; `memfit.simulate` says how.
+
+    Raises ValueError on malformed columns.
+    """

@@ -1,4 +1,4 @@
-"""The nouns: one recorded training iteration as plain, immutable data.
+"""The nouns: one recorded training iteration, and what is planned for it, as plain, immutable data.
 
 Two clocks order an iteration. An op index counts ops. A tick counts allocation and free events of
 storages, in their exact order: it is finer, since scratch comes and goes inside one op.
@@ -112,6 +112,125 @@ class Trace:
     def recurs(self, storage: Storage) -> bool:
         """Whether `storage` is the same one in the next iteration: alive before this one and after it."""
         return storage.born_before and self.outlives(storage)
+
+
+class Direction(StrEnum):
+    """The way a copy goes: out of the arena, or into it."""
+
+    OUT = "out"
+    IN = "in"
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """One storage's absence from the arena, by op indices counted on over the iteration's end.
+
+    The copy out starts when op `out_after` has ended. Op `free_by` waits for it: from then on the bytes are free.
+    The copy in starts when op `in_start` is about to begin, and takes its bytes from then on; op `in_before`, the
+    next access, waits for it. out_after < free_by <= in_start <= in_before. A `cyclic` swap ends in the next
+    iteration: its `in_before` is the next access plus the number of ops.
+    """
+
+    storage: int
+    size_bytes: int
+    out_after: int
+    free_by: int
+    in_start: int
+    in_before: int
+    cyclic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A storage's byte offset in the arena from `begin` to `end` (ticks, half-open, counted on over the end).
+
+    A swapped storage has one for each stay in the arena.
+    """
+
+    storage: int
+    begin: int
+    end: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What leaves and comes back, and when, for the trace of this `signature` with `op_count` ops.
+
+    `policy` made it, for the links of `machine` (a name) and `budget_bytes`, which hold `pinned_bytes` too.
+    `placements` are empty when only the swaps are planned, and `footprint_bytes` is 0 then.
+    """
+
+    signature: str
+    op_count: int
+    policy: str
+    machine: str
+    budget_bytes: int
+    swaps: tuple[Swap, ...]
+    placements: tuple[Placement, ...] = ()
+    footprint_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy of a timeline, for swap number `swap` of the plan; microseconds since the iteration began.
+
+    It belongs to an absence that began in this iteration, and may lie in the next one.
+    """
+
+    swap: int
+    direction: Direction
+    size_bytes: int
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Op `op` waited for a copy: swap number `swap` of the plan, out or in."""
+
+    op: int
+    swap: int
+    direction: Direction
+    duration_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What a plan does in one iteration once it is steady, predicted or measured.
+
+    Op i runs from `start_us[i]` to `end_us[i]`, after what it waits for; `resident_bytes[i]` is the most the arena
+    holds meanwhile, pinned bytes and the copies' bytes included. `compute_us` is the iteration without stalls,
+    `host_bytes` the most that is away at once.
+    """
+
+    start_us: tuple[float, ...]
+    end_us: tuple[float, ...]
+    resident_bytes: tuple[int, ...]
+    stalls: tuple[Stall, ...]
+    copies: tuple[Copy, ...]
+    iteration_us: float
+    compute_us: float
+    host_bytes: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most the arena holds."""
+        return max(self.resident_bytes, default=0)
+
+    @property
+    def stall_us(self) -> float:
+        """The time ops wait for copies."""
+        return sum(stall.duration_us for stall in self.stalls)
+
+    @property
+    def overhead(self) -> float:
+        """How much longer the iteration is than its computation, as a fraction of this."""
+        return self.iteration_us / self.compute_us - 1 if self.compute_us else 0.0
+
+    def copied_bytes(self, direction: Direction) -> int:
+        """Return the bytes copied in `direction` in one iteration."""
+        return sum(copy.size_bytes for copy in self.copies if copy.direction is direction)
 
 
 def accesses(trace: Trace) -> Iterator[Access]:

@@ -67,6 +67,19 @@ class Fields:
                 self.fail(f"{field}[{index}]", f"is not a duration: {value!r}")
         return [float(value) for value in values]
 
+    def number(self, field: str) -> float:
+        """Return the finite number in `field`."""
+        value = self._get(field)
+        self._check_number(field, value)
+        return float(value)
+
+    def numbers(self, field: str, length: int | None) -> list[float]:
+        """Return the list of finite numbers in `field`; `length` None takes any length."""
+        values = self._list(field, length)
+        for index, value in enumerate(values):
+            self._check_number(f"{field}[{index}]", value)
+        return [float(value) for value in values]
+
     def texts(self, field: str) -> list[str]:
         """Return the list of strings in `field`."""
         values = self._list(field, None)
@@ -91,6 +104,10 @@ class Fields:
         if length is not None and len(value) != length:
             self.fail(field, f"has {len(value)} entries instead of {length}")
         return value
+
+    def _check_number(self, field: str, value: Any) -> None:
+        if type(value) not in (int, float) or not abs(value) < float("inf"):
+            self.fail(field, f"is not a finite number: {value!r}")
 
     def _check_integer(self, field: str, value: Any, low: int, high: int) -> None:
         # `type`, since True is an int to isinstance.

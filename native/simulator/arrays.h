@@ -1,0 +1,30 @@
+// Columns between numpy and C++.
+#pragma once
+
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace memfit::swapping {
+
+template <typename T>
+using In = nanobind::ndarray<const T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+
+template <typename T>
+auto to_numpy(const std::vector<T>& values) {
+  auto* data = new T[std::max<std::size_t>(1, values.size())];
+  std::copy(values.begin(), values.end(), data);
+  nanobind::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>>(data, {values.size()}, owner);
+}
+
+template <typename Row, typename T>
+auto to_numpy(const std::vector<Row>& rows, T Row::* field) {
+  std::vector<std::int64_t> values;
+  for (const Row& row : rows) values.push_back(static_cast<std::int64_t>(row.*field));
+  return to_numpy(values);
+}
+
+}  // namespace memfit::swapping

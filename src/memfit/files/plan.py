@@ -1,0 +1,61 @@
+"""Plan <-> file: columns of numbers, checked on the way in. That a plan fits a trace, `validate_plan` checks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from memfit.files.document import Fields, read_document, write_document
+from memfit.ir import Placement, Plan, Swap
+
+_KIND = "plan"
+_VERSION = 1
+_SWAP_COLUMNS = ("storage", "size_bytes", "out_after", "free_by", "in_start", "in_before")
+_PLACEMENT_COLUMNS = ("storage", "begin", "end", "offset_bytes")
+
+
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write `plan` to `path`, gzipped if the name ends in ".gz"; raises InputError if it cannot be written."""
+    body = {
+        "signature": plan.signature,
+        "op_count": plan.op_count,
+        "policy": plan.policy,
+        "machine": plan.machine,
+        "budget_bytes": plan.budget_bytes,
+        "footprint_bytes": plan.footprint_bytes,
+        "swaps": _columns(plan.swaps, (*_SWAP_COLUMNS, "cyclic")),
+        "placements": _columns(plan.placements, _PLACEMENT_COLUMNS),
+    }
+    write_document(path, _KIND, _VERSION, body)
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read the plan in `path`. Raises InputError naming the file, the field and the reason."""
+    fields = read_document(path, _KIND, _VERSION)
+    return Plan(
+        signature=fields.text("signature"),
+        op_count=fields.integer("op_count", 1),
+        policy=fields.text("policy"),
+        machine=fields.text("machine"),
+        budget_bytes=fields.integer("budget_bytes", 0),
+        swaps=_swaps(fields.section("swaps")),
+        placements=_placements(fields.section("placements")),
+        footprint_bytes=fields.integer("footprint_bytes", 0),
+    )
+
+
+def _columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[int]]:
+    return {name: [int(getattr(row, name)) for row in rows] for name in names}
+
+
+def _swaps(columns: Fields) -> tuple[Swap, ...]:
+    cyclic = columns.integers("cyclic", None, 0, 1)
+    numbers = [columns.integers(name, len(cyclic), 0) for name in _SWAP_COLUMNS]
+    return tuple(Swap(*row[:6], bool(row[6])) for row in zip(*numbers, cyclic, strict=True))
+
+
+def _placements(columns: Fields) -> tuple[Placement, ...]:
+    count = len(columns.integers("storage", None, 0))
+    rows = zip(*(columns.integers(name, count, 0) for name in _PLACEMENT_COLUMNS), strict=True)
+    return tuple(Placement(*row) for row in rows)

@@ -1,0 +1,118 @@
+"""What a plan has to know of a machine: capacity, alignment, and how long a copy takes each way."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memfit.errors import InputError, UsageError
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How long a copy in one direction takes, alone: microseconds at some sizes, linear in between.
+
+    `size_bytes` and `time_us` ascend (times may stay level). Below the first size its time holds, since a small
+    copy is all latency; above the last the last slope goes on. Raises InputError if they are no such curve.
+    """
+
+    size_bytes: tuple[int, ...]
+    time_us: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.size_bytes) != len(self.time_us) or len(self.size_bytes) < 2:
+            raise InputError("a link needs two or more sizes, and a time for each", remedy="measure it again")
+        slopes = [
+            b > a and t1 >= t0 >= 0
+            for a, b, t0, t1 in zip(self.size_bytes, self.size_bytes[1:], self.time_us, self.time_us[1:], strict=False)
+        ]
+        if not all(slopes):
+            raise InputError("the sizes of a link must ascend and its times may not fall", remedy="measure it again")
+
+    @classmethod
+    def affine(cls, latency_us: float, ns_per_byte: float) -> Link:
+        """Return the link that takes `latency_us` plus `ns_per_byte` nanoseconds for each byte."""
+        return cls((0, GIB), (latency_us, latency_us + ns_per_byte * GIB / 1000))
+
+    @classmethod
+    def of_bandwidth(cls, gb_per_s: float, latency_us: float = 10.0) -> Link:
+        """Return the link of `gb_per_s` (10^9 bytes a second) and `latency_us`."""
+        return cls.affine(latency_us, 1 / gb_per_s)
+
+    def copy_us(self, size_bytes: int) -> float:
+        """Return the microseconds a copy of `size_bytes` takes; nothing takes no time."""
+        if size_bytes <= 0:
+            return 0.0
+        above = min(max(bisect_right(self.size_bytes, size_bytes), 1), len(self.size_bytes) - 1)
+        low, high = self.size_bytes[above - 1], self.size_bytes[above]
+        start, end = self.time_us[above - 1], self.time_us[above]
+        return start + max(size_bytes - low, 0) * ((end - start) / (high - low))
+
+    def copies_us(self, sizes_bytes: Sequence[int]) -> NDArray[np.float64]:
+        """Return `copy_us` of each size."""
+        return np.array([self.copy_us(size) for size in sizes_bytes], dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a plan is to run. `both_factor` in (0, 1] is a link's speed while the other direction is busy too.
+
+    `capacity_bytes` is the memory the arena may come from; 0 when unknown.
+    """
+
+    name: str
+    out: Link
+    into: Link
+    both_factor: float = 1.0
+    capacity_bytes: int = 0
+    alignment: int = 512
+
+    def __post_init__(self) -> None:
+        if not 0 < self.both_factor <= 1:
+            raise InputError(f"both_factor is {self.both_factor}, outside (0, 1]", remedy="measure it again")
+        if self.capacity_bytes < 0 or self.alignment < 1:
+            raise InputError("a machine has a capacity of 0 or more bytes and an alignment of 1 or more")
+
+
+def _symmetric(name: str, gb_per_s: float, both_factor: float, latency_us: float = 10.0) -> Machine:
+    link = Link.of_bandwidth(gb_per_s, latency_us)
+    return Machine(name, link, link, both_factor)
+
+
+# The PCIe rates are four fifths of the nominal ones (PCI-SIG: 8, 16, 32 GT/s a lane, 16 lanes, 128b/130b coding:
+# 15.75, 31.5, 63 GB/s), what is left after packet headers and flow control. NVLink-C2C: 450 GB/s each way (NVIDIA Grace
+# Hopper whitepaper), the same share of it. nvme: a drive on four PCIe 4.0 lanes, the reads faster than the writes.
+_PROFILES = {
+    machine.name: machine
+    for machine in (
+        _symmetric("pcie3", 12.6, 0.9),
+        _symmetric("pcie4", 25.2, 0.9),
+        _symmetric("pcie5", 50.4, 0.9),
+        _symmetric("nvlink-c2c", 360.0, 0.9, latency_us=5.0),
+        Machine("nvme", Link.of_bandwidth(4.0, 80.0), Link.of_bandwidth(6.0, 80.0), both_factor=0.7),
+        # arXiv 1903.06631, the fit its authors' scripts use for pinned copies over PCIe 3.0 x16.
+        Machine("paper-pcie3", Link.affine(47.2, 0.0756), Link.affine(9.7, 0.0823)),
+    )
+}
+
+
+def profile_names() -> tuple[str, ...]:
+    """Return the names `profile` takes."""
+    return tuple(_PROFILES)
+
+
+def profile(name: str) -> Machine:
+    """Return the machine of this name; raises UsageError if there is none."""
+    if name not in _PROFILES:
+        raise UsageError(
+            f"there is no machine {name!r}",
+            why=f"there are {', '.join(_PROFILES)}",
+            remedy="name one of these, or a file of a measured machine",
+        )
+    return _PROFILES[name]

@@ -1,0 +1,188 @@
+"""What a plan's swaps do to an iteration: a simulation of computation and two copy engines.
+
+Computation goes through the ops in order. When op i is about to begin it waits for the copies out with `free_by` i,
+then the copies in with `in_start` i are enqueued (the nearest next use first), then it waits for the copies in with
+`in_before` i. When it has ended, the copies out with `out_after` i are enqueued. Each direction is one engine, first
+in first out; while both are busy each runs at `Machine.both_factor` of its speed. A wait delays everything after it.
+
+Bytes are counted as an arena holds them: rounded up to `Trace.alignment`, until the copy out has ended and no op
+before `free_by` uses them any more, and again from the op `in_start` on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memfit import _native
+from memfit.errors import InputError
+from memfit.ir import Copy, Direction, Plan, Stall, Swap, Timeline, Trace, accesses, align_up
+from memfit.machine import Machine
+
+Int64Array = NDArray[np.int64]
+
+_MOST_ITERATIONS = 16
+
+
+class Simulator:
+    """Simulates plans for one trace on one machine."""
+
+    def __init__(self, trace: Trace, machine: Machine) -> None:
+        self.trace = trace
+        self.machine = machine
+        self.duration_us = np.array([op.duration_us for op in trace.ops], dtype=np.float64)
+        self.load_bytes = load_bytes(trace)
+        self._uses = _accessing_ops(trace)
+
+    def timeline(self, swaps: Sequence[Swap]) -> Timeline:
+        """Return what `swaps` do once the iteration is steady; raises InputError if their ops are out of order."""
+        columns = np.array(
+            [(s.out_after, s.free_by, s.in_start, s.in_before, s.size_bytes) for s in swaps], dtype=np.int64
+        ).reshape(-1, 5)
+        out_after, free_by, in_start, in_before, size = (np.ascontiguousarray(column) for column in columns.T)
+        try:
+            found = _native.simulate_swaps(
+                duration_us=self.duration_us,
+                load_bytes=self.load_bytes,
+                size_bytes=align_up_all(size, self.trace.alignment),
+                out_after=out_after,
+                free_by=free_by,
+                in_start=in_start,
+                in_before=in_before,
+                out_us=self.machine.out.copies_us(size.tolist()),
+                in_us=self.machine.into.copies_us(size.tolist()),
+                is_early=np.array([self._is_early(swap) for swap in swaps], dtype=np.uint8),
+                both_factor=self.machine.both_factor,
+                most_iterations=_MOST_ITERATIONS,
+            )
+        except ValueError as error:
+            raise InputError("the plan cannot be simulated", why=str(error), remedy="plan it again") from error
+        return self._timeline(swaps, found)
+
+    def _is_early(self, swap: Swap) -> bool:
+        """Whether nothing uses the storage while it is copied out, so that its bytes are free at once."""
+        uses, count = self._uses[swap.storage], len(self.trace.ops)
+        seen = _uses_until(uses, swap.free_by - 1, count) - _uses_until(uses, swap.out_after, count)
+        return seen == 0
+
+    def _timeline(self, swaps: Sequence[Swap], found: _native.Simulated) -> Timeline:
+        return Timeline(
+            start_us=tuple(found.start_us.tolist()),
+            end_us=tuple(found.end_us.tolist()),
+            resident_bytes=tuple(found.resident_bytes.tolist()),
+            stalls=_stalls(found),
+            copies=_copies(swaps, found),
+            iteration_us=found.iteration_us,
+            compute_us=float(self.duration_us.sum()),
+            host_bytes=int(self.host_bytes(swaps).max()),
+        )
+
+    def host_bytes(self, swaps: Sequence[Swap]) -> Int64Array:
+        """Return, at each op, the bytes that have a place outside the arena: from `out_after` to `in_before`."""
+        absent = np.zeros(len(self.trace.ops), dtype=np.int64)
+        for swap in swaps:
+            add_span(absent, swap.out_after + 1, swap.in_before, swap.size_bytes)
+        return absent
+
+
+def simulate(trace: Trace, machine: Machine, plan: Plan) -> Timeline:
+    """Return what `plan` does to an iteration of `trace` on `machine`, once it is steady.
+
+    Raises InputError if the plan is for another trace.
+    """
+    require_same_trace(trace, plan)
+    return Simulator(trace, machine).timeline(plan.swaps)
+
+
+def require_same_trace(trace: Trace, plan: Plan) -> None:
+    """Raise InputError if `plan` was not made for `trace`."""
+    if (plan.signature, plan.op_count) != (trace.signature, len(trace.ops)):
+        raise InputError(
+            "the plan is for another trace",
+            why=f"it is for signature {plan.signature!r} of {plan.op_count} ops, "
+            f"the trace has {trace.signature!r} of {len(trace.ops)}",
+            remedy="plan this trace",
+        )
+
+
+def load_bytes(trace: Trace) -> Int64Array:
+    """Return the most bytes alive during each op when nothing is swapped: aligned, pinned bytes included.
+
+    An op's span reaches to the beginning of the next one; the first op's begins with the iteration.
+    """
+    change = np.zeros(trace.ticks + 2, dtype=np.int64)
+    for storage in trace.storages:
+        held = align_up(storage.size_bytes, trace.alignment)
+        change[storage.alloc_tick + 1] += held
+        change[storage.free_tick + 1] -= held
+    # What outlives the iteration leaves in the last entry, which is after it.
+    live = np.cumsum(change)[:-1]
+    begin = np.array([0, *(op.first_tick for op in trace.ops[1:])], dtype=np.int64)
+    inside = np.maximum.reduceat(live, begin)
+    at_end = live[np.append(begin[1:], trace.ticks)]
+    held: Int64Array = np.maximum(inside, at_end) + trace.pinned_bytes
+    return held
+
+
+def planned_bytes(trace: Trace, swaps: Sequence[Swap]) -> Int64Array:
+    """Return the most bytes each op can see whatever the copies' speed: absent is what is so by the plan's ops."""
+    held = load_bytes(trace)
+    for swap in swaps:
+        add_span(held, swap.free_by, swap.in_start, -align_up(swap.size_bytes, trace.alignment))
+    return held
+
+
+def add_span(column: Int64Array, begin: int, end: int, amount: int) -> None:
+    """Add `amount` to entries [begin, end) of a circular column; the span is no longer than it."""
+    count = len(column)
+    shift = begin // count * count
+    begin, end = begin - shift, end - shift
+    column[begin : min(end, count)] += amount
+    if end > count:
+        column[: end - count] += amount
+
+
+def align_up_all(size_bytes: Int64Array, alignment: int) -> Int64Array:
+    """Return each size rounded up to a multiple of `alignment` (bytes)."""
+    return -(-size_bytes // alignment) * alignment
+
+
+def _accessing_ops(trace: Trace) -> list[list[int]]:
+    ops: list[dict[int, None]] = [{} for _ in trace.storages]
+    for access in accesses(trace):
+        ops[access.storage][access.op] = None
+    return [list(found) for found in ops]
+
+
+def _uses_until(uses: list[int], op: int, count: int) -> int:
+    """Return how many of `uses`, repeated every `count` ops, lie at or before `op`."""
+    round_, within = divmod(op, count)
+    return round_ * len(uses) + bisect_right(uses, within)
+
+
+def _stalls(found: _native.Simulated) -> tuple[Stall, ...]:
+    directions = (Direction.OUT, Direction.IN)
+    rows = zip(
+        found.stall_op.tolist(),
+        found.stall_swap.tolist(),
+        (directions[is_in] for is_in in found.stall_is_in.tolist()),
+        found.stall_us.tolist(),
+        strict=True,
+    )
+    return tuple(Stall(*row) for row in rows)
+
+
+def _copies(swaps: Sequence[Swap], found: _native.Simulated) -> tuple[Copy, ...]:
+    columns = (
+        (Direction.OUT, found.out_start_us.tolist(), found.out_end_us.tolist()),
+        (Direction.IN, found.in_start_us.tolist(), found.in_end_us.tolist()),
+    )
+    return tuple(
+        Copy(index, direction, swap.size_bytes, start, end)
+        for direction, starts, ends in columns
+        for index, (swap, start, end) in enumerate(zip(swaps, starts, ends, strict=True))
+        if end < float("inf")
+    )

@@ -1,0 +1,48 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memfit.errors import InputError, UsageError
+from memfit.machine import Link, Machine, profile, profile_names
+
+
+def test_the_papers_fit():
+    machine = profile("paper-pcie3")
+    assert machine.out.copy_us(10**6) == pytest.approx(47.2 + 75.6)
+    assert machine.into.copy_us(10**6) == pytest.approx(9.7 + 82.3)
+
+
+def test_every_profile_gets_slower_with_size():
+    for name in profile_names():
+        for link in (profile(name).out, profile(name).into):
+            assert 0 < link.copy_us(1) < link.copy_us(1 << 20) < link.copy_us(1 << 40)
+            assert link.copy_us(0) == 0
+
+
+@given(st.integers(1, 500))
+def test_a_measured_curve_is_linear_between_its_points(size):
+    link = Link((100, 200, 400), (5.0, 10.0, 10.0))
+    expected = 5.0 if size <= 100 else 5 + (size - 100) / 20 if size <= 200 else 10.0
+    assert link.copy_us(size) == pytest.approx(expected)
+
+
+def test_the_last_slope_goes_on():
+    assert Link((100, 200), (5.0, 10.0)).copy_us(400) == pytest.approx(20)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "times"), [((1,), (1.0,)), ((1, 2), (1.0,)), ((2, 1), (1.0, 2.0)), ((1, 2), (2.0, 1.0))]
+)
+def test_a_curve_that_does_not_ascend_is_refused(sizes, times):
+    with pytest.raises(InputError):
+        Link(sizes, times)
+
+
+def test_impossible_machines_are_refused():
+    link = Link.of_bandwidth(10)
+    with pytest.raises(InputError):
+        Machine("m", link, link, both_factor=0)
+    with pytest.raises(InputError):
+        Machine("m", link, link, alignment=0)
+    with pytest.raises(UsageError, match="there is no machine 'x'"):
+        profile("x")

@@ -5,7 +5,12 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "engine.h"
+#include "hash.h"
 #include "observer.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
 
 namespace py = pybind11;
 
@@ -63,58 +68,112 @@ class Hold {
 };
 
 std::shared_ptr<Tier> make_tier(const std::string& kind, const std::string& folder, size_t capacity, bool checked,
-                                const Faults& faults) {
+                                const Faults& faults, const Link& link) {
   std::unique_ptr<Medium> medium = kind == "ram" ? make_ram(capacity) : make_disk(folder);
+  if (link.bytes_per_second > 0 || link.latency_seconds > 0) medium = with_link(std::move(medium), link);
   if (faults.fail_write || faults.fail_read || faults.corrupt_read) medium = with_faults(std::move(medium), faults);
   if (checked) medium = with_checksums(std::move(medium));
   return std::make_shared<Tier>(std::move(medium));
 }
 
 void start(size_t budget, const std::string& kind, const std::string& folder, size_t capacity, bool checked,
-           int64_t fail_write, int64_t fail_read, int64_t corrupt_read, bool repeat) {
+           int64_t fail_write, int64_t fail_read, int64_t corrupt_read, bool repeat, double link_bytes_per_second,
+           double link_latency_seconds) {
   py::gil_scoped_release no_gil;
   try {
-    Engine::get().start(budget, make_tier(kind, folder, capacity, checked, {fail_write, fail_read, corrupt_read, repeat}));
+    Faults faults{fail_write, fail_read, corrupt_read, repeat};
+    Link link{link_bytes_per_second, link_latency_seconds};
+    Engine::get().start(budget, make_tier(kind, folder, capacity, checked, faults, link));
   } catch (const TierFailure& error) {
     throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
   }
 }
 
+py::bytes as_bytes(const std::vector<int64_t>& values) {
+  return py::bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
+}
+
 using Column = std::vector<size_t>;
+using Columns = std::unordered_map<std::string, Column>;
+
+// The columns of a table by name, all of one length where `same_length`. Raises ValueError if one is missing.
+const Column& column(const Columns& columns, const char* name) {
+  auto found = columns.find(name);
+  if (found == columns.end()) throw std::invalid_argument(std::string("a plan needs the column ") + name);
+  return found->second;
+}
+
+void check(bool ok) {
+  if (!ok) throw std::invalid_argument("the columns do not describe a plan");
+}
 
 // Raises ValueError for columns that contradict each other: the engine reads them without looking back.
-PlanTable plan_table(const Column& bytes, const Column& slots, Column slot_offset, const Column& due_begin,
-                     const Column& due_allocation, const Column& due_periods_ago, size_t zone_bytes,
-                     size_t iterations) {
+PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iterations, size_t swaps) {
+  const Column &bytes = column(columns, "size"), &slots = column(columns, "slots"), &swap = column(columns, "swap");
+  const Column &due_begin = column(columns, "due_begin"), &due_take = column(columns, "due_take");
+  const Column &ago = column(columns, "due_periods_ago"), &slot_offset = column(columns, "slot_offset");
+  check(iterations > 0 && bytes.size() % iterations == 0 && slots.size() == bytes.size() && swap.size() == bytes.size());
+  check(due_begin.size() == bytes.size() + 2 && due_begin[0] == 0 && due_begin.back() == due_take.size());
+  check(ago.size() == due_take.size() && std::is_sorted(due_begin.begin(), due_begin.end()));
   PlanTable table;
   uint32_t slot = 0;
-  bool ok = iterations > 0 && bytes.size() % iterations == 0 && slots.size() == bytes.size() && due_begin.size() == bytes.size() + 2 && due_begin[0] == 0 &&
-            due_begin.back() == due_allocation.size() && due_periods_ago.size() == due_allocation.size();
-  for (size_t i = 0; ok && i < bytes.size(); ++i) {
-    table.allocations.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i])});
-    for (size_t s = 0; ok && s < slots[i]; ++s, ++slot)
-      ok = slot < slot_offset.size() && slot_offset[slot] + bytes[i] <= zone_bytes && slot_offset[slot] % Arena::kAlignment == 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    check(swap[i] <= swaps);  // counted from 1; 0: an allocation
+    table.takes.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i]), static_cast<int64_t>(swap[i]) - 1});
+    for (size_t s = 0; s < slots[i]; ++s, ++slot)
+      check(slot < slot_offset.size() && slot_offset[slot] + bytes[i] <= zone_bytes && slot_offset[slot] % Arena::kAlignment == 0);
   }
-  for (size_t i = 1; ok && i < due_begin.size(); ++i) ok = due_begin[i - 1] <= due_begin[i];
-  for (size_t i = 0; ok && i < due_allocation.size(); ++i)
-    ok = due_allocation[i] < bytes.size() && slots[due_allocation[i]] > 0;
-  if (!ok || slot != slot_offset.size()) throw std::invalid_argument("the columns do not describe a plan");
-  for (size_t i = 0; i < due_allocation.size(); ++i)
-    table.due.push_back({static_cast<uint32_t>(due_allocation[i]), static_cast<uint32_t>(due_periods_ago[i])});
+  check(slot == slot_offset.size());
+  for (size_t i = 0; i < due_take.size(); ++i) {
+    check(due_take[i] < bytes.size() && slots[due_take[i]] > 0);
+    table.due.push_back({static_cast<uint32_t>(due_take[i]), static_cast<uint32_t>(ago[i])});
+  }
   table.due_begin.assign(due_begin.begin(), due_begin.end());
-  table.slot_offset = std::move(slot_offset);
+  table.slot_offset = slot_offset;
   table.bytes = zone_bytes;
   table.iterations = iterations;
   return table;
 }
 
-bool use_plan(const Column& bytes, const Column& slots, const Column& slot_offset, const Column& due_begin,
-              const Column& due_allocation, const Column& due_periods_ago, size_t zone_bytes, size_t iterations,
-              bool at_boundary) {
+// As above. `takes`: how many an iteration has.
+SwapTable swap_table(const Columns& columns, size_t takes) {
+  const Column &block = column(columns, "block"), &ordinal = column(columns, "ordinal"), &bytes = column(columns, "bytes");
+  const Column &storage = column(columns, "storage"), &out_after = column(columns, "out_after");
+  const Column &free_by = column(columns, "free_by"), &in_start = column(columns, "in_start"), &take = column(columns, "take");
+  check(ordinal.size() == block.size() && bytes.size() == block.size());
+  for (const Column* other : {&out_after, &free_by, &in_start, &take}) check(other->size() == storage.size());
+  SwapTable table;
+  table.op_hashes.assign(column(columns, "op_hashes").begin(), column(columns, "op_hashes").end());
+  for (size_t i = 0; i < block.size(); ++i)
+    table.storages.push_back({block[i], static_cast<uint32_t>(ordinal[i]), bytes[i]});
+  size_t ops = table.op_hashes.size();
+  for (size_t i = 0; i < storage.size(); ++i) {
+    check(storage[i] < block.size() && out_after[i] < ops && free_by[i] < ops && in_start[i] < ops && take[i] < takes);
+    table.swaps.push_back({static_cast<uint32_t>(storage[i]), static_cast<uint32_t>(out_after[i]), static_cast<uint32_t>(free_by[i]),
+                           static_cast<uint32_t>(in_start[i]), static_cast<uint32_t>(take[i])});
+  }
+  return table;
+}
+
+bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps,
+              const std::vector<uint64_t>& resident, bool at_boundary) {
   py::gil_scoped_release no_gil;
-  return Engine::get().use_plan(
-      plan_table(bytes, slots, slot_offset, due_begin, due_allocation, due_periods_ago, zone_bytes, iterations),
-      at_boundary);
+  PlanTable table = plan_table(takes, zone_bytes, iterations, column(swaps, "storage").size());
+  SwapTable swap = swap_table(swaps, table.takes.size() / iterations);
+  return Engine::get().use_plan(std::move(table), std::move(swap), resident, at_boundary);
+}
+
+py::dict stop_timeline() {
+  Timeline timeline;
+  {
+    py::gil_scoped_release no_gil;
+    timeline = Engine::get().stop_timeline();
+  }
+  py::dict d;
+  d["copies"] = as_bytes(timeline.copies());
+  d["op_begins_ns"] = as_bytes(timeline.op_begins_ns());
+  d["iteration_ends_at"] = as_bytes(timeline.iteration_ends_at());
+  return d;
 }
 
 py::dict stop() {
@@ -164,6 +223,12 @@ py::dict stats() {
   d["plans"] = s.plans;
   d["planned_allocations"] = s.planned;
   d["plan_mismatches"] = s.mismatches;
+  d["swaps"] = s.swaps;
+  d["prefetches"] = s.prefetches;
+  d["failed_copies"] = s.failed_copies;
+  d["derailments"] = s.derailments;
+  d["stall_ns"] = s.stall_ns;
+  d["copy_ns"] = s.copy_ns;
   return d;
 }
 
@@ -181,10 +246,6 @@ void adopt(const py::list& objects) {
       throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
     }
   }
-}
-
-py::bytes as_bytes(const std::vector<int64_t>& values) {
-  return py::bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
 }
 
 py::dict stop_recording() {
@@ -293,6 +354,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     return storage.unsafeGetStorageImpl() ? Engine::get().block_id(storage) : int64_t{-1};
   });
   m.def("use_plan", &use_plan);
+  m.def("has_plan", [] { return Engine::get().has_plan(); }, py::call_guard<py::gil_scoped_release>());
+  m.def("op_hash", [](const std::string& name) { return fnv1a(name); });
+  m.def("start_timeline", [] { Engine::get().start_timeline(); }, py::call_guard<py::gil_scoped_release>());
+  m.def("stop_timeline", &stop_timeline);
   m.def("tick_marks", [] { return Engine::get().tick_marks(); });
   m.def("iteration_marks", [] { return Engine::get().iteration_marks(); });
   m.def("is_resident", [](py::object object) {

@@ -14,6 +14,7 @@
 namespace memfit {
 
 class Arena;
+struct Copy;
 
 struct Block {
   uint64_t id = 0;
@@ -33,6 +34,8 @@ struct Block {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
   const c10::StorageImpl* storage_address = nullptr;  // identity only, never dereferenced
 
+  std::shared_ptr<Copy> copy;  // on its way to the tier or back; the block is active meanwhile
+
   // Reasons to stay put.
   int32_t active = 0;  // running ops (and open holds) that use the bytes
   int32_t aside = 0;   // ops about to start that let others go first
@@ -49,6 +52,7 @@ struct Block {
   size_t ticket = 0;        // of that op's window
   int32_t position = -1;  // index in this iteration's access log
   int32_t forecast = -1;  // the same storage's index in the last iteration's log
+  int32_t swapped = -1;   // index among the storages that the plan swaps
 
   bool resident() const { return region != nullptr; }
   bool attached() const { return storage_address != nullptr; }

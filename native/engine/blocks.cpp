@@ -51,6 +51,7 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
   ++stats_.allocations;
   note_peaks();
   forecast_.on_allocation(*block);
+  if (swaps_) swaps_->on_allocation(*block);
   if (recorder_.on()) recorder_.allocated(*block, inside, source);
   if (inside) {
     block->held = false;
@@ -103,6 +104,8 @@ void Engine::delete_block(Block* block) {
 
 void Engine::release(Block* block) {
   ThreadState& thread = this_thread();
+  if (block->copy) settle(*block);
+  if (swaps_) swaps_->on_release(*block);
   if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial)
     thread.window.give_back(block->ticket);
   // One that an earlier session left behind is none of this one's business.

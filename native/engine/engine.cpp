@@ -64,6 +64,7 @@ StopReport Engine::stop() {
     Lock lock(*this);
     if (!active()) return report;
     active_.store(false);
+    settle_all();
     turn_.notify_all();
     if (recorder_.on()) recorder_.stop();
     for (Block* block : std::vector<Block*>(blocks_))
@@ -72,6 +73,9 @@ StopReport Engine::stop() {
     for (int child : children_)
       if (child >= 0) close(child);
     children_.clear();
+    end_swapping();
+    timeline_.stop();
+    for (std::unique_ptr<Lane>& lane : lanes_) lane.reset();
     arena_.reset();
     tier_.reset();
   }
@@ -117,6 +121,8 @@ void Engine::iteration_ends() {
   signatures_.push_back(iteration_hash_);
   iteration_hash_ = 0;
   if (arena_->plan() != nullptr) arena_->plan()->iteration_ends();
+  if (swaps_) swaps_->iteration_ends();
+  timeline_.iteration_ends();
   if (recorder_.on()) tick_marks_.push_back(recorder_.tick_count());
   ++stats_.iterations;
 }

@@ -20,9 +20,12 @@
 #include "arena.h"
 #include "block.h"
 #include "forecast.h"
+#include "lanes.h"
 #include "op_window.h"
 #include "recorder.h"
+#include "swaps.h"
 #include "tier.h"
+#include "timeline.h"
 
 namespace memfit {
 
@@ -55,6 +58,7 @@ struct ThreadState {
   size_t input_bytes = 0;
   uint64_t need_key = 0;    // the op and the sizes of its inputs
   int64_t row = -1;  // the recorder's
+  uint64_t copy_ns = 0;  // of the stats, when the op began
   int64_t source = -1;
   uint64_t recording = 0;
   std::string tensors;  // shapes, gathered only when memory is tight
@@ -69,6 +73,9 @@ struct Stats {
   uint64_t plans = 0, planned = 0, mismatches = 0;
   uint64_t ops = 0, allocations = 0, evictions = 0, drops = 0, bytes_out = 0, bytes_in = 0, relocations = 0;
   uint64_t bytes_relocated = 0, consolidations = 0, iterations = 0;
+  uint64_t swaps = 0, prefetches = 0, failed_copies = 0, derailments = 0;  // of plans that swap
+  uint64_t stall_ns = 0;  // ops waited for a lane
+  uint64_t copy_ns = 0;   // ops waited for a copy of their own
 };
 
 struct StopReport {
@@ -113,7 +120,12 @@ class Engine {
   std::vector<uint64_t> signatures();
 
   // Planned mode, from an iteration's end on. False when the plan does not fit: the reactive mode goes on.
-  bool use_plan(PlanTable table, bool at_boundary);
+  // `resident`: ids of the blocks that stay in the arena throughout; what the plan swaps comes and goes; all else
+  // makes way for the zone.
+  bool use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary);
+  bool has_plan();
+  void start_timeline();
+  Timeline stop_timeline();
 
   // Called by the allocator, the deleters and the observer.
   at::DataPtr allocate(size_t bytes);
@@ -160,11 +172,26 @@ class Engine {
   void put_behind_ordinary(Block& block, c10::StorageImpl& impl);
   bool restore(Block& block, StopReport& report);
 
+  // swapping.cpp
+  void swap_before_op(uint64_t name_hash);
+  void swap_after_op();
+  void start_out(uint32_t swap);
+  void finish_out(uint32_t swap);
+  void start_in(uint32_t swap);
+  void begin_copy(Block& block, Copy::Direction direction, Region* region, uint32_t swap);
+  bool settle(Block& block);
+  void settle_all();
+  void end_swapping();
+  void wait_for(const Copy& copy);
+  Lane& lane(Copy::Direction direction);
+  Region* place_late(Block& block);
+
   // planned.cpp
   Region* place_by_plan(Block& block);
   bool drop_plan();
   void count_planned(Stats& stats) const;
-  bool pack(const std::vector<Block*>& recurring);
+  bool pack(const std::vector<Block*>& resident);
+  bool clear_away(const std::vector<Block*>& blocks);
   bool find_zone(size_t bytes, size_t& offset) const;
   bool clear_zone(size_t from, size_t bytes);
 
@@ -213,6 +240,9 @@ class Engine {
   std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;
   double eviction_cost(const Block& block) const;
   void copy_out(Block& block);
+  void release_frozen_slot(Block& block);
+  void leave_arena(Block& block, c10::StorageImpl& storage);
+  void come_in(Block& block, Region* region, c10::StorageImpl& storage);
   void thaw_if_alone();
   std::string describe_occupants() const;
 
@@ -238,6 +268,10 @@ class Engine {
   std::shared_ptr<Tier> tier_;
   std::vector<Block*> blocks_;
   std::unordered_map<const void*, Block*> by_address_;
+  std::unique_ptr<Swaps> swaps_;  // while there is a plan that swaps
+  std::unique_ptr<Lane> lanes_[2];  // out, in
+  std::vector<Block*> copying_;
+  Timeline timeline_;
   Forecast forecast_;
   Recorder recorder_;
   uint64_t recording_number_ = 0;

@@ -16,6 +16,7 @@ namespace memfit {
 
 void Engine::before_fork() {
   mutex_.lock();
+  settle_all();  // a child has no lanes
   if (!active() || forked_ || tier_->used() == 0) return;
   if (pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
   tier_->freeze();
@@ -35,6 +36,7 @@ void Engine::after_fork_in_child() {
   new (&mutex_) std::mutex();
   new (&turn_) std::condition_variable_any();
   forked_ = true;
+  for (std::unique_ptr<Lane>& lane : lanes_) (void)lane.release();  // its thread is not in this process
   recorder_.stop();
 }
 

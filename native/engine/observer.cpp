@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "engine.h"
+#include "hash.h"
 
 namespace memfit {
 
@@ -44,12 +45,6 @@ const std::unordered_set<std::string_view> kUninitialisedFactories = {
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted", "aten::new_empty",
     "aten::new_empty_strided", "aten::resize_",
 };
-
-uint64_t fnv1a(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ull;
-  return hash;
-}
 
 void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   bool writes = false, aliases = false;

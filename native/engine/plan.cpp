@@ -7,31 +7,58 @@ namespace memfit {
 
 Plan::Plan(PlanTable table, size_t zone_offset, bool at_once)
     : table_(std::move(table)), is_late_(table_.slot_offset.size()), begun_(at_once),
-      iteration_end_(table_.allocations.size() / table_.iterations) {
+      iteration_end_(table_.takes.size() / table_.iterations) {
   regions_.resize(table_.slot_offset.size());
-  for (const PlanTable::Allocation& allocation : table_.allocations)
-    for (uint32_t slot = allocation.first_slot; slot < allocation.first_slot + allocation.slots; ++slot)
-      regions_[slot] = {zone_offset + table_.slot_offset[slot], allocation.bytes, nullptr, nullptr, nullptr};
+  for (const PlanTable::Take& take : table_.takes)
+    for (uint32_t slot = take.first_slot; slot < take.first_slot + take.slots; ++slot)
+      regions_[slot] = {zone_offset + table_.slot_offset[slot], take.bytes, nullptr, nullptr, nullptr};
 }
 
-size_t Plan::slot_of(const PlanTable::Allocation& allocation, uint64_t period) const {
-  return allocation.first_slot + period % allocation.slots;
+uint32_t Plan::slot_of(const PlanTable::Take& take, uint64_t period) const {
+  return take.first_slot + static_cast<uint32_t>(period % take.slots);
 }
 
-Region* Plan::take(size_t bytes, void* owner) {
+Region* Plan::take(size_t bytes, void* owner, int64_t swap) {
   if (!begun_) return nullptr;
   if (ordinal_ >= iteration_end_) return mismatch();
-  note_due(ordinal_);
-  const PlanTable::Allocation& allocation = table_.allocations[ordinal_++];
-  if (allocation.bytes != bytes) return mismatch();
-  if (allocation.slots == 0) return nullptr;
-  Region& region = regions_[slot_of(allocation, period_)];
-  if (!region.is_free() || overlaps_a_late_one(region)) return mismatch();
+  const PlanTable::Take& take = table_.takes[ordinal_];
+  if (take.swap != swap) return mismatch();  // out of step until the iteration ends
+  note_due(ordinal_++);
+  if (take.bytes != bytes) return mismatch();
+  if (take.slots == 0) return nullptr;
+  uint32_t slot = slot_of(take, period_);
+  if (!regions_[slot].is_free() || overlaps_a_late_one(regions_[slot])) return mismatch();
+  ++planned_;
+  return give(slot, owner);
+}
+
+void Plan::skip(int64_t swap) {
+  if (begun_ && ordinal_ < iteration_end_ && table_.takes[ordinal_].swap == swap) note_due(ordinal_++);
+}
+
+// Whatever is taken from its bytes later has to look at it, as at one that outstays its time.
+Region* Plan::take_late(size_t ordinal, size_t bytes, void* owner) {
+  const PlanTable::Take& take = table_.takes[iteration_end_ - table_.takes.size() / table_.iterations + ordinal];
+  if (take.bytes != bytes || take.slots == 0) return nullptr;
+  uint32_t slot = slot_of(take, period_);
+  const Region& region = regions_[slot];
+  for (const Region& other : regions_)
+    if (!other.is_free() && other.offset < region.end() && region.offset < other.end()) return nullptr;
+  mark_late(slot);
+  return give(slot, owner);
+}
+
+Region* Plan::give(uint32_t slot, void* owner) {
+  Region& region = regions_[slot];
   region.owner = owner;
   used_ += region.size;
   peak_end_ = std::max(peak_end_, region.end());
-  ++planned_;
   return &region;
+}
+
+void Plan::mark_late(uint32_t slot) {
+  is_late_[slot] = 1;
+  late_.push_back(slot);
 }
 
 size_t Plan::taken_end() const {
@@ -55,15 +82,13 @@ void Plan::give_back(Region* region) {
   late_.erase(std::find(late_.begin(), late_.end(), slot));
 }
 
-// The slots that should be free before allocation `ordinal`: note those that are not.
+// The slots that should be free before take `ordinal`: note those that are not.
 void Plan::note_due(size_t ordinal) {
   for (uint32_t i = table_.due_begin[ordinal]; i < table_.due_begin[ordinal + 1]; ++i) {
     const PlanTable::Due& due = table_.due[i];
     if (due.periods_ago > period_) continue;  // allocated before the plan was in force
-    auto slot = static_cast<uint32_t>(slot_of(table_.allocations[due.allocation], period_ - due.periods_ago));
-    if (regions_[slot].is_free() || is_late_[slot]) continue;
-    is_late_[slot] = 1;
-    late_.push_back(slot);
+    uint32_t slot = slot_of(table_.takes[due.take], period_ - due.periods_ago);
+    if (!regions_[slot].is_free() && !is_late_[slot]) mark_late(slot);
   }
 }
 
@@ -73,12 +98,12 @@ bool Plan::overlaps_a_late_one(const Region& region) const {
   });
 }
 
-// Allocations that did not come are passed over; what is due until the end is due.
+// Takes that did not come are passed over; what is due until the end is due.
 void Plan::iteration_ends() {
   if (!std::exchange(begun_, true)) return;
   mismatches_ += iteration_end_ - ordinal_;
   for (; ordinal_ < iteration_end_; ++ordinal_) note_due(ordinal_);
-  size_t count = table_.allocations.size();
+  size_t count = table_.takes.size();
   if (ordinal_ == count) {
     note_due(count);
     ordinal_ = iteration_end_ = 0;

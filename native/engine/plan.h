@@ -2,8 +2,8 @@
 //
 // The zone is one span of the arena that only the plan hands out. Its table was made for a repeating period, of
 // one iteration or a few (what outlives an iteration by a little can then lie elsewhere in each of them):
-// between allocations k-1 and k certain slots are due to be free, and slot k overlaps none that is due to be
-// taken. So an allocation needs no search. A slot that is still taken when it is due is *late*; as long as there
+// between takes k-1 and k certain slots are due to be free, and slot k overlaps none that is due to be
+// taken. So a take needs no search. A slot that is still taken when it is due is *late*; as long as there
 // is one, an allocation is compared with the late ones, and goes elsewhere if it would overlap. Whatever the
 // program does, no byte is given out twice.
 #pragma once
@@ -17,16 +17,18 @@
 namespace memfit {
 
 struct PlanTable {
-  struct Allocation {
+  struct Take {
     size_t bytes = 0;       // as the arena rounds them up
     uint32_t first_slot = 0;  // its instances take turns in `slots` slots; 0 slots: not planned
     uint32_t slots = 0;
+    int64_t swap = kAllocation;  // or which swap it comes back from
   };
+  static constexpr int64_t kAllocation = -1;
   struct Due {
-    uint32_t allocation = 0;
+    uint32_t take = 0;
     uint32_t periods_ago = 0;  // that the instance was allocated
   };
-  std::vector<Allocation> allocations;  // by ordinal in the period
+  std::vector<Take> takes;  // by ordinal in the period: allocations, and storages that come back
   size_t iterations = 1;                // in a period, of as many allocations each
   std::vector<size_t> slot_offset;      // in the zone
   std::vector<uint32_t> due_begin;      // by ordinal, and one for the period's end: into `due`
@@ -38,8 +40,12 @@ class Plan {
  public:
   Plan(PlanTable table, size_t zone_offset, bool at_once);
 
-  // The region for the next allocation; nullptr when it is not planned, has another size or would overlap.
-  Region* take(size_t bytes, void* owner);
+  // The region for the next take; nullptr when it is not planned, is another one or would overlap.
+  Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation);
+  // The next take is that of `swap`, and does not happen.
+  void skip(int64_t swap);
+  // The region of a take of this iteration, out of turn; nullptr when any of its bytes are taken.
+  Region* take_late(size_t take, size_t bytes, void* owner);
   void give_back(Region* region);
   bool contains(const Region* region) const { return region >= regions_.data() && region < regions_.data() + regions_.size(); }
   void iteration_ends();
@@ -55,8 +61,10 @@ class Plan {
  private:
   void note_due(size_t ordinal);
   bool overlaps_a_late_one(const Region& region) const;
-  size_t slot_of(const PlanTable::Allocation& allocation, uint64_t period) const;
+  uint32_t slot_of(const PlanTable::Take& take, uint64_t period) const;
   Region* mismatch();
+  Region* give(uint32_t slot, void* owner);
+  void mark_late(uint32_t slot);
 
   PlanTable table_;
   std::vector<Region> regions_;  // by slot; free while nobody owns them

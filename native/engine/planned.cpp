@@ -3,42 +3,64 @@
 // Below it lie, packed, the storages that recur (parameters, optimizer states); what the plan does not know goes
 // wherever else there is room. When there is none the plan is dropped: its zone becomes ordinary space.
 #include <algorithm>
+#include <unordered_set>
 
 #include "engine.h"
 #include "lock.h"
 
 namespace memfit {
 
-bool Engine::use_plan(PlanTable table, bool at_boundary) {
+bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary) {
   Lock lock(*this);
   if (!active() || forked_) return false;
   drop_plan();
-  std::vector<Block*> recurring;
-  for (Block* block : blocks_)
-    if (block->id < first_recorded_block_ && block->session == session_) recurring.push_back(block);
-  for (Block* block : recurring) ++block->active;  // so that only this moves them
+  auto fresh = swaps.swaps.empty() ? nullptr : std::make_unique<Swaps>(std::move(swaps), at_boundary);
+  std::unordered_set<uint64_t> stays(resident.begin(), resident.end());
+  std::vector<Block*> staying, swapped;
+  for (Block* block : blocks_) {
+    if (block->session != session_) continue;
+    if (fresh) fresh->bind(*block);
+    if (block->swapped >= 0)
+      swapped.push_back(block);
+    else if (stays.count(block->id) != 0)
+      staying.push_back(block);
+  }
+  for (Block* block : staying) ++block->active;  // so that only this moves them
   bool fits = false;
   try {
     size_t offset = 0;
-    fits = pack(recurring) && find_zone(table.bytes, offset) && clear_zone(offset, table.bytes);
+    fits = pack(staying) && clear_away(swapped) && find_zone(table.bytes, offset) && clear_zone(offset, table.bytes);
     if (fits) {
       stats_.planned_footprint = offset + table.bytes;
       arena_->set_plan(std::move(table), offset, at_boundary, &zone_owner_);
+      swaps_ = std::move(fresh);
     }
   } catch (const TierFailure&) {
     // Nothing is lost: what could not be moved is where it was.
   }
-  for (Block* block : recurring) deactivate(*block);
+  for (Block* block : staying) deactivate(*block);
+  if (!fits)
+    for (Block* block : swapped) block->swapped = -1;
   stats_.plans += fits;
   return fits;
 }
 
+bool Engine::has_plan() {
+  Lock lock(*this);
+  return active() && arena_->plan() != nullptr;
+}
+
 // Bring the blocks in and slide them to the low end. False when they don't fit.
-bool Engine::pack(const std::vector<Block*>& recurring) {
-  for (Block* block : recurring)
+bool Engine::pack(const std::vector<Block*>& resident) {
+  for (Block* block : resident)
     if (!block->resident() && !bring_in(*block, 0)) return false;
-  consolidate(recurring);
+  consolidate(resident);
   return true;
+}
+
+// The plan gives them their places when they are needed.
+bool Engine::clear_away(const std::vector<Block*>& blocks) {
+  return std::all_of(blocks.begin(), blocks.end(), [&](Block* block) { return !block->may_move() || evict(*block); });
 }
 
 // The lowest stretch of `bytes` with nothing in it that must stay. False when there is none.
@@ -82,6 +104,7 @@ Region* Engine::place_by_plan(Block& block) {
 bool Engine::drop_plan() {
   if (arena_->plan() == nullptr) return false;
   count_planned(stats_);
+  end_swapping();
   arena_->drop_plan([](Region* region) { owner_of(region)->region = region; });
   return true;
 }
@@ -91,6 +114,7 @@ void Engine::count_planned(Stats& stats) const {
   if (plan == nullptr) return;
   stats.planned += plan->planned();
   stats.mismatches += plan->mismatches();
+  if (swaps_) stats.derailments += swaps_->derailments();
 }
 
 }  // namespace memfit

@@ -8,7 +8,7 @@
 namespace memfit {
 
 namespace {
-enum OpColumn { kName, kPhase, kSource, kStart, kEnd, kFirstTick, kWorkspace, kForwardSource };
+enum OpColumn { kName, kPhase, kSource, kStart, kEnd, kFirstTick, kWorkspace, kForwardSource, kWaited };
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -51,7 +51,7 @@ int64_t Recorder::op_begins(int64_t name, Phase phase, int64_t source, int64_t s
   }
   int64_t row = events_.op_count();
   events_.ops.insert(events_.ops.end(), {name, static_cast<int64_t>(phase), source, now_ns(), 0, events_.tick_count(),
-                                         0, forward_source(node_number)});
+                                         0, forward_source(node_number), 0});
   events_.tokens.push_back(mix(0x5bd1e995u, static_cast<uint64_t>(name)));
   return row;
 }
@@ -70,9 +70,10 @@ void Recorder::op_accesses(int64_t row, const Block& block, bool write) {
   token = mix(token, (block.bytes << 1) | (write ? 1 : 0));
 }
 
-void Recorder::op_ends(int64_t row, int64_t workspace_bytes) {
+void Recorder::op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns) {
   int64_t* columns = &events_.ops[static_cast<size_t>(row) * Recording::kOpColumns];
   columns[kEnd] = now_ns();
+  columns[kWaited] = static_cast<int64_t>(waited_ns);
   columns[kWorkspace] = workspace_bytes;
 }
 

@@ -13,8 +13,9 @@ namespace memfit {
 enum class Phase : int64_t { kForward = 0, kBackward = 1, kOptimizer = 2 };
 
 struct Recording {
-  // One row an op: name, phase, source, start_ns, end_ns, first_tick, workspace_bytes, forward_source.
-  static constexpr size_t kOpColumns = 8;
+  // One row an op: name, phase, source, start_ns, end_ns, first_tick, workspace_bytes, forward_source,
+  // waited_ns (for copies, which are not the op's own work).
+  static constexpr size_t kOpColumns = 9;
   // One row an access: op, block, is_write.
   static constexpr size_t kAccessColumns = 3;
   // One row an allocation or a free: block, bytes (negative for a free), ops begun so far, inside an op, source.
@@ -44,7 +45,7 @@ class Recorder {
   // Returns the op's row, to be passed to the calls below.
   int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number);
   void op_accesses(int64_t row, const Block& block, bool write);
-  void op_ends(int64_t row, int64_t workspace_bytes);
+  void op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns);
   void allocated(const Block& block, bool inside_op, int64_t source);
   void released(const Block& block, bool inside_op);
 

@@ -1,5 +1,6 @@
 // Residency: what leaves the arena, what comes back, and where it is put.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -14,6 +15,19 @@ namespace {
 
 // Free regions cost nothing to clear; `immovable` ones cannot be cleared at all.
 constexpr double kImmovable = std::numeric_limits<double>::infinity();
+
+// Adds the time until it goes to a sum of nanoseconds.
+class Stopwatch {
+ public:
+  explicit Stopwatch(uint64_t& sum) : sum_(sum) {}
+  ~Stopwatch() {
+    sum_ += static_cast<uint64_t>(std::chrono::nanoseconds(Copy::Clock::now() - began_).count());
+  }
+
+ private:
+  uint64_t& sum_;
+  Copy::Clock::time_point began_ = Copy::Clock::now();
+};
 
 }  // namespace
 
@@ -151,19 +165,24 @@ void Engine::copy_out(Block& block) {
     ++stats_.drops;
     return;
   }
-  if (tier_->frozen()) thaw_if_alone();
-  if (block.slot != nullptr && tier_->frozen()) {
-    block.tier->release(block.slot);
-    block.slot = nullptr;
-  }
+  Stopwatch stopwatch(stats_.copy_ns);
+  release_frozen_slot(block);
   if (block.slot != nullptr) {
-    block.tier->overwrite(block.slot, block.address(), block.bytes);
+    block.tier->write(block.slot, block.address(), block.bytes);
   } else {
     block.slot = tier_->put(block.address(), block.bytes);
     block.tier = tier_;
   }
   block.dirty = false;
   stats_.bytes_out += block.bytes;
+}
+
+// A forked child may still read it: the block's next copy goes elsewhere.
+void Engine::release_frozen_slot(Block& block) {
+  if (tier_->frozen()) thaw_if_alone();
+  if (block.slot == nullptr || !tier_->frozen()) return;
+  block.tier->release(block.slot);
+  block.slot = nullptr;
 }
 
 // Swap out. Raises TierFailure with nothing changed; false when the storage cannot be taken away.
@@ -176,13 +195,17 @@ bool Engine::evict(Block& block) {
   }
   graveyard_.push_back(storage);
   copy_out(block);
+  leave_arena(block, *storage);
+  ++stats_.evictions;
+  return true;
+}
+
+void Engine::leave_arena(Block& block, c10::StorageImpl& storage) {
   by_address_.erase(block.address());
   arena_->give_back(block.region);
   block.region = nullptr;
   block.arena.reset();
-  set_absent(*storage, block);
-  ++stats_.evictions;
-  return true;
+  set_absent(storage, block);
 }
 
 // Swap in. False when there is no room; raises TierFailure with nothing changed.
@@ -190,20 +213,28 @@ bool Engine::bring_in(Block& block, size_t more) {
   StorageRef storage = block.storage.lock();
   if (!storage) return true;  // nobody can read it any more
   graveyard_.push_back(storage);
-  Region* region = place(block.bytes, more, &block);
+  if (block.copy && settle(block)) return true;
+  Region* region = place_late(block);
+  if (region == nullptr) region = place(block.bytes, more, &block);
   if (region == nullptr) return false;
   try {
+    Stopwatch stopwatch(stats_.copy_ns);
     block.tier->get(block.slot, arena_->base() + region->offset, block.bytes);
   } catch (...) {
     arena_->give_back(region);
     throw;
   }
+  come_in(block, region, *storage);
+  return true;
+}
+
+// The block's bytes are in `region`.
+void Engine::come_in(Block& block, Region* region, c10::StorageImpl& storage) {
   block.region = region;
   block.arena = arena_;
-  put_behind(block, *storage);  // `dirty` stays: the op that needs the bytes may be about to write to them
+  put_behind(block, storage);  // `dirty` stays: the op that needs the bytes may be about to write to them
   stats_.bytes_in += block.bytes;
   note_peaks();
-  return true;
 }
 
 // The longest stretch of the arena without a storage that must stay put.

@@ -1,6 +1,10 @@
 #include "tier.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <mutex>
+#include <thread>
 #include <unordered_map>
 
 namespace memfit {
@@ -28,22 +32,30 @@ class Checked final : public Medium {
   explicit Checked(std::unique_ptr<Medium> inner) : inner_(std::move(inner)) {}
 
   void write(size_t offset, const void* from, size_t size) override {
+    uint64_t sum = checksum(from, size);
     inner_->write(offset, from, size);
-    sums_[offset] = checksum(from, size);
+    std::lock_guard<std::mutex> lock(mutex_);
+    sums_[offset] = sum;
   }
   void read(size_t offset, void* to, size_t size) override {
     inner_->read(offset, to, size);
-    if (checksum(to, size) != sums_.at(offset))
+    uint64_t sum = checksum(to, size);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (sum != sums_.at(offset))
       throw TierFailure("the bytes read back from " + inner_->name() + " differ from those written (checksum)");
   }
   void discard(size_t offset, size_t size) override {
-    sums_.erase(offset);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      sums_.erase(offset);
+    }
     inner_->discard(offset, size);
   }
   std::string name() const override { return inner_->name(); }
 
  private:
   std::unique_ptr<Medium> inner_;
+  std::mutex mutex_;
   std::unordered_map<size_t, uint64_t> sums_;
 };
 
@@ -56,10 +68,10 @@ class Faulty final : public Medium {
     inner_->write(offset, from, size);
   }
   void read(size_t offset, void* to, size_t size) override {
-    ++reads_;
-    if (due(reads_, faults_.fail_read)) throw TierFailure("injected fault: read failed");
+    int64_t count = ++reads_;
+    if (due(count, faults_.fail_read)) throw TierFailure("injected fault: read failed");
     inner_->read(offset, to, size);
-    if (due(reads_, faults_.corrupt_read)) static_cast<char*>(to)[size / 2] ^= 0x10;
+    if (due(count, faults_.corrupt_read)) static_cast<char*>(to)[size / 2] ^= 0x10;
   }
   void discard(size_t offset, size_t size) override { inner_->discard(offset, size); }
   std::string name() const override { return inner_->name(); }
@@ -71,8 +83,44 @@ class Faulty final : public Medium {
 
   std::unique_ptr<Medium> inner_;
   Faults faults_;
-  int64_t writes_ = 0;
-  int64_t reads_ = 0;
+  std::atomic<int64_t> writes_{0};
+  std::atomic<int64_t> reads_{0};
+};
+
+class Linked final : public Medium {
+ public:
+  Linked(std::unique_ptr<Medium> inner, Link link) : inner_(std::move(inner)), link_(link) {}
+
+  void write(size_t offset, const void* from, size_t size) override {
+    Passage passage(out_, link_, size);
+    inner_->write(offset, from, size);
+  }
+  void read(size_t offset, void* to, size_t size) override {
+    Passage passage(in_, link_, size);
+    inner_->read(offset, to, size);
+  }
+  void discard(size_t offset, size_t size) override { inner_->discard(offset, size); }
+  std::string name() const override { return inner_->name(); }
+
+ private:
+  // One copy at a time each way, and none is over before the link would have carried it.
+  class Passage {
+   public:
+    Passage(std::mutex& way, const Link& link, size_t size) : lock_(way), over_(std::chrono::steady_clock::now()) {
+      double seconds = link.latency_seconds;
+      if (link.bytes_per_second > 0) seconds += static_cast<double>(size) / link.bytes_per_second;
+      over_ += std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+    }
+    ~Passage() { std::this_thread::sleep_until(over_); }
+
+   private:
+    std::lock_guard<std::mutex> lock_;
+    std::chrono::steady_clock::time_point over_;
+  };
+
+  std::unique_ptr<Medium> inner_;
+  Link link_;
+  std::mutex out_, in_;
 };
 
 }  // namespace
@@ -81,15 +129,24 @@ std::unique_ptr<Medium> with_checksums(std::unique_ptr<Medium> inner) {
   return std::make_unique<Checked>(std::move(inner));
 }
 
+std::unique_ptr<Medium> with_link(std::unique_ptr<Medium> inner, Link link) {
+  return std::make_unique<Linked>(std::move(inner), link);
+}
+
 std::unique_ptr<Medium> with_faults(std::unique_ptr<Medium> inner, Faults faults) {
   return std::make_unique<Faulty>(std::move(inner), faults);
 }
 
 Tier::Tier(std::unique_ptr<Medium> medium) : medium_(std::move(medium)), ranges_(kOffsets, kAlignment) {}
 
-Slot Tier::put(const void* from, size_t size) {
+Slot Tier::reserve(size_t size) {
   Slot slot = ranges_.take(size, this);
   if (slot == nullptr) throw TierFailure(name() + " is full");
+  return slot;
+}
+
+Slot Tier::put(const void* from, size_t size) {
+  Slot slot = reserve(size);
   try {
     medium_->write(slot->offset, from, size);
   } catch (...) {
@@ -101,7 +158,7 @@ Slot Tier::put(const void* from, size_t size) {
 
 void Tier::get(Slot slot, void* to, size_t size) { medium_->read(slot->offset, to, size); }
 
-void Tier::overwrite(Slot slot, const void* from, size_t size) { medium_->write(slot->offset, from, size); }
+void Tier::write(Slot slot, const void* from, size_t size) { medium_->write(slot->offset, from, size); }
 
 void Tier::release(Slot slot) {
   if (frozen_)

@@ -23,7 +23,7 @@ struct TierFailure : std::runtime_error {
 class Medium {
  public:
   virtual ~Medium() = default;
-  // Offsets are multiples of Tier::kAlignment. Both raise TierFailure.
+  // Offsets are multiples of Tier::kAlignment. Both raise TierFailure, and may run beside each other.
   virtual void write(size_t offset, const void* from, size_t size) = 0;
   virtual void read(size_t offset, void* to, size_t size) = 0;
   // The bytes at [offset, offset + size) are no longer needed.
@@ -47,6 +47,13 @@ struct Faults {
 };
 std::unique_ptr<Medium> with_faults(std::unique_ptr<Medium> inner, Faults faults);
 
+// A link that is slower than the medium: for experiments, and to foresee what a slower machine would do.
+struct Link {
+  double bytes_per_second = 0;  // each way; 0: as fast as the medium is
+  double latency_seconds = 0;   // of each copy
+};
+std::unique_ptr<Medium> with_link(std::unique_ptr<Medium> inner, Link link);
+
 // Where one storage's bytes lie in a tier.
 using Slot = Region*;
 
@@ -56,11 +63,13 @@ class Tier {
 
   explicit Tier(std::unique_ptr<Medium> medium);
 
-  // Both raise TierFailure and leave everything as it was.
-  Slot put(const void* from, size_t size);
-  void get(Slot slot, void* to, size_t size);
-  void overwrite(Slot slot, const void* from, size_t size);
+  // A slot with nothing in it yet. Raises TierFailure when the tier is full.
+  Slot reserve(size_t size);
   void release(Slot slot);
+  // These raise TierFailure and leave everything as it was. `write` and `get` may run beside other threads' calls.
+  Slot put(const void* from, size_t size);
+  void write(Slot slot, const void* from, size_t size);
+  void get(Slot slot, void* to, size_t size);
 
   // Slots keep their bytes, even after release, until thaw: a forked child may still read them.
   void freeze();

@@ -112,6 +112,9 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
     iteration_passed_ = true;
   }
   forecast_.on_op();
+  timeline_.op_begins();
+  if (swaps_) swap_before_op(op.name_hash);
+  thread.copy_ns = stats_.copy_ns;
   if (!recorder_.on()) return;
   auto node = torch::autograd::get_current_node();
   Phase phase = node ? Phase::kBackward : phase_.load();
@@ -274,7 +277,7 @@ bool Engine::frame_ends(ThreadState& thread) {
   bool recorded = records(thread);
   if (thread.failure.kind == Failure::Kind::kNone) {
     size_t need = learn_need(thread);
-    if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(need));
+    if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(need), stats_.copy_ns - thread.copy_ns);
   }
   iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.window.peak());
   for (Block* block : thread.touched) deactivate(*block);
@@ -282,6 +285,7 @@ bool Engine::frame_ends(ThreadState& thread) {
   thread.missing.clear();
   thread.row = -1;
   thread.failure = Failure();
+  swap_after_op();
   frame_is_over(thread);
   return recorded && find_period_if_due();
 }

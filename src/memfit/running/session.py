@@ -98,6 +98,7 @@ class Session:
         self._engine.start(
             fixed or 0, tier.kind, tier.folder, _ram_capacity(), tier.checked,
             tier.fail_write, tier.fail_read, tier.corrupt_read, tier.repeat,
+            tier.link_bytes_per_second, tier.link_latency_seconds,
         )  # fmt: skip
         try:
             self._enter_contexts()

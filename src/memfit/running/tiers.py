@@ -15,7 +15,8 @@ class TierSpec:
     """A tier: `kind` is "ram" or "disk"; `folder` is where the disk tier's file goes.
 
     `checked` keeps a checksum of everything written and compares it on each read. The `fail_*` and
-    `corrupt_read` fields make the n-th copy go wrong (0: none), for tests of what happens then.
+    `corrupt_read` fields make the n-th copy go wrong (0: none), for tests of what happens then. The `link_*` fields
+    slow every copy down to what such a link would do (0: as fast as the tier is), each way by itself.
     """
 
     kind: str = "disk"
@@ -25,6 +26,8 @@ class TierSpec:
     fail_read: int = 0
     corrupt_read: int = 0
     repeat: bool = False
+    link_bytes_per_second: float = 0.0
+    link_latency_seconds: float = 0.0
 
     def __str__(self) -> str:
         return f"disk:{self.folder}" if self.kind == "disk" else self.kind

@@ -32,9 +32,9 @@ class Roles:
 class RawRecording:
     """The engine's tables, by column (see native/engine/recorder.h)."""
 
-    OP_BYTES: ClassVar[int] = 8 * 8
+    OP_BYTES: ClassVar[int] = 9 * 8
 
-    ops: Rows  # name, phase, source, start_ns, end_ns, first_tick, workspace_bytes, forward_source
+    ops: Rows  # name, phase, source, start_ns, end_ns, first_tick, workspace_bytes, forward_source, waited_ns
     accesses: Rows  # op, block, is_write
     ticks: Rows  # block, bytes (negative: a free), ops begun so far, inside an op, source
     before: Rows  # block, bytes, pinned
@@ -44,7 +44,7 @@ class RawRecording:
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> RawRecording:
         """Read what `engine.stop_recording()` returned."""
-        columns = {"ops": 8, "accesses": 3, "ticks": 5, "before": 3}
+        columns = {"ops": 9, "accesses": 3, "ticks": 5, "before": 3}
         tables = {n: np.frombuffer(raw[n], np.int64).reshape(-1, width) for n, width in columns.items()}
         return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]])
 
@@ -68,7 +68,14 @@ class _Life:
 
 
 def build_trace(raw: RawRecording, first: int, last: int, roles: Roles, **about: Any) -> Trace:
-    """Return the iteration that ops [first, last) of the recording make up.
+    """Return the iteration that ops [first, last) of the recording make up; `about` as for `build_iteration`."""
+    return build_iteration(raw, first, last, roles, **about)[0]
+
+
+def build_iteration(
+    raw: RawRecording, first: int, last: int, roles: Roles, **about: Any
+) -> tuple[Trace, list[int]]:
+    """Return the iteration that ops [first, last) of the recording make up, and its storages' block ids.
 
     `about` has the fields of Trace that the recording does not know: signature, script, iteration and so on.
     """
@@ -86,7 +93,7 @@ def build_trace(raw: RawRecording, first: int, last: int, roles: Roles, **about:
         Storage(life.size_bytes, category, life.alloc, life.free, life.alloc_tick, life.free_tick, life.source)
         for life, category in zip(lives, categories, strict=True)
     )
-    return Trace(
+    trace = Trace(
         ops=ops,
         storages=storages,
         ticks=last_tick - first_tick,
@@ -94,6 +101,7 @@ def build_trace(raw: RawRecording, first: int, last: int, roles: Roles, **about:
         pinned_bytes=pinned_bytes,
         **about,
     )
+    return trace, [life.block for life in lives]
 
 
 def _alive_at(raw: RawRecording, tick: int) -> list[_Life]:
@@ -147,11 +155,11 @@ def _alive(life: _Life, op: int) -> bool:
 
 
 def _op(raw: RawRecording, row: int, first_tick: int, reads: set[int], writes: set[int]) -> Op:
-    name, phase, source, start_ns, end_ns, tick, workspace, forward_source = raw.ops[row].tolist()
+    name, phase, source, start_ns, end_ns, tick, workspace, forward_source, waited_ns = raw.ops[row].tolist()
     return Op(
         name=raw.op_names[name],
         phase=_PHASES[phase],
-        duration_us=max(end_ns - start_ns, 0) / 1000,
+        duration_us=max(end_ns - start_ns - waited_ns, 0) / 1000,
         source=raw.source(forward_source if forward_source >= 0 else source),
         reads=tuple(sorted(reads)),
         writes=tuple(sorted(writes)),

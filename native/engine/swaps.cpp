@@ -1,0 +1,109 @@
+#include "swaps.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "block.h"
+
+namespace memfit {
+
+namespace {
+
+// Where the rows of each key begin in a list sorted by key.
+std::vector<uint32_t> begins(const std::vector<uint32_t>& keys, size_t count) {
+  std::vector<uint32_t> begin(count + 1, 0);
+  for (uint32_t key : keys) ++begin[key + 1];
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  return begin;
+}
+
+}  // namespace
+
+Swaps::Swaps(SwapTable table, bool at_once)
+    : table_(std::move(table)), blocks_(table_.storages.size()), arrivals_(blocks_.size()), on_course_(at_once) {
+  for (uint32_t s = 0; s < table_.storages.size(); ++s)
+    if (table_.storages[s].block_id == 0)
+      by_ordinal_[table_.storages[s].ordinal] = s;
+    else
+      by_id_[table_.storages[s].block_id] = s;
+  for (const SwapTable::Swap& swap : table_.swaps)  // at first what came back last in the iteration before
+    arrivals_[swap.storage] = std::max(arrivals_[swap.storage], swap.take);
+  index_actions();
+}
+
+void Swaps::index_actions() {
+  size_t ops = table_.op_hashes.size();
+  std::vector<uint32_t> all(table_.swaps.size());
+  std::iota(all.begin(), all.end(), 0);
+  auto sorted = [&](auto key) {
+    std::vector<uint32_t> order = all;
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return key(table_.swaps[a]) < key(table_.swaps[b]); });
+    return order;
+  };
+  after_ = sorted([](const SwapTable::Swap& s) { return s.out_after; });
+  std::vector<uint32_t> keys;
+  for (uint32_t swap : after_) keys.push_back(table_.swaps[swap].out_after);
+  after_begin_ = begins(keys, ops);
+  // What must have left goes first, then what comes in, in the order of the takes.
+  std::vector<std::pair<uint32_t, Action>> rows;
+  for (uint32_t swap : sorted([](const SwapTable::Swap& s) { return s.free_by; }))
+    rows.push_back({table_.swaps[swap].free_by, {Action::Kind::kFinishOut, swap}});
+  for (uint32_t swap : sorted([](const SwapTable::Swap& s) { return s.take; }))
+    rows.push_back({table_.swaps[swap].in_start, {Action::Kind::kStartIn, swap}});
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  keys.clear();
+  for (const auto& [op, action] : rows) {
+    keys.push_back(op);
+    before_.push_back(action);
+  }
+  before_begin_ = begins(keys, ops);
+}
+
+bool Swaps::on_op(uint64_t name_hash) {
+  size_t op = next_op_++;
+  if (!on_course_) return false;
+  on_course_ = op < table_.op_hashes.size() && table_.op_hashes[op] == name_hash;
+  derailments_ += !on_course_;
+  return on_course_;
+}
+
+Swaps::Span<Swaps::Action> Swaps::before() const {
+  return {before_.data() + before_begin_[op()], before_.data() + before_begin_[op() + 1]};
+}
+
+Swaps::Span<uint32_t> Swaps::after() const {
+  return {after_.data() + after_begin_[op()], after_.data() + after_begin_[op() + 1]};
+}
+
+void Swaps::bind(Block& block) {
+  auto found = by_id_.find(block.id);
+  if (found == by_id_.end() || table_.storages[found->second].bytes != block.bytes) return;
+  blocks_[found->second] = &block;
+  block.swapped = static_cast<int32_t>(found->second);
+}
+
+void Swaps::on_allocation(Block& block) {
+  auto found = by_ordinal_.find(allocations_++);
+  if (found == by_ordinal_.end() || table_.storages[found->second].bytes != block.bytes) return;
+  Block*& known = blocks_[found->second];
+  if (known != nullptr) known->swapped = -1;
+  known = &block;
+  block.swapped = static_cast<int32_t>(found->second);
+}
+
+void Swaps::on_release(Block& block) {
+  if (block.swapped >= 0 && blocks_[block.swapped] == &block) blocks_[block.swapped] = nullptr;
+  block.swapped = -1;
+}
+
+uint32_t& Swaps::arrival(const Block& block) { return arrivals_[block.swapped]; }
+
+void Swaps::iteration_ends() {
+  if (on_course_ && next_op_ != table_.op_hashes.size()) ++derailments_;
+  on_course_ = true;
+  next_op_ = 0;
+  allocations_ = 0;
+}
+
+}  // namespace memfit

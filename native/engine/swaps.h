@@ -1,0 +1,91 @@
+// Swaps: which storage leaves after which op of the iteration, and before which op it is on its way back.
+//
+// A storage is known by its id if it is the same one in every iteration, else by the ordinal of its allocation in
+// the iteration. Actions are tied to op indices; the op stream is compared with the plan's, and as soon as it
+// differs no more actions are begun until the iteration ends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace memfit {
+
+struct Block;
+
+struct SwapTable {
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  struct Storage {
+    uint64_t block_id = 0;  // 0: known by its ordinal
+    uint32_t ordinal = kNone;
+    size_t bytes = 0;
+  };
+  struct Swap {
+    uint32_t storage = 0;
+    uint32_t out_after = 0;  // op indices in the iteration
+    uint32_t free_by = 0;    // its bytes are free before this op: a copy that has not ended is waited for
+    uint32_t in_start = 0;
+    uint32_t take = 0;  // which of the iteration's takes gives it its address back
+  };
+  std::vector<uint64_t> op_hashes;
+  std::vector<Storage> storages;
+  std::vector<Swap> swaps;
+};
+
+class Swaps {
+ public:
+  struct Action {
+    enum class Kind : uint32_t { kFinishOut, kStartIn } kind;
+    uint32_t swap;
+  };
+  template <typename T>
+  struct Span {
+    const T* first;
+    const T* last;
+    const T* begin() const { return first; }
+    const T* end() const { return last; }
+  };
+
+  // `at_once`: an iteration begins now; else the first whole one is waited for.
+  Swaps(SwapTable table, bool at_once);
+
+  // The next op begins. True while the op stream is the plan's.
+  bool on_op(uint64_t name_hash);
+  // What to do before it, and after it.
+  Span<Action> before() const;
+  Span<uint32_t> after() const;
+  bool on_course() const { return on_course_; }
+  void leave_course() { on_course_ = false; }
+  void on_allocation(Block& block);
+  void on_release(Block& block);
+  void iteration_ends();
+  void bind(Block& block);  // one that is known by its id
+
+  const SwapTable::Swap& swap(uint32_t index) const { return table_.swaps[index]; }
+  Block* block_of(uint32_t swap) const { return blocks_[table_.swaps[swap].storage]; }
+  // The take of the swap that brings the storage back next, or has last.
+  uint32_t& arrival(const Block& block);
+  const SwapTable& table() const { return table_; }
+  size_t op() const { return next_op_ - 1; }
+  uint64_t derailments() const { return derailments_; }
+
+ private:
+  void index_actions();
+
+  SwapTable table_;
+  std::vector<Block*> blocks_;  // by storage; null while it does not exist
+  std::vector<uint32_t> arrivals_;  // by storage
+  std::unordered_map<uint32_t, uint32_t> by_ordinal_;  // storages
+  std::unordered_map<uint64_t, uint32_t> by_id_;
+  std::vector<uint32_t> before_begin_, after_begin_;  // by op, into the lists below
+  std::vector<Action> before_;
+  std::vector<uint32_t> after_;
+  size_t next_op_ = 0;
+  uint32_t allocations_ = 0;
+  bool on_course_;
+  uint64_t derailments_ = 0;
+};
+
+}  // namespace memfit

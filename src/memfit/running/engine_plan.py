@@ -1,0 +1,123 @@
+"""From a recorded iteration to what the engine runs it by: addresses, and what is swapped when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memfit.errors import BudgetError
+from memfit.ir import Op, Plan, Swap, Timeline, Trace, align_up
+from memfit.machine import Machine
+from memfit.planning.addresses import AddressPlan, TwoIterations, plan_addresses, takes_of
+from memfit.planning.swapping import plan_swaps
+from memfit.simulate import simulate
+from memfit.tracing.build import RawRecording, Roles, build_iteration
+
+_EFFORT = 1.0  # seconds, of the packer
+_ROUNDS = 4  # of asking for a plan again, with what did not fit taken off the budget
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """What `engine.use_plan` takes. `plan` and `predicted` are None where nothing is swapped."""
+
+    addresses: AddressPlan
+    swaps: dict[str, list[int]]
+    resident: list[int]
+    trace: Trace
+    plan: Plan | None = None
+    predicted: Timeline | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Two whole iterations of a recording, the first of them as a trace."""
+
+    trace: Trace
+    blocks: list[int]
+    iterations: TwoIterations
+
+    @classmethod
+    def of(cls, raw: RawRecording, op_marks: Sequence[int], tick_marks: Sequence[int], signature: str) -> Recorded | None:
+        """Return them; None if they were not alike. The marks are where the first began and the two ended."""
+        begin, middle, end = op_marks
+        if middle - begin != end - middle or begin == middle:
+            return None
+        iterations = TwoIterations.of(raw.ticks, tick_marks, begin, middle - begin)
+        if iterations is None or not iterations.first_count:
+            return None
+        about = {"signature": signature, "torch_version": "", "device": "cpu", "script": "", "iteration": 0}
+        trace, blocks = build_iteration(raw, begin, middle, Roles(), **about)
+        # Until the next op begins Python is at work; copies go on meanwhile as they do in ops.
+        begins = raw.ops[begin : middle + 1, 3] if middle < len(raw.ops) else np.append(raw.ops[begin:middle, 3], raw.ops[middle - 1, 4])
+        spans = np.maximum(np.diff(begins) - raw.ops[begin:middle, 8], 0) / 1000
+        ops = tuple(_lasting(op, us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
+        return cls(replace(trace, ops=ops), blocks, iterations)
+
+
+def _lasting(op: Op, duration_us: float) -> Op:
+    return replace(op, duration_us=duration_us)
+
+
+def make_engine_plan(recorded: Recorded, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]) -> EnginePlan | None:
+    """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
+
+    Nothing is swapped if everything fits without.
+    """
+    swaps: tuple[Swap, ...] = ()
+    plan = None
+    limit = budget_bytes
+    for _ in range(_ROUNDS):
+        addresses = _addresses(recorded, swaps)
+        resident = _resident(recorded.trace, swaps)
+        held = sum(align_up(recorded.trace.storages[s].size_bytes, recorded.trace.alignment) for s in resident)
+        excess = addresses.zone_bytes + held - budget_bytes
+        if not budget_bytes or excess <= 0:
+            predicted = simulate(recorded.trace, machine, plan) if plan else None
+            blocks = [recorded.blocks[s] for s in resident]
+            columns = _swap_columns(recorded, swaps, addresses, op_hash)
+            return EnginePlan(addresses, columns, blocks, recorded.trace, plan, predicted)
+        limit -= excess if plan else 0
+        try:
+            plan = plan_swaps(recorded.trace, machine, limit)
+        except BudgetError:
+            return None
+        swaps = plan.swaps
+    return None
+
+
+def _addresses(recorded: Recorded, swaps: Sequence[Swap]) -> AddressPlan:
+    takes = takes_of(recorded.iterations, swaps, recorded.blocks)
+    return plan_addresses(takes, alignment=recorded.trace.alignment, effort=_EFFORT)
+
+
+def _resident(trace: Trace, swaps: Sequence[Swap]) -> list[int]:
+    """Return the storages that are the same ones in every iteration, used in it and never swapped."""
+    used = {s for op in trace.ops for s in (*op.reads, *op.writes)}
+    swapped = {swap.storage for swap in swaps}
+    return [i for i, s in enumerate(trace.storages) if trace.recurs(s) and i in used and i not in swapped]
+
+
+def _swap_columns(recorded: Recorded, swaps: Sequence[Swap], addresses: AddressPlan, op_hash: Callable[[str], int]
+                  ) -> dict[str, list[int]]:  # fmt: skip
+    trace, ops = recorded.trace, len(recorded.trace.ops)
+    storages = sorted({swap.storage for swap in swaps})
+    index = {storage: i for i, storage in enumerate(storages)}
+    born = recorded.iterations.block[recorded.iterations.size > 0][: recorded.iterations.first_count].tolist()
+    ordinal = {block: k for k, block in enumerate(born)}
+    takes = addresses.swap[: len(addresses.swap) // addresses.iterations]
+    take_of = {swap: take for take, swap in enumerate(takes)}
+    is_old = [trace.storages[s].born_before for s in storages]
+    return {
+        "op_hashes": [op_hash(op.name) for op in trace.ops] if swaps else [],
+        "block": [recorded.blocks[s] if old else 0 for s, old in zip(storages, is_old, strict=True)],
+        "ordinal": [0 if old else ordinal[recorded.blocks[s]] for s, old in zip(storages, is_old, strict=True)],
+        "bytes": [trace.storages[s].size_bytes for s in storages],
+        "storage": [index[swap.storage] for swap in swaps],
+        "out_after": [swap.out_after % ops for swap in swaps],
+        "free_by": [swap.free_by % ops for swap in swaps],
+        "in_start": [swap.in_start % ops for swap in swaps],
+        "take": [take_of[i] for i in range(len(swaps))],
+    }

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "simulator/arrays.h"
+#include "simulator/search.h"
 #include "simulator/simulate.h"
 
 namespace nb = nanobind;
@@ -50,6 +51,26 @@ Simulated simulate_columns(const Double& duration_us, const Int64& load_bytes, c
   return simulate(ops, swaps, both_factor, most_iterations);
 }
 
+Found search_columns(const Double& duration_us, const Int64& load_bytes, const Int64& size_bytes, const Int64& after,
+                     const Int64& before, const Double& out_us, const Double& in_us, const Int64& start,
+                     std::int64_t budget_bytes, double both_factor, double effort, double enough_us,
+                     std::uint64_t seed) {
+  const Ops ops = ops_of(duration_us, load_bytes);
+  const std::size_t count = size_bytes.shape(0);
+  require(after.shape(0) == count && before.shape(0) == count && out_us.shape(0) == count && in_us.shape(0) == count,
+          "the columns of candidates differ in length");
+  require(both_factor > 0 && both_factor <= 1, "both_factor lies in (0, 1]");
+  const Candidates candidates{size_bytes.data(), after.data(), before.data(), out_us.data(), in_us.data(),
+                              static_cast<std::int64_t>(count)};
+  for (std::size_t c = 0; c < count; ++c)
+    require(after(c) >= 0 && after(c) < ops.count && after(c) + 1 < before(c) && before(c) <= after(c) + ops.count,
+            "the ops of a candidate are out of order");
+  std::vector<std::int64_t> chosen(start.data(), start.data() + start.shape(0));
+  for (std::int64_t c : chosen) require(c >= 0 && c < candidates.count, "the start names no candidate");
+  nb::gil_scoped_release release;
+  return search(ops, candidates, chosen, {budget_bytes, both_factor, effort, enough_us, seed});
+}
+
 template <typename C, typename Get>
 void derived(nb::class_<C>& type, const char* name, Get get) {
   type.def_prop_ro(name, get, nb::rv_policy::move);
@@ -84,6 +105,22 @@ void register_swapping(nb::module_& m) {
         nb::arg("size_bytes"), nb::arg("out_after"), nb::arg("free_by"), nb::arg("in_start"), nb::arg("in_before"),
         nb::arg("out_us"), nb::arg("in_us"), nb::arg("is_early"), nb::arg("both_factor"),
         nb::arg("most_iterations"));
+
+  nb::class_<Found> found(m, "FoundSwaps");
+  found.def_ro("is_feasible", &Found::is_feasible)
+      .def_ro("worst_op", &Found::worst_op)
+      .def_ro("least_bytes", &Found::least_bytes)
+      .def_ro("iteration_us", &Found::iteration_us)
+      .def_ro("compute_us", &Found::compute_us)
+      .def_ro("evaluations", &Found::evaluations)
+      .def_ro("clock_stopped", &Found::clock_stopped);
+  column(found, "chosen", &Found::chosen);
+  derived(found, "free_by", [](const Found& f) { return to_numpy(f.windows, &Window::free_by); });
+  derived(found, "in_start", [](const Found& f) { return to_numpy(f.windows, &Window::in_start); });
+  m.def("search_swaps", &search_columns, nb::kw_only(), nb::arg("duration_us"), nb::arg("load_bytes"),
+        nb::arg("size_bytes"), nb::arg("after"), nb::arg("before"), nb::arg("out_us"), nb::arg("in_us"),
+        nb::arg("start"), nb::arg("budget_bytes"), nb::arg("both_factor"), nb::arg("effort"), nb::arg("enough_us"),
+        nb::arg("seed"));
 }
 
 }  // namespace memfit::swapping

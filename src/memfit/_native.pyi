@@ -131,3 +131,41 @@ def simulate_swaps(
 
     Raises ValueError on malformed columns.
     """
+
+class FoundSwaps:
+    """What `search_swaps` found; `chosen` are candidates, with one entry each of `free_by` and `in_start`.
+
+    With all candidates away op `worst_op` needs `least_bytes`: without a budget of that much nothing is chosen.
+    """
+
+    is_feasible: bool
+    worst_op: int
+    least_bytes: int
+    iteration_us: float
+    compute_us: float
+    evaluations: int
+    clock_stopped: bool
+    chosen: NDArray[np.int64]
+    free_by: NDArray[np.int64]
+    in_start: NDArray[np.int64]
+
+def search_swaps(
+    *,
+    duration_us: NDArray[np.float64],
+    load_bytes: NDArray[np.int64],
+    size_bytes: NDArray[np.int64],
+    after: NDArray[np.int64],
+    before: NDArray[np.int64],
+    out_us: NDArray[np.float64],
+    in_us: NDArray[np.float64],
+    start: NDArray[np.int64],
+    budget_bytes: int,
+    both_factor: float,
+    effort: float,
+    enough_us: float,
+    seed: int,
+) -> FoundSwaps:
+    """Choose which gaps to swap, beginning at `start` and elsewhere; `memfit.planning.autoswap` says how.
+
+    Raises ValueError on malformed columns.
+    """

@@ -1,0 +1,199 @@
+#include "simulator/schedule.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace memfit::swapping {
+
+Scheduler::Scheduler(const Ops& ops, const Candidates& candidates, double both_factor)
+    : ops_(ops),
+      all_(candidates),
+      both_factor_(both_factor),
+      begin_us_(ops.count + 1, 0),
+      outs_begin_(ops.count + 1, 0),
+      outs_by_op_(candidates.count),
+      ins_order_(candidates.count),
+      latest_(candidates.count),
+      blocked_until_(candidates.count),
+      absence_(candidates.count),
+      early_bytes_(ops.count),
+      lanes_(both_factor),
+      windows_(candidates.count),
+      stall_us_(ops.count),
+      stall_of_(candidates.count) {
+  std::partial_sum(ops.duration_us, ops.duration_us + ops.count, begin_us_.begin() + 1);
+  compute_us_ = begin_us_.back();
+  for (std::int64_t c = 0; c < all_.count; ++c) ++outs_begin_[all_.after[c] + 1];
+  std::partial_sum(outs_begin_.begin(), outs_begin_.end(), outs_begin_.begin());
+  std::iota(outs_by_op_.begin(), outs_by_op_.end(), 0);
+  std::iota(ins_order_.begin(), ins_order_.end(), 0);
+  std::stable_sort(outs_by_op_.begin(), outs_by_op_.end(), [&](std::int64_t a, std::int64_t b) {
+    return std::pair(all_.after[a], all_.before[a]) < std::pair(all_.after[b], all_.before[b]);
+  });
+  std::stable_sort(ins_order_.begin(), ins_order_.end(), [&](std::int64_t a, std::int64_t b) {
+    return all_.before[a] % ops_.count < all_.before[b] % ops_.count;
+  });
+}
+
+double Scheduler::run(const std::vector<std::uint8_t>& chosen, const std::vector<std::int64_t>& slack_bytes) {
+  is_chosen_ = chosen;
+  ins_.clear();
+  for (std::int64_t c : ins_order_)
+    if (chosen[c]) ins_.push_back(c);
+  find_latest_starts();
+  std::fill(early_bytes_.begin(), early_bytes_.end(), 0);
+  std::fill(blocked_until_.begin(), blocked_until_.end(), 0);
+  leaving_.clear();
+  leaving_head_ = next_in_ = next_use_ = 0;
+  leaving_bytes_ = 0;
+  lanes_.clear();
+  now_us_ = 0;
+  // What is away over the iteration's end is away when the first one begins.
+  crosses_ = false;
+  for (std::int64_t c : ins_) crosses_ = crosses_ || all_.before[c] >= ops_.count;
+  for (std::int64_t c : ins_) absence_[c] = {0, 0, all_.before[c] >= ops_.count, all_.before[c] >= ops_.count, false};
+  double begin_us = 0, before_us = -1;
+  for (std::int64_t number = 0; number < 4; ++number) {
+    begin_us = now_us_;
+    iterate(number, slack_bytes);
+    const double took_us = now_us_ - begin_us;
+    if (number == 0 && !crosses_ && lanes_.out.is_idle() && lanes_.in.is_idle()) break;
+    if (number > 0 && took_us - before_us <= 1e-9 * took_us && before_us - took_us <= 1e-9 * took_us) break;
+    before_us = took_us;
+  }
+  return now_us_ - begin_us;
+}
+
+// From the last use of the next iteration backwards: each copy ends before its use and before the next one begins.
+void Scheduler::find_latest_starts() {
+  double next_us = kUnknown;
+  for (int round = 1; round >= 0; --round)
+    for (auto c = ins_.rbegin(); c != ins_.rend(); ++c) {
+      const std::int64_t before = all_.before[*c];
+      const double due_us = begin_us_[before % ops_.count] + round * compute_us_;
+      next_us = std::min(due_us, next_us) - all_.in_us[*c] / both_factor_;
+      const double since_us = next_us - round * compute_us_ + (before >= ops_.count ? compute_us_ : 0);
+      latest_[*c] = std::max(all_.after[*c] + 1, std::min(op_at(since_us), before));
+    }
+}
+
+// The last op that begins at or before `us`, counted on over the iteration's end; 0 for what lies before it.
+std::int64_t Scheduler::op_at(double us) const {
+  if (us <= 0 || compute_us_ <= 0) return 0;
+  const auto round = static_cast<std::int64_t>(us / compute_us_);
+  const double within_us = us - static_cast<double>(round) * compute_us_;
+  const auto above = std::upper_bound(begin_us_.begin(), begin_us_.end() - 1, within_us);
+  return round * ops_.count + (above - begin_us_.begin()) - 1;
+}
+
+void Scheduler::iterate(std::int64_t number, const std::vector<std::int64_t>& slack_bytes) {
+  std::fill(stall_us_.begin(), stall_us_.end(), 0);
+  for (std::int64_t c : ins_) stall_of_[c] = 0;
+  steps_ += ops_.count;
+  const std::int64_t first = number * ops_.count;
+  for (std::int64_t op = first; op < first + ops_.count; ++op) {
+    const std::int64_t k = op - first;
+    if (leaving_head_ < leaving_.size()) {
+      lanes_.advance(now_us_);
+      free_ended(op);
+      make_room(op, std::max<std::int64_t>(0, slack_bytes[k]));
+    }
+    if (!ins_.empty()) prefetch(op, slack_bytes);
+    while (!ins_.empty() && next_use_ < ins_.size() * (number + 1) &&
+           all_.before[ins_[next_use_ % ins_.size()]] % ops_.count == k)
+      use(ins_[next_use_++ % ins_.size()], op);
+    now_us_ += ops_.duration_us[k];
+    early_bytes_[k] = 0;
+    for (std::int64_t i = outs_begin_[k]; i < outs_begin_[k + 1]; ++i) {
+      const std::int64_t c = outs_by_op_[i];
+      if (!is_chosen_[c]) continue;
+      lanes_.advance(now_us_);
+      absence_[c] = {lanes_.out.push(now_us_, all_.out_us[c]), 0, true, false, false};
+      leaving_.push_back(c);
+      leaving_bytes_ += all_.size_bytes[c];
+    }
+  }
+}
+
+void Scheduler::free_ended(std::int64_t op) {
+  while (leaving_head_ < leaving_.size() && absence_[leaving_[leaving_head_]].out_copy < lanes_.out.done()) free_head(op);
+}
+
+void Scheduler::make_room(std::int64_t op, std::int64_t slack) {
+  while (leaving_head_ < leaving_.size() && leaving_bytes_ + early_bytes_[op % ops_.count] > slack) {
+    const std::int64_t c = leaving_[leaving_head_];
+    wait(c, op, lanes_.wait(lanes_.out, absence_[c].out_copy));
+    free_head(op);
+  }
+}
+
+void Scheduler::free_head(std::int64_t op) {
+  const std::int64_t c = leaving_[leaving_head_++];
+  leaving_bytes_ -= all_.size_bytes[c];
+  absence_[c].is_free = true;
+  windows_[c].free_by = all_.after[c] + 1 + (op - all_.after[c] - 1) % ops_.count;
+}
+
+// In order of use, but past what has not left yet: its turn has not come.
+void Scheduler::prefetch(std::int64_t op, const std::vector<std::int64_t>& slack_bytes) {
+  const std::size_t count = ins_.size();
+  for (std::size_t position = next_in_; position < next_in_ + count; ++position) {
+    const std::int64_t c = ins_[position % count];
+    const std::int64_t before = all_.before[c];
+    const std::int64_t due = static_cast<std::int64_t>(position / count) * ops_.count + before % ops_.count;
+    if (due <= op) continue;  // used in a moment
+    if (op < due - (before - latest_[c])) return;
+    const Absence& absence = absence_[c];
+    if (!absence.is_pending || !absence.is_free || absence.is_coming) continue;
+    if (!may_come(c, op, due, slack_bytes)) return;
+    lanes_.advance(now_us_);
+    bring_in(c, op, due);
+  }
+}
+
+bool Scheduler::may_come(std::int64_t c, std::int64_t op, std::int64_t due,
+                         const std::vector<std::int64_t>& slack_bytes) {
+  if (op < blocked_until_[c]) return false;
+  const std::int64_t size = all_.size_bytes[c];
+  for (std::int64_t at = due - 1; at >= op; --at) {
+    const std::int64_t k = at % ops_.count;
+    const std::int64_t leaving = at == op ? leaving_bytes_ : 0;
+    if (early_bytes_[k] + size + leaving <= slack_bytes[k]) continue;
+    blocked_until_[c] = at + 1;
+    return false;
+  }
+  return true;
+}
+
+void Scheduler::bring_in(std::int64_t c, std::int64_t op, std::int64_t due) {
+  absence_[c].in_copy = lanes_.in.push(now_us_, all_.in_us[c]);
+  absence_[c].is_coming = true;
+  for (std::int64_t at = op; at < due; ++at) early_bytes_[at % ops_.count] += all_.size_bytes[c];
+  windows_[c].in_start = all_.before[c] - (due - op);
+}
+
+void Scheduler::use(std::int64_t c, std::int64_t op) {
+  Absence& absence = absence_[c];
+  if (next_in_ < next_use_) next_in_ = next_use_;
+  if (!absence.is_pending) return;
+  while (!absence.is_free) {
+    const std::int64_t head = leaving_[leaving_head_];
+    wait(head, op, lanes_.wait(lanes_.out, absence_[head].out_copy));
+    free_head(op);
+  }
+  if (!absence.is_coming) {
+    lanes_.advance(now_us_);
+    bring_in(c, op, op);
+  }
+  wait(c, op, lanes_.wait(lanes_.in, absence.in_copy));
+  absence.is_pending = false;
+}
+
+void Scheduler::wait(std::int64_t c, std::int64_t op, double until_us) {
+  if (until_us <= now_us_) return;
+  stall_us_[op % ops_.count] += until_us - now_us_;
+  stall_of_[c] += until_us - now_us_;
+  now_us_ = until_us;
+}
+
+}  // namespace memfit::swapping

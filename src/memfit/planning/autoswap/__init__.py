@@ -1,0 +1,21 @@
+"""AutoSwap: which storages leave the arena when they are idle, and when they come back."""
+
+from memfit.planning.autoswap.candidates import ANY_GAP, Thresholds, candidates
+from memfit.planning.autoswap.search import (
+    SwapPlan,
+    plan_at_no_cost,
+    plan_under_budget,
+    smallest_budget,
+    too_small,
+)
+
+__all__ = [
+    "ANY_GAP",
+    "SwapPlan",
+    "Thresholds",
+    "candidates",
+    "plan_at_no_cost",
+    "plan_under_budget",
+    "smallest_budget",
+    "too_small",
+]

@@ -1,0 +1,69 @@
+"""Which gaps are worth a thought, as the columns the native search works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memfit.ir import Swap, Trace, align_up
+from memfit.machine import Machine
+from memfit.planning.lifetimes import Gap, gaps
+from memfit.simulate import Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What a gap needs to be a candidate: `least_bytes` and `least_us`; at most `most`, largest bytes x time first."""
+
+    least_bytes: int = 1
+    least_us: float = 0.0
+    most: int = 4000
+
+
+ANY_GAP = Thresholds(most=1 << 62)
+"""Every gap of every storage that has bytes."""
+
+
+def candidates(trace: Trace, thresholds: Thresholds = Thresholds()) -> list[Gap]:  # noqa: B008 (frozen)
+    """Return the gaps within `thresholds`, largest bytes x time first; cyclic ones included."""
+    found = [
+        gap
+        for gap in gaps(trace)
+        if gap.size_bytes >= max(thresholds.least_bytes, 1) and gap.duration_us >= thresholds.least_us
+    ]
+    return found[: thresholds.most]
+
+
+def end_of(trace: Trace, gap: Gap) -> int:
+    """Return the op of the next use, counted on over the iteration's end."""
+    return gap.before + len(trace.ops) * gap.cyclic
+
+
+def swap_of(trace: Trace, gap: Gap, free_by: int, in_start: int) -> Swap:
+    """Return the swap that leaves right after the gap's first op."""
+    return Swap(gap.storage, gap.size_bytes, gap.after, free_by, in_start, end_of(trace, gap), gap.cyclic)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Candidates as native columns: held bytes, the ops around the gap, microseconds of each copy."""
+
+    size_bytes: Int64Array
+    after: Int64Array
+    before: Int64Array
+    out_us: np.ndarray[tuple[int], np.dtype[np.float64]]
+    in_us: np.ndarray[tuple[int], np.dtype[np.float64]]
+
+    @classmethod
+    def of(cls, trace: Trace, machine: Machine, found: Sequence[Gap]) -> Columns:
+        """Return the columns of `found`."""
+        sizes = [gap.size_bytes for gap in found]
+        return cls(
+            size_bytes=np.array([align_up(size, trace.alignment) for size in sizes], dtype=np.int64),
+            after=np.array([gap.after for gap in found], dtype=np.int64),
+            before=np.array([end_of(trace, gap) for gap in found], dtype=np.int64),
+            out_us=machine.out.copies_us(sizes),
+            in_us=machine.into.copies_us(sizes),
+        )

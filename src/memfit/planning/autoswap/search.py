@@ -1,0 +1,161 @@
+"""Swaps under a budget with the least added time, and the least memory at no added time.
+
+Which gaps to swap is found by a local search that schedules and times every choice (native/simulator): copies out at
+once, in first-in first-out order; copies in as late as the link allows, earlier ones never delayed, and not before
+there is room. The search counts its work, so that it is the same on every run unless the clock has to end it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from memfit import _native
+from memfit.errors import BudgetError
+from memfit.ir import Plan, Swap, Timeline, Trace
+from memfit.machine import Machine
+from memfit.planning.autoswap.candidates import ANY_GAP, Columns, Thresholds, candidates, swap_of
+from memfit.planning.autoswap.slack import relax
+from memfit.planning.lifetimes import Gap
+from memfit.simulate import Simulator, load_bytes
+from memfit.units import format_bytes
+
+POLICY = "memfit"
+_FREE = 1e-6  # of the computation: stalls that are none
+
+
+@dataclass(frozen=True, slots=True)
+class SwapPlan:
+    """A plan with what it is predicted to do. `clock_stopped`: another run may find another."""
+
+    plan: Plan
+    timeline: Timeline
+    clock_stopped: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """A trace and a machine, ready to be searched at any budget."""
+
+    trace: Trace
+    machine: Machine
+    found: list[Gap]
+    columns: Columns
+    simulator: Simulator = field(repr=False)
+
+    @classmethod
+    def of(cls, trace: Trace, machine: Machine, thresholds: Thresholds) -> Search:
+        """Return the search over the gaps within `thresholds`."""
+        found = candidates(trace, thresholds)
+        return cls(trace, machine, found, Columns.of(trace, machine, found), Simulator(trace, machine))
+
+    def run(self, budget_bytes: int, effort: float, seed: int, start: Sequence[int] = ()) -> _native.FoundSwaps:
+        """Return the candidates to swap in `budget_bytes`; `start` is a choice to begin with."""
+        return _native.search_swaps(
+            duration_us=self.simulator.duration_us,
+            load_bytes=self.simulator.load_bytes,
+            size_bytes=self.columns.size_bytes,
+            after=self.columns.after,
+            before=self.columns.before,
+            out_us=self.columns.out_us,
+            in_us=self.columns.in_us,
+            start=np.array(start, dtype=np.int64),
+            budget_bytes=budget_bytes,
+            both_factor=self.machine.both_factor,
+            effort=effort,
+            enough_us=_FREE * float(self.simulator.duration_us.sum()),
+            seed=seed,
+        )
+
+    def swaps(self, found: _native.FoundSwaps) -> list[Swap]:
+        """Return the swaps of a choice, in the order in which they leave; those that free no op are left out."""
+        rows = zip(found.chosen.tolist(), found.free_by.tolist(), found.in_start.tolist(), strict=True)
+        swaps = [swap_of(self.trace, self.found[c], free_by, in_start) for c, free_by, in_start in rows]
+        return sorted(
+            (swap for swap in swaps if swap.free_by < swap.in_start),
+            key=lambda swap: (swap.out_after, swap.in_before, swap.storage),
+        )
+
+    def plan(self, budget_bytes: int, found: _native.FoundSwaps) -> SwapPlan:
+        """Return the plan of a choice, with the waits for copies out as late as the budget allows."""
+        swaps = tuple(relax(self.trace, self.swaps(found), budget_bytes))
+        plan = Plan(self.trace.signature, len(self.trace.ops), POLICY, self.machine.name, budget_bytes, swaps)
+        return SwapPlan(plan, self.simulator.timeline(swaps), found.clock_stopped)
+
+
+def plan_under_budget(
+    trace: Trace,
+    machine: Machine,
+    budget_bytes: int,
+    *,
+    effort: float = 2.0,
+    seed: int = 0,
+    thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
+) -> SwapPlan:
+    """Return swaps that keep every op within `budget_bytes`, with the least added time that `effort` (s) finds.
+
+    Raises BudgetError, with the smallest budget that swapping reaches, if this one cannot be met.
+    """
+    for tried in (thresholds, ANY_GAP):
+        search = Search.of(trace, machine, tried)
+        found = search.run(budget_bytes, effort, seed)
+        if found.is_feasible:
+            return search.plan(budget_bytes, found)
+    raise too_small(trace, budget_bytes, found.least_bytes, found.worst_op)
+
+
+def plan_at_no_cost(
+    trace: Trace,
+    machine: Machine,
+    *,
+    effort: float = 4.0,
+    seed: int = 0,
+    thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
+    precision: float = 0.001,
+) -> SwapPlan:
+    """Return the plan of the least budget found at which nothing waits, to `precision` of the peak; `effort` in s."""
+    search = Search.of(trace, machine, thresholds)
+    peak = int(load_bytes(trace).max())
+    high, low = peak, search.run(0, 0, seed).least_bytes
+    best = search.run(high, 0, seed)
+    rounds = max(1, int(np.ceil(np.log2(max((high - low) / max(precision * peak, 1), 2)))))
+    while high - low > max(precision * peak, 1):
+        middle = (low + high) // 2
+        found = search.run(middle, effort / rounds, seed, best.chosen.tolist())
+        if found.is_feasible and found.iteration_us <= found.compute_us * (1 + 2 * _FREE):
+            best, high = found, middle
+        else:
+            low = middle
+    return search.plan(high, best)
+
+
+def smallest_budget(trace: Trace) -> tuple[int, int]:
+    """Return the least budget (bytes) that swapping every gap reaches, whatever it costs, and the op that sets it."""
+    held = load_bytes(trace)
+    for gap in candidates(trace, ANY_GAP):
+        _take_away(held, trace, gap)
+    op = int(held.argmax())
+    return int(held[op]), op
+
+
+def _take_away(held: np.ndarray[tuple[int], np.dtype[np.int64]], trace: Trace, gap: Gap) -> None:
+    from memfit.ir import align_up
+    from memfit.simulate import add_span
+
+    end = gap.before + len(trace.ops) * gap.cyclic
+    add_span(held, gap.after + 1, end, -align_up(gap.size_bytes, trace.alignment))
+
+
+def too_small(trace: Trace, budget_bytes: int, required_bytes: int, worst_op: int) -> BudgetError:
+    """Return the error that swapping cannot meet `budget_bytes`: op `worst_op` needs `required_bytes`."""
+    op = trace.ops[worst_op]
+    return BudgetError(
+        f"a budget of {format_bytes(budget_bytes)} cannot be met by swapping",
+        why=f"with all that is idle away, {op.name} at {op.source or 'an unknown line'} needs {required_bytes} bytes",
+        remedy=f"use a budget of at least {format_bytes(required_bytes)} ({required_bytes} bytes)",
+        required_bytes=required_bytes,
+        op=op.name,
+        source=op.source,
+    )

@@ -1,0 +1,30 @@
+"""Waits for copies out, moved to where their bytes are needed: a slower link than planned then costs nothing yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from memfit.ir import Swap, Trace, align_up
+from memfit.simulate import Int64Array, add_span, planned_bytes
+
+
+def relax(trace: Trace, swaps: Sequence[Swap], budget_bytes: int) -> list[Swap]:
+    """Return `swaps` with each `free_by` as late as `budget_bytes` allows, the latest first; never earlier."""
+    room = budget_bytes - planned_bytes(trace, swaps)
+    relaxed = list(swaps)
+    for index in sorted(range(len(swaps)), key=lambda i: (-swaps[i].free_by, i)):
+        swap = swaps[index]
+        held = align_up(swap.size_bytes, trace.alignment)
+        free_by = _latest(room, swap, held)
+        add_span(room, swap.free_by, free_by, -held)
+        relaxed[index] = replace(swap, free_by=free_by)
+    return relaxed
+
+
+def _latest(room: Int64Array, swap: Swap, held: int) -> int:
+    """Return the first op in the absence that has no room for the bytes, or the last op of it."""
+    for op in range(swap.free_by, swap.in_start - 1):
+        if room[op % len(room)] < held:
+            return op
+    return swap.in_start - 1

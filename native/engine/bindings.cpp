@@ -125,7 +125,7 @@ PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iteration
   }
   check(slot == slot_offset.size());
   for (size_t i = 0; i < due_take.size(); ++i) {
-    check(due_take[i] < bytes.size() && slots[due_take[i]] > 0);
+    check(due_take[i] < bytes.size() && slots[due_take[i]] > 0 && ago[i] <= Plan::kFirstPeriod);
     table.due.push_back({static_cast<uint32_t>(due_take[i]), static_cast<uint32_t>(ago[i])});
   }
   table.due_begin.assign(due_begin.begin(), due_begin.end());
@@ -229,6 +229,8 @@ py::dict stats() {
   d["derailments"] = s.derailments;
   d["stall_ns"] = s.stall_ns;
   d["copy_ns"] = s.copy_ns;
+  d["out_ns"] = s.out_ns;
+  d["in_ns"] = s.in_ns;
   return d;
 }
 

@@ -113,17 +113,20 @@ void Engine::boundary() {
   steps_seen_ = true;
   period_ = 0;
   iteration_ends();
-  if (recorder_.on()) marks_.push_back(recorder_.op_count());
 }
 
 void Engine::iteration_ends() {
   forecast_.on_boundary(blocks_);
   signatures_.push_back(iteration_hash_);
   iteration_hash_ = 0;
+  if (arena_->plan() != nullptr && !arena_->plan()->begun()) carry_over();
   if (arena_->plan() != nullptr) arena_->plan()->iteration_ends();
   if (swaps_) swaps_->iteration_ends();
   timeline_.iteration_ends();
-  if (recorder_.on()) tick_marks_.push_back(recorder_.tick_count());
+  if (recorder_.on()) {
+    marks_.push_back(recorder_.op_count());
+    tick_marks_.push_back(recorder_.tick_count());
+  }
   ++stats_.iterations;
 }
 

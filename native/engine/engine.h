@@ -76,6 +76,7 @@ struct Stats {
   uint64_t swaps = 0, prefetches = 0, failed_copies = 0, derailments = 0;  // of plans that swap
   uint64_t stall_ns = 0;  // ops waited for a lane
   uint64_t copy_ns = 0;   // ops waited for a copy of their own
+  uint64_t out_ns = 0, in_ns = 0;  // all copies took, whoever waited
 };
 
 struct StopReport {
@@ -191,6 +192,7 @@ class Engine {
   bool drop_plan();
   void count_planned(Stats& stats) const;
   bool pack(const std::vector<Block*>& resident);
+  void carry_over();
   bool clear_away(const std::vector<Block*>& blocks);
   bool find_zone(size_t bytes, size_t& offset) const;
   bool clear_zone(size_t from, size_t bytes);
@@ -242,6 +244,7 @@ class Engine {
   void copy_out(Block& block);
   void release_frozen_slot(Block& block);
   void leave_arena(Block& block, c10::StorageImpl& storage);
+  bool fetch(Block& block, Region* region);
   void come_in(Block& block, Region* region, c10::StorageImpl& storage);
   void thaw_if_alone();
   std::string describe_occupants() const;

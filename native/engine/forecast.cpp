@@ -46,6 +46,12 @@ void Forecast::on_boundary(const std::vector<Block*>& alive) {
   now_ = Log();
 }
 
+int64_t Forecast::last_ordinal(const Block& block) const {
+  const std::vector<int32_t>& positions = last_.allocation_position;  // ascending
+  auto found = std::lower_bound(positions.begin(), positions.end(), block.forecast);
+  return block.forecast >= 0 && found != positions.end() && *found == block.forecast ? found - positions.begin() : -1;
+}
+
 uint64_t Forecast::distance(const Block& block) const {
   if (block.forecast < 0) return 0;
   auto begin = last_.access_ops.begin() + last_.first_access[block.forecast];

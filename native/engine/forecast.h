@@ -21,6 +21,8 @@ class Forecast {
   void on_release(const Block& block);
   void on_boundary(const std::vector<Block*>& alive);
 
+  // Which of the last iteration's allocations it is, counted from 0; -1 when it is none of them.
+  int64_t last_ordinal(const Block& block) const;
   // Ops until the next use; 0 when nothing is known.
   uint64_t distance(const Block& block) const;
   // Whether the bytes will be read again at all (true when nothing is known).

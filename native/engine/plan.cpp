@@ -36,11 +36,25 @@ void Plan::skip(int64_t swap) {
   if (begun_ && ordinal_ < iteration_end_ && table_.takes[ordinal_].swap == swap) note_due(ordinal_++);
 }
 
+Region* Plan::carry_over(size_t ordinal, size_t bytes, void* owner) {
+  size_t first = table_.takes.size() - table_.takes.size() / table_.iterations;
+  for (size_t i = first; i < table_.takes.size(); ++i) {
+    const PlanTable::Take& take = table_.takes[i];
+    if (take.swap != PlanTable::kAllocation || ordinal-- != 0) continue;
+    if (take.bytes != bytes || take.slots == 0) return nullptr;
+    return give_late(slot_of(take, period_ - 1), owner);
+  }
+  return nullptr;
+}
+
 // Whatever is taken from its bytes later has to look at it, as at one that outstays its time.
 Region* Plan::take_late(size_t ordinal, size_t bytes, void* owner) {
   const PlanTable::Take& take = table_.takes[iteration_end_ - table_.takes.size() / table_.iterations + ordinal];
   if (take.bytes != bytes || take.slots == 0) return nullptr;
-  uint32_t slot = slot_of(take, period_);
+  return give_late(slot_of(take, period_), owner);
+}
+
+Region* Plan::give_late(uint32_t slot, void* owner) {
   const Region& region = regions_[slot];
   for (const Region& other : regions_)
     if (!other.is_free() && other.offset < region.end() && region.offset < other.end()) return nullptr;
@@ -86,7 +100,6 @@ void Plan::give_back(Region* region) {
 void Plan::note_due(size_t ordinal) {
   for (uint32_t i = table_.due_begin[ordinal]; i < table_.due_begin[ordinal + 1]; ++i) {
     const PlanTable::Due& due = table_.due[i];
-    if (due.periods_ago > period_) continue;  // allocated before the plan was in force
     uint32_t slot = slot_of(table_.takes[due.take], period_ - due.periods_ago);
     if (!regions_[slot].is_free() && !is_late_[slot]) mark_late(slot);
   }

@@ -38,12 +38,17 @@ struct PlanTable {
 
 class Plan {
  public:
+  static constexpr uint64_t kFirstPeriod = 1 << 20;  // what is alive when the plan begins came in earlier ones
+
   Plan(PlanTable table, size_t zone_offset, bool at_once);
 
   // The region for the next take; nullptr when it is not planned, is another one or would overlap.
   Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation);
   // The next take is that of `swap`, and does not happen.
   void skip(int64_t swap);
+  // The region that an allocation of the last iteration, by its ordinal, would have had; nullptr as for `take`.
+  Region* carry_over(size_t ordinal, size_t bytes, void* owner);
+  bool begun() const { return begun_; }
   // The region of a take of this iteration, out of turn; nullptr when any of its bytes are taken.
   Region* take_late(size_t take, size_t bytes, void* owner);
   void give_back(Region* region);
@@ -64,6 +69,7 @@ class Plan {
   uint32_t slot_of(const PlanTable::Take& take, uint64_t period) const;
   Region* mismatch();
   Region* give(uint32_t slot, void* owner);
+  Region* give_late(uint32_t slot, void* owner);
   void mark_late(uint32_t slot);
 
   PlanTable table_;
@@ -73,7 +79,7 @@ class Plan {
   bool begun_;  // an iteration has begun since the plan was made
   size_t iteration_end_;  // the ordinal
   size_t ordinal_ = 0;
-  uint64_t period_ = 0;
+  uint64_t period_ = kFirstPeriod;
   uint64_t planned_ = 0, mismatches_ = 0;
   size_t used_ = 0, peak_end_ = 0;
 };

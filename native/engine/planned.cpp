@@ -34,6 +34,7 @@ bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64
       stats_.planned_footprint = offset + table.bytes;
       arena_->set_plan(std::move(table), offset, at_boundary, &zone_owner_);
       swaps_ = std::move(fresh);
+      if (at_boundary) carry_over();
     }
   } catch (const TierFailure&) {
     // Nothing is lost: what could not be moved is where it was.
@@ -43,6 +44,21 @@ bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64
     for (Block* block : swapped) block->swapped = -1;
   stats_.plans += fits;
   return fits;
+}
+
+// The plan begins with this iteration: what is alive from the last one goes where it would have put it.
+void Engine::carry_over() {
+  for (Block* block : blocks_) {
+    int64_t ordinal = block->session == session_ ? forecast_.last_ordinal(*block) : -1;
+    bool movable = block->may_move() || (!block->resident() && !block->copy && block->slot != nullptr);
+    if (ordinal < 0 || !movable) continue;
+    Region* region = arena_->plan()->carry_over(ordinal, round_up(block->bytes, Arena::kAlignment), block);
+    if (region == nullptr) continue;
+    if (block->resident())
+      move_to(*block, region);
+    else
+      fetch(*block, region);
+  }
 }
 
 bool Engine::has_plan() {

@@ -16,16 +16,19 @@ namespace {
 // Free regions cost nothing to clear; `immovable` ones cannot be cleared at all.
 constexpr double kImmovable = std::numeric_limits<double>::infinity();
 
-// Adds the time until it goes to a sum of nanoseconds.
+// Adds the time until it goes to two sums of nanoseconds.
 class Stopwatch {
  public:
-  explicit Stopwatch(uint64_t& sum) : sum_(sum) {}
+  Stopwatch(uint64_t& sum, uint64_t& other) : sum_(sum), other_(other) {}
   ~Stopwatch() {
-    sum_ += static_cast<uint64_t>(std::chrono::nanoseconds(Copy::Clock::now() - began_).count());
+    auto ns = static_cast<uint64_t>(std::chrono::nanoseconds(Copy::Clock::now() - began_).count());
+    sum_ += ns;
+    other_ += ns;
   }
 
  private:
   uint64_t& sum_;
+  uint64_t& other_;
   Copy::Clock::time_point began_ = Copy::Clock::now();
 };
 
@@ -36,6 +39,7 @@ Region* Engine::place(size_t bytes, size_t more, Block* block, bool high) {
   Ranges& ranges = arena_->ranges;
   if (arena_->plan() != nullptr) {  // what it doesn't know goes beside its zone, as long as nothing must leave
     if (Region* region = ranges.take_lowest(bytes, block)) return region;
+    if (make_room(bytes)) return ranges.take(bytes, block);
     drop_plan();
   }
   // A stretch twice as long can be cut anywhere: one part will still be long enough.
@@ -165,7 +169,7 @@ void Engine::copy_out(Block& block) {
     ++stats_.drops;
     return;
   }
-  Stopwatch stopwatch(stats_.copy_ns);
+  Stopwatch stopwatch(stats_.copy_ns, stats_.out_ns);
   release_frozen_slot(block);
   if (block.slot != nullptr) {
     block.tier->write(block.slot, block.address(), block.bytes);
@@ -216,16 +220,28 @@ bool Engine::bring_in(Block& block, size_t more) {
   if (block.copy && settle(block)) return true;
   Region* region = place_late(block);
   if (region == nullptr) region = place(block.bytes, more, &block);
-  if (region == nullptr) return false;
+  return region != nullptr && fetch(block, region);
+}
+
+// Copy the block's bytes into `region`, which is taken for it. False when nobody can read them any more; raises
+// TierFailure with nothing changed.
+bool Engine::fetch(Block& block, Region* region) {
+  StorageRef storage = block.storage.lock();
   try {
-    Stopwatch stopwatch(stats_.copy_ns);
-    block.tier->get(block.slot, arena_->base() + region->offset, block.bytes);
+    Stopwatch stopwatch(stats_.copy_ns, stats_.in_ns);
+    if (storage) block.tier->get(block.slot, arena_->base() + region->offset, block.bytes);
   } catch (...) {
     arena_->give_back(region);
+    graveyard_.push_back(std::move(storage));
     throw;
   }
-  come_in(block, region, *storage);
-  return true;
+  if (storage)
+    come_in(block, region, *storage);
+  else
+    arena_->give_back(region);
+  bool readable = storage != nullptr;
+  if (readable) graveyard_.push_back(std::move(storage));
+  return readable;
 }
 
 // The block's bytes are in `region`.

@@ -105,6 +105,8 @@ bool Engine::settle(Block& block) {
   --block.active;
   bool failed = !copy->error.empty();
   stats_.failed_copies += failed;
+  uint64_t& ns = copy->direction == Copy::Direction::kOut ? stats_.out_ns : stats_.in_ns;
+  ns += static_cast<uint64_t>(std::chrono::nanoseconds(copy->ended - copy->began).count());
   if (copy->direction == Copy::Direction::kOut) {
     if (failed)
       block.dirty = true;

@@ -6,15 +6,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memfit.planning.addresses import AddressPlan, Allocations, allocations_of, plan_addresses
+from memfit.ir import Swap
+from memfit.planning.addresses import AddressPlan, Takes, TwoIterations, plan_addresses, takes_of
 
 ITERATIONS = 7
 
 
-def allocations(rows: list[tuple[int, int]]) -> Allocations:
+def allocations(rows: list[tuple[int, int]]) -> Takes:
     """Return the allocations of (size, allocations it lives through) rows; 0: for good."""
     upper = [k + life if life else -1 for k, (_, life) in enumerate(rows)]
-    return Allocations(np.array(upper), np.array([size for size, _ in rows]))
+    return Takes(np.array(upper), np.array([size for size, _ in rows]))
 
 
 def play(rows: list[tuple[int, int]], plan: AddressPlan) -> list[tuple[int, int, int, int]]:
@@ -52,7 +53,7 @@ def test_every_end_of_a_lifetime_is_due_right_then(rows):
         (before, allocation): ago
         for before in range(period + 1)
         for allocation, ago in zip(
-            plan.due_allocation[plan.due_begin[before] : plan.due_begin[before + 1]],
+            plan.due_take[plan.due_begin[before] : plan.due_begin[before + 1]],
             plan.due_periods_ago[plan.due_begin[before] : plan.due_begin[before + 1]],
             strict=True,
         )
@@ -77,8 +78,95 @@ def test_an_iteration_that_nothing_outlives_is_planned_by_itself():
 
 
 def test_allocations_are_read_off_two_recorded_iterations():
-    ticks = [(1, 64), (2, 128), (1, -64), (3, 64), (4, 128), (2, -128), (3, -64)]
-    found = allocations_of(np.array(ticks), [0, 3, 7])
+    ticks = [(1, 64, 1), (2, 128, 1), (1, -64, 2), (3, 64, 3), (4, 128, 3), (2, -128, 4), (3, -64, 4)]
+    found = TwoIterations.of(np.array(ticks), [0, 3, 7], first_op=0, ops=2)
     assert found is not None
-    assert found.upper.tolist() == [2, 4] and found.size.tolist() == [64, 128]
-    assert allocations_of(np.array(ticks), [0, 4, 7]) is None
+    takes = takes_of(found)
+    assert takes.upper.tolist() == [2, 4] and takes.size.tolist() == [64, 128]
+    assert TwoIterations.of(np.array(ticks), [0, 4, 7], first_op=0, ops=2) is None
+
+
+@st.composite
+def swapped_iterations(draw):
+    """Storages born and dying within an iteration, and ones that recur, with disjoint absences of some of them."""
+    ops = draw(st.integers(4, 12))
+    lives, swaps = [], []
+    for storage in range(draw(st.integers(1, 6))):
+        recurs = draw(st.booleans())
+        born = -1 if recurs else draw(st.integers(0, ops - 2))
+        dies = ops if recurs else draw(st.integers(born + 1, ops))  # before this op begins
+        size = 64 * draw(st.integers(1, 8))
+        lives.append((born, dies, size))
+        at = 0 if recurs else born
+        for _ in range(draw(st.integers(0, 2))):
+            if dies - at < 4:
+                break
+            cut = sorted(draw(st.sets(st.integers(at, dies - 1), min_size=4, max_size=4)))
+            swaps.append(Swap(storage, size, *cut, False))
+            at = cut[3]
+        if recurs and draw(st.booleans()) and ops - at >= 2:
+            first = min((s.out_after for s in swaps if s.storage == storage), default=ops - 1)
+            leave = draw(st.integers(at + 1, ops - 1))
+            swaps.append(Swap(storage, size, at, leave, ops, ops + first, True))
+    return ops, lives, swaps
+
+
+def recorded_ticks(ops: int, lives: list[tuple[int, int, int]]) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """Two iterations of it as the engine records them; a storage's block id is its index, plus 100 an iteration."""
+    rows, marks = [], [0]
+    for iteration in range(2):
+        for op in range(ops):
+            begun = iteration * ops + op
+            for block, (born, dies, size) in enumerate(lives):
+                if dies == op and born >= 0:
+                    rows.append((block + 100 * iteration, -size, begun))
+            for block, (born, _, size) in enumerate(lives):
+                if born == op:
+                    rows.append((block + 100 * iteration, size, begun + 1))
+        end = (iteration + 1) * ops
+        rows += [(b + 100 * iteration, -s, end) for b, (born, dies, s) in enumerate(lives) if born >= 0 and dies == ops]
+        marks.append(len(rows))
+    return rows, marks
+
+
+@settings(max_examples=300, deadline=None)
+@given(swapped_iterations())
+def test_stays_of_swapped_storages_get_bytes_that_are_free_all_the_while(drawn):
+    """Played back op by op, as the engine does: leaves, arrivals and allocations of an op, in this order."""
+    ops, lives, swaps = drawn
+    rows, marks = recorded_ticks(ops, lives)
+    recorded = TwoIterations.of(np.array(rows, dtype=np.int64).reshape(-1, 3), marks, 0, ops)
+    takes = takes_of(recorded, swaps, range(len(lives)))
+    plan = plan_addresses(takes, alignment=64, effort=0.0)
+    first_slot = np.cumsum([0, *plan.slots])
+    held: dict[int, tuple[int, int]] = {}  # by storage
+
+    def take(storage: int, now: int, swap: int) -> None:
+        period, ordinal = divmod(now, len(plan.size))
+        assert plan.swap[ordinal] == swap and plan.size[ordinal] == lives[storage][2]
+        offset = plan.slot_offset[first_slot[ordinal] + period % plan.slots[ordinal]]
+        begin, end = offset, offset + lives[storage][2]
+        assert all(end <= b or e <= begin for b, e in held.values())
+        held[storage] = (begin, end)
+
+    now = 0
+    for iteration in range(3 * plan.iterations):
+        for op in range(ops):
+            for block, (born, dies, _) in enumerate(lives):
+                if dies == op and born >= 0:
+                    held.pop(block, None)
+            for swap in swaps:
+                if swap.free_by % ops == op:
+                    held.pop(swap.storage, None)
+            arriving = [i for i, s in enumerate(swaps) if s.in_start % ops == op]
+            for i in sorted(arriving, key=lambda i: (swaps[i].in_before - swaps[i].in_start, i)):
+                take(swaps[i].storage, now, i)
+                now += 1
+            for block, (born, _, _) in enumerate(lives):
+                if born == op:
+                    take(block, now, -1)
+                    now += 1
+        for block, (born, dies, _) in enumerate(lives):
+            if dies == ops and born >= 0:
+                held.pop(block, None)
+    assert takes.count * 3 * plan.iterations == now

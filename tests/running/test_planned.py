@@ -110,12 +110,13 @@ def test_a_budget_the_plan_fits_into_moves_nothing_once_it_is_in_force():
     assert equal(plain, training(STEPS + 8))
 
 
-def test_below_the_plan_the_reactive_mode_goes_on():
+def test_below_the_plan_swaps_are_planned():
     plain = training()
     with memfit.session("60%", "ram") as session:
         assert equal(plain, training())
         stats = session.stats
-    assert stats.plans == 0 and stats.evictions > 0 and stats.peak_footprint_bytes <= stats.budget_bytes
+    assert stats.plans == 1 and stats.prefetches > 0 and stats.plan_mismatches <= 1
+    assert stats.peak_footprint_bytes <= stats.budget_bytes
 
 
 def test_another_batch_size_is_a_mismatch_and_gives_the_same_bits():
@@ -170,6 +171,8 @@ def test_training_goes_on_reactively_when_the_unplanned_has_no_room():
 # -- the table itself -------------------------------------------------------------------------------------------
 
 UNIT = 64
+SWAP_COLUMNS = ("op_hashes", "block", "ordinal", "bytes", "storage", "out_after", "free_by", "in_start", "take")
+NO_SWAPS: dict[str, list[int]] = {name: [] for name in SWAP_COLUMNS}
 
 
 class Table:
@@ -195,13 +198,14 @@ class Table:
         self.zone = max(end for _, end, _ in busy)
         due = sorted(((k + life) % count, k, (k + life) // count) for k, (_, life) in enumerate(rows))
         self.due_begin = [sum(1 for d in due if d[0] < k) for k in range(count + 1)] + [len(due)]
-        self.due_allocation, self.due_ago = [d[1] for d in due], [d[2] for d in due]
+        self.due_take, self.due_ago = [d[1] for d in due], [d[2] for d in due]
 
     def use(self) -> bool:
         bytes_ = [size * UNIT for size, _ in self.rows]
         offsets = [offset * UNIT for offset in self.offsets]
-        return bool(engine.load().use_plan(bytes_, self.slots, offsets, self.due_begin, self.due_allocation,
-                                           self.due_ago, self.zone * UNIT, self.iterations, True))  # fmt: skip
+        columns = {"size": bytes_, "swap": [0] * len(bytes_), "slots": self.slots, "slot_offset": offsets,
+                   "due_begin": self.due_begin, "due_take": self.due_take, "due_periods_ago": self.due_ago}  # fmt: skip
+        return bool(engine.load().use_plan(columns, self.zone * UNIT, self.iterations, NO_SWAPS, [], True))
 
 
 def filled(size: int, value: int) -> torch.Tensor:
@@ -279,22 +283,37 @@ def check_late(rows: list[tuple[int, int]], changes: list[tuple[int, str, int]],
         run_iterations(rows, [changes, [], []])
 
 
-def test_contradictory_columns_are_refused():
+GOOD = {"size": [64], "swap": [0], "slots": [1], "slot_offset": [0], "due_begin": [0, 0, 1], "due_take": [0],
+        "due_periods_ago": [1]}  # fmt: skip
+ONE_SWAP = {"op_hashes": [7], "block": [1], "ordinal": [0], "bytes": [64], "storage": [0], "out_after": [0],
+            "free_by": [0], "in_start": [0], "take": [0]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("slots", [2]), ("slot_offset", [64]), ("slot_offset", [1]), ("due_begin", [0, 1]), ("due_begin", [0, 2, 1]),
+     ("due_take", [1]), ("due_periods_ago", []), ("swap", [1]), ("swap", [])],
+)  # fmt: skip
+def test_contradictory_columns_are_refused(name, bad):
     with memfit.session(1 << 20, "ram"):
         use = engine.load().use_plan
-        good = ([64], [1], [0], [0, 0, 1], [0], [1], 64, 1, True)
-        assert use(*good)
-        for index, bad in (
-            (1, [2]),
-            (2, [64]),
-            (2, [1]),
-            (3, [0, 1]),
-            (3, [0, 2, 1]),
-            (4, [1]),
-            (5, []),
-            (6, 0),
-            (7, 0),
-            (7, 2),
-        ):
+        assert use(GOOD, 64, 1, NO_SWAPS, [], True)
+        with pytest.raises(ValueError, match="do not describe a plan"):
+            use(GOOD | {name: bad}, 64, 1, NO_SWAPS, [], True)
+
+
+def test_a_zone_or_period_that_does_not_fit_the_columns_is_refused():
+    with memfit.session(1 << 20, "ram"):
+        for zone, iterations in ((0, 1), (64, 0), (64, 2)):
             with pytest.raises(ValueError, match="do not describe a plan"):
-                use(*[bad if i == index else column for i, column in enumerate(good)])
+                engine.load().use_plan(GOOD, zone, iterations, NO_SWAPS, [], True)
+
+
+@pytest.mark.parametrize("name", [n for n in SWAP_COLUMNS if n not in ("op_hashes", "block", "ordinal", "bytes")])
+def test_contradictory_swaps_are_refused(name):
+    with memfit.session(1 << 20, "ram"):
+        use = engine.load().use_plan
+        assert use(GOOD | {"swap": [1]}, 64, 1, ONE_SWAP, [], True)
+        for bad in ([1], []):
+            with pytest.raises(ValueError, match="do not describe a plan"):
+                use(GOOD | {"swap": [1]}, 64, 1, ONE_SWAP | {name: bad}, [], True)

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memfit.errors import BudgetError
 from memfit.ir import Op, Plan, Swap, Timeline, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.addresses import AddressPlan, TwoIterations, plan_addresses, takes_of
-from memfit.planning.swapping import plan_swaps
-from memfit.simulate import simulate
+from memfit.planning.autoswap import ANY_GAP
+from memfit.planning.autoswap.search import POLICY, Search
 from memfit.tracing.build import RawRecording, Roles, build_iteration
 
-_EFFORT = 1.0  # seconds, of the packer
-_ROUNDS = 4  # of asking for a plan again, with what did not fit taken off the budget
+_EFFORT = 1.0  # seconds at most, of the packer and of the search for swaps
+_SHARE = 10  # as many iterations is a search for swaps worth at most
+_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -61,36 +61,58 @@ def _lasting(op: Op, duration_us: float) -> Op:
     return replace(op, duration_us=duration_us)
 
 
-def make_engine_plan(recorded: Recorded, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]) -> EnginePlan | None:
+def make_engine_plan(
+    recorded: Recorded, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
+) -> EnginePlan | None:
     """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
 
-    Nothing is swapped if everything fits without.
+    Nothing is swapped if everything fits without. Else swaps are chosen, then addresses; where these leave gaps that
+    do not fit, swaps are chosen again for as much less (SmartPool under AutoSwap, arXiv 1903.06631).
     """
-    swaps: tuple[Swap, ...] = ()
-    plan = None
-    limit = budget_bytes
+    whole = _place(recorded, ())
+    if not budget_bytes or whole.needed_bytes <= budget_bytes:
+        return _engine_plan(recorded, whole, op_hash)
+    search = Search.of(recorded.trace, machine, ANY_GAP)
+    effort = min(_EFFORT, _SHARE * search.simulator.duration_us.sum() / 1e6)
+    limit, start = budget_bytes, ()
     for _ in range(_ROUNDS):
-        addresses = _addresses(recorded, swaps)
-        resident = _resident(recorded.trace, swaps)
-        held = sum(align_up(recorded.trace.storages[s].size_bytes, recorded.trace.alignment) for s in resident)
-        excess = addresses.zone_bytes + held - budget_bytes
-        if not budget_bytes or excess <= 0:
-            predicted = simulate(recorded.trace, machine, plan) if plan else None
-            blocks = [recorded.blocks[s] for s in resident]
-            columns = _swap_columns(recorded, swaps, addresses, op_hash)
-            return EnginePlan(addresses, columns, blocks, recorded.trace, plan, predicted)
-        limit -= excess if plan else 0
-        try:
-            plan = plan_swaps(recorded.trace, machine, limit)
-        except BudgetError:
+        found = search.run(limit, effort, 0, start)
+        if not found.is_feasible:
             return None
-        swaps = plan.swaps
+        placed = _place(recorded, search.swaps(found))
+        if placed.needed_bytes <= budget_bytes:
+            plan = Plan(recorded.trace.signature, len(recorded.trace.ops), POLICY, machine.name, budget_bytes,
+                        tuple(placed.swaps), footprint_bytes=placed.needed_bytes)  # fmt: skip
+            timeline = search.simulator.timeline(placed.swaps)
+            return replace(_engine_plan(recorded, placed, op_hash), plan=plan, predicted=timeline)
+        limit -= placed.needed_bytes - budget_bytes
+        start = tuple(found.chosen.tolist())
     return None
 
 
-def _addresses(recorded: Recorded, swaps: Sequence[Swap]) -> AddressPlan:
+@dataclass(frozen=True)
+class _Placed:
+    """Swaps, and the addresses of everything that comes and goes; `resident` storages lie below."""
+
+    swaps: Sequence[Swap]
+    addresses: AddressPlan
+    resident: list[int]
+    needed_bytes: int
+
+
+def _place(recorded: Recorded, swaps: Sequence[Swap]) -> _Placed:
+    trace = recorded.trace
     takes = takes_of(recorded.iterations, swaps, recorded.blocks)
-    return plan_addresses(takes, alignment=recorded.trace.alignment, effort=_EFFORT)
+    addresses = plan_addresses(takes, alignment=trace.alignment, effort=_EFFORT)
+    resident = _resident(trace, swaps)
+    below = sum(align_up(trace.storages[s].size_bytes, trace.alignment) for s in resident) + trace.pinned_bytes
+    return _Placed(swaps, addresses, resident, below + addresses.zone_bytes)
+
+
+def _engine_plan(recorded: Recorded, placed: _Placed, op_hash: Callable[[str], int]) -> EnginePlan:
+    blocks = [recorded.blocks[s] for s in placed.resident]
+    columns = _swap_columns(recorded, placed.swaps, placed.addresses, op_hash)
+    return EnginePlan(placed.addresses, columns, blocks, recorded.trace)
 
 
 def _resident(trace: Trace, swaps: Sequence[Swap]) -> list[int]:

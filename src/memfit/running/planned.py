@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from memfit.machine import Machine
+from memfit.machine import Link, Machine
 from memfit.running.engine_plan import EnginePlan, Recorded, make_engine_plan
+from memfit.running.tiers import TierSpec
 from memfit.tracing.build import RawRecording
 
+_GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
 _STRIKES = 3
 _ITERATIONS = 3  # that are recorded; the recording may begin in the midst of the first
 
@@ -23,7 +25,7 @@ class Planner:
     """Watches iterations end, and switches the engine to a plan."""
 
     engine: ModuleType
-    machine: Machine
+    tier: TierSpec
     plans: dict[int, EnginePlan | None] = field(default_factory=dict)
     """By signature; None for an iteration that cannot be planned."""
     _at_boundary: bool = True
@@ -67,8 +69,9 @@ class Planner:
         if not repeated or len(tick_marks) != 3 or len(op_marks) != 3:
             return
         recorded = Recorded.of(raw, op_marks, tick_marks, f"{signature:016x}")
-        budget = self.engine.stats()["budget_bytes"]
-        self.plans[signature] = recorded and make_engine_plan(recorded, budget, self.machine, self.engine.op_hash)
+        self.plans[signature] = recorded and make_engine_plan(
+            recorded, self.engine.stats()["budget_bytes"], self._machine(), self.engine.op_hash
+        )
         self._use(self.plans[signature])
 
     def _use(self, plan: EnginePlan | None) -> None:
@@ -82,6 +85,16 @@ class Planner:
             if not in_force and self._signature is not None:
                 self.plans[self._signature] = None
         self._misses = self._count_misses()
+
+    def _machine(self) -> Machine:
+        """Return how fast copies have been in this session, or are taken to be while there were none."""
+        stats = self.engine.stats()
+        rates = {}
+        for way in ("out", "in"):
+            moved, ns = stats[f"bytes_{way}"], stats[f"{way}_ns"]
+            rates[way] = moved / ns if moved and ns else _GUESS_GB_PER_S[self.tier.kind]
+        links = (Link.of_bandwidth(rates[way], latency_us=1e6 * self.tier.link_latency_seconds) for way in ("out", "in"))
+        return Machine(f"{self.tier} as measured", *links)
 
     def _count_misses(self) -> int:
         stats = self.engine.stats()

@@ -29,7 +29,10 @@ class Stats:
 
     `live` counts every storage, wherever its bytes are; `resident` those in the arena; `footprint` is the
     highest used address of the arena. `drops` are evictions that moved nothing, since the tier's copy was valid.
-    `planned_allocations` got their addresses from a plan; `plan_mismatches` were not as planned.
+    `planned_allocations` got their addresses from a plan; `plan_mismatches` were not as planned. `swaps` left the arena
+    and `prefetches` came back by a plan, copied beside the ops, which waited `stall_ns` for them; `copy_ns` is what ops
+    waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's. All
+    copies together took `out_ns` and `in_ns`.
     """
 
     budget_bytes: int
@@ -59,6 +62,14 @@ class Stats:
     plans: int
     planned_allocations: int
     plan_mismatches: int
+    swaps: int
+    prefetches: int
+    failed_copies: int
+    derailments: int
+    stall_ns: int
+    copy_ns: int
+    out_ns: int
+    in_ns: int
 
     @property
     def fragmentation(self) -> float:
@@ -92,7 +103,7 @@ class Session:
         if self._engine.active():
             raise UsageError("a memfit session is active already", remedy="end it before you start another")
         self._iterations = Iterations(self._engine, self._iteration_ended)
-        self._planner = Planner(self._engine)
+        self._planner = Planner(self._engine, self._tier)
         tier = self._tier
         fixed = self._budget.bytes if self._budget is not None else None
         self._engine.start(

@@ -223,10 +223,8 @@ def _lay_out(
 
 
 def _check_overlap(held: _Held) -> Violation | None:
-    if len(held) <= _FEW:
-        pair = _pair_among_few(held)
-    else:
-        pair = next(filter(None, map(_pair_on_level, _levels(held))), None)
+    pairs = [_pair_among_few(held)] if len(held) <= _FEW else map(_pair_on_level, _levels(held))
+    pair = next(filter(None, pairs), None)
     return None if pair is None else _overlap(held, *pair)
 
 

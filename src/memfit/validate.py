@@ -287,8 +287,8 @@ def _pair_on_level(level: _Level) -> _Pair | None:
     key, row, node = key[by_key], level.row[by_key], level.node[by_key]
     clash = (node[1:] == node[:-1]) & (held.lo[row[1:]] < held.hi[row[:-1]])
     if clash.any():
-        at = int(clash.argmax())
-        return int(row[at]), int(row[at + 1])
+        which = int(clash.argmax())
+        return int(row[which]), int(row[which + 1])
     is_covered = np.zeros(int(level.last.max()) + 1, dtype=bool)
     is_covered[node] = True
     # Bounds beyond all keys: then what is looked up always has a neighbour.
@@ -301,8 +301,8 @@ def _pair_on_level(level: _Level) -> _Pair | None:
             clash = (node[near] == alive_in[asked]) & (lo[near] < held.hi[asked]) & (held.lo[asked] < hi[near])
             clash[clash] = row[near[clash]] != asked[clash]  # a row may cover the node it is alive in
             if clash.any():
-                found = int(clash.argmax())
-                return int(asked[found]), int(row[near[found]])
+                which = int(clash.argmax())
+                return int(asked[which]), int(row[near[which]])
     return None
 
 

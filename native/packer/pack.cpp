@@ -40,17 +40,18 @@ constexpr double kPoorGap = 0.005, kCheapWork = 1e9;
 // Which item the exact search prefers among equal offsets. The first three are tried at the bound, and solve
 // most hard instances there; all are tried above it.
 const std::vector<Key> kSearchOrders[] = {
-    {Key::kPressure, Key::kLength, Key::kArea},          {Key::kPressure, Key::kDegree, Key::kLength},
+    {Key::kPressure, Key::kDegree, Key::kLength},        {Key::kPressure, Key::kLength, Key::kArea},
     {Key::kPressure, Key::kArea, Key::kLength},          {Key::kLength, Key::kArea, Key::kPressure},
     {Key::kPressure, Key::kTotalPressure, Key::kLength}, {Key::kDegree, Key::kLength, Key::kArea},
 };
 constexpr std::int64_t kOrders = 6, kBoundOrders = 3;
-constexpr double kNoise[] = {0.03, 0.1};
+constexpr double kBoundNoise[] = {0.03, 0.1}, kRungNoise[] = {0.002, 0.004, 0.008, 0.015};
 
 // Tasks of a round of search: at the bound with an order as it is and with a shaken one, the rest on the ladder.
 constexpr int kTasks = 6;
 constexpr std::size_t kCoreItems = kSearchable;
-constexpr std::int64_t kLongPasses = 2;  // with an order as it is, each four times as long
+constexpr std::int64_t kFirstRungs = 32;  // are cheap: the bound is often met first
+constexpr std::int64_t kPlainPasses = 3;  // with an order as it is, each four times as long
 
 std::int64_t luby(std::int64_t i) { return i & -i; }  // of i = 1, 2, ...: 1 2 1 4 1 2 1 8
 
@@ -185,21 +186,22 @@ class Packer {
   Probe probe(int task) const {
     const Quanta low = std::max(plan_.lower_bound, options_.goal), top = plan_.footprint - 1;
     const std::int64_t pass = (round_ - 1) / kBoundOrders, order = (round_ - 1) % kBoundOrders;
-    if (task == 0 && pass < kLongPasses) return {low, order, 0, 4e7 * static_cast<double>(1 << 2 * pass)};
-    if (task == 0) return {low, order, kNoise[1], 3e6 * static_cast<double>(luby(pass))};
-    if (task == 1) return {low, order, kNoise[pass % 2], 3e6 * static_cast<double>(luby(pass + 1))};
+    if (task == 0 && pass < kPlainPasses) return {low, order, 0, 2.5e6 * static_cast<double>(1 << 2 * pass)};
+    if (task <= 1) return {low, order, kBoundNoise[(pass + task + 1) % 2], 3e6 * static_cast<double>(luby(pass + 1))};
     const std::int64_t rung = (kTasks - 2) * (round_ - 1) + task - 2;
-    const double growth = 1.0 + static_cast<double>(rung / (64 * kOrders));
-    const double noise = rung / (32 * kOrders) % 4 == 3 ? kNoise[0] : 0;
-    return {spread(low, top, rung), rung % kOrders, noise, 1e7 * growth};
+    const double work = rung < kFirstRungs ? 3e6 : 1e7 * (1.0 + static_cast<double>(rung / (64 * kOrders)));
+    return {spread(low, top, rung), rung % kOrders, kRungNoise[rung / kOrders % 4], work};
   }
 
-  // The rungs of a golden ladder: any number in a row is spread evenly. The last rung always has its turn, so that
-  // a plan of which nothing better exists is proven.
+  // The rungs of a golden ladder: any number in a row is spread evenly, three of four over the third power of the
+  // way down, since plans get rare fast. The last rung always has its turn, so that a plan of which nothing better
+  // exists is proven.
   static Quanta spread(Quanta low, Quanta top, std::int64_t rung) {
     if (rung % 16 == 15) return top;
-    const double part = 0.6180339887498949 * static_cast<double>(rung + 1);
-    return low + static_cast<Quanta>((part - std::floor(part)) * static_cast<double>(top - low + 1));
+    const double whole = 0.6180339887498949 * static_cast<double>(rung + 1);
+    const double part = whole - std::floor(whole);
+    const double down = rung % 4 == 0 ? part : part * part * part;
+    return top - static_cast<Quanta>(down * static_cast<double>(top - low + 1));
   }
 
   Outcome prove(int task, const Stop& stop) {

@@ -19,6 +19,9 @@ namespace {
 // Work is counted in what took about a nanosecond where it was measured.
 constexpr double kWorkPerSecond = 1e9;
 
+// The clock is a guard for when that takes longer: it allows this many seconds for each of effort.
+constexpr double kClockSeconds = 1.08;
+
 struct Portfolio {
   Key first, second;
   Fit fit;
@@ -78,7 +81,7 @@ struct Outcome {
 class Packer {
  public:
   Packer(const Problem& problem, const Options& options, const Progress& progress)
-      : problem_(problem), options_(options), progress_(progress), clock_(options.effort), core_(problem, kCoreItems) {
+      : problem_(problem), options_(options), progress_(progress), clock_(options.effort * kClockSeconds), core_(problem, kCoreItems) {
     plan_.lower_bound = problem.lower_bound;
     for (const Item& item : core_.problem().items) dive_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
     dive_work_ *= static_cast<double>(core_.problem().size());
@@ -95,7 +98,7 @@ class Packer {
 
  private:
   bool is_done() const {
-    return is_met() || work_ >= options_.effort * kWorkPerSecond || clock_.is_over();
+    return is_met() || left() <= 0 || clock_.is_over();
   }
 
   bool is_met() const { return plan_.footprint <= std::max(plan_.lower_bound, options_.goal); }
@@ -111,10 +114,11 @@ class Packer {
 
   void greedy() {
     for (const Portfolio& entry : kGreedy) {
-      const double work = static_cast<double>(problem_.size()) * (entry.fit == Fit::kFirst ? 2500 : 10000);
-      if (!plan_.offsets.empty() && !is_worth(work)) continue;
-      accept(place(problem_, order_by(problem_, {entry.first, entry.second}), entry.fit), Method::kGreedy);
-      work_ += work;
+      const double each = entry.fit == Fit::kFirst ? kFirstFitWork : kBestFitWork;
+      if (!plan_.offsets.empty() && !is_worth(each * static_cast<double>(problem_.size()))) continue;
+      std::int64_t left = 0;
+      accept(place(problem_, order_by(problem_, {entry.first, entry.second}), entry.fit, left), Method::kGreedy);
+      work_ += static_cast<double>(-left);
     }
   }
 
@@ -133,6 +137,7 @@ class Packer {
       std::vector<Outcome> outcomes = run_round();
       for (Outcome& outcome : outcomes) {
         work_ += outcome.work;
+        task_work_ = std::max(task_work_, outcome.work);
         plan_.lower_bound = std::max(plan_.lower_bound, outcome.excluded + 1);
         if (!outcome.offsets.empty()) accept(std::move(outcome.offsets), outcome.method);
         if (is_met()) return;
@@ -152,9 +157,14 @@ class Packer {
     }
   }
 
+  double left() const { return options_.effort * kWorkPerSecond - work_; }
+
+  // So that the last round does not take several times what is left.
+  int affordable_tasks() const { return std::max(1, static_cast<int>(std::min<double>(kTasks, left() / task_work_))); }
+
   // Exact searches, and ejection where they do not see all items.
   std::vector<Outcome> run_round() {
-    const int searches = is_searchable(core_.problem()) ? kTasks : 0;
+    const int searches = is_searchable(core_.problem()) ? affordable_tasks() : 0;
     const int tasks = searches + (searches == 0 || !core_.is_whole());
     std::vector<Outcome> outcomes(tasks);
     std::atomic<int> next{0}, first_done{tasks};
@@ -186,10 +196,10 @@ class Packer {
   Probe probe(int task) const {
     const Quanta low = std::max(plan_.lower_bound, options_.goal), top = plan_.footprint - 1;
     const std::int64_t pass = (round_ - 1) / kBoundOrders, order = (round_ - 1) % kBoundOrders;
-    if (task == 0 && pass < kPlainPasses) return {low, order, 0, 2.5e6 * static_cast<double>(1 << 2 * pass)};
-    if (task <= 1) return {low, order, kBoundNoise[(pass + task + 1) % 2], 3e6 * static_cast<double>(luby(pass + 1))};
+    if (task == 0 && pass < kPlainPasses) return {low, order, 0, 4e6 * static_cast<double>(1 << 2 * pass)};
+    if (task <= 1) return {low, order, kBoundNoise[(pass + task + 1) % 2], 4e6 * static_cast<double>(luby(pass + 1))};
     const std::int64_t rung = (kTasks - 2) * (round_ - 1) + task - 2;
-    const double work = rung < kFirstRungs ? 3e6 : 1e7 * (1.0 + static_cast<double>(rung / (64 * kOrders)));
+    const double work = rung < kFirstRungs ? 4e6 : 1.3e7 * (1.0 + static_cast<double>(rung / (64 * kOrders)));
     return {spread(low, top, rung), rung % kOrders, kRungNoise[rung / kOrders % 4], work};
   }
 
@@ -215,11 +225,12 @@ class Packer {
     std::int64_t work = given;
     const Verdict verdict = exact.search(core_.scale(probe.capacity), work, stop);
     Outcome outcome;
-    outcome.work = static_cast<double>(given - work) + 300.0 * static_cast<double>(problem_.size());
     if (verdict == Verdict::kNone) outcome.excluded = probe.capacity;
-    if (verdict != Verdict::kFound) return outcome;
-    outcome.offsets = core_.complete(exact.offsets());
-    outcome.footprint = footprint(problem_, outcome.offsets);
+    if (verdict == Verdict::kFound) {
+      outcome.offsets = core_.complete(exact.offsets(), probe.capacity, work);
+      outcome.footprint = footprint(problem_, outcome.offsets);
+    }
+    outcome.work = static_cast<double>(given - work) + 300.0 * static_cast<double>(core.size());
     return outcome;
   }
 
@@ -229,7 +240,7 @@ class Packer {
       ejected_ = plan_.footprint;
     }
     const Quanta low = std::max(plan_.lower_bound, options_.goal);
-    std::int64_t given = 2000000, work = given;
+    std::int64_t given = 1000000, work = given;
     Outcome outcome;
     outcome.method = Method::kEjection;
     while (work > 0 && ejected_ > low &&
@@ -237,7 +248,7 @@ class Packer {
       outcome.offsets = ejection_->offsets();
       outcome.footprint = ejected_ = footprint(problem_, outcome.offsets);
     }
-    outcome.work = 1000.0 + 50.0 * static_cast<double>(given - work);
+    outcome.work = 1000.0 + 120.0 * static_cast<double>(given - work);
     return outcome;
   }
 
@@ -249,6 +260,7 @@ class Packer {
   Plan plan_;
   double work_ = 0;
   double dive_work_ = 0;  // what a search takes at most that never turns back
+  double task_work_ = 1;  // the most that one has taken
   std::int64_t round_ = 0;
   std::unique_ptr<Ejection> ejection_;
   Quanta ejected_ = 0;  // the footprint that `ejection_` has reached

@@ -30,8 +30,8 @@ struct Portfolio {
 // The orders that won on real traces first, and the cheap fit before the dear one.
 constexpr Portfolio kGreedy[] = {
     {Key::kPressure, Key::kStart, Fit::kFirst}, {Key::kSize, Key::kLength, Fit::kFirst},
-    {Key::kLength, Key::kSize, Fit::kBest},     {Key::kStart, Key::kLength, Fit::kBest},
-    {Key::kArea, Key::kSize, Fit::kFirst},      {Key::kPressure, Key::kArea, Fit::kFirst},
+    {Key::kPressure, Key::kArea, Fit::kFirst},  {Key::kLength, Key::kSize, Fit::kBest},
+    {Key::kStart, Key::kLength, Fit::kBest},    {Key::kArea, Key::kSize, Fit::kFirst},
     {Key::kDegree, Key::kSize, Fit::kFirst},    {Key::kTotalPressure, Key::kSize, Fit::kFirst},
     {Key::kSize, Key::kLength, Fit::kBest},     {Key::kDegree, Key::kSize, Fit::kBest},
     {Key::kArea, Key::kLength, Fit::kBest},     {Key::kPressure, Key::kArea, Fit::kBest},

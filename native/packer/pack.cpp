@@ -126,8 +126,8 @@ class Packer {
     if (is_met()) return false;
     const bool poor = static_cast<double>(plan_.footprint) > (1 + kPoorGap) * static_cast<double>(plan_.lower_bound);
     if (poor && work_ + greedy_work <= kCheapWork) return true;
-    // Small instances are decided by the search: greedy plans only have to give it a start.
-    const double share = core_.is_whole() ? 0.01 : 0.1;
+    // The search decides: greedy plans only have to give it a start.
+    const double share = core_.is_whole() ? 0.01 : 0.03;
     return work_ + greedy_work <= share * options_.effort * kWorkPerSecond && !clock_.is_over();
   }
 

@@ -27,7 +27,7 @@ struct Portfolio {
   Fit fit;
 };
 
-// The orders that won on real traces first, and the cheap fit before the dear one.
+// The orders that won on real traces first.
 constexpr Portfolio kGreedy[] = {
     {Key::kPressure, Key::kStart, Fit::kFirst}, {Key::kSize, Key::kLength, Fit::kFirst},
     {Key::kPressure, Key::kArea, Fit::kFirst},  {Key::kLength, Key::kSize, Fit::kBest},
@@ -48,6 +48,7 @@ const std::vector<Key> kSearchOrders[] = {
     {Key::kPressure, Key::kTotalPressure, Key::kLength}, {Key::kDegree, Key::kLength, Key::kArea},
 };
 constexpr std::int64_t kOrders = 6, kBoundOrders = 3;
+// Above the bound an order that is nearly as it was finds most, but has to differ each time.
 constexpr double kBoundNoise[] = {0.03, 0.1}, kRungNoise[] = {0.002, 0.004, 0.008, 0.015};
 
 // Tasks of a round of search: at the bound with an order as it is and with a shaken one, the rest on the ladder.
@@ -81,7 +82,11 @@ struct Outcome {
 class Packer {
  public:
   Packer(const Problem& problem, const Options& options, const Progress& progress)
-      : problem_(problem), options_(options), progress_(progress), clock_(options.effort * kClockSeconds), core_(problem, kCoreItems) {
+      : problem_(problem),
+        options_(options),
+        progress_(progress),
+        clock_(options.effort * kClockSeconds),
+        core_(problem, kCoreItems) {
     plan_.lower_bound = problem.lower_bound;
     for (const Item& item : core_.problem().items) dive_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
     dive_work_ *= static_cast<double>(core_.problem().size());

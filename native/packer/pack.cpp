@@ -204,7 +204,7 @@ class Packer {
     if (task == 0 && pass < kPlainPasses) return {low, order, 0, 4e6 * static_cast<double>(1 << 2 * pass)};
     if (task <= 1) return {low, order, kBoundNoise[(pass + task + 1) % 2], 4e6 * static_cast<double>(luby(pass + 1))};
     const std::int64_t rung = (kTasks - 2) * (round_ - 1) + task - 2;
-    const double work = rung < kFirstRungs ? 4e6 : 1.3e7 * (1.0 + static_cast<double>(rung / (64 * kOrders)));
+    const double work = rung < kFirstRungs ? 2e6 : 1.3e7 * (1.0 + static_cast<double>(rung / (64 * kOrders)));
     return {spread(low, top, rung), rung % kOrders, kRungNoise[rung / kOrders % 4], work};
   }
 

@@ -45,7 +45,7 @@ Core::Core(const Problem& problem, std::size_t limit) : whole_(problem) {
   }
 }
 
-Offsets Core::complete(const Offsets& core_offsets, Quanta capacity, std::int64_t& work) const {
+Offsets Core::complete(const Offsets& core_offsets, Quanta capacity, std::int64_t& work, const Stop& stop) const {
   Offsets offsets(whole_.size(), kFree);
   for (std::size_t i = 0; i < ids_.size(); ++i) offsets[ids_[i]] = core_offsets[i] * core_.quantum_bytes;
   if (is_whole()) return offsets;
@@ -53,7 +53,7 @@ Offsets Core::complete(const Offsets& core_offsets, Quanta capacity, std::int64_
   for (const auto& rest : rests_) {
     Offsets plan = place(whole_, rest, Fit::kFirst, work, offsets);
     if (best.empty() || footprint(whole_, plan) < footprint(whole_, best)) best = std::move(plan);
-    if (footprint(whole_, best) <= capacity) break;
+    if (footprint(whole_, best) <= capacity || stop()) break;
   }
   return best;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "packer/clock.h"
 #include "packer/problem.h"
 
 namespace memfit::packing {
@@ -22,7 +23,7 @@ class Core {
 
   // A plan of the whole problem around one of the core; under `capacity` if one of its attempts is. Counts down `work`
   // as a search does.
-  Offsets complete(const Offsets& core_offsets, Quanta capacity, std::int64_t& work) const;
+  Offsets complete(const Offsets& core_offsets, Quanta capacity, std::int64_t& work, const Stop& stop) const;
 
  private:
   const Problem& whole_;

@@ -53,6 +53,7 @@ constexpr double kBoundNoise[] = {0.03, 0.1}, kRungNoise[] = {0.002, 0.004, 0.00
 
 // Tasks of a round of search: at the bound with an order as it is and with a shaken one, the rest on the ladder.
 constexpr int kTasks = 6;
+constexpr double kDearDive = 0.05;  // of the effort
 constexpr std::size_t kCoreItems = kSearchable;
 constexpr std::int64_t kFirstRungs = 32;  // are cheap: the bound is often met first
 constexpr std::int64_t kPlainPasses = 3;  // with an order as it is, each four times as long
@@ -164,8 +165,12 @@ class Packer {
 
   double left() const { return options_.effort * kWorkPerSecond - work_; }
 
-  // So that the last round does not take several times what is left.
-  int affordable_tasks() const { return std::max(1, static_cast<int>(std::min<double>(kTasks, left() / task_work_))); }
+  // So that the last round does not take several times what is left, and the first ends soon: what is found counts
+  // when its round is over.
+  int affordable_tasks() const {
+    if (round_ == 1 && dive_work_ > kDearDive * left()) return 1;
+    return std::max(1, static_cast<int>(std::min<double>(kTasks, left() / task_work_)));
+  }
 
   // Exact searches, and ejection where they do not see all items.
   std::vector<Outcome> run_round() {
@@ -232,7 +237,7 @@ class Packer {
     Outcome outcome;
     if (verdict == Verdict::kNone) outcome.excluded = probe.capacity;
     if (verdict == Verdict::kFound) {
-      outcome.offsets = core_.complete(exact.offsets(), probe.capacity, work);
+      outcome.offsets = core_.complete(exact.offsets(), probe.capacity, work, stop);
       outcome.footprint = footprint(problem_, outcome.offsets);
     }
     outcome.work = static_cast<double>(given - work) + 300.0 * static_cast<double>(core.size());

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memfit.ir import Op, Plan, Swap, Timeline, Trace, align_up
+from memfit.ir import Plan, Swap, Timeline, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.addresses import AddressPlan, TwoIterations, plan_addresses, takes_of
 from memfit.planning.autoswap import ANY_GAP
@@ -53,12 +53,18 @@ class Recorded:
         # Until the next op begins Python is at work; copies go on meanwhile as they do in ops.
         begins = raw.ops[begin : middle + 1, 3] if middle < len(raw.ops) else np.append(raw.ops[begin:middle, 3], raw.ops[middle - 1, 4])
         spans = np.maximum(np.diff(begins) - raw.ops[begin:middle, 8], 0) / 1000
-        ops = tuple(_lasting(op, us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
-        return cls(replace(trace, ops=ops), blocks, iterations)
+        ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
+        return cls(_without_idle(replace(trace, ops=ops)), blocks, iterations)
 
 
-def _lasting(op: Op, duration_us: float) -> Op:
-    return replace(op, duration_us=duration_us)
+def _without_idle(trace: Trace) -> Trace:
+    """Return the trace with no bytes for what no op of an iteration uses: the engine keeps that out of the way."""
+    used = {s for op in trace.ops for s in (*op.reads, *op.writes)}
+    storages = tuple(
+        replace(storage, size_bytes=0) if trace.recurs(storage) and index not in used else storage
+        for index, storage in enumerate(trace.storages)
+    )
+    return replace(trace, storages=storages)
 
 
 def make_engine_plan(
@@ -117,9 +123,8 @@ def _engine_plan(recorded: Recorded, placed: _Placed, op_hash: Callable[[str], i
 
 def _resident(trace: Trace, swaps: Sequence[Swap]) -> list[int]:
     """Return the storages that are the same ones in every iteration, used in it and never swapped."""
-    used = {s for op in trace.ops for s in (*op.reads, *op.writes)}
     swapped = {swap.storage for swap in swaps}
-    return [i for i, s in enumerate(trace.storages) if trace.recurs(s) and i in used and i not in swapped]
+    return [i for i, s in enumerate(trace.storages) if trace.recurs(s) and s.size_bytes and i not in swapped]
 
 
 def _swap_columns(recorded: Recorded, swaps: Sequence[Swap], addresses: AddressPlan, op_hash: Callable[[str], int]

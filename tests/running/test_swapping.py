@@ -1,0 +1,166 @@
+"""Swaps by plan: copies beside the ops, the same bits whatever the program does meanwhile, and no copy left behind."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import memfit
+from memfit.running.tiers import TierSpec
+
+pytestmark = pytest.mark.timeout(180)  # a deadlock fails, and does not hang
+
+PLANNED_FROM = 7  # optimizer steps: one to see it, one whole iteration, two alike, three recorded
+EVENTS = ("train", "train", "small batch", "evaluate", "extra op", "keep", "write", "read", "fail", "copy", "step twice")
+TIERS = (
+    TierSpec("ram"),
+    TierSpec("disk", tempfile.gettempdir()),
+    TierSpec("ram", checked=True),
+    TierSpec("ram", link_bytes_per_second=5e7, link_latency_seconds=1e-4),
+)
+
+
+class Failed(Exception):
+    pass
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise Failed
+
+
+def train(events: Sequence[str], width: int = 64, batch: int = 64) -> list[torch.Tensor]:
+    """Train through the events; returns everything a user could see."""
+    torch.manual_seed(0)
+    layers = (m for _ in range(6) for m in (torch.nn.Linear(width, width), torch.nn.GELU()))
+    net = torch.nn.Sequential(*layers, torch.nn.Dropout(0.1))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    seen: list[torch.Tensor] = []
+    kept: list[torch.Tensor] = []
+
+    def forward(size: int, fails: bool = False) -> torch.Tensor:
+        out = net(torch.randn(size, width))
+        return (Fails.apply(out) if fails else out).pow(2).mean()
+
+    for event in events:
+        optimizer.zero_grad()
+        if event == "evaluate":
+            with torch.no_grad():
+                seen.append(forward(2 * batch))
+        if event == "write":
+            with torch.no_grad():
+                net[4].weight.mul_(0.5)
+        if event == "read":
+            seen.append(torch.from_numpy(net[2].weight.detach().numpy().copy()))
+        if event == "copy":
+            seen.append(copy.deepcopy(net[6].weight.detach()))
+        loss = forward(batch // 2 if event == "small batch" else batch, event == "fail")
+        if event == "extra op":
+            loss = loss + net[0].weight.sum()
+        try:
+            loss.backward()
+        except Failed:
+            continue
+        if event == "keep":
+            kept.append(net[0].weight.grad.clone())
+        optimizer.step()
+        if event == "step twice":
+            optimizer.step()
+        seen.append(loss.detach())
+    moments = [value for state in optimizer.state.values() for value in state.values()]
+    return [tensor.clone() for tensor in (*seen, *kept, *net.parameters(), *moments)]
+
+
+def assert_equal(plain: list[torch.Tensor], planned: list[torch.Tensor]) -> None:
+    assert len(plain) == len(planned)
+    assert all(torch.equal(a, b) for a, b in zip(plain, planned, strict=True))
+
+
+QUIET = ["train"] * 14
+
+
+@pytest.mark.parametrize("tier", TIERS, ids=str)
+@pytest.mark.parametrize("budget", ["50%", "40%"])
+def test_planned_swaps_change_no_bit(budget, tier):
+    plain = train(QUIET)
+    with memfit.session(budget, tier) as session:
+        planned = train(QUIET)
+        stats = session.stats
+    assert_equal(plain, planned)
+    assert stats.plans >= 1 and stats.swaps > 0 and stats.prefetches > 0 and stats.failed_copies == 0
+    assert stats.peak_footprint_bytes <= stats.budget_bytes
+
+
+@pytest.mark.parametrize("event", sorted(set(EVENTS)))
+def test_whatever_happens_in_planned_mode_changes_no_bit(event):
+    events = [*QUIET, event, "train", "train", event, event, *QUIET]
+    plain = train(events)
+    with memfit.session("60%", TierSpec("ram", checked=True)) as session:
+        planned = train(events)
+        stats = session.stats
+    assert_equal(plain, planned)
+    assert stats.prefetches > 0 and stats.peak_footprint_bytes <= stats.budget_bytes
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.sampled_from(EVENTS), min_size=1, max_size=14),
+    st.sampled_from(["80%", "60%", "50%"]),
+    st.sampled_from(TIERS),
+)
+def test_any_order_of_events_changes_no_bit(events, budget, tier):
+    events = [*QUIET[:PLANNED_FROM], *events, "train", "train"]
+    plain = train(events)
+    with memfit.session(budget, tier) as session:
+        planned = train(events)
+        assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
+    assert_equal(plain, planned)
+
+
+@pytest.mark.parametrize("kind", ["ram", "disk"])
+@pytest.mark.parametrize("field", ["fail_write", "fail_read"])
+@pytest.mark.parametrize("at", [120, 200, 260])
+def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
+    """The op that needs the bytes copies them itself; what could not leave stays."""
+    plain = train(QUIET)
+    tier = TierSpec(kind, tempfile.gettempdir() if kind == "disk" else "", **{field: at})
+    planned = None
+    try:
+        with memfit.session("60%", tier):
+            planned = train(QUIET)
+    except memfit.TierError as error:
+        assert "injected fault" in str(error)  # the copy was an op's own: it cannot go on without
+    if planned is not None:
+        assert_equal(plain, planned)
+
+
+def test_when_every_copy_fails_from_some_time_on_the_error_is_clear_and_nothing_is_lost():
+    with pytest.raises(memfit.TierError, match="injected fault"), memfit.session(
+        "60%", TierSpec("ram", fail_write=150, repeat=True)
+    ):
+        train(["train"] * 60)
+    assert_equal(train(QUIET), train(QUIET))  # torch is as it was
+
+
+def test_leaving_the_session_with_copies_under_way_loses_nothing():
+    plain = train(QUIET)
+
+    def leave() -> list[torch.Tensor]:
+        with memfit.session("60%", TierSpec("ram", link_bytes_per_second=2e7)):
+            return train(QUIET)
+
+    assert_equal(plain, leave())
+    with pytest.raises(Failed), memfit.session("60%", TierSpec("ram", link_bytes_per_second=2e7)):
+        train(QUIET)
+        raise Failed

@@ -106,7 +106,7 @@ def test_planned_swaps_change_no_bit(budget, tier):
 def test_whatever_happens_in_planned_mode_changes_no_bit(event):
     events = [*QUIET, event, "train", "train", event, event, *QUIET]
     plain = train(events)
-    with memfit.session("60%", TierSpec("ram", checked=True)) as session:
+    with memfit.session("40%", TierSpec("ram", checked=True)) as session:
         planned = train(events)
         stats = session.stats
     assert_equal(plain, planned)
@@ -116,7 +116,7 @@ def test_whatever_happens_in_planned_mode_changes_no_bit(event):
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.sampled_from(EVENTS), min_size=1, max_size=14),
-    st.sampled_from(["80%", "60%", "50%"]),
+    st.sampled_from(["60%", "45%", "38%"]),
     st.sampled_from(TIERS),
 )
 def test_any_order_of_events_changes_no_bit(events, budget, tier):
@@ -135,19 +135,18 @@ def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
     """The op that needs the bytes copies them itself; what could not leave stays."""
     plain = train(QUIET)
     tier = TierSpec(kind, tempfile.gettempdir() if kind == "disk" else "", **{field: at})
-    planned = None
     try:
-        with memfit.session("60%", tier):
+        with memfit.session("40%", tier):
             planned = train(QUIET)
     except memfit.TierError as error:
-        assert "injected fault" in str(error)  # the copy was an op's own: it cannot go on without
-    if planned is not None:
+        assert "injected fault" in str(error)  # the copy was an op's own, or the session's last: there was no other way
+    else:
         assert_equal(plain, planned)
 
 
 def test_when_every_copy_fails_from_some_time_on_the_error_is_clear_and_nothing_is_lost():
     with pytest.raises(memfit.TierError, match="injected fault"), memfit.session(
-        "60%", TierSpec("ram", fail_write=150, repeat=True)
+        "40%", TierSpec("ram", fail_write=150, repeat=True)
     ):
         train(["train"] * 60)
     assert_equal(train(QUIET), train(QUIET))  # torch is as it was
@@ -157,10 +156,10 @@ def test_leaving_the_session_with_copies_under_way_loses_nothing():
     plain = train(QUIET)
 
     def leave() -> list[torch.Tensor]:
-        with memfit.session("60%", TierSpec("ram", link_bytes_per_second=2e7)):
+        with memfit.session("40%", TierSpec("ram", link_bytes_per_second=2e7)):
             return train(QUIET)
 
     assert_equal(plain, leave())
-    with pytest.raises(Failed), memfit.session("60%", TierSpec("ram", link_bytes_per_second=2e7)):
+    with pytest.raises(Failed), memfit.session("40%", TierSpec("ram", link_bytes_per_second=2e7)):
         train(QUIET)
         raise Failed

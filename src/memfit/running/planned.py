@@ -3,10 +3,14 @@
 Iterations are recorded, packed, and the table handed to the engine; what does not fit the budget is swapped by the
 plan. An iteration that is not the planned one costs nothing but the table's use: each allocation is checked by its
 size, each op by its name. After several such iterations in a row the plan is made anew; plans are kept by signature.
+When ops wait for copies longer than foreseen, the link's speed is taken from what was measured, and a plan is made
+with it while training goes on.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
 
@@ -18,6 +22,39 @@ from memfit.tracing.build import RawRecording
 _GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
 _STRIKES = 3
 _ITERATIONS = 3  # that are recorded; the recording may begin in the midst of the first
+_PATIENCE = 2.0  # seconds that training waits for a plan before it goes on without
+_STALL_SHARE = 0.005  # of an iteration, beyond what was foreseen, in a row of iterations: then the link is not as assumed
+_STALLED = 3
+_CORRECTIONS = 3  # of one plan
+
+
+class _Making:
+    """A plan being made in a thread."""
+
+    def __init__(self, make: Callable[[], EnginePlan | None]) -> None:
+        self._made: list[EnginePlan | None] = []
+        # A daemon: a script's end does not wait for it.
+        self._thread = threading.Thread(target=lambda: self._made.append(make()), daemon=True)
+        self._thread.start()
+
+    def done(self, timeout: float = 0.0) -> bool:
+        """Whether it has ended, within `timeout` seconds."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def result(self) -> EnginePlan | None:
+        """Return the plan; None when none was found, or the making failed."""
+        return self._made[0] if self._made else None
+
+
+@dataclass
+class _Known:
+    """What is known of one iteration signature."""
+
+    recorded: Recorded
+    plan: EnginePlan | None = None
+    making: _Making | None = None
+    corrections: int = 0
 
 
 @dataclass
@@ -26,37 +63,46 @@ class Planner:
 
     engine: ModuleType
     tier: TierSpec
-    plans: dict[int, EnginePlan | None] = field(default_factory=dict)
+    known: dict[int, _Known | None] = field(default_factory=dict)
     """By signature; None for an iteration that cannot be planned."""
     _at_boundary: bool = True
     _recording: int = 0  # iterations yet to be recorded
-    _signature: int | None = None  # of the iteration that is recorded or planned
+    _signature: int = 0  # of the iteration that is recorded or planned
+    _in_use: bool = False
     _strikes: int = 0
-    _misses: int = 0
+    _stalled: int = 0
+    _before: dict[str, int] = field(default_factory=dict)  # the engine's stats when the last iteration ended
 
     @property
     def plan(self) -> EnginePlan | None:
         """The plan in force, or None."""
-        return self.plans.get(self._signature or 0) if self.engine.has_plan() else None
+        known = self.known.get(self._signature)
+        return known.plan if known and self.engine.has_plan() else None
 
     def iteration_ended(self, at_boundary: bool = True) -> None:
         """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended."""
         self._at_boundary = at_boundary
         signatures = self.engine.signatures()
+        stats, before = self.engine.stats(), self._before
+        self._before = stats
         if self._recording:
             self._record(signatures[-1])
-        elif self.engine.has_plan() and not self._struck_out():
+        elif self._in_use and self.engine.has_plan():
+            self._watch(stats, before)
+        elif self._in_use:
+            self._lost()
+        if self._in_use or self._recording:
             return
-        elif self.plans.get(signatures[-1]) is not None or signatures[-2:-1] == signatures[-1:]:
+        if signatures[-1] in self.known or signatures[-2:-1] == signatures[-1:]:
             self._begin(signatures[-1])
 
     def _begin(self, signature: int) -> None:
         self._signature = signature
-        if signature in self.plans:
-            self._use(self.plans[signature])
-        else:
+        if signature not in self.known:
             self._recording = _ITERATIONS
             self.engine.start_recording()
+        elif known := self.known[signature]:
+            self._use_when_made(known)
 
     def _record(self, signature: int) -> None:
         self._recording -= 1
@@ -69,22 +115,64 @@ class Planner:
         if not repeated or len(tick_marks) != 3 or len(op_marks) != 3:
             return
         recorded = Recorded.of(raw, op_marks, tick_marks, f"{signature:016x}")
-        self.plans[signature] = recorded and make_engine_plan(
-            recorded, self.engine.stats()["budget_bytes"], self._machine(), self.engine.op_hash
-        )
-        self._use(self.plans[signature])
+        self.known[signature] = known = None if recorded is None else _Known(recorded)
+        if known is not None:
+            known.making = self._make(known.recorded)
+            known.making.done(_PATIENCE)
+            self._use_when_made(known)
 
-    def _use(self, plan: EnginePlan | None) -> None:
-        self._strikes = 0
-        if plan is not None:
-            addresses = plan.addresses
-            in_force = self.engine.use_plan(
-                addresses.columns(), addresses.zone_bytes, addresses.iterations, plan.swaps, plan.resident,
-                self._at_boundary,
-            )  # fmt: skip
-            if not in_force and self._signature is not None:
-                self.plans[self._signature] = None
-        self._misses = self._count_misses()
+    def _make(self, recorded: Recorded) -> _Making:
+        budget, machine = self.engine.stats()["budget_bytes"], self._machine()
+        return _Making(lambda: make_engine_plan(recorded, budget, machine, self.engine.op_hash))
+
+    def _use_when_made(self, known: _Known) -> None:
+        if known.making is not None:
+            if not known.making.done():
+                return
+            made, known.making = known.making.result(), None
+            known.plan = made or known.plan
+        plan = known.plan
+        self._in_use = plan is not None and self.engine.use_plan(
+            plan.addresses.columns(), plan.addresses.zone_bytes, plan.addresses.iterations, plan.swaps, plan.resident,
+            self._at_boundary,
+        )  # fmt: skip
+        self._stalled = 0
+        if not self._in_use:
+            self.known[self._signature] = None
+
+    def _watch(self, stats: dict[str, int], before: dict[str, int]) -> None:
+        """The plan was in force throughout the iteration: was it right?"""
+        known = self.known.get(self._signature)
+        missed = any(stats[name] > before[name] for name in ("plan_mismatches", "derailments"))
+        self._strikes = self._strikes + 1 if missed else 0
+        if self._strikes >= _STRIKES:
+            self._forget()
+        elif known is not None and known.making is not None:
+            self._use_when_made(known)
+        elif known is not None and not missed:
+            self._compare_stalls(known, stats["stall_ns"] - before["stall_ns"])
+
+    def _compare_stalls(self, known: _Known, stall_ns: int) -> None:
+        plan = known.plan
+        if plan is None or plan.predicted is None or known.corrections >= _CORRECTIONS:
+            return
+        foreseen_us = sum(stall.duration_us for stall in plan.predicted.stalls)
+        excess_us = stall_ns / 1000 - foreseen_us
+        self._stalled = self._stalled + 1 if excess_us > _STALL_SHARE * plan.predicted.compute_us else 0
+        if self._stalled >= _STALLED:
+            known.corrections += 1
+            known.making = self._make(known.recorded)
+
+    def _lost(self) -> None:
+        """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""
+        self._in_use = False
+        self._strikes += 1
+        if self._strikes >= _STRIKES:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._strikes, self._in_use = 0, False
+        self.known.pop(self._signature, None)
 
     def _machine(self) -> Machine:
         """Return how fast copies have been in this session, or are taken to be while there were none."""
@@ -93,21 +181,6 @@ class Planner:
         for way in ("out", "in"):
             moved, ns = stats[f"bytes_{way}"], stats[f"{way}_ns"]
             rates[way] = moved / ns if moved and ns else _GUESS_GB_PER_S[self.tier.kind]
-        links = (Link.of_bandwidth(rates[way], latency_us=1e6 * self.tier.link_latency_seconds) for way in ("out", "in"))
+        latency_us = 1e6 * self.tier.link_latency_seconds
+        links = (Link.of_bandwidth(rates[way], latency_us) for way in ("out", "in"))
         return Machine(f"{self.tier} as measured", *links)
-
-    def _count_misses(self) -> int:
-        stats = self.engine.stats()
-        return int(stats["plan_mismatches"] + stats["derailments"])
-
-    def _struck_out(self) -> bool:
-        """Whether the plan has not matched for several iterations in a row; then it is forgotten."""
-        misses = self._count_misses()
-        self._strikes = self._strikes + 1 if misses > self._misses else 0
-        self._misses = misses
-        if self._strikes < _STRIKES:
-            return False
-        self._strikes = 0
-        if self._signature is not None:
-            self.plans.pop(self._signature, None)
-        return True

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
 import tempfile
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -163,3 +166,60 @@ def test_leaving_the_session_with_copies_under_way_loses_nothing():
     with pytest.raises(Failed), memfit.session("40%", TierSpec("ram", link_bytes_per_second=2e7)):
         train(QUIET)
         raise Failed
+
+
+def test_a_forked_child_reads_what_is_swapped_out_and_training_goes_on():
+    def loop(fork: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6)))
+        optimizer = torch.optim.Adam(net.parameters())
+        for step in range(16):
+            optimizer.zero_grad()
+            net(torch.randn(64, 64)).pow(2).mean().backward()
+            optimizer.step()
+            if fork and step in (10, 12):
+                assert in_child(lambda: sum(float(p.sum()) for p in net.parameters())) == 0
+        return [p.detach().clone() for p in net.parameters()]
+
+    plain = loop(False)
+    with memfit.session("40%", TierSpec("ram", link_bytes_per_second=5e7)) as session:
+        planned = loop(True)
+        assert session.stats.prefetches > 0
+    assert_equal(plain, planned)
+
+
+def in_child(read: Callable[[], object]) -> int:
+    """Run `read` in a forked child; returns its exit code."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            read()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_ops_of_another_thread_in_planned_mode_change_no_bit():
+    plain = train(QUIET)
+    stop = threading.Event()
+    sums: list[float] = []
+
+    def busy() -> None:
+        generator = torch.Generator().manual_seed(1)
+        while not stop.is_set():
+            sums.append(float(torch.ones(1000).mul(2).sum()) + 0 * float(torch.rand(1, generator=generator)))
+            time.sleep(0.001)
+
+    with memfit.session("45%", "ram"):
+        train(QUIET[:8])
+        thread = threading.Thread(target=busy)
+        thread.start()
+        try:
+            planned = train([*QUIET])
+        finally:
+            stop.set()
+            thread.join()
+    assert set(sums) == {2000.0}
+    assert_equal(plain, planned)

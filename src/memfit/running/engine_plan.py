@@ -15,8 +15,10 @@ from memfit.planning.autoswap.search import POLICY, Search
 from memfit.tracing.build import RawRecording, Roles, build_iteration
 
 _EFFORT = 1.0  # seconds at most, of the packer and of the search for swaps
-_SHARE = 10  # as many iterations is a search for swaps worth at most
+_LEAST_EFFORT = 0.05
+_SHARE = 10  # as many iterations is a search worth
 _ROUNDS = 5
+_ROOM_BYTES = 1 << 16  # kept free of plans that swap, or a 50th of the budget
 
 
 @dataclass(frozen=True)
@@ -68,24 +70,28 @@ def _without_idle(trace: Trace) -> Trace:
 
 
 def make_engine_plan(
-    recorded: Recorded, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
+    recorded: Recorded, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int],
+    stopped: Callable[[], bool] = lambda: False,
 ) -> EnginePlan | None:
     """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
 
-    Nothing is swapped if everything fits without. Else swaps are chosen, then addresses; where these leave gaps that
-    do not fit, swaps are chosen again for as much less (SmartPool under AutoSwap, arXiv 1903.06631).
+    It gives up when `stopped()`. Nothing is swapped if everything fits without. Else swaps are chosen, then addresses;
+    where these leave gaps that do not fit, swaps are chosen again for as much less (SmartPool under AutoSwap, arXiv
+    1903.06631).
     """
-    whole = _place(recorded, ())
+    seconds = sum(op.duration_us for op in recorded.trace.ops) / 1e6
+    effort = min(_EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
+    whole = _place(recorded, (), effort)
     if not budget_bytes or whole.needed_bytes <= budget_bytes:
         return _engine_plan(recorded, whole, op_hash)
     search = Search.of(recorded.trace, machine, ANY_GAP)
-    effort = min(_EFFORT, _SHARE * search.simulator.duration_us.sum() / 1e6)
+    budget_bytes -= min(_ROOM_BYTES, budget_bytes // 50)
     limit, start = budget_bytes, ()
     for _ in range(_ROUNDS):
         found = search.run(limit, effort, 0, start)
-        if not found.is_feasible:
+        if not found.is_feasible or stopped():
             return None
-        placed = _place(recorded, search.swaps(found))
+        placed = _place(recorded, search.swaps(found), effort)
         if placed.needed_bytes <= budget_bytes:
             plan = Plan(recorded.trace.signature, len(recorded.trace.ops), POLICY, machine.name, budget_bytes,
                         tuple(placed.swaps), footprint_bytes=placed.needed_bytes)  # fmt: skip
@@ -106,13 +112,15 @@ class _Placed:
     needed_bytes: int
 
 
-def _place(recorded: Recorded, swaps: Sequence[Swap]) -> _Placed:
+def _place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> _Placed:
     trace = recorded.trace
     takes = takes_of(recorded.iterations, swaps, recorded.blocks)
-    addresses = plan_addresses(takes, alignment=trace.alignment, effort=_EFFORT)
+    addresses = plan_addresses(takes, alignment=trace.alignment, effort=effort)
     resident = _resident(trace, swaps)
     below = sum(align_up(trace.storages[s].size_bytes, trace.alignment) for s in resident) + trace.pinned_bytes
-    return _Placed(swaps, addresses, resident, below + addresses.zone_bytes)
+    # What piles up iteration by iteration (losses in a list) has no address in the plan, but needs some room.
+    beside = sum(align_up(size, trace.alignment) for size in takes.size[takes.upper < 0].tolist())
+    return _Placed(swaps, addresses, resident, below + addresses.zone_bytes + beside)
 
 
 def _engine_plan(recorded: Recorded, placed: _Placed, op_hash: Callable[[str], int]) -> EnginePlan:

@@ -29,13 +29,18 @@ _CORRECTIONS = 3  # of one plan
 
 
 class _Making:
-    """A plan being made in a thread."""
+    """A plan being made in a thread. `make` is told to stop by its argument."""
 
-    def __init__(self, make: Callable[[], EnginePlan | None]) -> None:
+    def __init__(self, make: Callable[[threading.Event], EnginePlan | None]) -> None:
         self._made: list[EnginePlan | None] = []
-        # A daemon: a script's end does not wait for it.
-        self._thread = threading.Thread(target=lambda: self._made.append(make()), daemon=True)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: self._made.append(make(self._stop)), name="memfit planner")
         self._thread.start()
+
+    def cancel(self) -> None:
+        """End it as soon as can be, and wait until it has."""
+        self._stop.set()
+        self._thread.join()
 
     def done(self, timeout: float = 0.0) -> bool:
         """Whether it has ended, within `timeout` seconds."""
@@ -78,6 +83,12 @@ class Planner:
         """The plan in force, or None."""
         known = self.known.get(self._signature)
         return known.plan if known and self.engine.has_plan() else None
+
+    def close(self) -> None:
+        """End what is under way: the session is over."""
+        for known in self.known.values():
+            if known is not None and known.making is not None:
+                known.making.cancel()
 
     def iteration_ended(self, at_boundary: bool = True) -> None:
         """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended."""
@@ -123,7 +134,7 @@ class Planner:
 
     def _make(self, recorded: Recorded) -> _Making:
         budget, machine = self.engine.stats()["budget_bytes"], self._machine()
-        return _Making(lambda: make_engine_plan(recorded, budget, machine, self.engine.op_hash))
+        return _Making(lambda stop: make_engine_plan(recorded, budget, machine, self.engine.op_hash, stop.is_set))
 
     def _use_when_made(self, known: _Known) -> None:
         if known.making is not None:

@@ -141,6 +141,7 @@ class Session:
 
     def _leave(self) -> list[str]:
         """Give every storage ordinary memory again; returns what could not be."""
+        self._planner.close()
         self._final = self.stats
         self._signatures = self.signatures
         try:

@@ -59,7 +59,7 @@ def slow_simulate(trace, machine, swaps, iterations):
 
             def due(field, at=at):
                 for index, swap in sorted(
-                    enumerate(swaps), key=lambda row: row[1].in_before if field.startswith("in") else 0
+                    enumerate(swaps), key=lambda row: row[1].in_before - row[1].in_start if field[:2] == "in" else 0
                 ):
                     begun, rest = divmod(at - getattr(swap, field), count)
                     if rest == 0 and begun >= 0:

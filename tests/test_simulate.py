@@ -65,7 +65,7 @@ def slow_simulate(trace, machine, swaps, iterations):
                     if rest == 0 and begun >= 0:
                         yield index, swap, begun
 
-            def wait(way, copy, index, op=op):
+            def wait(way, copy, index, op=op, stalls=stalls):
                 nonlocal now
                 end = lanes.ends()[way][copy][1]
                 if end > now:

@@ -10,7 +10,7 @@
 namespace memfit::swapping {
 namespace {
 
-constexpr double kStepsPerSecond = 6e7;  // of the scheduler in a second of a slow core
+constexpr double kStepsPerSecond = 1.5e8;  // of the scheduler in a second of a slow core
 constexpr std::int64_t kStepsOfAnEvaluation = 2000;  // besides its ops
 constexpr double kPenaltyPerByte = 1e-9;  // us: of two plans as fast, the one that copies less
 

@@ -1,0 +1,1 @@
+"""Other systems' swap policies, planned on a trace."""

@@ -1,8 +1,8 @@
 """AutoSwap's overhead table on its paper's own trace, beside the published figures; and memfit's planner there.
 
 The published figures copy three slips of the scoring, here and nowhere else: DOA (and AOA on it) leaves the copy in
-out, WDOA adds up the load at the candidate's own number (candidates numbered by block) and no limit, SWDOA is a rank. MB
-are 2^20 bytes. The trace is not part of this repository: name its folder, by default ../shared/data/paper.
+out, WDOA adds up the load at the candidate's own number (candidates numbered by block) and no limit, SWDOA is a rank.
+MB are 2^20 bytes. The trace is not part of this repository: name its folder, by default ../shared/data/paper.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ def main() -> None:
     results = [reproduce(paper, limit) | ours(paper, limit) for limit in PUBLISHED]
     show("AutoSwap's paper, overhead in %: reproduced (published)", COLUMNS, [row(result) for result in results])
     lowest = at_no_cost(paper)
-    print(f"no overhead down to {lowest['budget_mib']:.1f} MB, -{lowest['reduction_percent']:.1f} % (published -30.5 %)")
+    print(
+        f"no overhead down to {lowest['budget_mib']:.1f} MB, -{lowest['reduction_percent']:.1f} % (published -30.5 %)"
+    )
     save("paper_autoswap", {"limits": results, "no_overhead": lowest})
 
 

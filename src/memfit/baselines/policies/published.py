@@ -152,8 +152,8 @@ def _copy_in(
         start = max(int(np.searchsorted(events.due_us, start_us, side="right")) - 1, absence.after)
         load[start : absence.before] += absence.size_bytes
         stall_us = one.stall_us
-        over = np.flatnonzero(load[start : absence.before] > limit_bytes) if wait_for_room else []
-        if len(over):
+        over = np.flatnonzero(load[start : absence.before] > limit_bytes)
+        if wait_for_room and len(over):
             last = start + int(over[-1])
             load[start : last + 1] -= absence.size_bytes
             stall_us += float(events.due_us[last] - events.due_us[start])

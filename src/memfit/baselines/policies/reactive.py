@@ -22,6 +22,22 @@ def at_its_use(op: int) -> int:
     return op
 
 
+class _Absent:
+    """The bytes that are away, and the ops at which they come back."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._back: dict[int, int] = defaultdict(int)
+
+    def add(self, size_bytes: int, fetched_at: int, op: int) -> None:
+        if fetched_at >= op:  # or it was back before the iteration began
+            self.size_bytes += size_bytes
+            self._back[fetched_at] += size_bytes
+
+    def come_back(self, op: int) -> None:
+        self.size_bytes -= self._back.pop(op, 0)
+
+
 class Reactive:
     """Evicts among `gaps` when an op does not fit, by `rank`; a storage comes back at `prefetch` of its next use."""
 
@@ -51,19 +67,21 @@ class Reactive:
         swaps: list[Swap] = []
         idle = {index for index, gap in enumerate(self._gaps) if gap.cyclic and index not in before}
         away = {index: op - count for index, op in before.items()}
+        absent = _Absent()
+        for index in away:
+            absent.add(self._held[index], self._fetched_at(index, away[index]), 0)
         for op in range(count):
             for index in self._ends[op]:
                 idle.discard(index)
                 evicted = away.pop(index, None)
                 if evicted is not None:
                     swaps.append(self._swap(index, evicted, op))
-            back = sum(self._held[i] for i, evicted in away.items() if self._fetched(i, evicted, op))
-            used = self._load[op] - sum(self._held[i] for i in away) + back
-            while used > budget_bytes and idle:
+            absent.come_back(op)
+            while self._load[op] - absent.size_bytes > budget_bytes and idle:
                 index = max(idle, key=lambda i: (self._rank_at(i, op), -i))
                 idle.remove(index)
                 away[index] = op
-                used -= self._held[index]
+                absent.add(self._held[index], self._fetched_at(index, op), op)
             idle.update(self._begins[op])
         return swaps, away
 
@@ -71,9 +89,8 @@ class Reactive:
         gap, count = self._gaps[index], len(self._trace.ops)
         return self._rank(gap, (op - gap.after) % count, (gap.before - op) % count)
 
-    def _fetched(self, index: int, evicted: int, op: int) -> bool:
-        due = self._due(index, evicted)
-        return op >= max(self._prefetch(due), evicted + 1)
+    def _fetched_at(self, index: int, evicted: int) -> int:
+        return min(max(self._prefetch(self._due(index, evicted)), evicted + 1), self._due(index, evicted))
 
     def _due(self, index: int, evicted: int) -> int:
         """Return the next use after op `evicted`, counted on over the end."""

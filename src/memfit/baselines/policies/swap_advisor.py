@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from memfit.baselines.policies.policy import Times, all_gaps, finish, overlapped
 from memfit.baselines.policies.reactive import Reactive
-from memfit.ir import Plan, Swap, Trace
+from memfit.ir import Plan, Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.lifetimes import Gap
-from memfit.simulate import Simulator, planned_bytes
+from memfit.simulate import Simulator, add_span, planned_bytes
 
 _POPULATION, _GENERATIONS = 8, 6
 _WORK = 40_000  # ops x gaps x plans: fewer generations on large traces, so that a plan takes seconds
@@ -55,12 +55,15 @@ class _Search:
 
     def _widened(self, swaps: list[Swap]) -> list[Swap]:
         """Return `swaps` with each copy out right after its last use, and each copy in as early as fits."""
-        wide = [self._early_out(swap) for swap in swaps]
-        for index in sorted(range(len(wide)), key=lambda i: wide[i].in_before):
-            early = self._early_in(wide[index])
-            tried = [*wide[:index], early, *wide[index + 1 :]]
-            if int(planned_bytes(self._trace, tried).max()) <= self._budget:
-                wide = tried
+        room = self._budget - planned_bytes(self._trace, swaps)
+        wide = []
+        for swap in sorted(map(self._early_out, swaps), key=lambda swap: (swap.in_before, swap.storage)):
+            held = align_up(swap.size_bytes, self._trace.alignment)
+            in_start = swap.in_start
+            while in_start > self._wanted(swap) and room[(in_start - 1) % len(room)] >= held:
+                in_start -= 1
+            add_span(room, in_start, swap.in_start, -held)
+            wide.append(replace(swap, in_start=in_start))
         return wide
 
     def _early_out(self, swap: Swap) -> Swap:
@@ -71,10 +74,10 @@ class _Search:
             return swap
         return replace(swap, out_after=gap.after)
 
-    def _early_in(self, swap: Swap) -> Swap:
-        wanted = overlapped(self._trace, self._machine, self._times, self._gap(swap))
-        ahead = wanted.in_before - wanted.in_start
-        return replace(swap, in_start=max(swap.free_by, swap.in_before - ahead))
+    def _wanted(self, swap: Swap) -> int:
+        """Return the op at which the copy in hides behind the ops before its use."""
+        alone = overlapped(self._trace, self._machine, self._times, self._gap(swap))
+        return max(swap.free_by, swap.in_before - (alone.in_before - alone.in_start))
 
     def _gap(self, swap: Swap) -> Gap:
         return self._by_use[swap.storage, swap.in_before % len(self._trace.ops)]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from memfit.baselines.policies.none import none
 from memfit.baselines.policies.policy import finish, from_forward_to_backward, is_convolution
 from memfit.errors import BudgetError
-from memfit.ir import Plan, Swap, Trace
+from memfit.ir import Phase, Plan, Swap, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import swap_of
 from memfit.planning.lifetimes import Gap
@@ -45,8 +45,8 @@ def vdnn_dyn(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
 
 def _inputs(trace: Trace) -> list[Gap]:
     """Return the gaps of layers' inputs, the last layer's left out."""
-    found = from_forward_to_backward(trace)
-    return [gap for gap in found if gap.after != found[-1].after]
+    forward = [index for index, op in enumerate(trace.ops) if op.phase is Phase.FORWARD]
+    return [gap for gap in from_forward_to_backward(trace) if gap.after != forward[-1]]
 
 
 def _is_activation(name: str) -> bool:

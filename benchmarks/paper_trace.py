@@ -113,6 +113,8 @@ class _Rows:
     def storages(self) -> list[Storage]:
         count, ticks = len(self.events), self.ticks
         return [
-            Storage(size, Category.ACTIVATION, alloc, count if free < 0 else free, tick, ticks if free < 0 else gone, "")
+            Storage(
+                size, Category.ACTIVATION, alloc, count if free < 0 else free, tick, ticks if free < 0 else gone, ""
+            )
             for size, alloc, tick, free, gone in self._rows
         ]

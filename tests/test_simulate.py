@@ -59,13 +59,13 @@ def slow_simulate(trace, machine, swaps, iterations):
 
             def due(field, at=at):
                 for index, swap in sorted(
-                    enumerate(swaps), key=lambda row: row[1].in_before if field.startswith("in") else 0
+                    enumerate(swaps), key=lambda row: row[1].in_before - row[1].in_start if field[:2] == "in" else 0
                 ):
                     begun, rest = divmod(at - getattr(swap, field), count)
                     if rest == 0 and begun >= 0:
                         yield index, swap, begun
 
-            def wait(way, copy, index, op=op):
+            def wait(way, copy, index, op=op, stalls=stalls):
                 nonlocal now
                 end = lanes.ends()[way][copy][1]
                 if end > now:

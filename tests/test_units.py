@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.errors import InputError
-from memfit.units import Budget, format_bytes, format_us, parse_budget, parse_bytes, parse_duration
+from memfit.units import Budget, format_bytes, format_share, format_us, parse_budget, parse_bytes, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -171,3 +171,10 @@ def test_printed_bytes_read_back_within_a_percent(size_bytes):
 @given(st.floats(1, 1e12))
 def test_printed_durations_read_back_within_a_percent(duration_us):
     assert parse_duration(format_us(duration_us)) == pytest.approx(duration_us, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "0.00 %"), (-1e-9, "0.00 %"), (0.0123, "+1.23 %"), (-0.5, "-50.00 %"), (5e-5, "+0.01 %")]
+)
+def test_shares_have_a_sign_unless_they_are_nothing(share, text):
+    assert format_share(share) == text

@@ -1,9 +1,17 @@
 #include "simulator/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace memfit::swapping {
+namespace {
+
+constexpr std::int64_t kMostIterations = 6;
+
+bool is_close(double a, double b) { return std::abs(a - b) <= 1e-9 * std::max(1.0, std::abs(a)); }
+
+}  // namespace
 
 Scheduler::Scheduler(const Ops& ops, const Candidates& candidates, double both_factor)
     : ops_(ops),
@@ -13,7 +21,8 @@ Scheduler::Scheduler(const Ops& ops, const Candidates& candidates, double both_f
       outs_begin_(ops.count + 1, 0),
       outs_by_op_(candidates.count),
       ins_order_(candidates.count),
-      latest_(candidates.count),
+      use_(candidates.count),
+      lead_(candidates.count),
       blocked_until_(candidates.count),
       absence_(candidates.count),
       early_bytes_(ops.count),
@@ -25,14 +34,13 @@ Scheduler::Scheduler(const Ops& ops, const Candidates& candidates, double both_f
   compute_us_ = begin_us_.back();
   for (std::int64_t c = 0; c < all_.count; ++c) ++outs_begin_[all_.after[c] + 1];
   std::partial_sum(outs_begin_.begin(), outs_begin_.end(), outs_begin_.begin());
+  for (std::int64_t c = 0; c < all_.count; ++c) use_[c] = all_.before[c] % ops_.count;
   std::iota(outs_by_op_.begin(), outs_by_op_.end(), 0);
   std::iota(ins_order_.begin(), ins_order_.end(), 0);
   std::stable_sort(outs_by_op_.begin(), outs_by_op_.end(), [&](std::int64_t a, std::int64_t b) {
     return std::pair(all_.after[a], all_.before[a]) < std::pair(all_.after[b], all_.before[b]);
   });
-  std::stable_sort(ins_order_.begin(), ins_order_.end(), [&](std::int64_t a, std::int64_t b) {
-    return all_.before[a] % ops_.count < all_.before[b] % ops_.count;
-  });
+  std::stable_sort(ins_order_.begin(), ins_order_.end(), [&](std::int64_t a, std::int64_t b) { return use_[a] < use_[b]; });
 }
 
 double Scheduler::run(const std::vector<std::uint8_t>& chosen, const std::vector<std::int64_t>& slack_bytes) {
@@ -52,13 +60,15 @@ double Scheduler::run(const std::vector<std::uint8_t>& chosen, const std::vector
   crosses_ = false;
   for (std::int64_t c : ins_) crosses_ = crosses_ || all_.before[c] >= ops_.count;
   for (std::int64_t c : ins_) absence_[c] = {0, 0, all_.before[c] >= ops_.count, all_.before[c] >= ops_.count, false};
-  double begin_us = 0, before_us = -1;
-  for (std::int64_t number = 0; number < 4; ++number) {
+  double begin_us = 0, before_us = -1, backlog_before_us = -1;
+  for (std::int64_t number = 0; number < kMostIterations; ++number) {
     begin_us = now_us_;
+    has_changed_ = false;
     iterate(number, slack_bytes);
-    const double took_us = now_us_ - begin_us;
-    if (number == 0 && !crosses_ && lanes_.out.is_idle() && lanes_.in.is_idle()) break;
-    if (number > 0 && took_us - before_us <= 1e-9 * took_us && before_us - took_us <= 1e-9 * took_us) break;
+    const double took_us = now_us_ - begin_us, backlog_us = lanes_.out.backlog() + lanes_.in.backlog();
+    if (number == 0 && !crosses_ && backlog_us <= 0) break;
+    if (!has_changed_ && is_close(took_us, before_us) && is_close(backlog_us, backlog_before_us)) break;
+    backlog_before_us = backlog_us;
     before_us = took_us;
   }
   return now_us_ - begin_us;
@@ -70,10 +80,10 @@ void Scheduler::find_latest_starts() {
   for (int round = 1; round >= 0; --round)
     for (auto c = ins_.rbegin(); c != ins_.rend(); ++c) {
       const std::int64_t before = all_.before[*c];
-      const double due_us = begin_us_[before % ops_.count] + round * compute_us_;
+      const double due_us = begin_us_[use_[*c]] + round * compute_us_;
       next_us = std::min(due_us, next_us) - all_.in_us[*c] / both_factor_;
       const double since_us = next_us - round * compute_us_ + (before >= ops_.count ? compute_us_ : 0);
-      latest_[*c] = std::max(all_.after[*c] + 1, std::min(op_at(since_us), before));
+      lead_[*c] = before - std::max(all_.after[*c] + 1, std::min(op_at(since_us), before));
     }
 }
 
@@ -91,6 +101,7 @@ void Scheduler::iterate(std::int64_t number, const std::vector<std::int64_t>& sl
   for (std::int64_t c : ins_) stall_of_[c] = 0;
   steps_ += ops_.count;
   const std::int64_t first = number * ops_.count;
+  std::size_t next = 0;  // of `ins_` to be used
   for (std::int64_t op = first; op < first + ops_.count; ++op) {
     const std::int64_t k = op - first;
     if (leaving_head_ < leaving_.size()) {
@@ -99,9 +110,10 @@ void Scheduler::iterate(std::int64_t number, const std::vector<std::int64_t>& sl
       make_room(op, std::max<std::int64_t>(0, slack_bytes[k]));
     }
     if (!ins_.empty()) prefetch(op, slack_bytes);
-    while (!ins_.empty() && next_use_ < ins_.size() * (number + 1) &&
-           all_.before[ins_[next_use_ % ins_.size()]] % ops_.count == k)
-      use(ins_[next_use_++ % ins_.size()], op);
+    for (; next < ins_.size() && use_[ins_[next]] == k; ++next) {
+      ++next_use_;
+      use(ins_[next], op);
+    }
     now_us_ += ops_.duration_us[k];
     early_bytes_[k] = 0;
     for (std::int64_t i = outs_begin_[k]; i < outs_begin_[k + 1]; ++i) {
@@ -131,18 +143,19 @@ void Scheduler::free_head(std::int64_t op) {
   const std::int64_t c = leaving_[leaving_head_++];
   leaving_bytes_ -= all_.size_bytes[c];
   absence_[c].is_free = true;
-  windows_[c].free_by = all_.after[c] + 1 + (op - all_.after[c] - 1) % ops_.count;
+  decide(windows_[c].free_by, all_.after[c] + 1 + (op - all_.after[c] - 1) % ops_.count);
 }
 
 // In order of use, but past what has not left yet: its turn has not come.
 void Scheduler::prefetch(std::int64_t op, const std::vector<std::int64_t>& slack_bytes) {
   const std::size_t count = ins_.size();
-  for (std::size_t position = next_in_; position < next_in_ + count; ++position) {
-    const std::int64_t c = ins_[position % count];
-    const std::int64_t before = all_.before[c];
-    const std::int64_t due = static_cast<std::int64_t>(position / count) * ops_.count + before % ops_.count;
+  std::size_t at = next_in_ % count;
+  std::int64_t first = static_cast<std::int64_t>(next_in_ / count) * ops_.count;  // of the iteration of the use
+  for (std::size_t tried = 0; tried < count; ++tried, ++at, ++steps_) {
+    if (at == count) at = 0, first += ops_.count;
+    const std::int64_t c = ins_[at], due = first + use_[c];
     if (due <= op) continue;  // used in a moment
-    if (op < due - (before - latest_[c])) return;
+    if (op < due - lead_[c]) return;
     const Absence& absence = absence_[c];
     if (!absence.is_pending || !absence.is_free || absence.is_coming) continue;
     if (!may_come(c, op, due, slack_bytes)) return;
@@ -154,11 +167,12 @@ void Scheduler::prefetch(std::int64_t op, const std::vector<std::int64_t>& slack
 bool Scheduler::may_come(std::int64_t c, std::int64_t op, std::int64_t due,
                          const std::vector<std::int64_t>& slack_bytes) {
   if (op < blocked_until_[c]) return false;
-  const std::int64_t size = all_.size_bytes[c];
-  for (std::int64_t at = due - 1; at >= op; --at) {
-    const std::int64_t k = at % ops_.count;
-    const std::int64_t leaving = at == op ? leaving_bytes_ : 0;
-    if (early_bytes_[k] + size + leaving <= slack_bytes[k]) continue;
+  const std::int64_t size = all_.size_bytes[c], now = op % ops_.count;
+  if (early_bytes_[now] + leaving_bytes_ + size > slack_bytes[now]) return false;
+  std::int64_t k = use_[c];
+  for (std::int64_t at = due - 1; at > op; --at, ++steps_) {
+    k = k == 0 ? ops_.count - 1 : k - 1;
+    if (early_bytes_[k] + size <= slack_bytes[k]) continue;
     blocked_until_[c] = at + 1;
     return false;
   }
@@ -168,8 +182,14 @@ bool Scheduler::may_come(std::int64_t c, std::int64_t op, std::int64_t due,
 void Scheduler::bring_in(std::int64_t c, std::int64_t op, std::int64_t due) {
   absence_[c].in_copy = lanes_.in.push(now_us_, all_.in_us[c]);
   absence_[c].is_coming = true;
-  for (std::int64_t at = op; at < due; ++at) early_bytes_[at % ops_.count] += all_.size_bytes[c];
-  windows_[c].in_start = all_.before[c] - (due - op);
+  std::int64_t k = use_[c];
+  for (std::int64_t at = due; at > op; --at) early_bytes_[k = k == 0 ? ops_.count - 1 : k - 1] += all_.size_bytes[c];
+  decide(windows_[c].in_start, all_.before[c] - (due - op));
+}
+
+void Scheduler::decide(std::int64_t& when, std::int64_t op) {
+  has_changed_ = has_changed_ || when != op;
+  when = op;
 }
 
 void Scheduler::use(std::int64_t c, std::int64_t op) {

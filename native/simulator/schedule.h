@@ -52,6 +52,7 @@ class Scheduler {
   void prefetch(std::int64_t op, const std::vector<std::int64_t>& slack_bytes);
   bool may_come(std::int64_t candidate, std::int64_t op, std::int64_t due, const std::vector<std::int64_t>& slack_bytes);
   void bring_in(std::int64_t candidate, std::int64_t op, std::int64_t due);
+  void decide(std::int64_t& when, std::int64_t op);
   void use(std::int64_t candidate, std::int64_t op);
   void wait(std::int64_t candidate, std::int64_t op, double until_us);
 
@@ -62,7 +63,9 @@ class Scheduler {
   std::vector<double> begin_us_;                      // of each op without stalls, and the iteration's end
   std::vector<std::int64_t> outs_begin_, outs_by_op_;  // candidates by `after`, then `before`
   std::vector<std::int64_t> ins_order_;               // candidates by `before` within the iteration
-  std::vector<std::int64_t> ins_, latest_, blocked_until_;
+  std::vector<std::int64_t> ins_, blocked_until_;
+  std::vector<std::int64_t> use_;   // by candidate: `before` within the iteration
+  std::vector<std::int64_t> lead_;  // how many ops before its use the link wants to begin at the latest
   std::vector<std::uint8_t> is_chosen_;
   std::vector<Absence> absence_;
   std::vector<std::int64_t> early_bytes_;  // by op: what is back before its use
@@ -72,6 +75,7 @@ class Scheduler {
   std::size_t next_in_ = 0, next_use_ = 0;  // positions in `ins_`, counted on from iteration to iteration
   Lanes lanes_;
   double now_us_ = 0;
+  bool has_changed_ = false;  // whether an iteration decided other than the one before
   bool crosses_ = false;  // whether anything chosen is away over the iteration's end
   std::int64_t steps_ = 0;
   std::vector<Window> windows_;

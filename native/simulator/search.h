@@ -22,7 +22,7 @@ struct Found {
   bool is_feasible = false;
   std::int64_t worst_op = 0, least_bytes = 0;  // with all candidates away: what the budget has to be, and where
   double iteration_us = 0, compute_us = 0;
-  std::int64_t evaluations = 0;
+  std::int64_t evaluations = 0, steps = 0;
   bool clock_stopped = false;
   std::vector<std::int64_t> chosen;  // candidates
   std::vector<Window> windows;       // of each

@@ -35,10 +35,11 @@ std::vector<std::int64_t> in_plan_order(std::int64_t count) {
   return order;
 }
 
+// Of two that start at one op, of whichever iteration, first the one with fewer ops to its use.
 std::vector<std::int64_t> by_next_use(const SwapColumns& swaps) {
+  const auto lead = [&](std::int64_t s) { return swaps.in_before[s] - swaps.in_start[s]; };
   auto order = in_plan_order(swaps.count);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int64_t a, std::int64_t b) { return swaps.in_before[a] < swaps.in_before[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return lead(a) < lead(b); });
   return order;
 }
 

@@ -144,6 +144,7 @@ class FoundSwaps:
     iteration_us: float
     compute_us: float
     evaluations: int
+    steps: int
     clock_stopped: bool
     chosen: NDArray[np.int64]
     free_by: NDArray[np.int64]

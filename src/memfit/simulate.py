@@ -123,8 +123,8 @@ def load_bytes(trace: Trace) -> Int64Array:
     begin = np.array([0, *(op.first_tick for op in trace.ops[1:])], dtype=np.int64)
     inside = np.maximum.reduceat(live, begin)
     at_end = live[np.append(begin[1:], trace.ticks)]
-    held: Int64Array = np.maximum(inside, at_end) + trace.pinned_bytes
-    return held
+    most: Int64Array = np.maximum(inside, at_end) + trace.pinned_bytes
+    return most
 
 
 def planned_bytes(trace: Trace, swaps: Sequence[Swap]) -> Int64Array:

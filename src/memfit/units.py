@@ -127,6 +127,11 @@ def format_us(duration_us: float) -> str:
     return _format(duration_us, ("us", "ms", "s"), 1000)
 
 
+def format_share(share: float) -> str:
+    """Return an added share for people: "+1.23 %", and "0.00 %" with no sign for what rounds to nothing."""
+    return f"{100 * share:+.2f} %" if abs(share) >= 5e-5 else "0.00 %"
+
+
 def _split(value: str | int | float, kind: str, remedy: str) -> tuple[Fraction, str]:
     """Return the exact number and the lower-case unit that `value` writes; raises InputError."""
     text = str(value).strip()

@@ -14,7 +14,7 @@ from memfit.errors import MemfitError, UsageError
 
 # Modules of memfit.cli in the order --help lists them. Each has `add_parser(subparsers)`, which sets `run` as
 # the parser's default, and `run(args) -> exit code`; what it needs it imports inside `run`.
-COMMANDS = ("run", "trace", "info", "pack", "compare", "verify", "doctor")
+COMMANDS = ("run", "trace", "info", "pack", "plan", "simulate", "compare", "curve", "verify", "doctor")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

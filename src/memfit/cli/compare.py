@@ -1,4 +1,4 @@
-"""`memfit compare FILE`: how much memory each allocator takes for the same mallocs and frees."""
+"""`memfit compare FILE`: the same mallocs and frees in each allocator, or the same trace under each swap policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `compare` subcommand."""
-    parser = subparsers.add_parser("compare", help="replay a file's mallocs and frees in other systems' allocators")
+    parser = subparsers.add_parser("compare", help="compare allocators on a file, or swap policies on a trace")
     parser.add_argument(
         "file",
         metavar="FILE",
@@ -20,12 +20,39 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--allocators", default="all", metavar="A,B,C", help="which ones (default: all)")
     parser.add_argument("--device", type=int, metavar="N", help="which device of a snapshot (default: the busiest)")
+    parser.add_argument("--budgets", metavar="80,60,40%%", help="compare swap policies at these budgets instead")
+    parser.add_argument("--policies", default="all", metavar="A,B,C", help="which ones (default: all)")
+    parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table; raises InputError for a malformed file and UsageError for an unknown allocator."""
+    """Print the table; raises InputError for a malformed file, UsageError for an unknown allocator or policy."""
+    return _policies(args) if args.budgets else _allocators(args)
+
+
+def _policies(args: argparse.Namespace) -> int:
+    from memfit.cli.next_step import print_next
+    from memfit.files import find_machine, load_trace
+    from memfit.reporting.policies import chosen_policies, compare_policies, parse_budgets, to_json
+    from memfit.simulate import load_bytes
+
+    policies, machine = chosen_policies(args.policies), find_machine(args.machine)
+    trace = load_trace(args.file)
+    budgets = parse_budgets(args.budgets, int(load_bytes(trace).max()))
+    comparison = compare_policies(args.file, trace, machine, budgets, policies)
+    if args.json:
+        print(to_json(comparison))
+        return 0
+    from memfit.reporting.text import print_policies
+
+    print_policies(comparison)
+    print_next(f"memfit curve {shlex.quote(args.file)} --machine {shlex.quote(args.machine)}")
+    return 0
+
+
+def _allocators(args: argparse.Namespace) -> int:
     from memfit.cli.next_step import print_next
     from memfit.files import load_events
     from memfit.reporting.compare import chosen, compare, to_json

@@ -51,8 +51,10 @@ def _columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[int]]:
 
 def _swaps(columns: Fields) -> tuple[Swap, ...]:
     cyclic = columns.integers("cyclic", None, 0, 1)
-    numbers = [columns.integers(name, len(cyclic), 0) for name in _SWAP_COLUMNS]
-    return tuple(Swap(*row[:6], bool(row[6])) for row in zip(*numbers, cyclic, strict=True))
+    numbers = (columns.integers(name, len(cyclic), 0) for name in _SWAP_COLUMNS)
+    storage, size, out_after, free_by, in_start, in_before = numbers
+    rows = zip(storage, size, out_after, free_by, in_start, in_before, map(bool, cyclic), strict=True)
+    return tuple(Swap(*row) for row in rows)
 
 
 def _placements(columns: Fields) -> tuple[Placement, ...]:

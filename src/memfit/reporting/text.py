@@ -11,7 +11,8 @@ from rich.text import Text
 
 from memfit.reporting.compare import Comparison
 from memfit.reporting.info import GapInfo, MinimumBudget, OpInfo, TensorInfo, TraceInfo
-from memfit.units import format_bytes, format_us
+from memfit.reporting.policies import Cell, PolicyComparison
+from memfit.units import format_bytes, format_share, format_us
 
 _NUMERIC = (
     "bytes",
@@ -68,6 +69,29 @@ def render_comparison(comparison: Comparison) -> RenderableType:
             f"{row.us_per_call:.2f}",
         )
     return table
+
+
+def print_policies(comparison: PolicyComparison, console: Console | None = None) -> None:
+    """Print `comparison` on `console` (default: stdout)."""
+    (console or _Console()).print(render_policies(comparison))
+
+
+def render_policies(comparison: PolicyComparison) -> RenderableType:
+    """Return `comparison` as something rich can print: a row a policy, a column a budget."""
+    peak = comparison.unswapped_bytes
+    shares = [f"{format_bytes(b)} ({100 * b / max(peak, 1):.0f} %)" for b in comparison.budgets_bytes]
+    table = _table(f"Added time on {comparison.machine}; {_exact(peak)} without swapping", "policy", *shares)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for policy in comparison.policies:
+        _add(table, policy, *(_added(cell) for cell in comparison.cells if cell.policy == policy))
+    return table
+
+
+def _added(cell: Cell) -> str:
+    if cell.overhead is not None:
+        return format_share(cell.overhead)
+    return f"needs {format_bytes(cell.required_bytes)}" if cell.required_bytes else "none"
 
 
 def _summary(info: TraceInfo) -> RenderableType:

@@ -1,0 +1,67 @@
+"""Capuchin (ASPLOS 2020), its swap part: by free time, and a swap-in that comes late is triggered earlier.
+
+The free time of a gap is the time between its uses less that of both copies. Gaps are swapped by free time, the longest
+first, until the peak fits; a negative one is a swap that has to be waited for. The measured run is the simulator's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memfit.baselines.policies.policy import Times, all_gaps, finish, overlapped
+from memfit.ir import Direction, Plan, Swap, Trace, align_up
+from memfit.machine import Machine
+from memfit.planning.autoswap.candidates import end_of
+from memfit.planning.lifetimes import Gap
+from memfit.simulate import Simulator, add_span, load_bytes, planned_bytes
+
+_FEEDBACK_RUNS = 5
+
+
+def capuchin(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
+    """Return the plan by free time, after some runs of feedback; raises BudgetError if it does not fit."""
+    swaps = _by_free_time(trace, machine, budget_bytes)
+    for _ in range(_FEEDBACK_RUNS):
+        earlier = _earlier(trace, machine, budget_bytes, swaps)
+        if earlier == swaps:
+            break
+        swaps = earlier
+    return finish("capuchin", trace, machine, budget_bytes, swaps)
+
+
+def _by_free_time(trace: Trace, machine: Machine, budget_bytes: int) -> list[Swap]:
+    times = Times.of(trace)
+
+    def free_us(gap: Gap) -> float:
+        copies_us = machine.out.copy_us(gap.size_bytes) + machine.into.copy_us(gap.size_bytes)
+        return times.begin(end_of(trace, gap)) - times.begin(gap.after + 1) - copies_us
+
+    held = load_bytes(trace)
+    swaps: list[Swap] = []
+    for gap in sorted(all_gaps(trace), key=lambda gap: (-free_us(gap), gap.storage, gap.after)):
+        if int(held.max()) <= budget_bytes:
+            break
+        swap = overlapped(trace, machine, times, gap)
+        if free_us(gap) < 0:  # waited for: gone before the next op, back when it is used
+            swap = replace(swap, free_by=gap.after + 1, in_start=swap.in_before)
+        needed = held.copy()
+        add_span(needed, swap.free_by, swap.in_start, -align_up(gap.size_bytes, trace.alignment))
+        if (needed < held)[held > budget_bytes].any():
+            held, swaps = needed, [*swaps, swap]
+    return swaps
+
+
+def _earlier(trace: Trace, machine: Machine, budget_bytes: int, swaps: list[Swap]) -> list[Swap]:
+    """Return `swaps` with the trigger of each late one moved by what it was late, where there is room."""
+    timeline = Simulator(trace, machine).timeline(swaps)
+    times, moved = Times.of(trace), list(swaps)
+    for stall in timeline.stalls:
+        if stall.direction is not Direction.IN:
+            continue
+        swap = moved[stall.swap]
+        wanted_us = times.begin(swap.in_start) - stall.duration_us
+        in_start = times.last_until(wanted_us, swap.free_by, swap.in_start)
+        tried = [*moved[: stall.swap], replace(swap, in_start=in_start), *moved[stall.swap + 1 :]]
+        if int(planned_bytes(trace, tried).max()) <= budget_bytes:
+            moved = tried
+    return moved

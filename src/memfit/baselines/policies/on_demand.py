@@ -1,0 +1,20 @@
+"""Evict when an op does not fit, fetch when a storage is used: the least a runtime can do, and its best victims."""
+
+from __future__ import annotations
+
+from memfit.baselines.policies.policy import all_gaps, finish
+from memfit.baselines.policies.reactive import Reactive
+from memfit.ir import Plan, Trace
+from memfit.machine import Machine
+
+
+def on_demand_lru(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
+    """Return the plan that evicts what was used least recently; raises BudgetError if an op cannot fit."""
+    reactive = Reactive(trace, all_gaps(trace), lambda _gap, since, _until: since)
+    return finish("on-demand-lru", trace, machine, budget_bytes, reactive.swaps(budget_bytes))
+
+
+def on_demand_clairvoyant(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
+    """Return the plan that evicts what is used last from now on; raises BudgetError if an op cannot fit."""
+    reactive = Reactive(trace, all_gaps(trace), lambda _gap, _since, until: until)
+    return finish("on-demand-clairvoyant", trace, machine, budget_bytes, reactive.swaps(budget_bytes))

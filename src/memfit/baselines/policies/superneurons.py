@@ -1,0 +1,40 @@
+"""SuperNeurons (PPoPP 2018): a cache of convolution outputs that evicts the least recently used when memory runs out.
+
+Evictions are waited for; an evicted output is fetched back when the backward part of the convolution after it begins.
+What has no later use is freed by liveness in every policy here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from memfit.baselines.policies.policy import finish, from_forward_to_backward, is_convolution
+from memfit.baselines.policies.reactive import Reactive
+from memfit.ir import Plan, Trace
+from memfit.machine import Machine
+
+
+def superneurons_cache(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
+    """Return the plan of the cache; raises BudgetError if evicting convolution outputs is not enough."""
+    outputs = _convolution_outputs(trace)
+    gaps = [gap for gap in from_forward_to_backward(trace) if gap.storage in outputs]
+    convolutions = [index for index, op in enumerate(trace.ops) if is_convolution(op.name)]
+
+    def at_previous_convolution(op: int) -> int:
+        within = op % len(trace.ops)
+        before = bisect_left(convolutions, within)
+        return op - within + convolutions[before - 1] if before else op
+
+    reactive = Reactive(trace, gaps, lambda _gap, since, _until: since, at_previous_convolution)
+    return finish("superneurons", trace, machine, budget_bytes, reactive.swaps(budget_bytes))
+
+
+def _convolution_outputs(trace: Trace) -> set[int]:
+    """Return the storages that a convolution allocates and writes."""
+    return {
+        storage
+        for index, op in enumerate(trace.ops)
+        if is_convolution(op.name)
+        for storage in op.writes
+        if trace.storages[storage].alloc == index
+    }

@@ -1,0 +1,48 @@
+"""`memfit simulate TRACE PLAN`: what a plan does to memory and time on a machine."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the `simulate` subcommand."""
+    parser = subparsers.add_parser("simulate", help="say what a plan does to memory and time")
+    parser.add_argument("file", metavar="TRACE", help="a trace, as `memfit trace` writes it")
+    parser.add_argument("plan", metavar="PLAN", help="a plan, as `memfit plan` writes it")
+    parser.add_argument("--machine", metavar="M", help="a profile or a file (default: the plan's)")
+    parser.add_argument("-o", "--output", metavar="TIMELINE", help="write the timeline (.gz: packed)")
+    parser.add_argument("--chrome", metavar="OUT.json", help="write the timeline for chrome://tracing or Perfetto")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate and report; raises InputError for a malformed file or a plan of another trace."""
+    from memfit.cli.next_step import print_next
+    from memfit.files import find_machine, load_plan, load_trace, save_timeline
+    from memfit.files.document import check_folder, write_text
+    from memfit.reporting.chrome import chrome_trace
+    from memfit.reporting.swaps import report, summary, to_json
+    from memfit.simulate import simulate
+    from memfit.validate_plan import require_valid_plan
+
+    for path in filter(None, (args.output, args.chrome)):
+        check_folder(path)
+    trace, plan = load_trace(args.file), load_plan(args.plan)
+    require_valid_plan(trace, plan)
+    timeline = simulate(trace, find_machine(args.machine or plan.machine), plan)
+    if args.output:
+        save_timeline(timeline, args.output)
+    if args.chrome:
+        write_text(args.chrome, chrome_trace(trace, plan, timeline))
+    figures = report(trace, plan, timeline)
+    print(to_json(figures) if args.json else summary(figures))
+    if not args.json:
+        print_next(f"memfit compare {shlex.quote(args.file)} --budgets 80,60,40%")
+    return 0

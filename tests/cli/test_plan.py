@@ -1,0 +1,134 @@
+"""`memfit plan`, `simulate`, `curve` and `compare --budgets` on a small trace of a chain of layers."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from memfit.baselines.policies import POLICIES
+from memfit.cli import main
+from memfit.files import load_plan, load_timeline, save_machine, save_trace
+from memfit.ir import Phase
+from memfit.machine import Link, Machine
+from trace_builder import TraceBuilder
+
+SIZE = 1 << 20
+
+
+@pytest.fixture
+def trace(tmp_path):
+    builder = TraceBuilder(alignment=512)
+    made = [builder.op("aten::mm", outputs=[SIZE], duration_us=100.0, source="m.py:3")[0] for _ in range(6)]
+    for storage in reversed(made):
+        builder.op("aten::mm", reads=[storage], duration_us=100.0, phase=Phase.BACKWARD)
+        builder.free(storage)
+    save_trace(builder.build(), tmp_path / "t.json")
+    return str(tmp_path / "t.json")
+
+
+def run(capsys, *words, code=0):
+    assert main(list(words)) == code
+    return capsys.readouterr()
+
+
+def test_a_plan_is_saved_and_simulated(tmp_path, capsys, trace):
+    path, timeline, chrome = (str(tmp_path / name) for name in ("p.json", "timeline.json", "c.json"))
+    out, err = run(capsys, "plan", trace, "--budget", "70%", "-o", path)
+    assert "memfit on pcie4" in out and "memory" in out
+    assert err == f"next: memfit simulate {trace} {path} --machine pcie4\n"
+    plan = load_plan(path)
+    assert plan.budget_bytes == SIZE * 6 * 70 // 100 and plan.swaps
+    out, err = run(capsys, "simulate", trace, path, "-o", timeline, "--chrome", chrome)
+    assert "memfit on pcie4" in out and err.startswith("next: memfit compare")
+    assert load_timeline(timeline).peak_bytes <= plan.budget_bytes
+    names = {event["name"] for event in json.loads((tmp_path / "c.json").read_text())["traceEvents"]}
+    assert {"aten::mm", "resident", f"storage {plan.swaps[0].storage}"} <= names
+
+
+def test_json_is_all_that_is_printed(capsys, tmp_path, trace):
+    path = str(tmp_path / "p.json")
+    out, err = run(capsys, "plan", trace, "--budget", "70%", "-o", path, "--json")
+    assert json.loads(out)["policy"] == "memfit" and err == ""
+    out, err = run(capsys, "simulate", trace, path, "--json", "--machine", "pcie3")
+    assert json.loads(out)["swaps"] == len(load_plan(path).swaps) and err == ""
+    out, err = run(capsys, "curve", trace, "--points", "3", "--effort", "0.02", "--json")
+    assert len(json.loads(out)["points"]) == 3 and err == ""
+    out, err = run(capsys, "compare", trace, "--budgets", "80,60%", "--policies", "none,memfit", "--json")
+    assert len(json.loads(out)["cells"]) == 4 and err == ""
+
+
+def test_without_a_budget_the_plan_is_the_least_that_costs_nothing(capsys, trace):
+    figures = json.loads(run(capsys, "plan", trace, "--json").out)
+    assert figures["budget_bytes"] < SIZE * 6 and figures["overhead"] < 1e-5
+
+
+def test_addresses_are_within_the_budget(capsys, tmp_path, trace):
+    path = str(tmp_path / "p.json")
+    run(capsys, "plan", trace, "--budget", "4MiB", "--addresses", "-o", path)
+    plan = load_plan(path)
+    assert plan.placements and 0 < plan.footprint_bytes <= 4 * SIZE
+
+
+def test_every_policy_is_compared(capsys, trace):
+    out, err = run(capsys, "compare", trace, "--budgets", "80,60%")
+    assert all(name in out for name in POLICIES) and "needs" in out
+    assert err == f"next: memfit curve {trace} --machine pcie4\n"
+
+
+def test_a_curve_is_drawn(capsys, tmp_path, trace):
+    svg = tmp_path / "c.svg"
+    out, err = run(capsys, "curve", trace, "--points", "4", "--effort", "0.02", "--svg", str(svg))
+    assert "nothing waits down to" in out and err.startswith(f"next: memfit plan {trace} --budget ")
+    assert svg.read_text().startswith("<svg") and "nothing waits" in svg.read_text()
+
+
+def test_a_png_needs_matplotlib(capsys, monkeypatch, tmp_path, trace):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    err = run(capsys, "curve", trace, "--points", "2", "--effort", "0.01", "--png", str(tmp_path / "c.png"), code=2).err
+    assert "no PNG can be drawn" in err and "--svg" in err
+
+
+def test_a_measured_machine_is_a_file(capsys, tmp_path, trace):
+    link = Link((1, SIZE), (1.0, 10.0))
+    save_machine(Machine("here", link, link), tmp_path / "m.json")
+    out = run(capsys, "plan", trace, "--budget", "70%", "--machine", str(tmp_path / "m.json")).out
+    assert "memfit on here" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["plan", "TRACE", "--budget", "1"], 3, "cannot be met by swapping"),
+        (["plan", "TRACE", "--budget", "50%", "--policy", "none"], 3, "none finds no plan within"),
+        (["plan", "TRACE", "--budget", "x"], 1, "is not a byte size"),
+        (["plan", "TRACE", "--policy", "x"], 2, "there is no policy 'x'"),
+        (["plan", "TRACE", "--machine", "x"], 2, "there is no machine 'x'"),
+        (["plan", "nothing"], 1, "cannot read nothing"),
+        (["simulate", "TRACE", "TRACE"], 1, "is not a memfit plan"),
+        (["curve", "TRACE", "--points", "1"], 2, "--points is 1"),
+        (["compare", "TRACE", "--budgets", "80%", "--policies", "x"], 2, "there is no policy 'x'"),
+        (["compare", "TRACE", "--budgets", "0%"], 1, "is not a usable budget"),
+    ],
+)
+def test_errors_are_one_message_and_an_exit_code(capsys, trace, words, code, says):
+    out, err = run(capsys, *(trace if word == "TRACE" else word for word in words), code=code)
+    assert out == "" and err.startswith("memfit: error: ") and says in err
+
+
+def test_a_plan_for_another_trace_is_refused(capsys, tmp_path, trace):
+    builder = TraceBuilder()
+    builder.op(outputs=[1])
+    save_trace(builder.build(signature="other"), tmp_path / "other.json")
+    run(capsys, "plan", trace, "--budget", "70%", "-o", str(tmp_path / "p.json"))
+    err = run(capsys, "simulate", str(tmp_path / "other.json"), str(tmp_path / "p.json"), code=1).err
+    assert "same trace" in err
+
+
+def test_it_works_without_torch(trace):
+    program = (
+        "import sys; sys.modules['torch'] = None\nfrom memfit.cli import main\nraise SystemExit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, "plan", trace, "--budget", "80%"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,122 @@
+"""Addresses of swapped storages, against a walk over every moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memfit.errors import BudgetError
+from memfit.ir import Swap, align_up
+from memfit.machine import profile
+from memfit.planning.autoswap import place, plan_with_addresses, smallest_budget, stays
+from memfit.planning.autoswap.place import Clock
+from memfit.simulate import load_bytes, planned_bytes
+from memfit.validate_plan import check_plan
+from swap_builder import MACHINES, SIZES, plan_of, plans
+from trace_builder import TraceBuilder, traces
+
+
+@given(plans())
+@settings(max_examples=200)
+def test_a_storage_is_placed_at_every_op_that_uses_it(trace_and_plan):
+    trace, plan = trace_and_plan
+    clock, found = Clock.of(trace), stays(trace, plan.swaps)
+    names = {stay.storage for stay in found}
+    for index, op in enumerate(trace.ops):
+        for storage in {*op.reads, *op.writes}:
+            if storage not in names:  # goes on from the iteration before under another number
+                assert trace.storages[storage].born_before
+                continue
+            if trace.storages[storage].alloc_tick >= op.first_tick:
+                continue
+            at = clock.at_op(index)
+            its = [stay for stay in found if stay.storage == storage]
+            assert any(
+                stay.begin <= at + shift < stay.end for stay in its for shift in (-clock.period, 0, clock.period)
+            )
+
+
+@given(plans())
+@settings(max_examples=200)
+def test_bytes_of_stays_are_those_of_the_plan(trace_and_plan):
+    trace, plan = trace_and_plan
+    clock, held = Clock.of(trace), planned_bytes(trace, plan.swaps) - trace.pinned_bytes
+    found = stays(trace, plan.swaps)
+    if any(storage.born_before != trace.outlives(storage) for storage in trace.storages):
+        return  # one that crosses the end is one life to the stays and two to the trace
+    for index in range(len(trace.ops)):
+        end = clock.at_op(index + 1)
+        most = 0
+        for time in range(clock.at_op(index), end):
+            most = max(most, sum(
+                align_up(trace.storages[s.storage].size_bytes, trace.alignment) for s in found
+                if any(s.begin <= time + shift < s.end for shift in (-clock.period, 0, clock.period))
+            ))  # fmt: skip
+        assert most <= held[index]
+
+
+@given(plans())
+@settings(max_examples=100)
+def test_what_is_there_at_once_lies_side_by_side(trace_and_plan):
+    trace, plan = trace_and_plan
+    placed = place(trace, plan, effort=0.01)
+    period = Clock.of(trace).period
+    short = [p for p in placed.placements if p.end - p.begin <= period]
+    for index, a in enumerate(short):
+        for b in short[:index]:
+            meet = any(a.begin < b.end + s and b.begin + s < a.end for s in (-period, 0, period))
+            sizes = [align_up(trace.storages[p.storage].size_bytes, trace.alignment) for p in (a, b)]
+            apart = a.offset_bytes + sizes[0] <= b.offset_bytes or b.offset_bytes + sizes[1] <= a.offset_bytes
+            assert not meet or apart or 0 in sizes
+        end = a.offset_bytes + align_up(trace.storages[a.storage].size_bytes, trace.alignment)
+        assert end + trace.pinned_bytes <= placed.footprint_bytes
+
+
+@given(traces(sizes=SIZES), MACHINES, st.floats(0, 1))
+@settings(max_examples=60)
+def test_the_footprint_is_within_the_budget_or_it_is_refused(trace, machine, share):
+    least, peak = smallest_budget(trace)[0], int(load_bytes(trace).max())
+    budget = least + int(share * (peak - least))
+    try:
+        found = plan_with_addresses(trace, machine, budget, effort=0.04)
+    except BudgetError as error:
+        assert error.required_bytes > 0
+        return
+    assert found.plan.footprint_bytes <= budget == found.plan.budget_bytes
+    assert check_plan(trace, found.plan) is None
+
+
+def test_a_swapped_storage_may_come_back_elsewhere():
+    builder = TraceBuilder()
+    weight = builder.before(10)
+    builder.op(reads=[weight])
+    (x,) = builder.op(outputs=[10])
+    builder.op(reads=[x])
+    builder.free(x)
+    builder.op()
+    builder.op(reads=[weight])
+    trace = builder.build()
+    plan = plan_of(trace, Swap(weight, 10, 0, 1, 3, 4, False))
+    placed = place(trace, plan)
+    assert placed.footprint_bytes == 10 and len(placed.placements) == 2
+    assert place(trace, replace(plan, swaps=())).footprint_bytes == 20
+
+
+@given(plans())
+def test_what_recurs_has_as_many_stays_as_absences(trace_and_plan):
+    trace, plan = trace_and_plan
+    found = stays(trace, plan.swaps)
+    for index, storage in enumerate(trace.storages):
+        absences = sum(swap.storage == index and swap.free_by < swap.in_start for swap in plan.swaps)
+        if trace.recurs(storage) and absences == sum(swap.storage == index for swap in plan.swaps):
+            assert sum(stay.storage == index for stay in found) == max(1, absences)
+
+
+def test_a_budget_without_a_plan_is_an_error():
+    builder = TraceBuilder()
+    builder.op(outputs=[10])
+    with pytest.raises(BudgetError, match="cannot be met by swapping"):
+        plan_with_addresses(builder.build(), profile("pcie3"), 5, effort=0.01)

@@ -1,0 +1,166 @@
+"""The planner against every choice of gaps and ops there is, on small traces."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memfit.errors import BudgetError
+from memfit.ir import Swap
+from memfit.machine import Link, Machine
+from memfit.planning.autoswap import (
+    ANY_GAP,
+    Thresholds,
+    candidates,
+    plan_at_no_cost,
+    plan_under_budget,
+    smallest_budget,
+)
+from memfit.planning.autoswap.candidates import end_of
+from memfit.planning.autoswap.search import Search
+from memfit.planning.lifetimes import gaps
+from memfit.simulate import Simulator, load_bytes, planned_bytes
+from memfit.validate_plan import check_plan
+from swap_builder import MACHINES, SIZES
+from trace_builder import TraceBuilder, traces
+
+TRACES = traces(sizes=SIZES, max_ops=10)
+LINK = Machine("m", Link.affine(0, 1000), Link.affine(0, 1000))  # a byte takes 1 us each way
+
+
+def chain(layers, *, idle_us=10.0, size=10):
+    """A forward that leaves `size` bytes a layer, and a backward that reads them in reverse."""
+    builder = TraceBuilder()
+    made = [builder.op(outputs=[size], duration_us=idle_us)[0] for _ in range(layers)]
+    for storage in reversed(made):
+        builder.op(reads=[storage], duration_us=idle_us)
+        builder.free(storage)
+    return builder.build()
+
+
+@given(TRACES, MACHINES, st.floats(0, 1), st.integers(0, 3))
+@settings(max_examples=150)
+def test_every_plan_is_valid_and_every_refusal_is_right(trace, machine, share, seed):
+    peak, least = int(load_bytes(trace).max()), smallest_budget(trace)[0]
+    budget = int(share * (peak + 2))
+    try:
+        found = plan_under_budget(trace, machine, budget, effort=0.01, seed=seed)
+    except BudgetError as error:
+        assert budget < least == error.required_bytes
+        return
+    assert budget >= least
+    assert check_plan(trace, found.plan) is None
+    assert found.timeline.peak_bytes <= planned_bytes(trace, found.plan.swaps).max() <= budget
+    if budget >= peak:
+        assert not found.plan.swaps
+
+
+def brute_force(trace, machine, budget):
+    """The least time of an iteration among all choices of gaps and all ops to wait and begin at."""
+    simulator = Simulator(trace, machine)
+    options = []
+    for gap in gaps(trace):
+        end = end_of(trace, gap)
+        ops = range(gap.after + 1, end + 1)
+        spans = [(free_by, in_start) for free_by in ops for in_start in ops if free_by < in_start]
+        options.append([None, *(Swap(gap.storage, gap.size_bytes, gap.after, f, i, end, gap.cyclic) for f, i in spans)])
+    best = None
+    for choice in product(*options):
+        swaps = sorted((s for s in choice if s), key=lambda s: (s.out_after, s.in_before, s.storage))
+        if planned_bytes(trace, swaps).max() <= budget:
+            took = simulator.timeline(swaps).iteration_us
+            best = took if best is None else min(best, took)
+    return best
+
+
+@given(traces(sizes=SIZES, max_ops=5), MACHINES, st.floats(0, 1))
+@settings(max_examples=60)
+def test_no_plan_beats_all_there_are(trace, machine, share):
+    spans = [end_of(trace, gap) - gap.after for gap in gaps(trace)]
+    if len(spans) > 3 or sum(spans) > 12:
+        return
+    least, peak = smallest_budget(trace)[0], int(load_bytes(trace).max())
+    budget = least + int(share * (peak - least))
+    found = plan_under_budget(trace, machine, budget, effort=0.01)
+    best = brute_force(trace, machine, budget)
+    assert found.timeline.iteration_us >= best - 1e-6 * max(best, 1)
+
+
+@pytest.mark.parametrize("spared", [0, 5, 10, 15, 20, 25])
+def test_on_a_chain_it_is_as_good_as_all_there_are(spared):
+    trace = chain(4, idle_us=7.0)
+    budget = int(load_bytes(trace).max()) - spared
+    found = plan_under_budget(trace, LINK, budget, effort=0.1)
+    assert found.timeline.iteration_us == pytest.approx(brute_force(trace, LINK, budget))
+
+
+@given(TRACES, MACHINES, st.floats(0.5, 1))
+@settings(max_examples=40)
+def test_the_schedulers_time_is_the_simulators(trace, machine, share):
+    search = Search.of(trace, machine, ANY_GAP)
+    found = search.run(int(share * load_bytes(trace).max()), 0.01, 0)
+    if found.is_feasible:
+        took = search.simulator.timeline(search.swaps(found)).iteration_us
+        assert took <= found.iteration_us * (1 + 1e-6) + 1e-6
+
+
+@given(TRACES, MACHINES, st.floats(0.3, 1))
+@settings(max_examples=30)
+def test_the_same_question_has_the_same_answer(trace, machine, share):
+    budget = max(smallest_budget(trace)[0], int(share * load_bytes(trace).max()))
+    one, two = (plan_under_budget(trace, machine, budget, effort=0.01) for _ in range(2))
+    assert one.clock_stopped or two.clock_stopped or one == two
+
+
+def test_what_the_gap_hides_costs_nothing():
+    trace = chain(4)
+    found = plan_under_budget(trace, LINK, 30, effort=0.1)
+    assert found.timeline.overhead == 0 and len(found.plan.swaps) == 1
+    assert found.plan.swaps[0].storage == 0  # the one with the longest absence
+
+
+def test_the_least_memory_at_no_cost():
+    trace = chain(6)
+    found = plan_at_no_cost(trace, LINK, effort=0.3)
+    assert found.timeline.overhead == pytest.approx(0, abs=1e-5)
+    assert check_plan(trace, found.plan) is None
+    # One byte a microsecond: a layer's bytes leave while the next layer runs. The next copy out follows, and what
+    # is neither gone nor coming is the layer at work, the one that leaves and the two around the turn.
+    assert found.plan.budget_bytes <= 40
+    slow = Machine("m", Link.affine(0, 10**6), Link.affine(0, 10**6))
+    assert plan_at_no_cost(trace, slow, effort=0.1).plan.budget_bytes >= 59
+
+
+@given(TRACES, MACHINES)
+@settings(max_examples=30)
+def test_no_cost_never_needs_more_than_the_peak(trace, machine):
+    found = plan_at_no_cost(trace, machine, effort=0.02)
+    assert found.plan.budget_bytes <= load_bytes(trace).max()
+    assert found.timeline.overhead <= 1e-5
+    assert check_plan(trace, found.plan) is None
+
+
+@given(TRACES)
+def test_candidates_are_the_gaps_within_the_thresholds(trace):
+    every = candidates(trace, ANY_GAP)
+    assert every == [gap for gap in gaps(trace) if gap.size_bytes > 0]
+    some = candidates(trace, Thresholds(least_bytes=8, least_us=10.0, most=3))
+    assert some == [gap for gap in every if gap.size_bytes >= 8 and gap.duration_us >= 10][:3]
+
+
+def test_a_cyclic_gap_is_used():
+    builder = TraceBuilder()
+    weight = builder.before(100)
+    builder.op(duration_us=500.0, outputs=[50])
+    builder.op(duration_us=500.0, reads=[1])
+    builder.free(1)
+    for _ in range(4):
+        builder.op(duration_us=200.0)
+    builder.op(reads=[weight])
+    builder.op(duration_us=200.0)
+    trace = builder.build()
+    found = plan_under_budget(trace, LINK, 100, effort=0.1)
+    assert found.timeline.overhead < 1e-9 and found.plan.swaps[0].cyclic

@@ -1,0 +1,103 @@
+"""Each promise broken once; and a brute force that walks every moment of three iterations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memfit.ir import Swap
+from memfit.simulate import planned_bytes
+from memfit.validate_plan import InvalidSwapsError, SwapPromise, check_plan, require_valid_plan
+from swap_builder import plan_of, plans
+from trace_builder import TraceBuilder
+
+
+def trace_of_six():
+    """Storage 0 (10 bytes) recurs, used by ops 1 and 4; storage 1 (3 bytes) lives in ops 0 to 3."""
+    builder = TraceBuilder()
+    weight = builder.before(10)
+    (x,) = builder.op(outputs=[3])
+    builder.op(reads=[weight])
+    builder.op(writes=[x])
+    builder.op(reads=[x])
+    builder.free(x)
+    builder.op(reads=[weight])
+    builder.op()
+    return builder.build()
+
+
+TRACE = trace_of_six()
+GOOD = Swap(0, 10, 1, 2, 4, 4, False)
+CYCLIC = Swap(0, 10, 4, 5, 7, 7, True)
+
+
+def test_good_swaps_keep_every_promise():
+    assert check_plan(TRACE, plan_of(TRACE, GOOD, CYCLIC, budget_bytes=13)) is None
+    require_valid_plan(TRACE, plan_of(TRACE, GOOD))
+
+
+BROKEN = [
+    (replace(GOOD, storage=9), SwapPromise.STORAGE, "there is none"),
+    (replace(GOOD, size_bytes=9), SwapPromise.SIZE, "is of 9 bytes, its storage has 10"),
+    (replace(GOOD, free_by=1), SwapPromise.ORDER, "(1, 1, 4, 4)"),
+    (replace(GOOD, in_start=5), SwapPromise.ORDER, "(1, 2, 5, 4)"),
+    (replace(GOOD, free_by=3, in_start=2), SwapPromise.ORDER, "(1, 3, 2, 4)"),
+    (replace(GOOD, cyclic=True), SwapPromise.ORDER, "cyclic True"),
+    (replace(CYCLIC, in_before=11), SwapPromise.ORDER, "(4, 5, 7, 11)"),
+    (Swap(1, 3, 3, 4, 5, 5, False), SwapPromise.LIFETIME, "beyond its life [0, 4)"),
+    (Swap(1, 3, 3, 4, 6, 6, True), SwapPromise.LIFETIME, "beyond its life"),
+    (replace(GOOD, in_before=5), SwapPromise.USE, "op 4 uses storage 0"),
+    (Swap(1, 3, 0, 3, 3, 3, False), SwapPromise.WRITE, "op 2 writes storage 1"),
+    (replace(CYCLIC, in_before=8, in_start=8), SwapPromise.USE, "op 1 uses storage 0"),
+]
+
+
+@pytest.mark.parametrize(("swap", "promise", "says"), BROKEN)
+def test_each_broken_promise_is_named(swap, promise, says):
+    found = check_plan(TRACE, plan_of(TRACE, swap))
+    assert found.promise is promise and says in found.message
+
+
+def test_the_promises_of_all_swaps_together():
+    assert check_plan(TRACE, plan_of(TRACE, GOOD, GOOD)).promise is SwapPromise.TWICE
+    found = check_plan(TRACE, plan_of(TRACE, GOOD, budget_bytes=12))
+    assert (found.promise, found.op) == (SwapPromise.BUDGET, 0)
+    assert check_plan(TRACE, replace(plan_of(TRACE), op_count=5)).promise is SwapPromise.TRACE
+    with pytest.raises(InvalidSwapsError, match="budget: op 0 holds 13 bytes, 1 over"):
+        require_valid_plan(TRACE, plan_of(TRACE, budget_bytes=12))
+
+
+@given(plans(), st.data())
+def test_random_swaps_of_gaps_are_valid_exactly_within_what_they_hold(trace_and_plan, data):
+    trace, plan = trace_and_plan
+    held = int(planned_bytes(trace, plan.swaps).max())
+    assert check_plan(trace, replace(plan, budget_bytes=held)) is None
+    less = data.draw(st.integers(0, max(held - 1, 0)))
+    assert held == 0 or check_plan(trace, replace(plan, budget_bytes=less)).promise is SwapPromise.BUDGET
+
+
+@given(plans(), st.data())
+def test_uses_are_found_exactly_where_an_absence_holds_one(trace_and_plan, data):
+    trace, plan = trace_and_plan
+    if not plan.swaps:
+        return
+    number = data.draw(st.integers(0, len(plan.swaps) - 1))
+    shift = data.draw(st.integers(-2, 3))
+    swap = plan.swaps[number]
+    moved = replace(swap, in_before=swap.in_before + shift, in_start=max(swap.free_by, swap.in_start + min(shift, 0)))
+    found = check_plan(trace, plan_of(trace, moved))
+    count = len(trace.ops)
+    used = {
+        at
+        for op in range(2 * count)
+        for at in [op]
+        if swap.storage in {*trace.ops[op % count].reads, *trace.ops[op % count].writes}
+    }
+    is_used = any(moved.free_by <= at < moved.in_before for at in used)
+    if found is None:
+        assert not is_used
+    elif found.promise is SwapPromise.USE:
+        assert is_used

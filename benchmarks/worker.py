@@ -8,6 +8,7 @@ import json
 import resource
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,13 +21,14 @@ from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import engine
 from memfit.running.script import run_as_main
 from memfit.running.session import Session
+from memfit.running.tiers import parse_tier
 
 
 def main() -> None:
     request = json.loads(sys.argv[1])
     torch.set_num_threads(request.get("threads", torch.get_num_threads()))
     steps: list[dict[str, Any]] = []
-    session = None if request["budget"] == "plain" else Session(request["budget"], request.get("tier", "disk"))
+    session = None if request["budget"] == "plain" else session_of(request)
     error = ""
 
     def note(*_: Any) -> None:
@@ -53,6 +55,12 @@ def main() -> None:
     print(json.dumps(result))
 
 
+def session_of(request: dict[str, Any]) -> Session:
+    tier = replace(parse_tier(request.get("tier", "disk")), link_bytes_per_second=request.get("link", 0.0))
+    plan, measures = request.get("plan", True), request.get("measures", False)
+    return Session(request["budget"], tier, plan=plan, measures=measures)
+
+
 def about(session: Session) -> dict[str, Any]:
     """Return the session's final figures and what its trace says is possible."""
     s = session.stats
@@ -61,6 +69,13 @@ def about(session: Session) -> dict[str, Any]:
                              "planned_footprint": s.planned_footprint_bytes, "allocations": s.allocations,
                              "planned_allocations": s.planned_allocations,
                              "plan_mismatches": s.plan_mismatches}  # fmt: skip
+    planned, measured = session.planned, session.measured
+    if planned is not None and planned.plan is not None and planned.predicted is not None:
+        facts |= {"swaps": len(planned.plan.swaps), "predicted_us": planned.predicted.iteration_us,
+                  "compute_us": planned.predicted.compute_us, "predicted_stall_us": planned.predicted.stall_us,
+                  "derailments": s.derailments}  # fmt: skip
+        if measured is not None:
+            facts |= {"measured_us": measured.iteration_us, "stall_us": measured.stall_us}
     trace = session.recorded
     if trace is None:
         return facts

@@ -6,6 +6,7 @@
 
 #include "engine.h"
 #include "hash.h"
+#include "measure.h"
 #include "observer.h"
 
 #include <algorithm>
@@ -163,6 +164,19 @@ bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const 
   return Engine::get().use_plan(std::move(table), std::move(swap), resident, at_boundary);
 }
 
+// (out, in, out while the other way is busy, in likewise), in seconds.
+std::tuple<double, double, double, double> measure_tier(const std::string& kind, const std::string& folder, size_t size,
+                                                        size_t repeats) {
+  py::gil_scoped_release no_gil;
+  try {
+    std::shared_ptr<Tier> tier = make_tier(kind, folder, 4 * size, false, {}, {});
+    LinkTimes times = measure_link(*tier, size, repeats);
+    return {times.out, times.in, times.out_beside, times.in_beside};
+  } catch (const TierFailure& error) {
+    throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
+  }
+}
+
 py::dict stop_timeline() {
   Timeline timeline;
   {
@@ -171,8 +185,8 @@ py::dict stop_timeline() {
   }
   py::dict d;
   d["copies"] = as_bytes(timeline.copies());
-  d["op_begins_ns"] = as_bytes(timeline.op_begins_ns());
-  d["iteration_ends_at"] = as_bytes(timeline.iteration_ends_at());
+  d["op_begins"] = as_bytes(timeline.op_begins());
+  d["iteration_ends"] = as_bytes(timeline.iteration_ends_rows());
   return d;
 }
 
@@ -360,6 +374,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("op_hash", [](const std::string& name) { return fnv1a(name); });
   m.def("start_timeline", [] { Engine::get().start_timeline(); }, py::call_guard<py::gil_scoped_release>());
   m.def("stop_timeline", &stop_timeline);
+  m.def("measure_tier", &measure_tier);
   m.def("tick_marks", [] { return Engine::get().tick_marks(); });
   m.def("iteration_marks", [] { return Engine::get().iteration_marks(); });
   m.def("is_resident", [](py::object object) {

@@ -112,7 +112,7 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
     iteration_passed_ = true;
   }
   forecast_.on_op();
-  timeline_.op_begins();
+  if (timeline_.on()) timeline_.op_begins(arena_->used());
   if (swaps_) swap_before_op(op.name_hash);
   thread.copy_ns = stats_.copy_ns;
   if (!recorder_.on()) return;

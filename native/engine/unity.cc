@@ -8,6 +8,7 @@
 #include "forecast.cpp"
 #include "fork.cpp"
 #include "lanes.cpp"
+#include "measure.cpp"
 #include "media.cpp"
 #include "observer.cpp"
 #include "ranges.cpp"

@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from memfit.running.launch import Outcome
+
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
@@ -20,6 +22,8 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_tier(parser)
     parser.add_argument("--stats", metavar="FILE", help="write what the session did to FILE as JSON")
+    parser.add_argument("--plan", metavar="PLAN", help="run by this plan, as `memfit plan` writes it")
+    parser.add_argument("--timeline", metavar="OUT.json", help="write what was predicted and measured, for Perfetto")
     parser.add_argument("--json", action="store_true", help="end with the statistics as JSON on standard error")
     parser.add_argument("script", metavar="SCRIPT", help="a training script, as it is")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="the script's own arguments")
@@ -35,13 +39,19 @@ def add_tier(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the script and return its own exit code; raises BudgetError if the budget cannot be met."""
+    from memfit.files.document import check_folder
     from memfit.running.launch import launch
     from memfit.running.script import die_as
     from memfit.units import parse_budget
 
     if args.budget is not None:
         parse_budget(args.budget)
-    outcome = launch(args.script, args.arguments, args.budget, args.tier, stats_file=args.stats)
+    if args.timeline:
+        check_folder(args.timeline)
+    outcome = launch(args.script, args.arguments, args.budget, args.tier, stats_file=args.stats,
+                     plan_file=args.plan, measures=args.timeline is not None)  # fmt: skip
+    if args.timeline:
+        _write_timelines(args.timeline, outcome)
     if args.json:
         print(outcome.to_json(), file=sys.stderr)
     else:
@@ -49,3 +59,19 @@ def run(args: argparse.Namespace) -> int:
     if outcome.exit_code < 0:
         die_as(outcome.exit_code)
     return outcome.exit_code
+
+
+def _write_timelines(path: str, outcome: Outcome) -> None:
+    from memfit.errors import UsageError
+    from memfit.files.document import write_text
+    from memfit.reporting.chrome import chrome_traces
+
+    planned = outcome.planned
+    if planned is None or planned.plan is None or planned.predicted is None:
+        why = "no iteration was run by a plan that swaps"
+        remedy = "lower the budget, or train for ten steps or more of one kind"
+        raise UsageError(f"there is no timeline to write to {path}", why=why, remedy=remedy)
+    timelines = {"predicted": planned.predicted}
+    if outcome.measured is not None:
+        timelines["measured"] = outcome.measured
+    write_text(path, chrome_traces(planned.trace, planned.plan, timelines))

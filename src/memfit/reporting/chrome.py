@@ -6,7 +6,7 @@ The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from memfit.ir import Direction, Plan, Timeline, Trace
@@ -17,19 +17,31 @@ _ROWS = {_COMPUTE: "computation", _OUT: "copies out", _IN: "copies in"}
 
 def chrome_trace(trace: Trace, plan: Plan, timeline: Timeline) -> str:
     """Return one iteration as JSON: a row of ops and waits, a row of copies each way, a counter of bytes."""
-    events = [*_rows(), *_ops(trace, timeline), *_waits(trace, plan, timeline), *_copies(trace, plan, timeline)]
-    events += _bytes(timeline)
+    return chrome_traces(trace, plan, {"iteration": timeline})
+
+
+def chrome_traces(trace: Trace, plan: Plan, timelines: Mapping[str, Timeline]) -> str:
+    """Return iterations by name as JSON, one process each, to be looked at one above the other."""
+    events: list[dict[str, Any]] = []
+    for number, (name, timeline) in enumerate(timelines.items(), 1):
+        events.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}})
+        events += ({**event, "pid": number} for event in _events(trace, plan, timeline))
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+
+
+def _events(trace: Trace, plan: Plan, timeline: Timeline) -> list[dict[str, Any]]:
+    events = [*_rows(), *_ops(trace, timeline), *_waits(trace, plan, timeline), *_copies(trace, plan, timeline)]
+    return [*events, *_bytes(timeline)]
 
 
 def _rows() -> Iterator[dict[str, Any]]:
     for row, name in _ROWS.items():
-        yield {"ph": "M", "pid": 1, "tid": row, "name": "thread_name", "args": {"name": name}}
+        yield {"ph": "M", "tid": row, "name": "thread_name", "args": {"name": name}}
 
 
 def _span(row: int, name: str, start_us: float, end_us: float, **args: Any) -> dict[str, Any]:
     duration_us = max(end_us - start_us, 0.0)
-    return {"ph": "X", "pid": 1, "tid": row, "name": name, "ts": start_us, "dur": duration_us, "args": args}
+    return {"ph": "X", "tid": row, "name": name, "ts": start_us, "dur": duration_us, "args": args}
 
 
 def _ops(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
@@ -58,4 +70,4 @@ def _copies(trace: Trace, plan: Plan, timeline: Timeline) -> Iterator[dict[str, 
 
 def _bytes(timeline: Timeline) -> Iterator[dict[str, Any]]:
     for start_us, resident in zip(timeline.start_us, timeline.resident_bytes, strict=True):
-        yield {"ph": "C", "pid": 1, "name": "resident", "ts": start_us, "args": {"bytes": resident}}
+        yield {"ph": "C", "name": "resident", "ts": start_us, "args": {"bytes": resident}}

@@ -15,7 +15,9 @@ import torch
 
 import memfit
 from memfit.errors import MemfitError
+from memfit.files import save_machine
 from memfit.running import engine
+from memfit.running.measure import machine_file, measure_machine
 from memfit.running.tiers import TierSpec
 from memfit.units import format_bytes
 
@@ -39,7 +41,7 @@ class Finding:
 
 
 def examine(tier: TierSpec) -> list[Finding]:
-    """Look at everything; building the engine and writing 256 MiB to the disk tier's folder on the way."""
+    """Look at everything; building the engine, copying to and fro and writing 256 MiB to the disk tier's folder on the way."""
     findings = [
         Finding("memfit", True, memfit.__version__, {}),
         Finding("python", True, platform.python_version(), {}),
@@ -47,7 +49,12 @@ def examine(tier: TierSpec) -> list[Finding]:
         _compiler(),
         _engine(),
     ]
-    return [*findings, _disk(tier.folder)] if tier.kind == "disk" else findings
+    sustained = None
+    if tier.kind == "disk":
+        findings.append(_disk(tier.folder))
+        values = findings[-1].values
+        sustained = (values["write_bytes_per_s"], values["read_bytes_per_s"]) if values else None
+    return [*findings, _link(tier, sustained)] if all(finding.ok for finding in findings) else findings
 
 
 def _torch() -> Finding:
@@ -74,6 +81,19 @@ def _engine() -> Finding:
     seconds = time.monotonic() - started
     how = "cached" if built else f"built in {seconds:.0f} s"
     return Finding("engine", True, f"{how}: {engine.cached_library()}", {"seconds": seconds})
+
+
+def _link(tier: TierSpec, sustained: tuple[float, float] | None) -> Finding:
+    """Measure copies to the tier and back, and keep the machine for `memfit plan --machine`."""
+    try:
+        machine = measure_machine(tier, sustained)
+    except MemfitError as error:
+        return Finding("link", False, str(error), {})
+    path = machine_file(tier)
+    save_machine(machine, path)
+    out, into = (link.size_bytes[-1] / link.time_us[-1] / 1000 for link in (machine.out, machine.into))
+    text = f"{tier}: {out:.2f} GB/s out, {into:.2f} GB/s in, x{machine.both_factor:.2f} both at once; kept in {path}"
+    return Finding("link", True, text, {"out_gb_per_s": out, "in_gb_per_s": into, "both_factor": machine.both_factor})
 
 
 def _disk(folder: str) -> Finding:

@@ -74,7 +74,7 @@ def cached_library() -> Path:
     for path in sorted(_source_folder().rglob("*")):
         if path.suffix in {".h", ".cpp", ".cc"}:
             key.update(path.name.encode() + path.read_bytes())
-    return _cache_folder() / f"torch-{torch.__version__}-{key.hexdigest()[:16]}" / f"{_NAME}.so"
+    return cache_folder() / f"torch-{torch.__version__}-{key.hexdigest()[:16]}" / f"{_NAME}.so"
 
 
 def compiler() -> str | None:
@@ -82,7 +82,8 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "c++"))
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Return where what is built or measured on this machine is kept."""
     base = os.environ.get("MEMFIT_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "memfit"
     return Path(base).expanduser()
 

@@ -12,9 +12,11 @@ from memfit.machine import Machine
 from memfit.planning.addresses import AddressPlan, TwoIterations, plan_addresses, takes_of
 from memfit.planning.autoswap import ANY_GAP
 from memfit.planning.autoswap.search import POLICY, Search
+from memfit.planning.lifetimes import gaps
+from memfit.simulate import Simulator
 from memfit.tracing.build import RawRecording, Roles, build_iteration
 
-_EFFORT = 1.0  # seconds at most, of the packer and of the search for swaps
+_EFFORT = 0.5  # seconds at most, of the packer and of the search for swaps
 _LEAST_EFFORT = 0.05
 _SHARE = 10  # as many iterations is a search worth
 _ROUNDS = 5
@@ -23,7 +25,7 @@ _ROOM_BYTES = 1 << 16  # kept free of plans that swap, or a 50th of the budget
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """What `engine.use_plan` takes. `plan` and `predicted` are None where nothing is swapped."""
+    """What `engine.use_plan` takes. The last three are None where nothing is swapped."""
 
     addresses: AddressPlan
     swaps: dict[str, list[int]]
@@ -31,6 +33,7 @@ class EnginePlan:
     trace: Trace
     plan: Plan | None = None
     predicted: Timeline | None = None
+    machine: Machine | None = None
 
 
 @dataclass(frozen=True)
@@ -71,16 +74,18 @@ def _without_idle(trace: Trace) -> Trace:
 
 def make_engine_plan(
     recorded: Recorded, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int],
-    stopped: Callable[[], bool] = lambda: False,
+    stopped: Callable[[], bool] = lambda: False, given: Plan | None = None,
 ) -> EnginePlan | None:
     """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
 
-    It gives up when `stopped()`. Nothing is swapped if everything fits without. Else swaps are chosen, then addresses;
+    It gives up when `stopped()`. A `given` plan is taken if it is for this iteration and fits. Nothing is swapped if everything fits without. Else swaps are chosen, then addresses;
     where these leave gaps that do not fit, swaps are chosen again for as much less (SmartPool under AutoSwap, arXiv
     1903.06631).
     """
     seconds = sum(op.duration_us for op in recorded.trace.ops) / 1e6
     effort = min(_EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
+    if given is not None and (plan := _as_given(recorded, given, budget_bytes, machine, op_hash, effort)):
+        return plan
     whole = _place(recorded, (), effort)
     if not budget_bytes or whole.needed_bytes <= budget_bytes:
         return _engine_plan(recorded, whole, op_hash)
@@ -93,13 +98,48 @@ def make_engine_plan(
             return None
         placed = _place(recorded, search.swaps(found), effort)
         if placed.needed_bytes <= budget_bytes:
-            plan = Plan(recorded.trace.signature, len(recorded.trace.ops), POLICY, machine.name, budget_bytes,
-                        tuple(placed.swaps), footprint_bytes=placed.needed_bytes)  # fmt: skip
-            timeline = search.simulator.timeline(placed.swaps)
-            return replace(_engine_plan(recorded, placed, op_hash), plan=plan, predicted=timeline)
+            return _swapping(recorded, placed, POLICY, budget_bytes, search.simulator, op_hash)
         limit -= placed.needed_bytes - budget_bytes
         start = tuple(found.chosen.tolist())
     return None
+
+
+def _as_given(recorded: Recorded, given: Plan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int],
+              effort: float) -> EnginePlan | None:  # fmt: skip
+    swaps = same_swaps(recorded.trace, given)
+    placed = None if swaps is None else _place(recorded, swaps, effort)
+    if placed is None or (budget_bytes and placed.needed_bytes > budget_bytes):
+        return None
+    return _swapping(recorded, placed, given.policy, budget_bytes, Simulator(recorded.trace, machine), op_hash)
+
+
+def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | None:
+    """Return the swaps of `plan`, made for another recording of the same iteration; None if it is no such recording.
+
+    A storage is found again by its gap: its size and the ops around it. Which of several alike is taken is all one.
+    """
+    if plan.op_count != len(trace.ops):
+        return None
+    free: dict[tuple[int, int, int], list[int]] = {}
+    for gap in gaps(trace):
+        free.setdefault((gap.size_bytes, gap.after, gap.before), []).append(gap.storage)
+    found = []
+    for swap in plan.swaps:
+        alike = free.get((swap.size_bytes, swap.out_after, swap.in_before % plan.op_count))
+        if not alike:
+            return None
+        found.append(replace(swap, storage=alike.pop()))
+    return found
+
+
+def _swapping(recorded: Recorded, placed: _Placed, policy: str, budget_bytes: int, simulator: Simulator,
+              op_hash: Callable[[str], int]) -> EnginePlan:  # fmt: skip
+    trace = recorded.trace
+    plan = Plan(trace.signature, len(trace.ops), policy, simulator.machine.name, budget_bytes, tuple(placed.swaps),
+                footprint_bytes=placed.needed_bytes)  # fmt: skip
+    predicted = simulator.timeline(placed.swaps)
+    whole = _engine_plan(recorded, placed, op_hash)
+    return replace(whole, plan=plan, predicted=predicted, machine=simulator.machine)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from memfit.errors import MemfitError
+from memfit.files import load_plan
 from memfit.files.document import check_folder, write_text
+from memfit.ir import Timeline
+from memfit.running.engine_plan import EnginePlan
 from memfit.running.script import check_script, exit_code_of, run_as_main
 from memfit.running.session import Session, Stats
 from memfit.running.tiers import parse_tier
@@ -22,6 +25,8 @@ class Outcome:
     exit_code: int
     stats: Stats
     signatures: Sequence[str]
+    planned: EnginePlan | None = None
+    measured: Timeline | None = None
 
     def to_json(self) -> str:
         """Return everything as a JSON object."""
@@ -53,9 +58,12 @@ class Outcome:
 
 
 def launch(
-    script: str, arguments: Sequence[str], budget: str | None, tier: str, *, stats_file: str | None = None
+    script: str, arguments: Sequence[str], budget: str | int | None, tier: str, *, stats_file: str | None = None,
+    plan_file: str | None = None, measures: bool = False,
 ) -> Outcome:
-    """Run `script` as `__main__` within `budget`.
+    """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
+
+    `measures`: the outcome has the last planned iteration as it was.
 
     The script's own exceptions are reported as Python reports them and become its exit code. Raises
     InputError for a missing script, a malformed tier or an unwritable `stats_file`; BudgetError and
@@ -64,7 +72,10 @@ def launch(
     check_script(script)
     if stats_file is not None:
         check_folder(stats_file)
-    session = Session(budget, parse_tier(tier), script=script)
+    plan = None if plan_file is None else load_plan(plan_file)
+    if plan is not None and budget is None:
+        budget = plan.budget_bytes
+    session = Session(budget, parse_tier(tier), script=script, plan=plan or True, measures=measures)
     code = 0
     try:
         with session:
@@ -73,7 +84,7 @@ def launch(
         raise
     except BaseException as error:  # the script's own: reported, and its exit code passed on
         code = exit_code_of(error)
-    outcome = Outcome(code, session.stats, session.signatures)
+    outcome = Outcome(code, session.stats, session.signatures, session.planned, session.measured)
     if stats_file is not None:
         write_text(stats_file, json.dumps(outcome.as_dict(), indent=1) + "\n")
     return outcome

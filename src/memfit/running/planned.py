@@ -14,9 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
 
+from memfit.ir import Plan, Timeline
 from memfit.machine import Link, Machine
 from memfit.running.engine_plan import EnginePlan, Recorded, make_engine_plan
 from memfit.running.tiers import TierSpec
+from memfit.running.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
 
 _GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
@@ -26,6 +28,8 @@ _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on with
 _STALL_SHARE = 0.005  # of an iteration, beyond what was foreseen, in a row of iterations: then the link is not as assumed
 _STALLED = 3
 _CORRECTIONS = 3  # of one plan
+_ALIKE = 0.1  # links whose speeds differ by less: another plan would not be better
+_LARGE = 1 << 20  # bytes, of a copy whose time tells a link's speed
 
 
 class _Making:
@@ -68,6 +72,9 @@ class Planner:
 
     engine: ModuleType
     tier: TierSpec
+    given: Plan | None = None
+    measures: bool = False  # note what iterations under a plan did
+    measured: Timeline | None = None  # the last of them
     known: dict[int, _Known | None] = field(default_factory=dict)
     """By signature; None for an iteration that cannot be planned."""
     _at_boundary: bool = True
@@ -80,9 +87,9 @@ class Planner:
 
     @property
     def plan(self) -> EnginePlan | None:
-        """The plan in force, or None."""
+        """The plan in force, or that was last; None if there was none."""
         known = self.known.get(self._signature)
-        return known.plan if known and self.engine.has_plan() else None
+        return known.plan if known else None
 
     def close(self) -> None:
         """End what is under way: the session is over."""
@@ -133,8 +140,8 @@ class Planner:
             self._use_when_made(known)
 
     def _make(self, recorded: Recorded) -> _Making:
-        budget, machine = self.engine.stats()["budget_bytes"], self._machine()
-        return _Making(lambda stop: make_engine_plan(recorded, budget, machine, self.engine.op_hash, stop.is_set))
+        budget, machine, given = self.engine.stats()["budget_bytes"], self._machine(), self.given
+        return _Making(lambda stop: make_engine_plan(recorded, budget, machine, self.engine.op_hash, stop.is_set, given))
 
     def _use_when_made(self, known: _Known) -> None:
         if known.making is not None:
@@ -161,7 +168,15 @@ class Planner:
         elif known is not None and known.making is not None:
             self._use_when_made(known)
         elif known is not None and not missed:
+            self._measure(known)
             self._compare_stalls(known, stats["stall_ns"] - before["stall_ns"])
+
+    def _measure(self, known: _Known) -> None:
+        if not self.measures or known.plan is None or known.plan.plan is None or known.plan.predicted is None:
+            return
+        raw = self.engine.stop_timeline()
+        self.measured = measured_timeline(known.plan.plan, raw, known.plan.predicted.host_bytes) or self.measured
+        self.engine.start_timeline()
 
     def _compare_stalls(self, known: _Known, stall_ns: int) -> None:
         plan = known.plan
@@ -171,8 +186,10 @@ class Planner:
         excess_us = stall_ns / 1000 - foreseen_us
         self._stalled = self._stalled + 1 if excess_us > _STALL_SHARE * plan.predicted.compute_us else 0
         if self._stalled >= _STALLED:
+            self._stalled = 0
             known.corrections += 1
-            known.making = self._make(known.recorded)
+            if not _alike(self._machine(), plan.machine):
+                known.making = self._make(known.recorded)
 
     def _lost(self) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""
@@ -195,3 +212,10 @@ class Planner:
         latency_us = 1e6 * self.tier.link_latency_seconds
         links = (Link.of_bandwidth(rates[way], latency_us) for way in ("out", "in"))
         return Machine(f"{self.tier} as measured", *links)
+
+
+def _alike(a: Machine, b: Machine | None) -> bool:
+    if b is None:
+        return False
+    pairs = ((a.out, b.out), (a.into, b.into))
+    return all(abs(x.copy_us(_LARGE) / y.copy_us(_LARGE) - 1) < _ALIKE for x, y in pairs)

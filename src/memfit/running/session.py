@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from memfit.errors import BudgetError, MemfitError, TierError, UsageError
-from memfit.ir import Trace
+from memfit.ir import Plan, Timeline, Trace
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import chunking, engine, guards
+from memfit.running.engine_plan import EnginePlan
 from memfit.running.iterations import Iterations
 from memfit.running.planned import Planner
 from memfit.running.tiers import TierSpec, parse_tier
@@ -82,13 +83,15 @@ class Session:
 
     def __init__(
         self, budget: str | int | None, tier: str | TierSpec = "disk", *, record: bool = True, script: str = "",
-        plan: bool = True, on_trace: Callable[[], None] | None = None,
+        plan: bool | Plan = True, measures: bool = False, on_trace: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._budget = None if budget is None else parse_budget(budget)
         self._tier = parse_tier(tier) if isinstance(tier, str) else tier
         self._record = record
         self._script = script
-        self._plan = plan
+        self._plan = plan is not False
+        self._given = plan if isinstance(plan, Plan) else None
+        self._measures = measures
         self._on_trace = on_trace
         self._share_pending = self._budget is not None and self._budget.bytes is None
         self._trace: Trace | None = None
@@ -103,7 +106,7 @@ class Session:
         if self._engine.active():
             raise UsageError("a memfit session is active already", remedy="end it before you start another")
         self._iterations = Iterations(self._engine, self._iteration_ended)
-        self._planner = Planner(self._engine, self._tier)
+        self._planner = Planner(self._engine, self._tier, self._given, self._measures)
         tier = self._tier
         fixed = self._budget.bytes if self._budget is not None else None
         self._engine.start(
@@ -178,6 +181,16 @@ class Session:
                 remedy="run at least two steps inside the session",
             )
         return self._trace
+
+    @property
+    def planned(self) -> EnginePlan | None:
+        """The plan in force, or that was last."""
+        return self._planner.plan
+
+    @property
+    def measured(self) -> Timeline | None:
+        """What the last whole iteration under a plan that swaps did, if the session `measures`."""
+        return self._planner.measured
 
     def record_span(self, span: Callable[[], object]) -> Trace:
         """Run `span` and return the trace of everything in it, as one iteration."""
@@ -280,13 +293,13 @@ def _ram_capacity() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def session(budget: str | int | None, tier: str | TierSpec = "disk", *, plan: bool = True) -> Session:
+def session(budget: str | int | None, tier: str | TierSpec = "disk", *, plan: bool | Plan = True) -> Session:
     """Return a context manager that keeps every CPU tensor storage within `budget`.
 
     `budget`: bytes (int or "2GiB"), which hold from the first op; or a share such as "60%" of the peak live
     bytes of the first whole iteration, which is recorded without a limit, and holds from the next on; or None
-    for no limit. `tier`: "ram", "disk" or "disk:PATH", where bytes go that do not fit. `plan`: whether an
-    iteration that repeats gets its addresses from a table. Only one session can be active in a process.
+    for no limit. `tier`: "ram", "disk" or "disk:PATH", where bytes go that do not fit. `plan`: whether iterations that
+    repeat are run by a plan: addresses from a table, and copies beside the ops; or a plan of `memfit plan` to run them by. Only one session can be active in a process.
 
     Raises InputError for a malformed budget or tier; BudgetError, from the op or optimizer step where it is
     found out, if the budget cannot be met; TierError if a copy fails.

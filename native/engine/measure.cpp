@@ -1,0 +1,47 @@
+// How fast copies between memory and a tier are, by size: one way at a time, and both ways at once.
+#include "measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace memfit {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of the median copy.
+template <typename Copy>
+double median_seconds(size_t repeats, const Copy& copy) {
+  std::vector<double> seconds;
+  for (size_t i = 0; i < repeats; ++i) {
+    auto began = Clock::now();
+    copy();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - began).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<long>(seconds.size() / 2), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+}  // namespace
+
+LinkTimes measure_link(Tier& tier, size_t size, size_t repeats) {
+  std::vector<char> outgoing(size, 1), incoming(size, 2);
+  Slot out_slot = tier.put(outgoing.data(), size), in_slot = tier.put(incoming.data(), size);
+  auto out = [&] { tier.write(out_slot, outgoing.data(), size); };
+  auto in = [&] { tier.get(in_slot, incoming.data(), size); };
+  LinkTimes times;
+  times.out = median_seconds(repeats, out);
+  times.in = median_seconds(repeats, in);
+  std::thread other([&] { times.out_beside = median_seconds(repeats, out); });
+  times.in_beside = median_seconds(repeats, in);
+  other.join();
+  tier.release(out_slot);
+  tier.release(in_slot);
+  return times;
+}
+
+}  // namespace memfit

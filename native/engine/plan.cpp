@@ -36,15 +36,18 @@ void Plan::skip(int64_t swap) {
   if (begun_ && ordinal_ < iteration_end_ && table_.takes[ordinal_].swap == swap) note_due(ordinal_++);
 }
 
-Region* Plan::carry_over(size_t ordinal, size_t bytes, void* owner) {
-  size_t first = table_.takes.size() - table_.takes.size() / table_.iterations;
-  for (size_t i = first; i < table_.takes.size(); ++i) {
-    const PlanTable::Take& take = table_.takes[i];
-    if (take.swap != PlanTable::kAllocation || ordinal-- != 0) continue;
-    if (take.bytes != bytes || take.slots == 0) return nullptr;
-    return give_late(slot_of(take, period_ - 1), owner);
-  }
-  return nullptr;
+Region* Plan::carry_over(size_t take, size_t bytes, void* owner) {
+  size_t last = table_.takes.size() - table_.takes.size() / table_.iterations + take;
+  if (last >= table_.takes.size()) return nullptr;
+  const PlanTable::Take& row = table_.takes[last];
+  return row.bytes == bytes && row.slots != 0 ? give_late(slot_of(row, period_ - 1), owner) : nullptr;
+}
+
+size_t Plan::take_of_allocation(size_t ordinal) const {
+  size_t take = 0;
+  for (; take < table_.takes.size(); ++take)
+    if (table_.takes[take].swap == PlanTable::kAllocation && ordinal-- == 0) break;
+  return take;
 }
 
 // Whatever is taken from its bytes later has to look at it, as at one that outstays its time.

@@ -46,8 +46,10 @@ class Plan {
   Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation);
   // The next take is that of `swap`, and does not happen.
   void skip(int64_t swap);
-  // The region that an allocation of the last iteration, by its ordinal, would have had; nullptr as for `take`.
-  Region* carry_over(size_t ordinal, size_t bytes, void* owner);
+  // The region that a take of the last iteration would have had; nullptr when any of its bytes are taken.
+  Region* carry_over(size_t take, size_t bytes, void* owner);
+  // Which of an iteration's takes an allocation is, by its ordinal among the allocations.
+  size_t take_of_allocation(size_t ordinal) const;
   bool begun() const { return begun_; }
   // The region of a take of this iteration, out of turn; nullptr when any of its bytes are taken.
   Region* take_late(size_t take, size_t bytes, void* owner);

@@ -52,7 +52,9 @@ void Engine::carry_over() {
     int64_t ordinal = block->session == session_ ? forecast_.last_ordinal(*block) : -1;
     bool movable = block->may_move() || (!block->resident() && !block->copy && block->slot != nullptr);
     if (ordinal < 0 || !movable) continue;
-    Region* region = arena_->plan()->carry_over(ordinal, round_up(block->bytes, Arena::kAlignment), block);
+    uint32_t back = swaps_ ? swaps_->last_arrival(static_cast<uint32_t>(ordinal)) : SwapTable::kNone;
+    size_t take = back == SwapTable::kNone ? arena_->plan()->take_of_allocation(ordinal) : back;
+    Region* region = arena_->plan()->carry_over(take, round_up(block->bytes, Arena::kAlignment), block);
     if (region == nullptr) continue;
     if (block->resident())
       move_to(*block, region);

@@ -99,6 +99,15 @@ void Swaps::on_release(Block& block) {
 
 uint32_t& Swaps::arrival(const Block& block) { return arrivals_[block.swapped]; }
 
+uint32_t Swaps::last_arrival(uint32_t ordinal) const {
+  auto found = by_ordinal_.find(ordinal);
+  uint32_t last = SwapTable::kNone;
+  if (found == by_ordinal_.end()) return last;
+  for (const SwapTable::Swap& swap : table_.swaps)
+    if (swap.storage == found->second && (last == SwapTable::kNone || swap.take > last)) last = swap.take;
+  return last;
+}
+
 void Swaps::iteration_ends() {
   if (on_course_ && next_op_ != table_.op_hashes.size()) ++derailments_;
   on_course_ = true;

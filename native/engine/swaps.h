@@ -65,6 +65,8 @@ class Swaps {
 
   const SwapTable::Swap& swap(uint32_t index) const { return table_.swaps[index]; }
   Block* block_of(uint32_t swap) const { return blocks_[table_.swaps[swap].storage]; }
+  // The take that brings back a storage known by its ordinal, the last time in an iteration; kNone if none does.
+  uint32_t last_arrival(uint32_t ordinal) const;
   // The take of the swap that brings the storage back next, or has last.
   uint32_t& arrival(const Block& block);
   const SwapTable& table() const { return table_; }

@@ -50,13 +50,17 @@ size_t Plan::take_of_allocation(size_t ordinal) const {
   return take;
 }
 
-// Whatever is taken from its bytes later has to look at it, as at one that outstays its time.
-Region* Plan::take_late(size_t ordinal, size_t bytes, void* owner) {
-  const PlanTable::Take& take = table_.takes[iteration_end_ - table_.takes.size() / table_.iterations + ordinal];
-  if (take.bytes != bytes || take.slots == 0) return nullptr;
-  return give_late(slot_of(take, period_), owner);
+// A take that is still to come in this iteration has last come in the one before.
+Region* Plan::take_late(size_t take, size_t bytes, void* owner) {
+  size_t count = table_.takes.size() / table_.iterations, row = iteration_end_ - count + take;
+  uint64_t period = period_;
+  if (row >= ordinal_ && iteration_end_ == count) --period, row += table_.takes.size();
+  if (row >= ordinal_) row -= count;
+  const PlanTable::Take& taken = table_.takes[row];
+  return taken.bytes == bytes && taken.slots != 0 ? give_late(slot_of(taken, period), owner) : nullptr;
 }
 
+// Whatever is taken from its bytes later has to look at it, as at one that outstays its time.
 Region* Plan::give_late(uint32_t slot, void* owner) {
   const Region& region = regions_[slot];
   for (const Region& other : regions_)

@@ -51,7 +51,7 @@ class Plan {
   // Which of an iteration's takes an allocation is, by its ordinal among the allocations.
   size_t take_of_allocation(size_t ordinal) const;
   bool begun() const { return begun_; }
-  // The region of a take of this iteration, out of turn; nullptr when any of its bytes are taken.
+  // The region of a take that has been, in this iteration or the last; nullptr when any of its bytes are taken.
   Region* take_late(size_t take, size_t bytes, void* owner);
   void give_back(Region* region);
   bool contains(const Region* region) const { return region >= regions_.data() && region < regions_.data() + regions_.size(); }

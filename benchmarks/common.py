@@ -51,7 +51,7 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> N
         table.add_column(column, justify="left" if column == columns[0] else "right")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    Console(width=140).print(table)
+    Console(width=200).print(table)
 
 
 def save(name: str, data: Any) -> None:

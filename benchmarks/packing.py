@@ -1,8 +1,9 @@
 """Packing: footprints and seconds of memfit and of omnimalloc on the same lifetimes, in the same run.
 
 Reads the data folder (../shared/data beside the project, or MEMFIT_DATA); without omnimalloc its columns are empty.
-Seconds are of the wall clock, then of the processor. `--only NAME` runs the files whose name contains NAME;
-`--no-scale` leaves out the generated traces.
+Seconds are of the wall clock, then of the processor; "last" is when our last better plan was found, "level" when we
+had one no larger than the smaller of omnimalloc's two. `--only NAME` runs the files whose name contains NAME;
+`--no-scale` leaves out the generated traces; `--traces FILE...` adds traces that memfit recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 import numpy as np
 from common import ROOT, save, show
 
-from memfit.planning.packing import Lifetimes, Packing, pack, repeat
+from memfit.files import load_trace
+from memfit.planning.packing import Lifetimes, Packing, lifetimes_of, pack, repeat
 
 DATA = Path(os.environ.get("MEMFIT_DATA", ROOT.parent / "shared" / "data"))
 EFFORT = 3.0
@@ -79,14 +81,15 @@ def timed(call: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 def ours(lifetimes: Lifetimes, **options: Any) -> dict[str, Any]:
     packing: Packing
-    told: list[float] = []
-    packing, took = timed(lambda: pack(lifetimes, progress=lambda seconds, _: told.append(seconds), **options))
+    told: list[tuple[float, int]] = []
+    packing, took = timed(lambda: pack(lifetimes, progress=lambda *plan: told.append(plan), **options))
     return took | {
         "footprint": packing.footprint,
         "gap": packing.footprint / packing.peak_live - 1,
         "search_seconds": packing.seconds,  # without the validation
-        "first_seconds": told[0],
-        "last_seconds": told[-1],
+        "first_seconds": told[0][0],
+        "last_seconds": told[-1][0],
+        "plans": told,  # seconds and bytes of each better one
         "proven": packing.proven,
         "method": packing.method,
         "clock_stopped": packing.clock_stopped,
@@ -109,6 +112,7 @@ def theirs(lifetimes: Lifetimes, name: str) -> dict[str, Any] | None:
     rows = [
         omnimalloc.Allocation(id=index, start=lower, end=upper, size=size)
         for index, (lower, upper, size) in enumerate(zip(*columns, strict=True))
+        if size  # it takes none of no bytes
     ]
     allocator = SupermallocAllocator(num_threads=THREADS) if name == "supermalloc" else OmniAllocator()
     placed, took = timed(lambda: omnimalloc.allocate(rows, allocator))
@@ -129,7 +133,14 @@ def compare(name: str, lifetimes: Lifetimes, *, others: bool = True, effort: flo
     result = {"name": name, "lifetimes": len(lifetimes), "peak_live": bound}
     result |= {"greedy": greedy(lifetimes, alignment=1), "ours": searched}
     result |= {kind: theirs(lifetimes, kind) if others else None for kind in ("supermalloc", "omni")}
+    result["level_seconds"] = level_seconds(result)
     return result
+
+
+def level_seconds(result: dict[str, Any]) -> float | None:
+    """Return when our search had a plan no larger than the smaller one of omnimalloc; None if never, or no other."""
+    smallest = min((result[kind]["footprint"] for kind in ("supermalloc", "omni") if result[kind]), default=0)
+    return next((seconds for seconds, footprint in result["ours"]["plans"] if footprint <= smallest), None)
 
 
 def files(only: str) -> Iterator[tuple[str, Lifetimes]]:
@@ -138,9 +149,19 @@ def files(only: str) -> Iterator[tuple[str, Lifetimes]]:
             yield path.name.removesuffix(".csv").removesuffix(".cap1048576"), read_lifetimes(path)
 
 
+def traces(paths: list[Path]) -> Iterator[tuple[str, Lifetimes]]:
+    for path in paths:
+        yield path.name.split(".")[0], lifetimes_of(load_trace(path))
+
+
 def table_row(result: dict[str, Any]) -> list[str]:
-    cells = [cell(result[kind], result["peak_live"]) for kind in ("greedy", "ours", "supermalloc", "omni")]
-    return [result["name"], f"{result['lifetimes']:,}", f"{result['ours']['footprint']:,}", *sum(cells, [])]
+    searched, level = result["ours"], result["level_seconds"]
+    when = [f"{searched['last_seconds']:.3f}", "" if level is None else f"{level:.3f}"]
+    cells = {kind: cell(result[kind], result["peak_live"]) for kind in ("greedy", "ours", "supermalloc", "omni")}
+    return [
+        *(result["name"], f"{result['lifetimes']:,}", f"{searched['footprint']:,}"),
+        *(*cells["greedy"], *cells["ours"], *when, *cells["supermalloc"], *cells["omni"]),
+    ]
 
 
 def nets() -> list[dict[str, Any]]:
@@ -169,12 +190,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--no-scale", action="store_true")
+    parser.add_argument("--traces", nargs="*", type=Path, default=[], metavar="FILE")
     arguments = parser.parse_args()
-    results = [compare(name, lifetimes) for name, lifetimes in files(arguments.only)]
+    tables = [*files(arguments.only), *traces(arguments.traces)]
+    results = [compare(name, lifetimes) for name, lifetimes in tables]
     if not arguments.no_scale:
         for count in (62_000, 100_000, 1_000_000):
             results.append(compare(f"generated {count:,}", generate(count), others=False))
-    columns = ["lifetimes of", "n", "bytes", "greedy", "s", "cpu", f"ours {EFFORT:g} s", "s", "cpu"]
+    columns = ["lifetimes of", "n", "bytes", "greedy", "s", "cpu", f"ours {EFFORT:g} s", "s", "cpu", "last", "level"]
     columns += ["supermalloc", "s", "cpu", "omni", "s", "cpu"]
     show("Footprint over peak live; * is proven smallest", columns, [table_row(result) for result in results])
     hard = challenging_d() if arguments.only in "challenging_D" else []

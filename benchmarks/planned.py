@@ -73,7 +73,7 @@ def in_session(*, planned: bool) -> float:
             lifetimes = Allocations(np.full(len(SIZES), len(SIZES)), np.array(SIZES))
             plan = plan_addresses(lifetimes, alignment=64, effort=1.0)
             columns = (plan.size, plan.slots, plan.slot_offset, plan.due_begin, plan.due_allocation)
-            assert engine.load().use_plan(*columns, plan.due_iterations_ago, plan.zone_bytes, True)
+            assert engine.load().use_plan(*columns, plan.due_periods_ago, plan.zone_bytes, plan.iterations, True)
         ns = allocations_ns(engine.load().boundary)
         stats = engine.load().stats()
         assert stats["plan_mismatches"] == 0 and (stats["planned_allocations"] > 0) == planned

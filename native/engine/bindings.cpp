@@ -84,11 +84,12 @@ using Column = std::vector<size_t>;
 
 // Raises ValueError for columns that contradict each other: the engine reads them without looking back.
 PlanTable plan_table(const Column& bytes, const Column& slots, Column slot_offset, const Column& due_begin,
-                     const Column& due_allocation, const Column& due_iterations_ago, size_t zone_bytes) {
+                     const Column& due_allocation, const Column& due_periods_ago, size_t zone_bytes,
+                     size_t iterations) {
   PlanTable table;
   uint32_t slot = 0;
-  bool ok = slots.size() == bytes.size() && due_begin.size() == bytes.size() + 2 && due_begin[0] == 0 &&
-            due_begin.back() == due_allocation.size() && due_iterations_ago.size() == due_allocation.size();
+  bool ok = iterations > 0 && bytes.size() % iterations == 0 && slots.size() == bytes.size() && due_begin.size() == bytes.size() + 2 && due_begin[0] == 0 &&
+            due_begin.back() == due_allocation.size() && due_periods_ago.size() == due_allocation.size();
   for (size_t i = 0; ok && i < bytes.size(); ++i) {
     table.allocations.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i])});
     for (size_t s = 0; ok && s < slots[i]; ++s, ++slot)
@@ -99,18 +100,21 @@ PlanTable plan_table(const Column& bytes, const Column& slots, Column slot_offse
     ok = due_allocation[i] < bytes.size() && slots[due_allocation[i]] > 0;
   if (!ok || slot != slot_offset.size()) throw std::invalid_argument("the columns do not describe a plan");
   for (size_t i = 0; i < due_allocation.size(); ++i)
-    table.due.push_back({static_cast<uint32_t>(due_allocation[i]), static_cast<uint32_t>(due_iterations_ago[i])});
+    table.due.push_back({static_cast<uint32_t>(due_allocation[i]), static_cast<uint32_t>(due_periods_ago[i])});
   table.due_begin.assign(due_begin.begin(), due_begin.end());
   table.slot_offset = std::move(slot_offset);
   table.bytes = zone_bytes;
+  table.iterations = iterations;
   return table;
 }
 
 bool use_plan(const Column& bytes, const Column& slots, const Column& slot_offset, const Column& due_begin,
-              const Column& due_allocation, const Column& due_iterations_ago, size_t zone_bytes, bool at_boundary) {
+              const Column& due_allocation, const Column& due_periods_ago, size_t zone_bytes, size_t iterations,
+              bool at_boundary) {
   py::gil_scoped_release no_gil;
   return Engine::get().use_plan(
-      plan_table(bytes, slots, slot_offset, due_begin, due_allocation, due_iterations_ago, zone_bytes), at_boundary);
+      plan_table(bytes, slots, slot_offset, due_begin, due_allocation, due_periods_ago, zone_bytes, iterations),
+      at_boundary);
 }
 
 py::dict stop() {

@@ -6,25 +6,26 @@
 namespace memfit {
 
 Plan::Plan(PlanTable table, size_t zone_offset, bool at_once)
-    : table_(std::move(table)), is_late_(table_.slot_offset.size()), begun_(at_once) {
+    : table_(std::move(table)), is_late_(table_.slot_offset.size()), begun_(at_once),
+      iteration_end_(table_.allocations.size() / table_.iterations) {
   regions_.resize(table_.slot_offset.size());
   for (const PlanTable::Allocation& allocation : table_.allocations)
     for (uint32_t slot = allocation.first_slot; slot < allocation.first_slot + allocation.slots; ++slot)
       regions_[slot] = {zone_offset + table_.slot_offset[slot], allocation.bytes, nullptr, nullptr, nullptr};
 }
 
-size_t Plan::slot_of(const PlanTable::Allocation& allocation, uint64_t iteration) const {
-  return allocation.first_slot + iteration % allocation.slots;
+size_t Plan::slot_of(const PlanTable::Allocation& allocation, uint64_t period) const {
+  return allocation.first_slot + period % allocation.slots;
 }
 
 Region* Plan::take(size_t bytes, void* owner) {
   if (!begun_) return nullptr;
-  if (ordinal_ >= table_.allocations.size()) return mismatch();
+  if (ordinal_ >= iteration_end_) return mismatch();
   note_due(ordinal_);
   const PlanTable::Allocation& allocation = table_.allocations[ordinal_++];
   if (allocation.bytes != bytes) return mismatch();
   if (allocation.slots == 0) return nullptr;
-  Region& region = regions_[slot_of(allocation, iteration_)];
+  Region& region = regions_[slot_of(allocation, period_)];
   if (!region.is_free() || overlaps_a_late_one(region)) return mismatch();
   region.owner = owner;
   used_ += region.size;
@@ -58,8 +59,8 @@ void Plan::give_back(Region* region) {
 void Plan::note_due(size_t ordinal) {
   for (uint32_t i = table_.due_begin[ordinal]; i < table_.due_begin[ordinal + 1]; ++i) {
     const PlanTable::Due& due = table_.due[i];
-    if (due.iterations_ago > iteration_) continue;  // allocated before the plan was in force
-    auto slot = static_cast<uint32_t>(slot_of(table_.allocations[due.allocation], iteration_ - due.iterations_ago));
+    if (due.periods_ago > period_) continue;  // allocated before the plan was in force
+    auto slot = static_cast<uint32_t>(slot_of(table_.allocations[due.allocation], period_ - due.periods_ago));
     if (regions_[slot].is_free() || is_late_[slot]) continue;
     is_late_[slot] = 1;
     late_.push_back(slot);
@@ -75,11 +76,15 @@ bool Plan::overlaps_a_late_one(const Region& region) const {
 // Allocations that did not come are passed over; what is due until the end is due.
 void Plan::iteration_ends() {
   if (!std::exchange(begun_, true)) return;
+  mismatches_ += iteration_end_ - ordinal_;
+  for (; ordinal_ < iteration_end_; ++ordinal_) note_due(ordinal_);
   size_t count = table_.allocations.size();
-  mismatches_ += count - std::min(ordinal_, count);
-  for (; ordinal_ <= count; ++ordinal_) note_due(ordinal_);
-  ordinal_ = 0;
-  ++iteration_;
+  if (ordinal_ == count) {
+    note_due(count);
+    ordinal_ = iteration_end_ = 0;
+    ++period_;
+  }
+  iteration_end_ += count / table_.iterations;
 }
 
 }  // namespace memfit

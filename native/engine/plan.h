@@ -1,6 +1,7 @@
 // Plan: an address for every allocation of an iteration, taken from a table by the allocation's ordinal.
 //
-// The zone is one span of the arena that only the plan hands out. Its table was made for a repeating iteration:
+// The zone is one span of the arena that only the plan hands out. Its table was made for a repeating period, of
+// one iteration or a few (what outlives an iteration by a little can then lie elsewhere in each of them):
 // between allocations k-1 and k certain slots are due to be free, and slot k overlaps none that is due to be
 // taken. So an allocation needs no search. A slot that is still taken when it is due is *late*; as long as there
 // is one, an allocation is compared with the late ones, and goes elsewhere if it would overlap. Whatever the
@@ -23,11 +24,12 @@ struct PlanTable {
   };
   struct Due {
     uint32_t allocation = 0;
-    uint32_t iterations_ago = 0;  // that the instance was allocated
+    uint32_t periods_ago = 0;  // that the instance was allocated
   };
-  std::vector<Allocation> allocations;  // by ordinal
+  std::vector<Allocation> allocations;  // by ordinal in the period
+  size_t iterations = 1;                // in a period, of as many allocations each
   std::vector<size_t> slot_offset;      // in the zone
-  std::vector<uint32_t> due_begin;      // by ordinal, and one for the iteration's end: into `due`
+  std::vector<uint32_t> due_begin;      // by ordinal, and one for the period's end: into `due`
   std::vector<Due> due;
   size_t bytes = 0;  // the zone's
 };
@@ -53,7 +55,7 @@ class Plan {
  private:
   void note_due(size_t ordinal);
   bool overlaps_a_late_one(const Region& region) const;
-  size_t slot_of(const PlanTable::Allocation& allocation, uint64_t iteration) const;
+  size_t slot_of(const PlanTable::Allocation& allocation, uint64_t period) const;
   Region* mismatch();
 
   PlanTable table_;
@@ -61,8 +63,9 @@ class Plan {
   std::vector<char> is_late_;    // by slot
   std::vector<uint32_t> late_;
   bool begun_;  // an iteration has begun since the plan was made
+  size_t iteration_end_;  // the ordinal
   size_t ordinal_ = 0;
-  uint64_t iteration_ = 0;
+  uint64_t period_ = 0;
   uint64_t planned_ = 0, mismatches_ = 0;
   size_t used_ = 0, peak_end_ = 0;
 };

@@ -30,19 +30,32 @@ Problem extract(const Problem& whole, const std::vector<std::int32_t>& ids) {
 }  // namespace
 
 Core::Core(const Problem& problem, std::size_t limit) : whole_(problem) {
+  std::vector<bool> is_core(problem.size(), false);
   for (std::size_t i = 0; i < problem.size(); ++i)
-    if (problem.items[i].fixed != kFree) ids_.push_back(static_cast<std::int32_t>(i));
+    if (problem.items[i].fixed != kFree) is_core[i] = true, ids_.push_back(static_cast<std::int32_t>(i));
   for (std::int32_t id : order_by(problem, {Key::kSize, Key::kLength}))
-    (ids_.size() < limit ? ids_ : rest_).push_back(id);
+    if (ids_.size() < limit) is_core[id] = true, ids_.push_back(id);
   std::sort(ids_.begin(), ids_.end());
   core_ = extract(problem, ids_);
+  if (is_whole()) return;
+  for (const auto& keys : {std::vector{Key::kPressure, Key::kStart}, std::vector{Key::kSize, Key::kLength}}) {
+    rests_.push_back(order_by(problem, keys));
+    auto& rest = rests_.back();
+    rest.erase(std::remove_if(rest.begin(), rest.end(), [&](std::int32_t id) { return is_core[id]; }), rest.end());
+  }
 }
 
-Offsets Core::complete(const Offsets& core_offsets) const {
+Offsets Core::complete(const Offsets& core_offsets, Quanta capacity, std::int64_t& work, const Stop& stop) const {
   Offsets offsets(whole_.size(), kFree);
   for (std::size_t i = 0; i < ids_.size(); ++i) offsets[ids_[i]] = core_offsets[i] * core_.quantum_bytes;
   if (is_whole()) return offsets;
-  return place(whole_, rest_, Fit::kFirst, std::move(offsets));
+  Offsets best;
+  for (const auto& rest : rests_) {
+    Offsets plan = place(whole_, rest, Fit::kFirst, work, offsets);
+    if (best.empty() || footprint(whole_, plan) < footprint(whole_, best)) best = std::move(plan);
+    if (footprint(whole_, best) <= capacity || stop()) break;
+  }
+  return best;
 }
 
 }  // namespace memfit::packing

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "packer/clock.h"
 #include "packer/problem.h"
 
 namespace memfit::packing {
@@ -20,13 +21,14 @@ class Core {
   // The largest capacity of the core that is no more than this one of the whole problem.
   Quanta scale(Quanta capacity) const { return capacity / core_.quantum_bytes; }
 
-  // A plan of the whole problem around one of the core.
-  Offsets complete(const Offsets& core_offsets) const;
+  // A plan of the whole problem around one of the core; under `capacity` if one of its attempts is. Counts down `work`
+  // as a search does.
+  Offsets complete(const Offsets& core_offsets, Quanta capacity, std::int64_t& work, const Stop& stop) const;
 
  private:
   const Problem& whole_;
   std::vector<std::int32_t> ids_;   // by core item
-  std::vector<std::int32_t> rest_;  // free items outside the core, largest first
+  std::vector<std::vector<std::int32_t>> rests_;  // free items outside the core, in the orders that fill holes best
   Problem core_;                    // its quantum counts quanta of the whole
 };
 

@@ -144,7 +144,7 @@ class Exact::Search {
         const Span span{std::max(whole.begin, window.begin), std::min(whole.end, window.end)};
         if (span.empty()) continue;
         ok &= take(room.data(), span, static_cast<Room>(item.size), static_cast<Room>(offset));
-        work_ -= 3 + (span.end - span.begin) / 6;
+        work_ -= 4 + (span.end - span.begin) / 5;
       }
       if (!ok && rules_.suffixes) return false;
     }
@@ -182,6 +182,7 @@ class Exact::Search {
   // Leaves in `link_` the part of each section, and returns how many there are.
   std::int32_t label_sections(const Level& level, std::size_t begin, std::size_t end) {
     std::fill(link_.begin(), link_.end(), 0);
+    work_ -= problem_.sections + 2 * static_cast<std::int64_t>(end - begin);
     bool wraps = false;
     for (std::size_t i = begin; i < end; ++i) {
       const Item& item = items_[rank_of(level.parts[i])];
@@ -277,7 +278,8 @@ class Exact::Search {
       const Span more = extent(other);
       window = {std::min(window.begin, more.begin), std::max(window.end, more.end)};
     }
-    work_ -= 6 * static_cast<std::int64_t>(end - begin);
+    work_ -= (depth < deepest_ ? 7 : 20) * static_cast<std::int64_t>(end - begin);  // memory is dear when it is new
+    deepest_ = std::max(deepest_, depth + 1);
     std::sort(to.raised.begin(), to.raised.end());
     to.parts.resize(kept_.size() + to.raised.size());
     std::merge(kept_.begin(), kept_.end(), to.raised.begin(), to.raised.end(), to.parts.begin());
@@ -307,6 +309,7 @@ class Exact::Search {
   std::vector<std::int64_t> wide_room_;
   std::vector<std::int32_t> link_;
   std::vector<Level> levels_;
+  std::size_t deepest_ = 0;  // level that has been used
   std::vector<Entry> kept_;  // scratch of `raise`
 };
 

@@ -92,7 +92,8 @@ std::vector<std::int32_t> order_by(const Problem& problem, const std::vector<Key
   return order;
 }
 
-Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fit fit, Offsets offsets) {
+Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fit fit, std::int64_t& work,
+              Offsets offsets) {
   Occupancy taken(problem.sections);
   offsets.resize(problem.size(), kFree);
   for (std::size_t i = 0; i < problem.size(); ++i) {
@@ -104,6 +105,7 @@ Offsets place(const Problem& problem, const std::vector<std::int32_t>& order, Fi
     offsets[i] = fit == Fit::kFirst ? taken.first_fit(item) : taken.best_fit(item);
     taken.add(item, offsets[i]);
   }
+  work -= taken.work();
   return offsets;
 }
 

@@ -41,6 +41,8 @@ std::size_t pass(const std::vector<Range>& ranges, std::size_t from, Quanta offs
   return static_cast<std::size_t>(found - ranges.begin());
 }
 
+constexpr std::int64_t kWorkOfStep = 6, kWorkOfItem = 500;
+
 }  // namespace
 
 void RangeSet::add(Quanta lo, Quanta hi) {
@@ -91,22 +93,29 @@ void Occupancy::collect(const Item& item) {
   met_.clear();
   for (const Span& span : item.spans) collect(span);
   cursor_.assign(met_.size(), 0);
+  work_ += kWorkOfItem;
+}
+
+// Raises `offset` to the lowest at which `size` meets nothing. Sets are asked in turn; the offset is found once all in
+// a row have agreed to it.
+void Occupancy::climb(Quanta& offset, Quanta size) {
+  for (std::size_t set = 0, agreed = 0; agreed < met_.size(); set = set + 1 == met_.size() ? 0 : set + 1) {
+    const auto& ranges = *met_[set];
+    std::size_t& at = cursor_[set];
+    at = pass(ranges, at, offset);
+    work_ += kWorkOfStep;
+    ++agreed;
+    while (at < ranges.size() && ranges[at].lo < offset + size) {
+      offset = ranges[at++].hi;
+      agreed = 1;
+    }
+  }
 }
 
 Quanta Occupancy::first_fit(const Item& item) {
   collect(item);
   Quanta offset = 0;
-  // Sets are asked in turn; the offset is found once all in a row have agreed to it.
-  for (std::size_t set = 0, agreed = 0; agreed < met_.size(); set = set + 1 == met_.size() ? 0 : set + 1) {
-    const auto& ranges = *met_[set];
-    std::size_t& at = cursor_[set];
-    at = pass(ranges, at, offset);
-    ++agreed;
-    while (at < ranges.size() && ranges[at].lo < offset + item.size) {
-      offset = ranges[at++].hi;
-      agreed = 1;
-    }
-  }
+  climb(offset, item.size);
   return offset;
 }
 
@@ -116,16 +125,7 @@ Quanta Occupancy::best_fit(const Item& item) {
   if (met_.empty()) return 0;
   for (;;) {
     // Climb to the next free byte, then look how far it stays free.
-    for (std::size_t set = 0, agreed = 0; agreed < met_.size(); set = set + 1 == met_.size() ? 0 : set + 1) {
-      const auto& ranges = *met_[set];
-      std::size_t& at = cursor_[set];
-      at = pass(ranges, at, offset);
-      ++agreed;
-      while (at < ranges.size() && ranges[at].lo < offset + item.size) {
-        offset = ranges[at++].hi;
-        agreed = 1;
-      }
-    }
+    climb(offset, item.size);
     Quanta ceiling = -1;
     for (std::size_t set = 0; set < met_.size(); ++set)
       if (cursor_[set] < met_[set]->size()) {

@@ -37,12 +37,17 @@ class Occupancy {
   // Bottom of the smallest sufficient hole below something taken; if there is none, right above everything.
   Quanta best_fit(const Item& item);
 
+  // What all that took, in about nanoseconds.
+  std::int64_t work() const { return work_; }
+
  private:
   void collect(const Item& item);
   void collect(Span span);
   void add(Span span, Quanta lo, Quanta hi);
+  void climb(Quanta& offset, Quanta size);
 
   std::int32_t leaves_;
+  std::int64_t work_ = 0;
   std::vector<RangeSet> cover_, touch_;
   std::vector<const std::vector<Range>*> met_;  // scratch: the sets the item at hand can meet
   std::vector<std::size_t> cursor_;             // scratch: in each of them, the first range not yet passed

@@ -16,19 +16,23 @@
 namespace memfit::packing {
 namespace {
 
-// Work is counted in what took about a nanosecond where it was measured.
-constexpr double kWorkPerSecond = 1e9;
+// Work is counted in what took a little less than a nanosecond where it was measured: a busier machine, too, is to
+// end by its count.
+constexpr double kWorkPerSecond = 1.05e9;
+
+// The clock is a guard for when that takes longer: it allows this many seconds for each of effort.
+constexpr double kClockSeconds = 1.08;
 
 struct Portfolio {
   Key first, second;
   Fit fit;
 };
 
-// The orders that won on real traces first, and the cheap fit before the dear one.
+// The orders that won on real traces first.
 constexpr Portfolio kGreedy[] = {
     {Key::kPressure, Key::kStart, Fit::kFirst}, {Key::kSize, Key::kLength, Fit::kFirst},
-    {Key::kLength, Key::kSize, Fit::kBest},     {Key::kStart, Key::kLength, Fit::kBest},
-    {Key::kArea, Key::kSize, Fit::kFirst},      {Key::kPressure, Key::kArea, Fit::kFirst},
+    {Key::kPressure, Key::kArea, Fit::kFirst},  {Key::kLength, Key::kSize, Fit::kBest},
+    {Key::kStart, Key::kLength, Fit::kBest},    {Key::kArea, Key::kSize, Fit::kFirst},
     {Key::kDegree, Key::kSize, Fit::kFirst},    {Key::kTotalPressure, Key::kSize, Fit::kFirst},
     {Key::kSize, Key::kLength, Fit::kBest},     {Key::kDegree, Key::kSize, Fit::kBest},
     {Key::kArea, Key::kLength, Fit::kBest},     {Key::kPressure, Key::kArea, Fit::kBest},
@@ -40,17 +44,20 @@ constexpr double kPoorGap = 0.005, kCheapWork = 1e9;
 // Which item the exact search prefers among equal offsets. The first three are tried at the bound, and solve
 // most hard instances there; all are tried above it.
 const std::vector<Key> kSearchOrders[] = {
-    {Key::kPressure, Key::kLength, Key::kArea},          {Key::kPressure, Key::kDegree, Key::kLength},
+    {Key::kPressure, Key::kDegree, Key::kLength},        {Key::kPressure, Key::kLength, Key::kArea},
     {Key::kPressure, Key::kArea, Key::kLength},          {Key::kLength, Key::kArea, Key::kPressure},
     {Key::kPressure, Key::kTotalPressure, Key::kLength}, {Key::kDegree, Key::kLength, Key::kArea},
 };
 constexpr std::int64_t kOrders = 6, kBoundOrders = 3;
-constexpr double kNoise[] = {0.03, 0.1};
+// Above the bound an order that is nearly as it was finds most, but has to differ each time.
+constexpr double kBoundNoise[] = {0.03, 0.1}, kRungNoise[] = {0.002, 0.004, 0.008, 0.015};
 
 // Tasks of a round of search: at the bound with an order as it is and with a shaken one, the rest on the ladder.
 constexpr int kTasks = 6;
+constexpr double kDearDive = 0.05;  // of the effort
 constexpr std::size_t kCoreItems = kSearchable;
-constexpr std::int64_t kLongPasses = 2;  // with an order as it is, each four times as long
+constexpr std::int64_t kFirstRungs = 32;  // are cheap: the bound is often met first
+constexpr std::int64_t kPlainPasses = 3;  // with an order as it is, each four times as long
 
 std::int64_t luby(std::int64_t i) { return i & -i; }  // of i = 1, 2, ...: 1 2 1 4 1 2 1 8
 
@@ -77,7 +84,11 @@ struct Outcome {
 class Packer {
  public:
   Packer(const Problem& problem, const Options& options, const Progress& progress)
-      : problem_(problem), options_(options), progress_(progress), clock_(options.effort), core_(problem, kCoreItems) {
+      : problem_(problem),
+        options_(options),
+        progress_(progress),
+        clock_(options.effort * kClockSeconds),
+        core_(problem, kCoreItems) {
     plan_.lower_bound = problem.lower_bound;
     for (const Item& item : core_.problem().items) dive_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
     dive_work_ *= static_cast<double>(core_.problem().size());
@@ -94,7 +105,7 @@ class Packer {
 
  private:
   bool is_done() const {
-    return is_met() || work_ >= options_.effort * kWorkPerSecond || clock_.is_over();
+    return is_met() || left() <= 0 || clock_.is_over();
   }
 
   bool is_met() const { return plan_.footprint <= std::max(plan_.lower_bound, options_.goal); }
@@ -110,10 +121,11 @@ class Packer {
 
   void greedy() {
     for (const Portfolio& entry : kGreedy) {
-      const double work = static_cast<double>(problem_.size()) * (entry.fit == Fit::kFirst ? 2500 : 10000);
-      if (!plan_.offsets.empty() && !is_worth(work)) continue;
-      accept(place(problem_, order_by(problem_, {entry.first, entry.second}), entry.fit), Method::kGreedy);
-      work_ += work;
+      const double each = entry.fit == Fit::kFirst ? kFirstFitWork : kBestFitWork;
+      if (!plan_.offsets.empty() && !is_worth(each * static_cast<double>(problem_.size()))) continue;
+      std::int64_t left = 0;
+      accept(place(problem_, order_by(problem_, {entry.first, entry.second}), entry.fit, left), Method::kGreedy);
+      work_ += static_cast<double>(-left);
     }
   }
 
@@ -121,8 +133,8 @@ class Packer {
     if (is_met()) return false;
     const bool poor = static_cast<double>(plan_.footprint) > (1 + kPoorGap) * static_cast<double>(plan_.lower_bound);
     if (poor && work_ + greedy_work <= kCheapWork) return true;
-    // Small instances are decided by the search: greedy plans only have to give it a start.
-    const double share = core_.is_whole() ? 0.01 : 0.1;
+    // The search decides: greedy plans only have to give it a start.
+    const double share = core_.is_whole() ? 0.01 : 0.03;
     return work_ + greedy_work <= share * options_.effort * kWorkPerSecond && !clock_.is_over();
   }
 
@@ -132,6 +144,7 @@ class Packer {
       std::vector<Outcome> outcomes = run_round();
       for (Outcome& outcome : outcomes) {
         work_ += outcome.work;
+        task_work_ = std::max(task_work_, outcome.work);
         plan_.lower_bound = std::max(plan_.lower_bound, outcome.excluded + 1);
         if (!outcome.offsets.empty()) accept(std::move(outcome.offsets), outcome.method);
         if (is_met()) return;
@@ -151,9 +164,18 @@ class Packer {
     }
   }
 
+  double left() const { return options_.effort * kWorkPerSecond - work_; }
+
+  // So that the last round does not take several times what is left, and the first ends soon: what is found counts
+  // when its round is over.
+  int affordable_tasks() const {
+    if (round_ == 1 && dive_work_ > kDearDive * left()) return 1;
+    return std::max(1, static_cast<int>(std::min<double>(kTasks, left() / task_work_)));
+  }
+
   // Exact searches, and ejection where they do not see all items.
   std::vector<Outcome> run_round() {
-    const int searches = is_searchable(core_.problem()) ? kTasks : 0;
+    const int searches = is_searchable(core_.problem()) ? affordable_tasks() : 0;
     const int tasks = searches + (searches == 0 || !core_.is_whole());
     std::vector<Outcome> outcomes(tasks);
     std::atomic<int> next{0}, first_done{tasks};
@@ -185,21 +207,22 @@ class Packer {
   Probe probe(int task) const {
     const Quanta low = std::max(plan_.lower_bound, options_.goal), top = plan_.footprint - 1;
     const std::int64_t pass = (round_ - 1) / kBoundOrders, order = (round_ - 1) % kBoundOrders;
-    if (task == 0 && pass < kLongPasses) return {low, order, 0, 4e7 * static_cast<double>(1 << 2 * pass)};
-    if (task == 0) return {low, order, kNoise[1], 3e6 * static_cast<double>(luby(pass))};
-    if (task == 1) return {low, order, kNoise[pass % 2], 3e6 * static_cast<double>(luby(pass + 1))};
+    if (task == 0 && pass < kPlainPasses) return {low, order, 0, 4e6 * static_cast<double>(1 << 2 * pass)};
+    if (task <= 1) return {low, order, kBoundNoise[(pass + task + 1) % 2], 4e6 * static_cast<double>(luby(pass + 1))};
     const std::int64_t rung = (kTasks - 2) * (round_ - 1) + task - 2;
-    const double growth = 1.0 + static_cast<double>(rung / (64 * kOrders));
-    const double noise = rung / (32 * kOrders) % 4 == 3 ? kNoise[0] : 0;
-    return {spread(low, top, rung), rung % kOrders, noise, 1e7 * growth};
+    const double work = rung < kFirstRungs ? 2e6 : 1.3e7 * (1.0 + static_cast<double>(rung / (64 * kOrders)));
+    return {spread(low, top, rung), rung % kOrders, kRungNoise[rung / kOrders % 4], work};
   }
 
-  // The rungs of a golden ladder: any number in a row is spread evenly. The last rung always has its turn, so that
-  // a plan of which nothing better exists is proven.
+  // The rungs of a golden ladder: any number in a row is spread evenly, three of four over the third power of the
+  // way down, since plans get rare fast. The last rung always has its turn, so that a plan of which nothing better
+  // exists is proven.
   static Quanta spread(Quanta low, Quanta top, std::int64_t rung) {
     if (rung % 16 == 15) return top;
-    const double part = 0.6180339887498949 * static_cast<double>(rung + 1);
-    return low + static_cast<Quanta>((part - std::floor(part)) * static_cast<double>(top - low + 1));
+    const double whole = 0.6180339887498949 * static_cast<double>(rung + 1);
+    const double part = whole - std::floor(whole);
+    const double down = rung % 4 == 0 ? part : part * part * part;
+    return top - static_cast<Quanta>(down * static_cast<double>(top - low + 1));
   }
 
   Outcome prove(int task, const Stop& stop) {
@@ -213,11 +236,12 @@ class Packer {
     std::int64_t work = given;
     const Verdict verdict = exact.search(core_.scale(probe.capacity), work, stop);
     Outcome outcome;
-    outcome.work = static_cast<double>(given - work) + 300.0 * static_cast<double>(problem_.size());
     if (verdict == Verdict::kNone) outcome.excluded = probe.capacity;
-    if (verdict != Verdict::kFound) return outcome;
-    outcome.offsets = core_.complete(exact.offsets());
-    outcome.footprint = footprint(problem_, outcome.offsets);
+    if (verdict == Verdict::kFound) {
+      outcome.offsets = core_.complete(exact.offsets(), probe.capacity, work, stop);
+      outcome.footprint = footprint(problem_, outcome.offsets);
+    }
+    outcome.work = static_cast<double>(given - work) + 300.0 * static_cast<double>(core.size());
     return outcome;
   }
 
@@ -227,7 +251,7 @@ class Packer {
       ejected_ = plan_.footprint;
     }
     const Quanta low = std::max(plan_.lower_bound, options_.goal);
-    std::int64_t given = 2000000, work = given;
+    std::int64_t given = 1000000, work = given;
     Outcome outcome;
     outcome.method = Method::kEjection;
     while (work > 0 && ejected_ > low &&
@@ -235,7 +259,7 @@ class Packer {
       outcome.offsets = ejection_->offsets();
       outcome.footprint = ejected_ = footprint(problem_, outcome.offsets);
     }
-    outcome.work = 1000.0 + 50.0 * static_cast<double>(given - work);
+    outcome.work = 1000.0 + 120.0 * static_cast<double>(given - work);
     return outcome;
   }
 
@@ -247,6 +271,7 @@ class Packer {
   Plan plan_;
   double work_ = 0;
   double dive_work_ = 0;  // what a search takes at most that never turns back
+  double task_work_ = 1;  // the most that one has taken
   std::int64_t round_ = 0;
   std::unique_ptr<Ejection> ejection_;
   Quanta ejected_ = 0;  // the footprint that `ejection_` has reached

@@ -10,7 +10,7 @@ namespace memfit::packing {
 
 struct Options {
   Quanta goal = 0;       // a footprint that is good enough; the lower bound stands in if it is higher
-  double effort = 1.0;   // seconds: of one core's counted work, and of the clock whatever was counted
+  double effort = 1.0;   // seconds of one core's counted work; the clock allows 8 % more
   std::uint64_t seed = 0;
   int threads = 1;
 };

@@ -1,12 +1,11 @@
 """Independent checker of placements: says which promise a plan breaks first, and where.
 
 It shares no code with the packer, and looks at the plan alone: every instance of every lifetime is laid out in
-time, and a sweep over births and deaths keeps what is alive sorted by offset. O(n log n).
+time, and a tree over time finds what holds the same bytes. O(n log^2 n) time, O(n) memory.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -53,14 +52,18 @@ class InvalidPlanError(MemfitError):
         self.violation = violation
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """Bytes held by one slot of one lifetime, and the rounds [begin, end) of time it holds them."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """Bytes [lo, hi) held during [begin, end) by a lifetime, as columns sorted by begin."""
 
-    lifetime: int
-    lo: int
-    hi: int
-    spans: tuple[tuple[int, int], ...]
+    lifetime: Int64Array
+    begin: Int64Array
+    end: Int64Array
+    lo: Int64Array
+    hi: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.begin)
 
 
 def check_placements(
@@ -75,7 +78,7 @@ def check_placements(
     period: int | None = None,
     fixed_bytes: Int64Array | None = None,
 ) -> Violation | None:
-    """Return the first violation of a plan, or None if it keeps every promise.
+    """Return a violation of a plan, or None if it keeps every promise.
 
     `offset_bytes` has one entry for each slot, in the order of lifetimes; lifetime i has `slots[i]` of them in a
     row (1 if not given). Under a `period` a lifetime may run over the end into the next iteration; one longer than
@@ -201,86 +204,111 @@ def _lay_out(
     owner: Int64Array,
     alignment: int,
     period: int | None,
-) -> Iterator[_Slot]:
-    for row, offset in zip(owner.tolist(), offset_bytes.tolist(), strict=True):
-        held = -(-int(size_bytes[row]) // alignment) * alignment
-        if held:
-            yield _Slot(row, offset, offset + held, _spans(int(lower[row]), int(upper[row]), period))
+) -> _Held:
+    held_bytes = (-(-size_bytes // alignment) * alignment)[owner]
+    slots = np.flatnonzero(held_bytes)
+    lifetime = owner[slots]
+    begin, end = lower[lifetime], upper[lifetime]
+    if period is not None:
+        begin = np.where(end - begin >= period, 0, begin)
+        end = np.where(upper[lifetime] - lower[lifetime] >= period, period, end)
+        # What runs over the end of the period also holds its bytes at the start of it.
+        over = np.flatnonzero(end > period)
+        begin, end = np.append(begin, np.zeros_like(over)), np.append(np.minimum(end, period), end[over] - period)
+        slots, lifetime = np.append(slots, slots[over]), np.append(lifetime, lifetime[over])
+    by_begin = np.argsort(begin, kind="stable")
+    slots = slots[by_begin]
+    lo = offset_bytes[slots]
+    return _Held(lifetime[by_begin], begin[by_begin], end[by_begin], lo, lo + held_bytes[slots])
 
 
-def _spans(begin: int, end: int, period: int | None) -> tuple[tuple[int, int], ...]:
-    if period is None:
-        return ((begin, end),)
-    if end - begin >= period:
-        return ((0, period),)
-    if end <= period:
-        return ((begin, end),)
-    return ((begin, period), (0, end - period))
+def _check_overlap(held: _Held) -> Violation | None:
+    pairs = [_pair_among_few(held)] if len(held) <= _FEW else map(_pair_on_level, _levels(held))
+    pair = next(filter(None, pairs), None)
+    return None if pair is None else _overlap(held, *pair)
 
 
-_Entry = tuple[int, int, int]  # lo, hi, and who holds the bytes
+_FEW = 400
+"""As many rows as are compared each with each faster than in a tree."""
+
+_Pair = tuple[int, int]
 
 
-class _Alive:
-    """What is alive, sorted by offset, in blocks short enough that to insert is cheap."""
-
-    _LONGEST = 1000
-
-    def __init__(self) -> None:
-        self._blocks: list[list[_Entry]] = [[]]
-        self._firsts: list[_Entry] = [(-1, -1, -1)]  # no entry of a block is below its first
-
-    def neighbours(self, entry: _Entry) -> Iterator[_Entry]:
-        """Yield the entries right below and right above."""
-        number = bisect_right(self._firsts, entry) - 1
-        at = bisect_left(self._blocks[number], entry)
-        yield from self._blocks[number][max(at - 1, 0) : at + 1]
-        if at == 0 and number > 0:
-            yield from next((block[-1:] for block in reversed(self._blocks[:number]) if block), [])
-        if at == len(self._blocks[number]):
-            yield from next((block[:1] for block in self._blocks[number + 1 :] if block), [])
-
-    def add(self, entry: _Entry) -> None:
-        number = bisect_right(self._firsts, entry) - 1
-        block = self._blocks[number]
-        insort(block, entry)
-        if len(block) > self._LONGEST:
-            middle = len(block) // 2
-            self._blocks.insert(number + 1, block[middle:])
-            self._firsts.insert(number + 1, block[middle])
-            del block[middle:]
-
-    def remove(self, entry: _Entry) -> None:
-        number = bisect_right(self._firsts, entry) - 1
-        block = self._blocks[number]
-        del block[bisect_left(block, entry)]
-        if not block and number > 0:
-            del self._blocks[number], self._firsts[number]
+def _pair_among_few(held: _Held) -> _Pair | None:
+    in_time = (held.begin[:, None] < held.end) & (held.begin < held.end[:, None])
+    clash = in_time & (held.lo[:, None] < held.hi) & (held.lo < held.hi[:, None])
+    np.fill_diagonal(clash, False)
+    if not clash.any():
+        return None
+    first, second = divmod(int(clash.argmax()), len(held))
+    return first, second
 
 
-def _check_overlap(slots: Iterator[_Slot]) -> Violation | None:
-    """Sweep over time; what is alive never overlaps, so a newcomer has at most two neighbours to check."""
-    events: list[tuple[int, int, int, int, int]] = []
-    for number, slot in enumerate(slots):
-        for begin, end in slot.spans:
-            events.append((begin, 1, slot.lo, slot.hi, (number << 32) | slot.lifetime))
-            events.append((end, 0, slot.lo, slot.hi, (number << 32) | slot.lifetime))
-    events.sort()
-    alive = _Alive()
-    for time, is_birth, *rest in events:
-        entry = (rest[0], rest[1], rest[2])
-        if not is_birth:
-            alive.remove(entry)
-            continue
-        for other in alive.neighbours(entry):
-            if other[0] < entry[1] and entry[0] < other[1]:
-                return _overlap(other, entry, time)
-        alive.add(entry)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Level:
+    """One level of a tree over time.
+
+    Every row is cut into few nodes that it `covers`. Two rows share a time iff one of them is alive somewhere in a
+    node that the other covers, and of the nodes of a level a row is partly alive in no more than two: those of its
+    first and its last moment.
+    """
+
+    held: _Held
+    rank: Int64Array  # of each row by `lo`; all differ
+    row: Int64Array  # those that cover a node on this level
+    node: Int64Array  # which one
+    first: Int64Array  # by row of `held`: the node of its first moment
+    last: Int64Array
+
+
+def _levels(held: _Held) -> Iterator[_Level]:
+    rank = np.empty(len(held), dtype=np.int64)
+    rank[np.argsort(held.lo, kind="stable")] = np.arange(len(held))
+    # The moments that matter are begins: of two rows that share a time, one begins while the other is alive.
+    first = np.cumsum(np.diff(held.begin, prepend=held.begin[:1]) != 0)
+    last = np.append(first, first[-1:] + 1)[np.searchsorted(held.begin, held.end)] - 1
+    rows, begin, end = np.arange(len(held)), first, last + 1  # what no lower level covers
+    while len(rows):
+        odd, even = (begin & 1) == 1, (end & 1) == 1
+        row = np.append(rows[odd], rows[even])
+        if len(row):
+            yield _Level(held, rank, row, np.append(begin[odd], end[even] - 1), first, last)
+        begin, end = (begin + 1) >> 1, end >> 1
+        left = begin < end
+        rows, begin, end = rows[left], begin[left], end[left]
+        first, last = first >> 1, last >> 1
+
+
+def _pair_on_level(level: _Level) -> _Pair | None:
+    """Look for two rows that cover one node, or one that covers it and one alive in it, and hold the same bytes."""
+    held, count = level.held, len(level.held)
+    key = level.node * count + level.rank[level.row]
+    by_key = np.argsort(key)
+    key, row, node = key[by_key], level.row[by_key], level.node[by_key]
+    clash = (node[1:] == node[:-1]) & (held.lo[row[1:]] < held.hi[row[:-1]])
+    if clash.any():
+        which = int(clash.argmax())
+        return int(row[which]), int(row[which + 1])
+    is_covered = np.zeros(int(level.last.max()) + 1, dtype=bool)
+    is_covered[node] = True
+    # Bounds beyond all keys: then what is looked up always has a neighbour.
+    lo, hi = np.append(held.lo[row], 0), np.append(held.hi[row], 0)
+    node = np.append(node, -1)
+    for alive_in in (level.first, level.last):
+        asked = np.flatnonzero(is_covered[alive_in])
+        at = np.searchsorted(key, alive_in[asked] * count + level.rank[asked])
+        for near in (at - 1, at):
+            clash = (node[near] == alive_in[asked]) & (lo[near] < held.hi[asked]) & (held.lo[asked] < hi[near])
+            clash[clash] = row[near[clash]] != asked[clash]  # a row may cover the node it is alive in
+            if clash.any():
+                which = int(clash.argmax())
+                return int(asked[which]), int(row[near[which]])
     return None
 
 
-def _overlap(a: _Entry, b: _Entry, time: int) -> Violation:
-    lo, hi = max(a[0], b[0]), min(a[1], b[1])
-    first, second = sorted((a[2] & 0xFFFFFFFF, b[2] & 0xFFFFFFFF))
+def _overlap(held: _Held, a: int, b: int) -> Violation:
+    lo, hi = int(max(held.lo[a], held.lo[b])), int(min(held.hi[a], held.hi[b]))
+    time = int(max(held.begin[a], held.begin[b]))
+    first, second = sorted((int(held.lifetime[a]), int(held.lifetime[b])))
     text = f"lifetimes {first} and {second} both hold bytes [{lo}, {hi}) at time {time}"
     return Violation(Promise.OVERLAP, text, (first, second), time, (lo, hi))

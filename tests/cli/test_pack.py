@@ -99,3 +99,25 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(tmp_path, caps
     assert main(["pack", csv_file(tmp_path), "-o", str(tmp_path / "no" / "out.csv")]) == 1
     assert "no" in capsys.readouterr().err
     assert main(["pack", csv_file(tmp_path), "--alignment", "0"]) == 1
+
+
+def test_in_place_halves_a_chain_of_elementwise_ops_and_is_a_switch(tmp_path, capsys):
+    builder = TraceBuilder()
+    (x,) = builder.op("load", outputs=[64])
+    (y,) = builder.op("aten::relu", reads=[x], outputs=[64])
+    builder.free(x)
+    builder.op("use", reads=[y])
+    builder.free(y)
+    path, out = tmp_path / "t.json.gz", tmp_path / "out.csv"
+    save_trace(builder.build(), path)
+    for switch, footprint, in_place in (([], 128, 0), (["--in-place"], 64, 1)):
+        assert main(["pack", str(path), "--alignment", "1", "--json", *switch, "-o", str(out)]) == 0
+        figures = json.loads(capsys.readouterr().out)
+        assert (figures["footprint_bytes"], figures["in_place"], figures["lifetimes"]) == (footprint, in_place, 2)
+    with open(out) as file:
+        assert [row["offset"] for row in csv.DictReader(file)] == ["0", "0"]
+
+
+def test_in_place_needs_a_trace(tmp_path, capsys):
+    assert main(["pack", csv_file(tmp_path), "--in-place"]) == 2
+    assert "memfit trace" in capsys.readouterr().err

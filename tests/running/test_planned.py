@@ -175,8 +175,9 @@ UNIT = 64
 class Table:
     """A plan made by hand: allocation k has `size` units and is freed before allocation `upper`, first fit."""
 
-    def __init__(self, rows: list[tuple[int, int]]) -> None:
-        self.rows = rows
+    def __init__(self, once: list[tuple[int, int]], iterations: int = 1) -> None:
+        self.once, self.iterations = once, iterations
+        self.rows = rows = once * iterations
         count = len(rows)
         busy: list[tuple[int, int, set[int]]] = []
         self.slots, self.offsets = [], []
@@ -200,7 +201,7 @@ class Table:
         bytes_ = [size * UNIT for size, _ in self.rows]
         offsets = [offset * UNIT for offset in self.offsets]
         return bool(engine.load().use_plan(bytes_, self.slots, offsets, self.due_begin, self.due_allocation,
-                                           self.due_ago, self.zone * UNIT, True))  # fmt: skip
+                                           self.due_ago, self.zone * UNIT, self.iterations, True))  # fmt: skip
 
 
 def filled(size: int, value: int) -> torch.Tensor:
@@ -242,21 +243,21 @@ CHANGES = st.tuples(st.integers(0, 7), st.sampled_from(["late", "skip", "extra",
 
 
 @settings(max_examples=150, deadline=None)
-@given(ROWS, st.lists(st.lists(CHANGES, max_size=3), min_size=1, max_size=6))
-def test_whatever_the_program_does_no_byte_is_given_out_twice(rows, deviations):
-    table = Table([(size, min(life, 2 * len(rows))) for size, life in rows])
+@given(ROWS, st.lists(st.lists(CHANGES, max_size=3), min_size=1, max_size=6), st.integers(1, 3))
+def test_whatever_the_program_does_no_byte_is_given_out_twice(rows, deviations, iterations):
+    table = Table([(size, min(life, 2 * len(rows))) for size, life in rows], iterations)
     with memfit.session(1 << 20, "ram"):
         assert table.use()
-        run_iterations(table.rows, deviations)
+        run_iterations(table.once, deviations)
 
 
 @settings(max_examples=50, deadline=None)
-@given(ROWS)
-def test_a_program_that_does_as_planned_never_mismatches(rows):
-    table = Table([(size, min(life, 2 * len(rows))) for size, life in rows])
+@given(ROWS, st.integers(1, 3))
+def test_a_program_that_does_as_planned_never_mismatches(rows, iterations):
+    table = Table([(size, min(life, 2 * len(rows))) for size, life in rows], iterations)
     with memfit.session(1 << 20, "ram") as session:
         assert table.use()
-        run_iterations(table.rows, [[]] * 5)
+        run_iterations(table.once, [[]] * 5)
         stats = session.stats
     assert stats.plan_mismatches == 0 and stats.planned_allocations == 5 * len(rows)
 
@@ -281,8 +282,19 @@ def check_late(rows: list[tuple[int, int]], changes: list[tuple[int, str, int]],
 def test_contradictory_columns_are_refused():
     with memfit.session(1 << 20, "ram"):
         use = engine.load().use_plan
-        good = ([64], [1], [0], [0, 0, 1], [0], [1], 64, True)
+        good = ([64], [1], [0], [0, 0, 1], [0], [1], 64, 1, True)
         assert use(*good)
-        for index, bad in ((1, [2]), (2, [64]), (2, [1]), (3, [0, 1]), (3, [0, 2, 1]), (4, [1]), (5, []), (6, 0)):
+        for index, bad in (
+            (1, [2]),
+            (2, [64]),
+            (2, [1]),
+            (3, [0, 1]),
+            (3, [0, 2, 1]),
+            (4, [1]),
+            (5, []),
+            (6, 0),
+            (7, 0),
+            (7, 2),
+        ):
             with pytest.raises(ValueError, match="do not describe a plan"):
                 use(*[bad if i == index else column for i, column in enumerate(good)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -49,6 +50,8 @@ def check_unlimited(program: Program) -> tuple[int, int]:
 
 
 def check_everywhere(program: Program, share: float, tier: TierSpec) -> None:
+    gc.collect()
+    gc.freeze()  # what hypothesis remembers of earlier programs is no tensor; a session would look at all of it
     CURRENT.write_text(f"# share {share}, {tier}\n" + "\n".join(program.lines) + "\n")
     least, peak = check_unlimited(program)
     budget = max(int(least + share * (peak - least)) // 64 * 64, 4096)

@@ -23,6 +23,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--effort", default=3.0, type=float, metavar="SECONDS", help="the most to spend (default: 3)")
     parser.add_argument("--seed", default=0, type=int, metavar="N", help="of the search (default: 0)")
     parser.add_argument("--device", type=int, metavar="N", help="which device of a snapshot (default: the busiest)")
+    parser.add_argument(
+        "--in-place",
+        action="store_true",
+        help="let an elementwise op's output take over a dying input's bytes (traces only)",
+    )
     parser.add_argument("-o", "--output", metavar="OUT.csv", help="write the rows with an offset column")
     parser.add_argument("--svg", metavar="OUT.svg", help="draw addresses by time")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -43,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         check_folder(path)
     capacity = None if args.capacity is None else parse_bytes(args.capacity)
     packed = pack_file(args.file, capacity=capacity, alignment=parse_bytes(args.alignment), effort=args.effort,
-                       seed=args.seed, device=args.device)  # fmt: skip
+                       seed=args.seed, device=args.device, in_place=args.in_place)  # fmt: skip
     if args.output:
         save_lifetimes_csv(args.output, packed.lifetimes, packed.offsets.tolist())
     if args.svg:

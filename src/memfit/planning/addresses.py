@@ -1,7 +1,9 @@
 """An address for every allocation of a repeating iteration, as the table the engine hands out addresses from.
 
 The method is SmartPool's (arXiv 1903.06631, section on the memory pool): the k-th allocation of an iteration gets
-the k-th address. Time is circular here instead of doubled: a lifetime may run over the iteration's end.
+the k-th address. Time is circular here instead of doubled: a lifetime may run over the iteration's end. Where one
+outlives a whole iteration (a batch, until the next has been loaded) the table covers several iterations, so that
+its instances need not have a place each for all time.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memfit.planning.packing import Lifetimes, pack
+from memfit.planning.packing import Lifetimes, pack, repeat
 
 Int64Array = NDArray[np.int64]
+
+_MOST_ITERATIONS = 4  # in a table
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,16 @@ class Allocations:
         """The number of allocations in an iteration."""
         return len(self.size)
 
+    @property
+    def iterations_outlived(self) -> int:
+        """In how many iterations in a row the longest lifetime is alive, leaving out those without an end."""
+        length = (self.upper - np.arange(self.count))[self.upper >= 0]
+        return max(1, int(-(-length.max(initial=1) // self.count)))
+
 
 @dataclass(frozen=True)
 class AddressPlan:
-    """The engine's columns (native/engine/plan.h); offsets and sizes in bytes.
+    """The engine's columns (native/engine/plan.h) for a period of `iterations`; offsets and sizes in bytes.
 
     `lower_bound_bytes` is the peak of live bytes over the circular time: no table needs less.
     """
@@ -46,7 +56,8 @@ class AddressPlan:
     slot_offset: list[int]
     due_begin: list[int]
     due_allocation: list[int]
-    due_iterations_ago: list[int]
+    due_periods_ago: list[int]
+    iterations: int
     zone_bytes: int
     lower_bound_bytes: int
     proven: bool
@@ -71,29 +82,33 @@ def allocations_of(ticks: Int64Array, marks: Sequence[int]) -> Allocations | Non
 
 def plan_addresses(allocations: Allocations, *, alignment: int, effort: float) -> AddressPlan:
     """Return a table for `allocations`; `effort` is the most seconds spent on it."""
+    times = min(allocations.iterations_outlived, _MOST_ITERATIONS)
+    count, period = allocations.count, times * allocations.count
     planned = np.flatnonzero(allocations.upper >= 0)
     size = -(-allocations.size // alignment) * alignment
-    lifetimes = Lifetimes(planned, allocations.upper[planned], size[planned])
-    packing = pack(lifetimes, alignment=alignment, period=allocations.count, effort=effort)
-    slots = np.zeros(len(size), dtype=np.int64)
-    slots[planned] = packing.slots
-    due_begin, due_allocation, due_ago = _due(allocations, planned)
+    once = Lifetimes(planned, allocations.upper[planned], size[planned])
+    lifetimes = repeat(once, count, times)
+    packing = pack(lifetimes, alignment=alignment, period=period, effort=effort)
+    slots = np.zeros(period, dtype=np.int64)
+    slots[lifetimes.lower] = packing.slots
+    due_begin, due_allocation, due_ago = _due(lifetimes, period)
     return AddressPlan(
-        size=size.tolist(),
+        size=np.tile(size, times).tolist(),
         slots=slots.tolist(),
         slot_offset=packing.offsets.tolist(),
         due_begin=due_begin,
         due_allocation=due_allocation,
-        due_iterations_ago=due_ago,
+        due_periods_ago=due_ago,
+        iterations=times,
         zone_bytes=packing.footprint,
         lower_bound_bytes=packing.lower_bound,
         proven=packing.proven,
     )
 
 
-def _due(allocations: Allocations, planned: Int64Array) -> tuple[list[int], list[int], list[int]]:
-    """Return which allocations' lifetimes end between allocations k-1 and k, for each k and the iteration's end."""
-    ago, before = np.divmod(allocations.upper[planned], allocations.count)
+def _due(lifetimes: Lifetimes, period: int) -> tuple[list[int], list[int], list[int]]:
+    """Return which allocations' lifetimes end between allocations k-1 and k, for each k and the period's end."""
+    ago, before = np.divmod(lifetimes.upper, period)
     order = np.argsort(before, kind="stable")
-    begin = np.searchsorted(before[order], np.arange(allocations.count + 2))
-    return begin.tolist(), planned[order].tolist(), ago[order].tolist()
+    begin = np.searchsorted(before[order], np.arange(period + 2))
+    return begin.tolist(), lifetimes.lower[order].tolist(), ago[order].tolist()

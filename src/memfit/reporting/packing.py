@@ -6,34 +6,47 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from memfit.errors import UsageError
 from memfit.events import Int64Array, Lifetimes
 from memfit.files import load_lifetimes, load_trace
 from memfit.files.recognise import Format, recognise
 from memfit.planning.packing import Lifetimes as Table
-from memfit.planning.packing import Packing, pack
+from memfit.planning.packing import Packing, group_in_place, pack
 from memfit.reporting.picture import PlacedLifetimes, draw_addresses
 from memfit.units import format_bytes
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """The lifetimes of a file with an address each; `category` has an entry for each where the file tells."""
+    """The lifetimes of a file with an address each; `category` has an entry for each where the file tells.
+
+    `row` is the packing's row of each lifetime: its own, unless some take over each other's bytes in place.
+    """
 
     file: str
     lifetimes: Lifetimes
     packing: Packing
     category: tuple[str, ...]
+    row: Int64Array
+
+    @property
+    def in_place(self) -> int:
+        """How many lifetimes take over the bytes of another."""
+        return len(self.row) - len(self.packing.offsets)
 
     @property
     def offsets(self) -> Int64Array:
         """The address of each lifetime, in bytes."""
-        return self.packing.offsets
+        return self.packing.offsets[self.row]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as plain data, without the addresses."""
         return {
             "file": self.file,
             "lifetimes": len(self.lifetimes),
+            "in_place": self.in_place,
             "footprint_bytes": self.packing.footprint,
             "lower_bound_bytes": self.packing.lower_bound,
             "gap": self.packing.gap,
@@ -53,7 +66,8 @@ class Packed:
                 f"at most {p.gap:.4%} above the smallest possible ({format_bytes(p.lower_bound)} are live at the peak)"
             )
         exact = f"{format_bytes(p.footprint)} ({p.footprint:,} bytes)"
-        return f"{len(self.lifetimes)} lifetimes in {exact}, {how}; {p.seconds:.3f} s"
+        shared = f" ({self.in_place} in place of another)" if self.in_place else ""
+        return f"{len(self.lifetimes)} lifetimes{shared} in {exact}, {how}; {p.seconds:.3f} s"
 
     def picture(self) -> str:
         """Return addresses by time as SVG."""
@@ -65,19 +79,29 @@ class Packed:
 
 
 def pack_file(
-    file: str, *, capacity: int | None, alignment: int, effort: float, seed: int = 0, device: int | None = None
+    file: str,
+    *,
+    capacity: int | None,
+    alignment: int,
+    effort: float,
+    seed: int = 0,
+    device: int | None = None,
+    in_place: bool = False,
 ) -> Packed:
     """Return an address for every lifetime in `file`; `alignment` in bytes, `effort` in seconds.
 
-    Raises InputError for a malformed file, and BudgetError when no placement within `capacity` bytes was found.
+    `in_place`: an elementwise op's output may take over the bytes of an input that dies there (traces only).
+    Raises InputError for a malformed file, UsageError for `in_place` where there are no ops, and BudgetError when
+    no placement within `capacity` bytes was found.
     """
     lifetimes = load_lifetimes(file, device=device)
-    table = Table(lifetimes.lower, lifetimes.upper, lifetimes.size)
+    trace = load_trace(file) if recognise(file) is Format.TRACE else None
+    if in_place and trace is None:
+        raise UsageError(f"{file} does not say which op could work in place", remedy="pass a trace of `memfit trace`")
+    table, row = Table(lifetimes.lower, lifetimes.upper, lifetimes.size), np.arange(len(lifetimes))
+    if in_place and trace is not None:
+        grouped = group_in_place(trace, enabled=True)
+        table, row = grouped.lifetimes, grouped.row
     packing = pack(table, capacity=capacity, alignment=alignment, effort=effort, seed=seed)
-    return Packed(file, lifetimes, packing, _categories(file))
-
-
-def _categories(file: str) -> tuple[str, ...]:
-    if recognise(file) is not Format.TRACE:
-        return ()
-    return tuple(storage.category.value for storage in load_trace(file).storages)
+    categories = () if trace is None else tuple(storage.category.value for storage in trace.storages)
+    return Packed(file, lifetimes, packing, categories, row)

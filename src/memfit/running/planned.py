@@ -72,7 +72,7 @@ class Planner:
         self._strikes = 0
         self._in_force = plan is not None and self.engine.use_plan(
             plan.size, plan.slots, plan.slot_offset, plan.due_begin, plan.due_allocation,
-            plan.due_iterations_ago, plan.zone_bytes, self._at_boundary,
+            plan.due_periods_ago, plan.zone_bytes, plan.iterations, self._at_boundary,
         )  # fmt: skip
         self._mismatches = self.engine.stats()["plan_mismatches"]
         if not self._in_force and self._signature is not None:

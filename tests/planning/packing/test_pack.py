@@ -197,3 +197,13 @@ def test_real_traces_are_packed_close_to_their_bound(name):
 def test_hard_instances_are_packed_at_their_bound(name):
     packing = pack(data_file(f"packing/challenging_{name}.cap1048576.csv"), alignment=1, effort=10.0)
     assert packing.gap == 0 and packing.proven
+
+
+def test_the_hardest_instance_fits_the_capacity_it_comes_with():
+    lifetimes = data_file("packing/challenging_D.cap1048576.csv")
+    assert pack(lifetimes, alignment=1, capacity=1_048_576, effort=5.0).footprint <= 1_048_576
+
+
+def test_what_the_exact_search_cannot_hold_is_packed_at_its_bound_around_its_largest():
+    packing = pack(data_file("packing/S_1.csv"), alignment=1, effort=10.0)
+    assert packing.gap == 0 and packing.method == "exact"

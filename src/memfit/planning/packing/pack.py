@@ -61,8 +61,8 @@ def pack(
     (bytes), the first plan that fits it is returned. `progress(seconds, footprint)` is told each better plan.
 
     The search counts its work, about a second of one core for each second of `effort`: the plan is the same for
-    the same seed on any number of `threads` (all cores by default), unless the clock has to end it at `effort`
-    seconds (`Packing.clock_stopped`). Whatever the effort, one greedy plan is made.
+    the same seed on any number of `threads` (all cores by default), unless the clock has to end it 8 % over
+    `effort` (`Packing.clock_stopped`). Whatever the effort, one greedy plan is made.
 
     Every plan is validated before it is returned. Raises InputError on a malformed table, BudgetError if no plan
     within `capacity` was found.

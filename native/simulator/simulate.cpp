@@ -142,6 +142,7 @@ class Simulation {
   }
 
   void release_ended() {
+    if (lanes_.out.is_idle() && released_ == lanes_.out.done()) return;
     lanes_.advance(now_);
     for (; released_ < lanes_.out.done(); ++released_) {
       const std::int64_t s = swap_of_out_[released_];

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,20 @@ Int64Array = NDArray[np.int64]
 _MOST_ITERATIONS = 16
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Swaps as native columns: held bytes, ops, microseconds of each copy, and whether the bytes are free at once."""
+
+    size_bytes: Int64Array
+    out_after: Int64Array
+    free_by: Int64Array
+    in_start: Int64Array
+    in_before: Int64Array
+    out_us: NDArray[np.float64]
+    in_us: NDArray[np.float64]
+    is_early: NDArray[np.uint8]
+
+
 class Simulator:
     """Simulates plans for one trace on one machine."""
 
@@ -39,28 +54,43 @@ class Simulator:
 
     def timeline(self, swaps: Sequence[Swap]) -> Timeline:
         """Return what `swaps` do once the iteration is steady; raises InputError if their ops are out of order."""
-        columns = np.array(
-            [(s.out_after, s.free_by, s.in_start, s.in_before, s.size_bytes) for s in swaps], dtype=np.int64
-        ).reshape(-1, 5)
+        return self._timeline(swaps, self.run(self.columns(swaps)))
+
+    def columns(self, swaps: Sequence[Swap]) -> Columns:
+        """Return `swaps` as `run` takes them."""
+        rows = [(s.out_after, s.free_by, s.in_start, s.in_before, s.size_bytes) for s in swaps]
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 5)
         out_after, free_by, in_start, in_before, size = (np.ascontiguousarray(column) for column in columns.T)
+        return Columns(
+            size_bytes=align_up_all(size, self.trace.alignment),
+            out_after=out_after,
+            free_by=free_by,
+            in_start=in_start,
+            in_before=in_before,
+            out_us=self.machine.out.copies_us(size.tolist()),
+            in_us=self.machine.into.copies_us(size.tolist()),
+            is_early=np.array([self._is_early(swap) for swap in swaps], dtype=np.uint8),
+        )
+
+    def run(self, columns: Columns) -> _native.Simulated:
+        """Return the bare figures of a simulation; raises InputError if the ops of a swap are out of order."""
         try:
-            found = _native.simulate_swaps(
+            return _native.simulate_swaps(
                 duration_us=self.duration_us,
                 load_bytes=self.load_bytes,
-                size_bytes=align_up_all(size, self.trace.alignment),
-                out_after=out_after,
-                free_by=free_by,
-                in_start=in_start,
-                in_before=in_before,
-                out_us=self.machine.out.copies_us(size.tolist()),
-                in_us=self.machine.into.copies_us(size.tolist()),
-                is_early=np.array([self._is_early(swap) for swap in swaps], dtype=np.uint8),
+                size_bytes=columns.size_bytes,
+                out_after=columns.out_after,
+                free_by=columns.free_by,
+                in_start=columns.in_start,
+                in_before=columns.in_before,
+                out_us=columns.out_us,
+                in_us=columns.in_us,
+                is_early=columns.is_early,
                 both_factor=self.machine.both_factor,
                 most_iterations=_MOST_ITERATIONS,
             )
         except ValueError as error:
             raise InputError("the plan cannot be simulated", why=str(error), remedy="plan it again") from error
-        return self._timeline(swaps, found)
 
     def _is_early(self, swap: Swap) -> bool:
         """Whether nothing uses the storage while it is copied out, so that its bytes are free at once."""

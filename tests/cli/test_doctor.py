@@ -8,6 +8,9 @@ import pytest
 
 from cli.helpers_cli import memfit, run
 from memfit.cli import main
+from memfit.files import find_machine
+from memfit.running.doctor import _link
+from memfit.running.tiers import TierSpec
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -16,7 +19,7 @@ def test_all_is_well_here(tmp_path):
     result = memfit("doctor", "--tier", f"disk:{tmp_path}", cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     lines = result.stdout.splitlines()
-    assert [line.split()[1] for line in lines] == ["memfit", "python", "torch", "compiler", "engine", "disk"]
+    assert [line.split()[1] for line in lines] == ["memfit", "python", "torch", "compiler", "engine", "disk", "link"]
     assert all(line.startswith("ok ") for line in lines)
     assert result.stderr == "next: memfit run --budget 60% SCRIPT\n"
     assert not list(tmp_path.iterdir())
@@ -33,7 +36,16 @@ def test_json_has_numbers(tmp_path, capsys):
 
 def test_the_ram_tier_needs_no_disk(capsys):
     assert main(["doctor", "--json", "--tier", "ram"]) == 0
-    assert "disk" not in [finding["name"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    findings = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
+    assert "disk" not in findings and findings["link"]["values"]["out_gb_per_s"] > 0
+
+
+def test_the_measured_machine_is_kept_and_can_be_planned_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("memfit.running.engine.cache_folder", lambda: tmp_path)
+    finding = _link(TierSpec("ram"), None)
+    assert finding.ok and str(tmp_path) in finding.text
+    machine = find_machine(str(tmp_path / "machine-ram.json"))
+    assert machine.out.copy_us(1 << 26) > machine.out.copy_us(1 << 12) > 0 and 0 < machine.both_factor <= 1
 
 
 def test_without_a_compiler_the_remedy_is_named(tmp_path):

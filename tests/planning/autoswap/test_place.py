@@ -48,9 +48,11 @@ def test_bytes_of_stays_are_those_of_the_plan(trace_and_plan):
     if any(storage.born_before != trace.outlives(storage) for storage in trace.storages):
         return  # one that crosses the end is one life to the stays and two to the trace
     for index in range(len(trace.ops)):
-        end = clock.at_op(index + 1)
+        # What is allocated before the first op counts to it.
+        begin = clock.at_op(index) if index else 0
+        end = clock.at_op(index + 1) if index + 1 < len(trace.ops) else clock.period
         most = 0
-        for time in range(clock.at_op(index), end):
+        for time in range(begin, end):
             most = max(most, sum(
                 align_up(trace.storages[s.storage].size_bytes, trace.alignment) for s in found
                 if any(s.begin <= time + shift < s.end for shift in (-clock.period, 0, clock.period))

@@ -76,7 +76,8 @@ class _Problem:
     def of(cls, trace: Trace, machine: Machine, budget_bytes: int) -> _Problem:
         events = _events(trace)
         peak = len(trace.ops) + int(load_bytes(trace).argmax())
-        gaps = [gap for gap in all_gaps(trace) if gap.size_bytes >= _floor(trace)]
+        floor = _floor(trace)
+        gaps = [gap for gap in all_gaps(trace) if gap.size_bytes >= floor]
         absences = [a for index, gap in enumerate(gaps) for a in _straddling(trace, gap, index, peak)]
         return cls(trace, machine, budget_bytes, events, gaps, absences)
 

@@ -55,13 +55,15 @@ def _earlier(trace: Trace, machine: Machine, budget_bytes: int, swaps: list[Swap
     """Return `swaps` with the trigger of each late one moved by what it was late, where there is room."""
     timeline = Simulator(trace, machine).timeline(swaps)
     times, moved = Times.of(trace), list(swaps)
+    room = budget_bytes - planned_bytes(trace, swaps)
     for stall in timeline.stalls:
         if stall.direction is not Direction.IN:
             continue
         swap = moved[stall.swap]
+        held = align_up(swap.size_bytes, trace.alignment)
         wanted_us = times.begin(swap.in_start) - stall.duration_us
         in_start = times.last_until(wanted_us, swap.free_by, swap.in_start)
-        tried = [*moved[: stall.swap], replace(swap, in_start=in_start), *moved[stall.swap + 1 :]]
-        if int(planned_bytes(trace, tried).max()) <= budget_bytes:
-            moved = tried
+        if all(room[op % len(room)] >= held for op in range(in_start, swap.in_start)):
+            add_span(room, in_start, swap.in_start, -held)
+            moved[stall.swap] = replace(swap, in_start=in_start)
     return moved

@@ -6,6 +6,8 @@ those alive at the peak of what is in use, the largest first, then any.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
 from memfit.baselines.policies.policy import all_gaps, finish
@@ -23,8 +25,11 @@ def geeps(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     swaps = {gap: _double_buffered(trace, gap) for gap in all_gaps(trace)}
     swaps = {gap: swap for gap, swap in swaps.items() if swap.free_by < swap.in_start}
     held = planned_bytes(trace, list(swaps.values()))
+    by_storage: dict[int, list[Gap]] = defaultdict(list)
+    for gap in swaps:
+        by_storage[gap.storage].append(gap)
     for storage in _pinning_order(trace):
-        its = [gap for gap in swaps if gap.storage == storage]
+        its = by_storage[storage]
         with_it = held.copy()
         for gap in its:
             _keep(with_it, trace, swaps[gap])

@@ -79,13 +79,14 @@ def wdoa(events: Events, absences: Sequence[Absence], limit_bytes: int) -> list[
 def swdoa(events: Events, absences: Sequence[Absence]) -> list[float]:
     """Return scores in the greedy order of the largest remaining load over the absence, each taken off in turn."""
     load = events.load_bytes.astype(np.float64)
-    scores, left = [0.0] * len(absences), list(range(len(absences)))
-    while left:
+    after = np.array([a.after for a in absences], dtype=np.int64)
+    before = np.array([a.before for a in absences], dtype=np.int64)
+    scores, is_left = [0.0] * len(absences), np.ones(len(absences), dtype=bool)
+    for rank in range(len(absences), 0, -1):
         sums = np.concatenate(([0.0], np.cumsum(load)))
-        best = max(left, key=lambda i: sums[absences[i].before] - sums[absences[i].after])
-        scores[best] = float(len(left))
-        left.remove(best)
-        load[absences[best].after : absences[best].before] -= absences[best].size_bytes
+        best = int(np.argmax(np.where(is_left, sums[before] - sums[after], -np.inf)))
+        scores[best], is_left[best] = float(rank), False
+        load[after[best] : before[best]] -= absences[best].size_bytes
     return scores
 
 

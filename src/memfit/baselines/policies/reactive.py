@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 
 from memfit.ir import Swap, Trace, align_up
+from memfit.planning.autoswap.candidates import end_of
 from memfit.planning.lifetimes import Gap
 from memfit.simulate import load_bytes
 
 _MOST_ROUNDS = 8
 
 Rank = Callable[[Gap, int, int], float]
-"""Of a gap, with the ops since its last use and to its next one: who goes first, the largest."""
+"""Of a gap, with the ops of its last use and of its next one, counted from the iteration's beginning: the largest goes
+first."""
 Prefetch = Callable[[int], int]
 """The op, at most the one given and counted on over the end, at which a storage used there is fetched."""
 
@@ -36,6 +39,30 @@ class _Absent:
 
     def come_back(self, op: int) -> None:
         self.size_bytes -= self._back.pop(op, 0)
+
+
+class _Idle:
+    """The gaps that have begun and whose storages are in the arena, by rank."""
+
+    def __init__(self) -> None:
+        self._members: set[int] = set()
+        self._heap: list[tuple[float, int]] = []
+
+    def add(self, gap: int, rank: float) -> None:
+        self._members.add(gap)
+        heappush(self._heap, (-rank, gap))
+
+    def discard(self, gap: int) -> None:
+        self._members.discard(gap)
+
+    def pop(self) -> int | None:
+        """Take out the one of the highest rank, or None if there is none."""
+        while self._heap:
+            gap = heappop(self._heap)[1]
+            if gap in self._members:  # entries of what has left are not looked for
+                self._members.remove(gap)
+                return gap
+        return None
 
 
 class Reactive:
@@ -65,7 +92,10 @@ class Reactive:
         """Play one iteration, with `before` away when it begins; return the swaps and what is away at its end."""
         count = len(self._trace.ops)
         swaps: list[Swap] = []
-        idle = {index for index, gap in enumerate(self._gaps) if gap.cyclic and index not in before}
+        idle = _Idle()
+        for index, gap in enumerate(self._gaps):
+            if gap.cyclic and index not in before:
+                idle.add(index, self._rank(gap, gap.after - count, gap.before))
         away = {index: op - count for index, op in before.items()}
         absent = _Absent()
         for index in away:
@@ -77,17 +107,12 @@ class Reactive:
                 if evicted is not None:
                     swaps.append(self._swap(index, evicted, op))
             absent.come_back(op)
-            while self._load[op] - absent.size_bytes > budget_bytes and idle:
-                index = max(idle, key=lambda i: (self._rank_at(i, op), -i))
-                idle.remove(index)
-                away[index] = op
-                absent.add(self._held[index], self._fetched_at(index, op), op)
-            idle.update(self._begins[op])
+            while self._load[op] - absent.size_bytes > budget_bytes and (victim := idle.pop()) is not None:
+                away[victim] = op
+                absent.add(self._held[victim], self._fetched_at(victim, op), op)
+            for index in self._begins[op]:
+                idle.add(index, self._rank(self._gaps[index], op, end_of(self._trace, self._gaps[index])))
         return swaps, away
-
-    def _rank_at(self, index: int, op: int) -> float:
-        gap, count = self._gaps[index], len(self._trace.ops)
-        return self._rank(gap, (op - gap.after) % count, (gap.before - op) % count)
 
     def _fetched_at(self, index: int, evicted: int) -> int:
         return min(max(self._prefetch(self._due(index, evicted)), evicted + 1), self._due(index, evicted))

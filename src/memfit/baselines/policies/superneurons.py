@@ -25,7 +25,7 @@ def superneurons_cache(trace: Trace, machine: Machine, budget_bytes: int) -> Pla
         before = bisect_left(convolutions, within)
         return op - within + convolutions[before - 1] if before else op
 
-    reactive = Reactive(trace, gaps, lambda _gap, since, _until: since, at_previous_convolution)
+    reactive = Reactive(trace, gaps, lambda _gap, last, _next: -last, at_previous_convolution)
     return finish("superneurons", trace, machine, budget_bytes, reactive.swaps(budget_bytes))
 
 

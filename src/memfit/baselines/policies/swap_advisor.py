@@ -28,7 +28,7 @@ def swap_advisor(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
 
 
 class _Search:
-    """Genes are factors by which the distance to a storage's next use counts, one for each storage."""
+    """Genes are ops by which a storage's next use counts as later, one for each storage."""
 
     def __init__(self, trace: Trace, machine: Machine, budget_bytes: int) -> None:
         self._trace, self._machine, self._budget = trace, machine, budget_bytes
@@ -38,7 +38,7 @@ class _Search:
         self._random = random.Random(0)
 
     def run(self) -> list[Swap]:
-        genes = [[1.0] * len(self._trace.storages)]
+        genes = [[0.0] * len(self._trace.storages)]
         genes += [self._mutated(genes[0]) for _ in range(_POPULATION - 1)]
         ranked = sorted(map(self._judge, genes), key=lambda row: row[0])
         generations = min(_GENERATIONS, 1 + _WORK // (len(self._trace.ops) + len(self._gaps)))
@@ -49,7 +49,7 @@ class _Search:
         return ranked[0][2]
 
     def _judge(self, genes: list[float]) -> tuple[float, list[float], list[Swap]]:
-        reactive = Reactive(self._trace, self._gaps, lambda gap, _since, until: until * genes[gap.storage])
+        reactive = Reactive(self._trace, self._gaps, lambda gap, _last, next_: next_ + genes[gap.storage])
         swaps = self._widened(reactive.swaps(self._budget))
         return self._simulator.timeline(swaps).iteration_us, genes, swaps
 
@@ -83,7 +83,8 @@ class _Search:
         return self._by_use[swap.storage, swap.in_before % len(self._trace.ops)]
 
     def _mutated(self, genes: list[float]) -> list[float]:
-        return [gene * self._random.uniform(0.3, 3.0) if self._random.random() < 0.2 else gene for gene in genes]
+        span = len(self._trace.ops) / 4
+        return [gene + self._random.gauss(0, span) if self._random.random() < 0.2 else gene for gene in genes]
 
     def _crossed(self, one: list[float], other: list[float]) -> list[float]:
         return [a if self._random.random() < 0.5 else b for a, b in zip(one, other, strict=True)]

@@ -14,12 +14,12 @@ import numpy as np
 
 from memfit import _native
 from memfit.errors import BudgetError
-from memfit.ir import Plan, Swap, Timeline, Trace
+from memfit.ir import Plan, Swap, Timeline, Trace, align_up
 from memfit.machine import Machine
-from memfit.planning.autoswap.candidates import ANY_GAP, Columns, Thresholds, candidates, swap_of
+from memfit.planning.autoswap.candidates import ANY_GAP, Columns, Thresholds, candidates, end_of, swap_of
 from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import Gap
-from memfit.simulate import Simulator, load_bytes
+from memfit.simulate import Simulator, add_span, load_bytes
 from memfit.units import format_bytes
 
 POLICY = "memfit"
@@ -135,17 +135,9 @@ def smallest_budget(trace: Trace) -> tuple[int, int]:
     """Return the least budget (bytes) that swapping every gap reaches, whatever it costs, and the op that sets it."""
     held = load_bytes(trace)
     for gap in candidates(trace, ANY_GAP):
-        _take_away(held, trace, gap)
+        add_span(held, gap.after + 1, end_of(trace, gap), -align_up(gap.size_bytes, trace.alignment))
     op = int(held.argmax())
     return int(held[op]), op
-
-
-def _take_away(held: np.ndarray[tuple[int], np.dtype[np.int64]], trace: Trace, gap: Gap) -> None:
-    from memfit.ir import align_up
-    from memfit.simulate import add_span
-
-    end = gap.before + len(trace.ops) * gap.cyclic
-    add_span(held, gap.after + 1, end, -align_up(gap.size_bytes, trace.alignment))
 
 
 def too_small(trace: Trace, budget_bytes: int, required_bytes: int, worst_op: int) -> BudgetError:

@@ -38,9 +38,9 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "benchmarks" / "traces", help="for the traces")
     parser.add_argument("--models", nargs="+", choices=[w.name for w in WORKLOADS], default=[w.name for w in WORKLOADS])
     parser.add_argument("--accelerator", choices=list(ACCELERATORS), default="h100")
-    parser.add_argument("--tf32", action="store_true", help="products of float32 matrices on tensor cores too")
+    parser.add_argument("--no-tf32", action="store_true", help="products of float32 matrices not on tensor cores")
     args = parser.parse_args()
-    torch.set_float32_matmul_precision("high" if args.tf32 else "highest")
+    torch.set_float32_matmul_precision("highest" if args.no_tf32 else "high")
     args.folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for workload in (w for w in WORKLOADS if w.name in args.models):

@@ -48,9 +48,10 @@ class RawRecording:
         """Read what `engine.stop_recording()` returned."""
         columns = {"ops": 9, "accesses": 3, "ticks": 5, "before": 3}
         tables = {n: np.frombuffer(raw[n], np.int64).reshape(-1, width) for n, width in columns.items()}
-        shapes = [*raw["shapes"], *[""] * (len(tables["ops"]) - len(raw["shapes"]))]
+        shapes = list(raw.get("shapes", ()))
+        shapes += [""] * (len(tables["ops"]) - len(shapes))
         return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]],
-                   ghosts=np.frombuffer(raw["ghosts"], np.int64), shapes=shapes)  # fmt: skip
+                   ghosts=np.frombuffer(raw.get("ghosts", b""), np.int64), shapes=shapes)  # fmt: skip
 
     def source(self, index: int) -> str:
         """Return the text of a source index; '' for none."""

@@ -144,8 +144,8 @@ class Decoder(nn.Module):
 def twice(before: int, after: int) -> nn.Sequential:
     """Return two convolutions, each with a norm."""
     return nn.Sequential(*(
-        layer for channels in (before, after)
-        for layer in (nn.Conv2d(channels, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True))
+        layer for width in (before, after)
+        for layer in (nn.Conv2d(width, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True))
     ))  # fmt: skip
 
 

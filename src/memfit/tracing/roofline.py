@@ -172,6 +172,9 @@ def _tera(**flops: float) -> dict[str, float]:
     return {dtype: value * 1e12 for dtype, value in flops.items()}
 
 
+# Of the H100 and the H200; the data sheets' figures for tensor cores are with sparsity, and twice these.
+_HOPPER = _tera(float64=34, float32=67, tfloat32=494.5, float16=989.5, bfloat16=989.5)
+
 ACCELERATORS: dict[str, Accelerator] = {
     # NVIDIA Tesla V100 data sheet (2018), SXM2 with 32 GB.
     "v100": Accelerator("V100 SXM2 32 GB", _tera(float64=7.8, float32=15.7, float16=125), 0.9e12),
@@ -179,10 +182,10 @@ ACCELERATORS: dict[str, Accelerator] = {
     "a100": Accelerator(
         "A100 SXM 80 GB", _tera(float64=9.7, float32=19.5, tfloat32=156, float16=312, bfloat16=312), 2.039e12
     ),
-    # NVIDIA H100 data sheet (2023), SXM; its tensor core figures are with sparsity, and twice these.
-    "h100": Accelerator("H100 SXM", _tera(float64=34, float32=67, tfloat32=494.5, float16=989.5, bfloat16=989.5), 3.35e12),
+    # NVIDIA H100 data sheet (2023), SXM.
+    "h100": Accelerator("H100 SXM", _HOPPER, 3.35e12),
     # NVIDIA H200 data sheet (2024), SXM: the H100's arithmetic with faster memory.
-    "h200": Accelerator("H200 SXM", _tera(float64=34, float32=67, tfloat32=494.5, float16=989.5, bfloat16=989.5), 4.8e12),
+    "h200": Accelerator("H200 SXM", _HOPPER, 4.8e12),
 }
 """Profiles by the name that `accelerator_named` takes."""
 

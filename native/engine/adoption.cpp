@@ -73,8 +73,10 @@ void Engine::put_behind_ordinary(Block& block, c10::StorageImpl& impl) {
 }
 
 void Engine::adopt(const c10::Storage& storage) {
-  if (storage.device_type() != at::DeviceType::CPU) return;
+  bool meta = watches_meta() && storage.device_type() == at::DeviceType::Meta;
+  if (!meta && storage.device_type() != at::DeviceType::CPU) return;
   Lock lock(*this);
+  if (meta) return (void)ghost_of(this_thread(), storage, /*is_new=*/false);
   if (!active() || forked_) return;
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   if (Block* block = find(impl)) {

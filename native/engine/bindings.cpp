@@ -271,6 +271,8 @@ py::dict stop_recording() {
   d["accesses"] = as_bytes(recording.accesses);
   d["ticks"] = as_bytes(recording.ticks);
   d["before"] = as_bytes(recording.before);
+  d["ghosts"] = as_bytes(recording.ghosts);
+  d["shapes"] = recording.shapes;
   d["op_names"] = op_names();
   d["sources"] = sources();
   return d;
@@ -384,6 +386,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("last_failure", &last_failure);
   m.def("fail_next", [](const std::string& message, size_t bytes) { Engine::get().fail_next(message, bytes); });
   m.def("start_recording", [] { Engine::get().start_recording(); }, py::call_guard<py::gil_scoped_release>());
+  m.def("watch_meta", [] { Engine::get().watch_meta(); }, py::call_guard<py::gil_scoped_release>());
   m.def("stop_recording", &stop_recording);
   m.def("on_period", &set_on_period);
 }

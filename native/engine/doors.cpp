@@ -55,9 +55,10 @@ std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_
 }
 
 int64_t Engine::block_id(const c10::Storage& storage) {
-  if (storage.device_type() != at::DeviceType::CPU) return -1;
+  bool meta = storage.device_type() == at::DeviceType::Meta;
+  if (!meta && storage.device_type() != at::DeviceType::CPU) return -1;
   Lock lock(*this);
-  Block* block = find(*storage.unsafeGetStorageImpl());
+  Block* block = meta ? ghost_behind(*storage.unsafeGetStorageImpl()) : find(*storage.unsafeGetStorageImpl());
   return block == nullptr ? -1 : static_cast<int64_t>(block->id);
 }
 

@@ -64,6 +64,7 @@ StopReport Engine::stop() {
     Lock lock(*this);
     if (!active()) return report;
     active_.store(false);
+    watches_meta_.store(false);
     settle_all();
     turn_.notify_all();
     if (recorder_.on()) recorder_.stop();
@@ -186,6 +187,8 @@ void Engine::start_recording() {
   first_recorded_block_ = next_block_;
   ++recording_number_;
   recorder_.start(blocks_);
+  if (!watches_meta()) return;
+  for (const Block* ghost : ghosts_) recorder_.ghost_before(*ghost);
 }
 
 Recording Engine::stop_recording() {

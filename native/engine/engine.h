@@ -113,6 +113,8 @@ class Engine {
 
   // Recording.
   void start_recording();
+  // Record storages of device meta too, and the shapes of every op's tensors, for the rest of the session.
+  void watch_meta();
   Recording stop_recording();
   bool recording() const { return recorder_.on(); }
   std::vector<int64_t> iteration_marks();  // op counts at which an iteration ended
@@ -132,6 +134,8 @@ class Engine {
   at::DataPtr allocate(size_t bytes);
   void release_resident(void* address);
   void release_absent(Block* block);
+  Block* allocate_ghost(size_t bytes);
+  void release_ghost(Block* ghost);
   void op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
                  int64_t sequence_number);
   void op_ends(ThreadState& thread, const OpInfo& op, const std::vector<c10::IValue>& outputs);
@@ -173,6 +177,14 @@ class Engine {
   void put_behind_ordinary(Block& block, c10::StorageImpl& impl);
   bool restore(Block& block, StopReport& report);
 
+  // ghosts.cpp
+  bool watches_meta() const { return watches_meta_.load(std::memory_order_relaxed); }
+  Block* new_ghost(size_t bytes);
+  void ghost_begins(ThreadState& thread, Block& ghost, int64_t source);
+  void ghost_ends(const Block& ghost);
+  Block* ghost_of(ThreadState& thread, const c10::Storage& storage, bool is_new);
+  void touch_ghost(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
+
   // swapping.cpp
   void swap_before_op(uint64_t name_hash);
   void swap_after_op();
@@ -202,7 +214,7 @@ class Engine {
   bool frame_ends(ThreadState& thread);
   void touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
   void use(ThreadState& thread, Block& block, bool write);
-  void show(const c10::Storage& storage, bool held);
+  void show(ThreadState& thread, const c10::Storage& storage, bool held);
   bool records(const ThreadState& thread) const;
   void bring_in_missing(ThreadState& thread);
   template <typename Attempt>
@@ -270,6 +282,8 @@ class Engine {
   std::shared_ptr<Arena> arena_;
   std::shared_ptr<Tier> tier_;
   std::vector<Block*> blocks_;
+  std::vector<Block*> ghosts_;
+  std::atomic<bool> watches_meta_{false};
   std::unordered_map<const void*, Block*> by_address_;
   std::unique_ptr<Swaps> swaps_;  // while there is a plan that swaps
   std::unique_ptr<Lane> lanes_[2];  // out, in

@@ -58,7 +58,9 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   const std::string& name = schema.name();
   // A view does not read. (`reshape`, `to`, `contiguous` may copy: the nested copy is seen as an op of its own.)
   info.reads_data = !(aliases && !writes) && kMetadataReaders.count(name) == 0;
-  info.writes_any = name.rfind("aten::", 0) != 0 || kUnmarkedWriters.count(name) != 0;
+  // (torch's own `prims` are what its rules for device meta call.)
+  bool own = name.rfind("aten::", 0) == 0 || name.rfind("prims::", 0) == 0;
+  info.writes_any = !own || kUnmarkedWriters.count(name) != 0;
   info.uninitialised = kUninitialisedFactories.count(name) != 0;
 }
 

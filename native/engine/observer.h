@@ -1,6 +1,8 @@
 // The observer: a RecordFunction callback that sees every dispatcher call on every thread.
 #pragma once
 
+#include <ATen/core/ivalue.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,6 +27,8 @@ struct OpInfo {
 
 uint64_t add_observer();
 void remove_observer(uint64_t handle);
+// "Float[2,3];Long[2]>Float[]": the tensors that went in and came out, '-' for one that is missing.
+void append_shapes(const c10::IValue& value, std::string& text);
 // Names of all operators seen so far, by OpInfo::id.
 std::vector<std::string> op_names();
 

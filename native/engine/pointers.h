@@ -13,6 +13,7 @@ namespace memfit {
 
 void delete_resident(void* address);
 void delete_absent(void* block);
+Block* ghost_behind(c10::StorageImpl& storage);
 
 // `numpy()` makes a storage unresizable, by whatever way it was called. (So does loading one from a file, which
 // gives it no allocator either.)

@@ -82,6 +82,22 @@ void Recorder::allocated(const Block& block, bool inside_op, int64_t source) {
                                              events_.op_count(), inside_op, source});
 }
 
+void Recorder::ghost_allocated(const Block& ghost, bool inside_op, int64_t source) {
+  events_.ghosts.push_back(static_cast<int64_t>(ghost.id));
+  allocated(ghost, inside_op, source);
+}
+
+void Recorder::ghost_before(const Block& ghost) {
+  if (ghost.bytes == 0) return;  // a resize took them
+  events_.ghosts.push_back(static_cast<int64_t>(ghost.id));
+  adopted(ghost);
+}
+
+std::string& Recorder::shapes(int64_t row) {
+  if (events_.shapes.size() <= static_cast<size_t>(row)) events_.shapes.resize(static_cast<size_t>(row) + 1);
+  return events_.shapes[static_cast<size_t>(row)];
+}
+
 void Recorder::released(const Block& block, bool inside_op) {
   events_.ticks.insert(events_.ticks.end(), {static_cast<int64_t>(block.id), -static_cast<int64_t>(block.bytes),
                                              events_.op_count(), inside_op, -1});

@@ -24,6 +24,8 @@ struct Recording {
   static constexpr size_t kBeforeColumns = 3;
 
   std::vector<int64_t> ops, accesses, ticks, before;
+  std::vector<int64_t> ghosts;       // the blocks that are ghosts
+  std::vector<std::string> shapes;   // of op i's tensors, when meta storages are watched; may be shorter than ops
   std::vector<uint64_t> tokens;  // one an op: what period detection compares
   int64_t op_count() const { return static_cast<int64_t>(ops.size() / kOpColumns); }
   int64_t tick_count() const { return static_cast<int64_t>(ticks.size() / kTickColumns); }
@@ -45,8 +47,11 @@ class Recorder {
   // Returns the op's row, to be passed to the calls below.
   int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number);
   void op_accesses(int64_t row, const Block& block, bool write);
+  std::string& shapes(int64_t row);
   void op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns);
   void allocated(const Block& block, bool inside_op, int64_t source);
+  void ghost_allocated(const Block& ghost, bool inside_op, int64_t source);
+  void ghost_before(const Block& ghost);
   void released(const Block& block, bool inside_op);
 
  private:

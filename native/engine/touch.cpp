@@ -74,6 +74,8 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   Lock lock(*this);
   if (!active()) return;
   if (outermost) frame_begins(thread, op, source, sequence_number);
+  if (outermost && watches_meta() && records(thread))
+    for (const c10::IValue& input : inputs) append_shapes(input, recorder_.shapes(thread.row));
   for (size_t i = 0; i < inputs.size(); ++i) {
     bool write = op.may_write(i);
     each_storage(inputs[i], [&](const c10::Storage& storage) { touch(thread, storage, write, op.reads_data); });
@@ -124,7 +126,10 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
 }
 
 void Engine::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data) {
-  if (storage.device_type() != at::DeviceType::CPU) return;
+  if (storage.device_type() != at::DeviceType::CPU) {
+    if (watches_meta()) touch_ghost(thread, storage, write, reads_data);
+    return;
+  }
   Block* block = find(*storage.unsafeGetStorageImpl());
   if (block == nullptr) {
     if (reads_data && !forked_ && adoptable(*storage.unsafeGetStorageImpl())) thread.foreign.push_back(storage);
@@ -258,15 +263,22 @@ void Engine::op_ends(ThreadState& thread, const OpInfo& op, const std::vector<c1
     bool held = op.uninitialised && thread.depth == 1;
     if (active() && !forked_)
       for (const c10::IValue& output : outputs)
-        each_storage(output, [&](const c10::Storage& storage) { show(storage, held); });
+        each_storage(output, [&](const c10::Storage& storage) { show(thread, storage, held); });
+    if (thread.depth == 1 && watches_meta() && records(thread)) {
+      recorder_.shapes(thread.row) += '>';
+      for (const c10::IValue& output : outputs) append_shapes(output, recorder_.shapes(thread.row));
+    }
     if (thread.depth == 1) period_found = frame_ends(thread) || std::exchange(iteration_passed_, false);
   }
   --thread.depth;
   if (period_found && thread.depth == 0) on_period_();
 }
 
-void Engine::show(const c10::Storage& storage, bool held) {
-  if (storage.device_type() != at::DeviceType::CPU) return;
+void Engine::show(ThreadState& thread, const c10::Storage& storage, bool held) {
+  if (storage.device_type() != at::DeviceType::CPU) {
+    if (watches_meta()) ghost_of(thread, storage, /*is_new=*/true);
+    return;
+  }
   Block* block = find(*storage.unsafeGetStorageImpl());
   if (block == nullptr) return;
   attach(*block, storage);

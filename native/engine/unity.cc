@@ -7,6 +7,7 @@
 #include "engine.cpp"
 #include "forecast.cpp"
 #include "fork.cpp"
+#include "ghosts.cpp"
 #include "lanes.cpp"
 #include "measure.cpp"
 #include "media.cpp"

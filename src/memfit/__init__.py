@@ -9,7 +9,7 @@ from memfit.errors import BudgetError, MemfitError, TierError
 if TYPE_CHECKING:
     from memfit.files import load_trace, save_trace
     from memfit.ir import Trace
-    from memfit.running.record import record
+    from memfit.running.record import record, record_meta
     from memfit.running.session import Session, Stats, session
 
 __version__ = "0.1.0"
@@ -23,6 +23,7 @@ __all__ = [
     "Trace",
     "load_trace",
     "record",
+    "record_meta",
     "save_trace",
     "session",
 ]
@@ -36,6 +37,7 @@ _LAZY = {
     "Stats": "memfit.running.session",
     "session": "memfit.running.session",
     "record": "memfit.running.record",
+    "record_meta": "memfit.running.record",
 }
 
 

@@ -24,7 +24,7 @@ class Events:
         """An op. `inside` are its events: ("read" | "write", block) or ("alloc" | "free", block, bytes)."""
         row = len(self.ops)
         begin, end = 1_000_000 * row, 1_000_000 * row + 2_500
-        self.ops.append([name, phase, source, begin, end, len(self.ticks), 64 * row, forward])
+        self.ops.append([name, phase, source, begin, end, len(self.ticks), 64 * row, forward, 0])
         for event in inside:
             if event[0] in ("read", "write"):
                 self.accesses.append((row, event[1], int(event[0] == "write")))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
 
 from memfit.errors import InputError
 from memfit.ir import Trace
 from memfit.running.script import check_script, exit_code_of, run_as_main
 from memfit.running.session import Session
+from memfit.tracing.roofline import Accelerator, accelerator_named
 
 
 def record(step: Callable[[], object]) -> Trace:
@@ -17,6 +21,25 @@ def record(step: Callable[[], object]) -> Trace:
     first iteration makes (the optimizer's state). Raises UsageError inside another session.
     """
     with Session(None, "ram", record=False) as session:
+        step()
+        return session.record_span(step)
+
+
+def record_meta(step: Callable[[], object], accelerator: str | Accelerator = "h100") -> Trace:
+    """Run `step` twice on tensors of device meta, which take no memory and no time, and return the second run's trace.
+
+    `step` runs one training iteration of a model whose tensors are all on `torch.device("meta")`; the first run makes
+    the optimizer's state. The trace has the storages of that device alone, and durations that a roofline of
+    `accelerator` predicts: "v100", "a100", "h100", "h200" or a profile. float32 runs on tensor cores where torch's
+    switches for them say so. Raises InputError for an unknown name, UsageError inside another session.
+    """
+    profile = accelerator_named(accelerator) if isinstance(accelerator, str) else accelerator
+    profile = replace(
+        profile,
+        tf32_products=torch.get_float32_matmul_precision() != "highest",
+        tf32_convolutions=torch.backends.cudnn.allow_tf32,
+    )
+    with Session(None, "ram", record=False, accelerator=profile) as session:
         step()
         return session.record_span(step)
 

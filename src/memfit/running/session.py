@@ -21,6 +21,8 @@ from memfit.running.iterations import Iterations
 from memfit.running.planned import Planner
 from memfit.running.tiers import TierSpec, parse_tier
 from memfit.tracing.build import RawRecording, build_trace
+from memfit.tracing.ghosts import only_ghosts, timed
+from memfit.tracing.roofline import Accelerator
 from memfit.units import format_bytes, parse_budget
 
 
@@ -84,12 +86,15 @@ class Session:
     def __init__(
         self, budget: str | int | None, tier: str | TierSpec = "disk", *, record: bool = True, script: str = "",
         plan: bool | Plan = True, measures: bool = False, on_trace: Callable[[], None] | None = None,
+        accelerator: Accelerator | None = None,
     ) -> None:  # fmt: skip
+        # With an accelerator the session records storages of device meta, and those alone, as if that one ran them.
+        self._accelerator = accelerator
         self._budget = None if budget is None else parse_budget(budget)
         self._tier = parse_tier(tier) if isinstance(tier, str) else tier
         self._record = record
         self._script = script
-        self._plan = plan is not False
+        self._plan = plan is not False and accelerator is None
         self._given = plan if isinstance(plan, Plan) else None
         self._measures = measures
         self._on_trace = on_trace
@@ -126,6 +131,8 @@ class Session:
         self._contexts.enter_context(guards.installed(self._engine))
         self._contexts.enter_context(chunking.installed())
         self._contexts.enter_context(self._iterations.watched())
+        if self._accelerator is not None:
+            self._engine.watch_meta()
         if self._record:
             self._engine.on_period(self._period_found)
             self._engine.start_recording()
@@ -240,11 +247,15 @@ class Session:
 
     def _build(self, raw: Mapping[str, Any], first: int, last: int) -> Trace:
         signatures = self._engine.signatures()
-        return build_trace(
-            RawRecording.of(raw), first, last, self._iterations.roles,
+        recording = RawRecording.of(raw)
+        if self._accelerator is not None:
+            recording = only_ghosts(recording)
+        trace = build_trace(
+            recording, first, last, self._iterations.roles,
             signature=f"{signatures[-1]:016x}", torch_version=torch.__version__, device="cpu",
             script=self._script, iteration=len(signatures) - 1,
         )  # fmt: skip
+        return trace if self._accelerator is None else timed(trace, recording.shapes[first:last], self._accelerator)
 
     def _apply(self, trace: Trace) -> None:
         """Turn the budget's share of the peak into a limit."""

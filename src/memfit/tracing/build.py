@@ -40,13 +40,18 @@ class RawRecording:
     before: Rows  # block, bytes, pinned
     op_names: Sequence[str]
     sources: Sequence[str]
+    ghosts: Rows = field(default_factory=lambda: np.empty(0, np.int64))  # the blocks without bytes, of device meta
+    shapes: Sequence[str] = ()  # of each op's tensors, where ghosts are recorded
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> RawRecording:
         """Read what `engine.stop_recording()` returned."""
         columns = {"ops": 9, "accesses": 3, "ticks": 5, "before": 3}
         tables = {n: np.frombuffer(raw[n], np.int64).reshape(-1, width) for n, width in columns.items()}
-        return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]])
+        shapes = list(raw.get("shapes", ()))
+        shapes += [""] * (len(tables["ops"]) - len(shapes))
+        return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]],
+                   ghosts=np.frombuffer(raw.get("ghosts", b""), np.int64), shapes=shapes)  # fmt: skip
 
     def source(self, index: int) -> str:
         """Return the text of a source index; '' for none."""

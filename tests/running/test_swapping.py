@@ -20,7 +20,19 @@ from memfit.running.tiers import TierSpec
 pytestmark = pytest.mark.timeout(180)  # a deadlock fails, and does not hang
 
 PLANNED_FROM = 7  # optimizer steps: one to see it, one whole iteration, two alike, three recorded
-EVENTS = ("train", "train", "small batch", "evaluate", "extra op", "keep", "write", "read", "fail", "copy", "step twice")
+EVENTS = (
+    "train",
+    "train",
+    "small batch",
+    "evaluate",
+    "extra op",
+    "keep",
+    "write",
+    "read",
+    "fail",
+    "copy",
+    "step twice",
+)
 TIERS = (
     TierSpec("ram"),
     TierSpec("disk", tempfile.gettempdir()),
@@ -148,8 +160,9 @@ def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
 
 
 def test_when_every_copy_fails_from_some_time_on_the_error_is_clear_and_nothing_is_lost():
-    with pytest.raises(memfit.TierError, match="injected fault"), memfit.session(
-        "40%", TierSpec("ram", fail_write=150, repeat=True)
+    with (
+        pytest.raises(memfit.TierError, match="injected fault"),
+        memfit.session("40%", TierSpec("ram", fail_write=150, repeat=True)),
     ):
         train(["train"] * 60)
     assert_equal(train(QUIET), train(QUIET))  # torch is as it was

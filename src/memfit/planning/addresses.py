@@ -107,7 +107,9 @@ class TwoIterations:
 
 def takes_of(recorded: TwoIterations, swaps: Sequence[Swap] = (), blocks: Sequence[int] = ()) -> Takes:
     """Return the takes of the first of two iterations; `blocks` are the block ids of the storages that `swaps` name."""
-    order = sorted(range(len(swaps)), key=lambda i: (swaps[i].in_start % recorded.ops, swaps[i].in_before - swaps[i].in_start))
+    order = sorted(
+        range(len(swaps)), key=lambda i: (swaps[i].in_start % recorded.ops, swaps[i].in_before - swaps[i].in_start)
+    )
     clock = _Clock(recorded, np.array([swaps[i].in_start % recorded.ops for i in order], dtype=np.int64))
     size, swap = np.empty(clock.count, dtype=np.int64), np.full(clock.count, ALLOCATION)
     is_alloc = recorded.size > 0

@@ -45,7 +45,9 @@ class Recorded:
     iterations: TwoIterations
 
     @classmethod
-    def of(cls, raw: RawRecording, op_marks: Sequence[int], tick_marks: Sequence[int], signature: str) -> Recorded | None:
+    def of(
+        cls, raw: RawRecording, op_marks: Sequence[int], tick_marks: Sequence[int], signature: str
+    ) -> Recorded | None:
         """Return them; None if they were not alike. The marks are where the first began and the two ended."""
         begin, middle, end = op_marks
         if middle - begin != end - middle or begin == middle:
@@ -56,7 +58,11 @@ class Recorded:
         about = {"signature": signature, "torch_version": "", "device": "cpu", "script": "", "iteration": 0}
         trace, blocks = build_iteration(raw, begin, middle, Roles(), **about)
         # Until the next op begins Python is at work; copies go on meanwhile as they do in ops.
-        begins = raw.ops[begin : middle + 1, 3] if middle < len(raw.ops) else np.append(raw.ops[begin:middle, 3], raw.ops[middle - 1, 4])
+        begins = (
+            raw.ops[begin : middle + 1, 3]
+            if middle < len(raw.ops)
+            else np.append(raw.ops[begin:middle, 3], raw.ops[middle - 1, 4])
+        )
         spans = np.maximum(np.diff(begins) - raw.ops[begin:middle, 8], 0) / 1000
         ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
         return cls(_without_idle(replace(trace, ops=ops)), blocks, iterations)
@@ -73,8 +79,12 @@ def _without_idle(trace: Trace) -> Trace:
 
 
 def make_engine_plan(
-    recorded: Recorded, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int],
-    stopped: Callable[[], bool] = lambda: False, given: Plan | None = None,
+    recorded: Recorded,
+    budget_bytes: int,
+    machine: Machine,
+    op_hash: Callable[[str], int],
+    stopped: Callable[[], bool] = lambda: False,
+    given: Plan | None = None,
 ) -> EnginePlan | None:
     """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
 

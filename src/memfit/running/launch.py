@@ -58,8 +58,14 @@ class Outcome:
 
 
 def launch(
-    script: str, arguments: Sequence[str], budget: str | int | None, tier: str, *, stats_file: str | None = None,
-    plan_file: str | None = None, measures: bool = False,
+    script: str,
+    arguments: Sequence[str],
+    budget: str | int | None,
+    tier: str,
+    *,
+    stats_file: str | None = None,
+    plan_file: str | None = None,
+    measures: bool = False,
 ) -> Outcome:
     """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
 

@@ -25,7 +25,9 @@ _GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
 _STRIKES = 3
 _ITERATIONS = 3  # that are recorded; the recording may begin in the midst of the first
 _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on without
-_STALL_SHARE = 0.005  # of an iteration, beyond what was foreseen, in a row of iterations: then the link is not as assumed
+_STALL_SHARE = (
+    0.005  # of an iteration, beyond what was foreseen, in a row of iterations: then the link is not as assumed
+)
 _STALLED = 3
 _CORRECTIONS = 3  # of one plan
 _ALIKE = 0.1  # links whose speeds differ by less: another plan would not be better
@@ -141,7 +143,9 @@ class Planner:
 
     def _make(self, recorded: Recorded) -> _Making:
         budget, machine, given = self.engine.stats()["budget_bytes"], self._machine(), self.given
-        return _Making(lambda stop: make_engine_plan(recorded, budget, machine, self.engine.op_hash, stop.is_set, given))
+        return _Making(
+            lambda stop: make_engine_plan(recorded, budget, machine, self.engine.op_hash, stop.is_set, given)
+        )
 
     def _use_when_made(self, known: _Known) -> None:
         if known.making is not None:

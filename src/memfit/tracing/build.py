@@ -77,9 +77,7 @@ def build_trace(raw: RawRecording, first: int, last: int, roles: Roles, **about:
     return build_iteration(raw, first, last, roles, **about)[0]
 
 
-def build_iteration(
-    raw: RawRecording, first: int, last: int, roles: Roles, **about: Any
-) -> tuple[Trace, list[int]]:
+def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **about: Any) -> tuple[Trace, list[int]]:
     """Return the iteration that ops [first, last) of the recording make up, and its storages' block ids.
 
     `about` has the fields of Trace that the recording does not know: signature, script, iteration and so on.

@@ -150,7 +150,7 @@ def test_stays_of_swapped_storages_get_bytes_that_are_free_all_the_while(drawn):
         held[storage] = (begin, end)
 
     now = 0
-    for iteration in range(3 * plan.iterations):
+    for _ in range(3 * plan.iterations):
         for op in range(ops):
             for block, (born, dies, _) in enumerate(lives):
                 if dies == op and born >= 0:

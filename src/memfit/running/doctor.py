@@ -41,7 +41,7 @@ class Finding:
 
 
 def examine(tier: TierSpec) -> list[Finding]:
-    """Look at everything; building the engine, copying to and fro and writing 256 MiB to the disk tier's folder on the way."""
+    """Look at everything; this builds the engine, times copies and writes 256 MiB to the disk tier's folder."""
     findings = [
         Finding("memfit", True, memfit.__version__, {}),
         Finding("python", True, platform.python_version(), {}),

@@ -88,9 +88,9 @@ def make_engine_plan(
 ) -> EnginePlan | None:
     """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
 
-    It gives up when `stopped()`. A `given` plan is taken if it is for this iteration and fits. Nothing is swapped if everything fits without. Else swaps are chosen, then addresses;
-    where these leave gaps that do not fit, swaps are chosen again for as much less (SmartPool under AutoSwap, arXiv
-    1903.06631).
+    It gives up when `stopped()`. A `given` plan is taken if it is for this iteration and fits. Nothing is swapped if
+    everything fits without. Else swaps are chosen, then addresses; where these leave gaps that do not fit, swaps are
+    chosen again for as much less (SmartPool under AutoSwap, arXiv 1903.06631).
     """
     seconds = sum(op.duration_us for op in recorded.trace.ops) / 1e6
     effort = min(_EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))

@@ -22,6 +22,7 @@ from memfit.running.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
 
 _GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
+_DERATING = 0.9  # a plan for a link slower than it is costs little, the other way round much
 _STRIKES = 3
 _ITERATIONS = 3  # that are recorded; the recording may begin in the midst of the first
 _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on without
@@ -214,8 +215,8 @@ class Planner:
             moved, ns = stats[f"bytes_{way}"], stats[f"{way}_ns"]
             rates[way] = moved / ns if moved and ns else _GUESS_GB_PER_S[self.tier.kind]
         latency_us = 1e6 * self.tier.link_latency_seconds
-        links = (Link.of_bandwidth(rates[way], latency_us) for way in ("out", "in"))
-        return Machine(f"{self.tier} as measured", *links)
+        out, into = (Link.of_bandwidth(_DERATING * rates[way], latency_us) for way in ("out", "in"))
+        return Machine(f"{self.tier} as measured", out, into)
 
 
 def _alike(a: Machine, b: Machine | None) -> bool:

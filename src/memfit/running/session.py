@@ -310,7 +310,8 @@ def session(budget: str | int | None, tier: str | TierSpec = "disk", *, plan: bo
     `budget`: bytes (int or "2GiB"), which hold from the first op; or a share such as "60%" of the peak live
     bytes of the first whole iteration, which is recorded without a limit, and holds from the next on; or None
     for no limit. `tier`: "ram", "disk" or "disk:PATH", where bytes go that do not fit. `plan`: whether iterations that
-    repeat are run by a plan: addresses from a table, and copies beside the ops; or a plan of `memfit plan` to run them by. Only one session can be active in a process.
+    repeat are run by a plan (addresses from a table, copies beside the ops), or a plan of `memfit plan` to run them by.
+    Only one session can be active in a process.
 
     Raises InputError for a malformed budget or tier; BudgetError, from the op or optimizer step where it is
     found out, if the budget cannot be met; TierError if a copy fails.

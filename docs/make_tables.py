@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "smartpool.md")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / name for name in ("smartpool.md", "packing.md", "autoswap.md")))
 SHARES = ("80%", "50%", "30%", "smallest")
 
 
@@ -107,8 +107,43 @@ def planned(data: dict[str, Any]) -> list[str]:
     return table(head, lines)
 
 
+def executed(data: dict[str, Any]) -> list[str]:
+    """Return one row an example run over a slow link: plain, reactive, planned, and what was foreseen."""
+    lines = []
+    for row in data["examples"]:
+        s = row["seconds"]
+        cells = [row["example"], f"{row['link_gb_per_s']:.2f} GB/s", f"{1e3 * s['plain']:.0f} ms"]
+        cells += [f"{s[mode] / s['plain']:.2f}x" for mode in ("reactive", "planned")]
+        cells.append(f"{s['reactive'] / s['planned']:.2f}")
+        if row["predicted_us"] is None:
+            lines.append([*cells, "no plan", ""])
+            continue
+        error = row["predicted_us"] / 1e6 / s["planned"] - 1
+        lines.append([*cells, f"{row['predicted_us'] / 1e3:.0f} ms ({error:+.0%})", f"{row['swaps']}"])
+    head = [f"example at {data['budget']}", "link", "plain step", "reactive", "planned", "reactive / planned",
+            "foreseen", "swaps"]  # fmt: skip
+    return table(head, lines)
+
+
+def packing(data: dict[str, Any]) -> list[str]:
+    """Return one row a file: ours and omnimalloc's two, gaps over the peak of live bytes and seconds."""
+
+    def cell(result: dict[str, Any] | None, bound: int) -> str:
+        if result is None:
+            return ""
+        proven = ", proven" if result.get("proven") else ""
+        return f"{result['footprint'] / bound - 1:.4%} in {result['seconds']:.3f} s{proven}"
+
+    lines = []
+    for row in data["files"]:
+        results = (cell(row[kind], row["peak_live"]) for kind in ("greedy", "ours", "supermalloc", "omni"))
+        lines.append([row["name"], f"{row['lifetimes']:,}", *results])
+    return table(["lifetimes of", "n", "greedy alone", "memfit", "supermalloc", "omni"], lines)
+
+
 TABLES: dict[str, Callable[[Any], list[str]]] = {
     "matrix": matrix, "traffic": traffic, "how_low": how_low, "rss": rss, "overhead": overhead, "planned": planned,
+    "executed": executed, "packing": packing,
 }  # fmt: skip
 
 

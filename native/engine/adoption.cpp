@@ -69,7 +69,18 @@ void Engine::put_behind_ordinary(Block& block, c10::StorageImpl& impl) {
     put_behind(block, impl);
   else
     set_absent(impl, block);
-  previous_->raw_deleter()(ordinary);
+  if (others_at_start_)
+    ordinary_.push_back(ordinary);
+  else
+    previous_->raw_deleter()(ordinary);
+}
+
+// Ops that were running when the session began have ended by now, or do not read what they were given.
+void Engine::free_ordinary(bool all) {
+  if (!all && std::chrono::steady_clock::now() < ordinary_until_) return;
+  for (void* memory : ordinary_) previous_->raw_deleter()(memory);
+  ordinary_.clear();
+  others_at_start_ = false;
 }
 
 void Engine::adopt(const c10::Storage& storage) {

@@ -12,6 +12,9 @@ namespace memfit {
 
 namespace {
 
+// For so long memory that was adopted stays readable if other threads were about when the session began.
+constexpr std::chrono::seconds kGrace{2};
+
 size_t physical_memory() {
   return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
@@ -28,7 +31,7 @@ Engine& Engine::get() {
   return *engine;
 }
 
-void Engine::start(size_t budget, std::shared_ptr<Tier> tier) {
+void Engine::start(size_t budget, std::shared_ptr<Tier> tier, bool others) {
   {
     Lock lock(*this);
     if (active()) throw std::runtime_error("a memfit session is active already; end it before starting another");
@@ -51,6 +54,8 @@ void Engine::start(size_t budget, std::shared_ptr<Tier> tier) {
     period_check_ = 512;
     last_failure_ = next_failure_ = Failure();
     forked_ = false;
+    others_at_start_ = others;
+    ordinary_until_ = std::chrono::steady_clock::now() + kGrace;
     stats_.budget = budget;
     zone_owner_.pinned = true;
     active_.store(true);
@@ -75,6 +80,7 @@ StopReport Engine::stop() {
       if (child >= 0) close(child);
     children_.clear();
     end_swapping();
+    free_ordinary(true);
     timeline_.stop();
     for (std::unique_ptr<Lane>& lane : lanes_) lane.reset();
     arena_.reset();

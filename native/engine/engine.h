@@ -9,6 +9,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -90,7 +91,8 @@ class Engine {
   static Engine& get();
 
   // Session. `budget` 0 means no limit yet.
-  void start(size_t budget, std::shared_ptr<Tier> tier);
+  // `others`: other threads may be in the midst of an op that nobody has seen begin.
+  void start(size_t budget, std::shared_ptr<Tier> tier, bool others);
   StopReport stop();
   bool active() const { return active_.load(std::memory_order_relaxed); }
   // Lower the arena's limit; moves or swaps out what lies beyond it. Raises TierFailure.
@@ -176,6 +178,7 @@ class Engine {
   void adopted(Block& block, const c10::Storage& storage);
   void put_behind_ordinary(Block& block, c10::StorageImpl& impl);
   bool restore(Block& block, StopReport& report);
+  void free_ordinary(bool all);
 
   // ghosts.cpp
   bool watches_meta() const { return watches_meta_.load(std::memory_order_relaxed); }
@@ -305,6 +308,9 @@ class Engine {
   uint64_t period_start_ = 0;   // the op count at which the current repetition began
   std::function<void()> on_period_;
   Failure next_failure_;
+  bool others_at_start_ = false;
+  std::vector<void*> ordinary_;  // memory of adopted storages that an op may still read
+  std::chrono::steady_clock::time_point ordinary_until_;
   std::unordered_map<uint64_t, size_t> needs_;  // the window an op needs, by op and input sizes
   Stats stats_;
   Failure last_failure_;

@@ -113,6 +113,7 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
     iteration_ends();
     iteration_passed_ = true;
   }
+  if (others_at_start_) free_ordinary(false);
   forecast_.on_op();
   if (timeline_.on()) timeline_.op_begins(arena_->used());
   if (swaps_) swap_before_op(op.name_hash);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from memfit.ir import Swap
@@ -137,6 +137,7 @@ def test_stays_of_swapped_storages_get_bytes_that_are_free_all_the_while(drawn):
     rows, marks = recorded_ticks(ops, lives)
     recorded = TwoIterations.of(np.array(rows, dtype=np.int64).reshape(-1, 3), marks, 0, ops)
     takes = takes_of(recorded, swaps, range(len(lives)))
+    assume(takes.count)
     plan = plan_addresses(takes, alignment=64, effort=0.0)
     first_slot = np.cumsum([0, *plan.slots])
     held: dict[int, tuple[int, int]] = {}  # by storage

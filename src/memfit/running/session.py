@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ class Session:
         self._engine.start(
             fixed or 0, tier.kind, tier.folder, _ram_capacity(), tier.checked,
             tier.fail_write, tier.fail_read, tier.corrupt_read, tier.repeat,
-            tier.link_bytes_per_second, tier.link_latency_seconds,
+            tier.link_bytes_per_second, tier.link_latency_seconds, threading.active_count() > 1,
         )  # fmt: skip
         try:
             self._enter_contexts()

@@ -141,9 +141,33 @@ def packing(data: dict[str, Any]) -> list[str]:
     return table(["lifetimes of", "n", "greedy alone", "memfit", "supermalloc", "omni"], lines)
 
 
+def peers(data: list[dict[str, Any]]) -> list[str]:
+    """Return one row a model: the added time of memfit's plan and of the best of the others, at each budget."""
+
+    def best(cells: list[dict[str, Any]]) -> str:
+        feasible = [cell for cell in cells if cell["overhead"] is not None]
+        if not feasible:
+            return "none"
+        least = min(feasible, key=lambda cell: cell["overhead"])
+        return f"{max(least['overhead'], 0.0):.2%} ({least['policy']})"
+
+    lines = []
+    for model in data:
+        budgets = sorted({cell["budget_bytes"] for cell in model["cells"]}, reverse=True)
+        row = [model["name"], f"{model['peak_bytes'] / 1e9:.1f} GB"]
+        for budget in budgets:
+            cells = [cell for cell in model["cells"] if cell["budget_bytes"] == budget]
+            ours = [cell for cell in cells if cell["policy"] == "memfit"]
+            row.append(f"{best(ours).split(' ')[0]}, {best([cell for cell in cells if cell not in ours])}")
+        (low,) = [cell for cell in model["smallest"] if cell["policy"] == "memfit"]
+        row.append(f"{low['overhead']:.1%} at {low['budget_bytes'] / model['peak_bytes']:.0%}")
+        lines.append(row)
+    return table(["model", "peak", "80 %: memfit, best other", "60 %", "40 %", "memfit's smallest"], lines)
+
+
 TABLES: dict[str, Callable[[Any], list[str]]] = {
     "matrix": matrix, "traffic": traffic, "how_low": how_low, "rss": rss, "overhead": overhead, "planned": planned,
-    "executed": executed, "packing": packing,
+    "executed": executed, "packing": packing, "peers": peers,
 }  # fmt: skip
 
 

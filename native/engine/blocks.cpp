@@ -5,6 +5,7 @@
 #include "lock.h"
 #include "observer.h"
 #include "pointers.h"
+#include "stopwatch.h"
 
 namespace memfit {
 
@@ -33,6 +34,7 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
   Block* block = new_block(bytes);
   block->maker = &thread;
   try {
+    Stopwatch stopwatch(thread.waited_ns, nullptr, inside && recorder_.on());
     do {
       block->region = inside ? place_for_op(thread, *block) : place_outside_ops(*block);
     } while (block->region == nullptr && wait_for_others(thread) && active());

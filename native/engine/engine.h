@@ -59,7 +59,7 @@ struct ThreadState {
   size_t input_bytes = 0;
   uint64_t need_key = 0;    // the op and the sizes of its inputs
   int64_t row = -1;  // the recorder's
-  uint64_t copy_ns = 0;  // of the stats, when the op began
+  uint64_t waited_ns = 0;  // for room and for its inputs, while recording
   int64_t source = -1;
   uint64_t recording = 0;
   std::string tensors;  // shapes, gathered only when memory is tight

@@ -14,7 +14,7 @@ enum class Phase : int64_t { kForward = 0, kBackward = 1, kOptimizer = 2 };
 
 struct Recording {
   // One row an op: name, phase, source, start_ns, end_ns, first_tick, workspace_bytes, forward_source,
-  // waited_ns (for copies, which are not the op's own work).
+  // waited_ns (for room and for its inputs, which is not the op's own work).
   static constexpr size_t kOpColumns = 9;
   // One row an access: op, block, is_write.
   static constexpr size_t kAccessColumns = 3;

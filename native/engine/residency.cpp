@@ -1,6 +1,5 @@
 // Residency: what leaves the arena, what comes back, and where it is put.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -8,6 +7,7 @@
 #include "engine.h"
 #include "lock.h"
 #include "pointers.h"
+#include "stopwatch.h"
 
 namespace memfit {
 
@@ -15,22 +15,6 @@ namespace {
 
 // Free regions cost nothing to clear; `immovable` ones cannot be cleared at all.
 constexpr double kImmovable = std::numeric_limits<double>::infinity();
-
-// Adds the time until it goes to two sums of nanoseconds.
-class Stopwatch {
- public:
-  Stopwatch(uint64_t& sum, uint64_t& other) : sum_(sum), other_(other) {}
-  ~Stopwatch() {
-    auto ns = static_cast<uint64_t>(std::chrono::nanoseconds(Copy::Clock::now() - began_).count());
-    sum_ += ns;
-    other_ += ns;
-  }
-
- private:
-  uint64_t& sum_;
-  uint64_t& other_;
-  Copy::Clock::time_point began_ = Copy::Clock::now();
-};
 
 }  // namespace
 
@@ -169,7 +153,7 @@ void Engine::copy_out(Block& block) {
     ++stats_.drops;
     return;
   }
-  Stopwatch stopwatch(stats_.copy_ns, stats_.out_ns);
+  Stopwatch stopwatch(stats_.copy_ns, &stats_.out_ns);
   release_frozen_slot(block);
   if (block.slot != nullptr) {
     block.tier->write(block.slot, block.address(), block.bytes);
@@ -228,7 +212,7 @@ bool Engine::bring_in(Block& block, size_t more) {
 bool Engine::fetch(Block& block, Region* region) {
   StorageRef storage = block.storage.lock();
   try {
-    Stopwatch stopwatch(stats_.copy_ns, stats_.in_ns);
+    Stopwatch stopwatch(stats_.copy_ns, &stats_.in_ns);
     if (storage) block.tier->get(block.slot, arena_->base() + region->offset, block.bytes);
   } catch (...) {
     arena_->give_back(region);

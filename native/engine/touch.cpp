@@ -11,6 +11,7 @@
 #include "lock.h"
 #include "observer.h"
 #include "pointers.h"
+#include "stopwatch.h"
 
 namespace memfit {
 
@@ -87,6 +88,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
     for (const c10::IValue& value : inputs) describe(value, thread.tensors);
   }
   thread.starting = outermost;
+  Stopwatch stopwatch(thread.waited_ns, nullptr, recorder_.on());
   try {
     bring_in_missing(thread);
     if (outermost && active() && limited && op.reads_data) make_roomy(thread);
@@ -117,7 +119,7 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
   forecast_.on_op();
   if (timeline_.on()) timeline_.op_begins(arena_->used());
   if (swaps_) swap_before_op(op.name_hash);
-  thread.copy_ns = stats_.copy_ns;
+  thread.waited_ns = 0;
   if (!recorder_.on()) return;
   auto node = torch::autograd::get_current_node();
   Phase phase = node ? Phase::kBackward : phase_.load();
@@ -290,7 +292,7 @@ bool Engine::frame_ends(ThreadState& thread) {
   bool recorded = records(thread);
   if (thread.failure.kind == Failure::Kind::kNone) {
     size_t need = learn_need(thread);
-    if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(need), stats_.copy_ns - thread.copy_ns);
+    if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(need), thread.waited_ns);
   }
   iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.window.peak());
   for (Block* block : thread.touched) deactivate(*block);

@@ -19,7 +19,7 @@ from memfit.tracing.build import RawRecording, Roles, build_iteration
 _EFFORT = 0.5  # seconds at most, of the packer and of the search for swaps
 _LEAST_EFFORT = 0.05
 _SHARE = 10  # as many iterations is a search worth
-_ROUNDS = 5
+_ROUNDS = 8
 _ROOM_BYTES = 1 << 16  # kept free of plans that swap, or a 50th of the budget
 
 
@@ -104,8 +104,14 @@ def make_engine_plan(
     limit, start = budget_bytes, ()
     for _ in range(_ROUNDS):
         found = search.run(limit, effort, 0, start)
-        if not found.is_feasible or stopped():
+        if stopped():
             return None
+        if not found.is_feasible:
+            # Taken too far: there may still be a plan between here and the limit before.
+            if found.least_bytes > budget_bytes or limit >= found.least_bytes:
+                return None
+            limit, start = found.least_bytes, ()
+            continue
         placed = _place(recorded, search.swaps(found), effort)
         if placed.needed_bytes <= budget_bytes:
             return _swapping(recorded, placed, POLICY, budget_bytes, search.simulator, op_hash)

@@ -67,6 +67,7 @@ class _Known:
     plan: EnginePlan | None = None
     making: _Making | None = None
     corrections: int = 0
+    refused: int = 0  # how often the engine had no room for it
 
 
 @dataclass
@@ -160,7 +161,10 @@ class Planner:
             self._at_boundary,
         )  # fmt: skip
         self._stalled = 0
-        if not self._in_use:
+        if self._in_use:
+            return
+        known.refused += 1
+        if plan is None or known.refused >= _STRIKES:
             self.known[self._signature] = None
 
     def _watch(self, stats: dict[str, int], before: dict[str, int]) -> None:

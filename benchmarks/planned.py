@@ -14,13 +14,17 @@ import torch
 from common import EXAMPLES, ROOT, run_worker, save, show
 from torch.utils import cpp_extension
 
-from memfit.planning.addresses import Allocations, plan_addresses
+from memfit.planning.addresses import Takes, plan_addresses
 from memfit.running import engine
 from memfit.running.session import Session
 from memfit.running.tiers import TierSpec
 from memfit.running.verify import verify
 
 STEADY = 16  # optimizer steps; of the two-optimizer example as well
+NO_SWAPS: dict[str, list[int]] = {
+    name: []
+    for name in ("op_hashes", "block", "ordinal", "bytes", "storage", "out_after", "free_by", "in_start", "take")
+}
 ROOM = 1.05  # the budget, over the peak of live bytes
 SIZES = [1 << (6 + (7 * k) % 12) for k in range(64)]  # bytes, 64 B to 128 KiB
 
@@ -70,10 +74,10 @@ def in_session(*, planned: bool) -> float:
     """Return the same in a session, from a table or by searching."""
     with Session(64 << 20, "ram", record=False):
         if planned:
-            lifetimes = Allocations(np.full(len(SIZES), len(SIZES)), np.array(SIZES))
-            plan = plan_addresses(lifetimes, alignment=64, effort=1.0)
-            columns = (plan.size, plan.slots, plan.slot_offset, plan.due_begin, plan.due_allocation)
-            assert engine.load().use_plan(*columns, plan.due_periods_ago, plan.zone_bytes, plan.iterations, True)
+            takes = Takes(np.full(len(SIZES), len(SIZES)), np.array(SIZES))
+            plan = plan_addresses(takes, alignment=64, effort=1.0)
+            columns = plan.columns()
+            assert engine.load().use_plan(columns, plan.zone_bytes, plan.iterations, NO_SWAPS, [], True)
         ns = allocations_ns(engine.load().boundary)
         stats = engine.load().stats()
         assert stats["plan_mismatches"] == 0 and (stats["planned_allocations"] > 0) == planned

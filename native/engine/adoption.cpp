@@ -1,6 +1,4 @@
 // Adoption: ordinary memory becomes a block's, and back again when the session ends.
-#include <cstring>
-
 #include "engine.h"
 #include "lock.h"
 #include "observer.h"
@@ -12,7 +10,7 @@ namespace memfit {
 bool Engine::adoptable(const c10::StorageImpl& storage) const {
   const at::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
   return pointer.get() != nullptr && pointer.get_context() == pointer.get() &&
-         pointer.get_deleter() == previous_->raw_deleter() && storage.resizable() && storage.nbytes() > 0;
+         pointer.get_deleter() == device_->ordinary().raw_deleter() && storage.resizable() && storage.nbytes() > 0;
 }
 
 // Move ordinary memory into the arena; nullptr when there is no room.
@@ -21,6 +19,7 @@ Block* Engine::adopt_into_arena(const c10::Storage& storage, size_t more) {
   Block* block = new_block(impl.nbytes());
   try {
     block->region = place(block->bytes, more, block);
+    if (block->region != nullptr) arena_->back(block->region);
   } catch (...) {
     delete_block(block);
     throw;
@@ -30,7 +29,7 @@ Block* Engine::adopt_into_arena(const c10::Storage& storage, size_t more) {
     return nullptr;
   }
   block->arena = arena_;
-  std::memcpy(block->address(), impl._mutable_data_ptr_no_checks().get(), block->bytes);
+  device_->copy(block->address(), impl._mutable_data_ptr_no_checks().get(), block->bytes);
   adopted(*block, storage);
   put_behind_ordinary(*block, impl);
   return block;
@@ -64,7 +63,7 @@ void Engine::adopted(Block& block, const c10::Storage& storage) {
 void Engine::put_behind_ordinary(Block& block, c10::StorageImpl& impl) {
   at::DataPtr& pointer = impl._mutable_data_ptr_no_checks();
   void* ordinary = pointer.release_context();
-  impl.set_allocator(own_allocator());  // what it may grow into later belongs to the budget too
+  impl.set_allocator(&device_->own());  // what it may grow into later belongs to the budget too
   if (block.resident())
     put_behind(block, impl);
   else
@@ -72,34 +71,38 @@ void Engine::put_behind_ordinary(Block& block, c10::StorageImpl& impl) {
   if (others_at_start_)
     ordinary_.push_back(ordinary);
   else
-    previous_->raw_deleter()(ordinary);
+    device_->ordinary().raw_deleter()(ordinary);
 }
 
 // Ops that were running when the session began have ended by now, or do not read what they were given.
 void Engine::free_ordinary(bool all) {
   if (!all && std::chrono::steady_clock::now() < ordinary_until_) return;
-  for (void* memory : ordinary_) previous_->raw_deleter()(memory);
+  for (void* memory : ordinary_) device_->ordinary().raw_deleter()(memory);
   ordinary_.clear();
   others_at_start_ = false;
 }
 
 void Engine::adopt(const c10::Storage& storage) {
   bool meta = watches_meta() && storage.device_type() == at::DeviceType::Meta;
-  if (!meta && storage.device_type() != at::DeviceType::CPU) return;
   Lock lock(*this);
   if (meta) return (void)ghost_of(this_thread(), storage, /*is_new=*/false);
-  if (!active() || forked_) return;
+  if (!active() || forked_ || !device_->has(storage.device())) return;
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   if (Block* block = find(impl)) {
     attach(*block, storage);
     block->held = false;
   } else if (adoptable(impl)) {
-    bool fits = arena_->ranges.largest_free() >= round_up(impl.nbytes(), Arena::kAlignment);
+    bool fits = arena_->ranges.largest_free() >= arena_->round(impl.nbytes());
     if (fits)
       adopt_into_arena(storage, 0);
     else
       adopt_into_tier(storage);
   }
+}
+
+void Engine::release_cached() {
+  Lock lock(*this);
+  if (active()) device_->release_cached();
 }
 
 // Give the storage ordinary memory of its own. False when its bytes must stay where they are.
@@ -111,16 +114,16 @@ bool Engine::restore(Block& block, StopReport& report) {
   graveyard_.push_back(storage);
   if (block.resident() && !points_to(*storage, block)) return false;
   try {
-    at::DataPtr memory = previous_->allocate(block.bytes);
+    at::DataPtr memory = block.device->ordinary().allocate(block.bytes);
     if (block.resident()) {
-      std::memcpy(memory.get(), block.address(), block.bytes);
+      block.device->copy(memory.get(), block.address(), block.bytes);
       by_address_.erase(block.address());
     } else {
       block.tier->get(block.slot, memory.get(), block.bytes);
     }
     storage->_mutable_data_ptr_no_checks().release_context();
     storage->set_data_ptr_noswap(std::move(memory));
-    storage->clear_data_ptr_access_error_msg_();
+    open_again(*storage);
   } catch (const std::exception& error) {
     if (!block.resident()) {
       mark_unavailable(block, std::string("memfit: the bytes of this tensor could not be read back: ") + error.what());

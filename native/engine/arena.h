@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "block.h"
+#include "device.h"
 #include "plan.h"
 #include "ranges.h"
 
@@ -12,16 +13,18 @@ namespace memfit {
 
 class Arena {
  public:
-  static constexpr size_t kAlignment = 64;  // what torch's own CPU allocator gives: kernels take the same path
-
-  // Reserves address space only; pages become real when they are touched. Raises std::bad_alloc.
-  Arena(size_t reserve_bytes, size_t limit_bytes);
-  ~Arena();
+  // Reserves addresses only. Raises std::bad_alloc.
+  Arena(Device& device, size_t limit_bytes);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   char* base() const { return base_; }
-  bool contains(const void* p) const { return p >= base_ && p < base_ + reserved_; }
+  Device& device() const { return device_; }
+  size_t round(size_t bytes) const { return round_up(bytes, ranges.alignment()); }
+  // There are bytes behind the region from now on. Raises TierFailure, and gives the region back, when the device has
+  // no more.
+  void back(Region* region);
+  void back(size_t from, size_t to) { space_->back(from, to); }
   // Lower the limit and return the untouched pages beyond it to the system.
   void shrink(size_t limit_bytes);
   // Return a region's pages to the system.
@@ -48,7 +51,8 @@ class Arena {
  private:
   Region* zone_ = nullptr;  // the plan's
   std::unique_ptr<Plan> plan_;
-  size_t reserved_;
+  Device& device_;
+  std::unique_ptr<AddressSpace> space_;
   char* base_;
 };
 

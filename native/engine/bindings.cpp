@@ -8,10 +8,9 @@
 #include "hash.h"
 #include "measure.h"
 #include "observer.h"
+#include "plan_columns.h"
 
-#include <algorithm>
 #include <string>
-#include <unordered_map>
 
 namespace py = pybind11;
 
@@ -68,98 +67,45 @@ class Hold {
   Block* block_;
 };
 
-std::shared_ptr<Tier> make_tier(const std::string& kind, const std::string& folder, size_t capacity, bool checked,
-                                const Faults& faults, const Link& link) {
-  std::unique_ptr<Medium> medium = kind == "ram" ? make_ram(capacity) : make_disk(folder);
-  if (link.bytes_per_second > 0 || link.latency_seconds > 0) medium = with_link(std::move(medium), link);
-  if (faults.fail_write || faults.fail_read || faults.corrupt_read) medium = with_faults(std::move(medium), faults);
-  if (checked) medium = with_checksums(std::move(medium));
-  return std::make_shared<Tier>(std::move(medium));
+TierRecipe tier_recipe(const py::dict& tier) {
+  TierRecipe recipe;
+  recipe.kind = tier["kind"].cast<std::string>();
+  recipe.folder = tier["folder"].cast<std::string>();
+  recipe.capacity = tier["capacity"].cast<size_t>();
+  recipe.checked = tier["checked"].cast<bool>();
+  recipe.faults = {tier["fail_write"].cast<int64_t>(), tier["fail_read"].cast<int64_t>(), tier["corrupt_read"].cast<int64_t>(),
+                   tier["repeat"].cast<bool>()};
+  recipe.link = {tier["link_bytes_per_second"].cast<double>(), tier["link_latency_seconds"].cast<double>()};
+  return recipe;
 }
 
-void start(size_t budget, const std::string& kind, const std::string& folder, size_t capacity, bool checked,
-           int64_t fail_write, int64_t fail_read, int64_t corrupt_read, bool repeat, double link_bytes_per_second,
-           double link_latency_seconds, bool others) {
-  py::gil_scoped_release no_gil;
+// Runs `action`; a TierFailure becomes Python's TierError.
+template <typename Action>
+auto telling_of_tiers(Action&& action) {
   try {
-    Faults faults{fail_write, fail_read, corrupt_read, repeat};
-    Link link{link_bytes_per_second, link_latency_seconds};
-    Engine::get().start(budget, make_tier(kind, folder, capacity, checked, faults, link), others);
+    return action();
   } catch (const TierFailure& error) {
     throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
   }
+}
+
+void start(const std::string& device, size_t budget, const py::dict& tier, bool others) {
+  TierRecipe recipe = tier_recipe(tier);
+  py::gil_scoped_release no_gil;
+  telling_of_tiers([&] {
+    Device& where = find_device(c10::Device(device));
+    Engine::get().start(where, budget, make_tier(where, recipe), others);
+  });
 }
 
 py::bytes as_bytes(const std::vector<int64_t>& values) {
   return py::bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
 }
 
-using Column = std::vector<size_t>;
-using Columns = std::unordered_map<std::string, Column>;
-
-// The columns of a table by name, all of one length where `same_length`. Raises ValueError if one is missing.
-const Column& column(const Columns& columns, const char* name) {
-  auto found = columns.find(name);
-  if (found == columns.end()) throw std::invalid_argument(std::string("a plan needs the column ") + name);
-  return found->second;
-}
-
-void check(bool ok) {
-  if (!ok) throw std::invalid_argument("the columns do not describe a plan");
-}
-
-// Raises ValueError for columns that contradict each other: the engine reads them without looking back.
-PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iterations, size_t swaps) {
-  const Column &bytes = column(columns, "size"), &slots = column(columns, "slots"), &swap = column(columns, "swap");
-  const Column &due_begin = column(columns, "due_begin"), &due_take = column(columns, "due_take");
-  const Column &ago = column(columns, "due_periods_ago"), &slot_offset = column(columns, "slot_offset");
-  check(iterations > 0 && bytes.size() % iterations == 0 && slots.size() == bytes.size() && swap.size() == bytes.size());
-  check(due_begin.size() == bytes.size() + 2 && due_begin[0] == 0 && due_begin.back() == due_take.size());
-  check(ago.size() == due_take.size() && std::is_sorted(due_begin.begin(), due_begin.end()));
-  PlanTable table;
-  uint32_t slot = 0;
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    check(swap[i] <= swaps);  // counted from 1; 0: an allocation
-    table.takes.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i]), static_cast<int64_t>(swap[i]) - 1});
-    for (size_t s = 0; s < slots[i]; ++s, ++slot)
-      check(slot < slot_offset.size() && slot_offset[slot] + bytes[i] <= zone_bytes && slot_offset[slot] % Arena::kAlignment == 0);
-  }
-  check(slot == slot_offset.size());
-  for (size_t i = 0; i < due_take.size(); ++i) {
-    check(due_take[i] < bytes.size() && slots[due_take[i]] > 0 && ago[i] <= Plan::kFirstPeriod);
-    table.due.push_back({static_cast<uint32_t>(due_take[i]), static_cast<uint32_t>(ago[i])});
-  }
-  table.due_begin.assign(due_begin.begin(), due_begin.end());
-  table.slot_offset = slot_offset;
-  table.bytes = zone_bytes;
-  table.iterations = iterations;
-  return table;
-}
-
-// As above. `takes`: how many an iteration has.
-SwapTable swap_table(const Columns& columns, size_t takes) {
-  const Column &block = column(columns, "block"), &ordinal = column(columns, "ordinal"), &bytes = column(columns, "bytes");
-  const Column &storage = column(columns, "storage"), &out_after = column(columns, "out_after");
-  const Column &free_by = column(columns, "free_by"), &in_start = column(columns, "in_start"), &take = column(columns, "take");
-  check(ordinal.size() == block.size() && bytes.size() == block.size());
-  for (const Column* other : {&out_after, &free_by, &in_start, &take}) check(other->size() == storage.size());
-  SwapTable table;
-  table.op_hashes.assign(column(columns, "op_hashes").begin(), column(columns, "op_hashes").end());
-  for (size_t i = 0; i < block.size(); ++i)
-    table.storages.push_back({block[i], static_cast<uint32_t>(ordinal[i]), bytes[i]});
-  size_t ops = table.op_hashes.size();
-  for (size_t i = 0; i < storage.size(); ++i) {
-    check(storage[i] < block.size() && out_after[i] < ops && free_by[i] < ops && in_start[i] < ops && take[i] < takes);
-    table.swaps.push_back({static_cast<uint32_t>(storage[i]), static_cast<uint32_t>(out_after[i]), static_cast<uint32_t>(free_by[i]),
-                           static_cast<uint32_t>(in_start[i]), static_cast<uint32_t>(take[i])});
-  }
-  return table;
-}
-
 bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps,
               const std::vector<uint64_t>& resident, bool at_boundary) {
   py::gil_scoped_release no_gil;
-  PlanTable table = plan_table(takes, zone_bytes, iterations, column(swaps, "storage").size());
+  PlanTable table = plan_table(takes, zone_bytes, iterations, column(swaps, "storage").size(), Engine::get().alignment());
   SwapTable swap = swap_table(swaps, table.takes.size() / iterations);
   return Engine::get().use_plan(std::move(table), std::move(swap), resident, at_boundary);
 }
@@ -168,13 +114,11 @@ bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const 
 std::tuple<double, double, double, double> measure_tier(const std::string& kind, const std::string& folder, size_t size,
                                                         size_t repeats) {
   py::gil_scoped_release no_gil;
-  try {
-    std::shared_ptr<Tier> tier = make_tier(kind, folder, 4 * size, false, {}, {});
+  return telling_of_tiers([&]() -> std::tuple<double, double, double, double> {
+    std::shared_ptr<Tier> tier = make_tier(host(), {kind, folder, 4 * size});
     LinkTimes times = measure_link(*tier, size, repeats);
     return {times.out, times.in, times.out_beside, times.in_beside};
-  } catch (const TierFailure& error) {
-    throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
-  }
+  });
 }
 
 py::dict stop_timeline() {
@@ -256,11 +200,7 @@ void adopt(const py::list& objects) {
     c10::Storage storage = storage_of(object);
     if (!storage.unsafeGetStorageImpl()) continue;
     py::gil_scoped_release no_gil;
-    try {
-      Engine::get().adopt(storage);
-    } catch (const TierFailure& error) {
-      throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
-    }
+    telling_of_tiers([&] { Engine::get().adopt(storage); });
   }
 }
 
@@ -352,14 +292,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("boundary", [] { Engine::get().boundary(); }, py::call_guard<py::gil_scoped_release>());
   m.def("set_budget", [](size_t budget) {
     py::gil_scoped_release no_gil;
-    try {
-      Engine::get().set_budget(budget);
-    } catch (const TierFailure& error) {
-      throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
-    }
+    telling_of_tiers([&] { Engine::get().set_budget(budget); });
   });
   m.def("set_phase", [](int64_t phase) { Engine::get().set_phase(static_cast<Phase>(phase)); });
   m.def("adopt", &adopt);
+  m.def("release_cached", [] { Engine::get().release_cached(); }, py::call_guard<py::gil_scoped_release>());
+  m.def("alignment", [] { return Engine::get().alignment(); });
   m.def("reject_period", [] { Engine::get().reject_period(); });
   py::class_<Hold>(m, "Hold").def(py::init<py::handle>()).def("release", &Hold::release).def("pin", &Hold::pin);
   m.def("read_bytes", [](py::object object, size_t offset, size_t size) {

@@ -14,6 +14,7 @@
 namespace memfit {
 
 class Arena;
+class Device;
 struct Copy;
 
 struct Block {
@@ -21,6 +22,7 @@ struct Block {
   uint64_t session = 0;  // the one that made it; it may outlive that
   size_t index = 0;  // in the engine's list of blocks
   size_t bytes = 0;  // as asked for
+  Device* device = nullptr;
 
   // Residency. Resident: `region` is set. Swapped out: `slot` is set and the storage's pointer is null.
   // Both set: the tier's copy is valid as long as `dirty` is false.

@@ -9,20 +9,20 @@
 
 namespace memfit {
 
-at::DataPtr Engine::allocate(size_t bytes) {
-  if (bytes == 0 || !active() || forked_) return previous_->allocate(bytes);
+at::DataPtr Engine::allocate(Device& device, size_t bytes) {
+  if (bytes == 0 || !active() || device_ != &device || forked_) return device.ordinary().allocate(bytes);
   ThreadState& thread = this_thread();
   bool inside = thread.depth > 0;
   int64_t source = inside ? thread.source : (recorder_.on() ? current_source() : -1);
   Failure failure;
   {
     Lock lock(*this);
-    if (!active()) return previous_->allocate(bytes);
+    if (!active()) return device.ordinary().allocate(bytes);
     if (next_failure_.kind != Failure::Kind::kNone) std::swap(thread.failure, next_failure_);
     if (thread.failure.kind == Failure::Kind::kNone) {
       if (Block* block = allocate_block(thread, bytes, inside, source))
-        return {block->address(), block->address(), &delete_resident, at::Device(at::DeviceType::CPU)};
-      if (!active()) return previous_->allocate(bytes);  // the session ended while this thread waited
+        return {block->address(), block->address(), &delete_resident, device.name()};
+      if (!active()) return device.ordinary().allocate(bytes);  // the session ended while this thread waited
     }
     failure = thread.failure;
     if (!inside) thread.failure = Failure();
@@ -38,7 +38,9 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
     do {
       block->region = inside ? place_for_op(thread, *block) : place_outside_ops(*block);
     } while (block->region == nullptr && wait_for_others(thread) && active());
+    if (block->region != nullptr) arena_->back(block->region);
   } catch (const TierFailure& error) {
+    block->region = nullptr;
     fail(thread, Failure::Kind::kTier, error.what(), bytes);
   }
   if (block->region == nullptr) {
@@ -65,7 +67,7 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
 }
 
 Region* Engine::place_for_op(ThreadState& thread, Block& block) {
-  size_t size = round_up(block.bytes, Arena::kAlignment);
+  size_t size = arena_->round(block.bytes);
   bool high = OpWindow::goes_high(size, thread.largest);
   thread.largest = std::max(thread.largest, size);
   size_t more = 0;
@@ -86,6 +88,7 @@ Block* Engine::new_block(size_t bytes) {
   block->id = next_block_++;
   block->session = session_;
   block->bytes = bytes;
+  block->device = device_;
   block->index = blocks_.size();
   blocks_.push_back(block);
   return block;
@@ -117,6 +120,7 @@ void Engine::release(Block* block) {
     if (recorder_.on()) recorder_.released(*block, thread.depth > 0);
   }
   if (block->resident()) {
+    block->device->released(block->address());
     by_address_.erase(block->address());
     if (block->arena != arena_) block->arena->drop_pages(block->region);
     block->arena->give_back(block->region);
@@ -126,12 +130,16 @@ void Engine::release(Block* block) {
 }
 
 void Engine::release_resident(void* address) {
-  {
-    Lock lock(*this);
-    auto it = by_address_.find(address);
-    if (it != by_address_.end()) return release(it->second);
-  }
-  previous_->raw_deleter()(address);  // raw memory from before the first session
+  if (release_if_known(address)) return;
+  device_of(address).ordinary().raw_deleter()(address);  // raw memory from before the first session
+}
+
+bool Engine::release_if_known(void* address) {
+  Lock lock(*this);
+  auto it = by_address_.find(address);
+  if (it == by_address_.end()) return false;
+  release(it->second);
+  return true;
 }
 
 void Engine::release_absent(Block* block) {
@@ -167,7 +175,7 @@ void Engine::attach(Block& block, const c10::Storage& storage) {
 void Engine::put_behind(Block& block, c10::StorageImpl& storage) {
   by_address_[block.address()] = &block;
   replace_pointer(storage, block.address(), block.address(), &delete_resident);
-  storage.clear_data_ptr_access_error_msg_();
+  open_again(storage);
 }
 
 void Engine::note_peaks() {

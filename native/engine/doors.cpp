@@ -8,7 +8,6 @@ namespace memfit {
 
 // Bring the storage's bytes in and keep them there until `unhold`. Null when it is none of the engine's.
 Block* Engine::hold(const c10::Storage& storage) {
-  if (storage.device_type() != at::DeviceType::CPU) return nullptr;
   ThreadState outside;  // not this thread's: a hold is no op
   {
     Lock lock(*this);
@@ -43,20 +42,36 @@ void Engine::pin(Block* block) {
   block->pinned = true;
 }
 
+bool Engine::is_known(const void* address) {
+  Lock lock(*this);
+  return by_address_.count(address) != 0;
+}
+
+bool Engine::pin_address(const void* address) {
+  Lock lock(*this);
+  auto it = by_address_.find(address);
+  if (it == by_address_.end()) return false;
+  it->second->pinned = true;
+  return true;
+}
+
 std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_t size) {
   Lock lock(*this);
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   Block* block = find(impl);
-  if (block == nullptr || block->resident())
-    return {static_cast<const char*>(impl._mutable_data_ptr_no_checks().get()) + offset, size};
-  std::string whole(block->bytes, '\0');
-  block->tier->get(block->slot, whole.data(), block->bytes);
-  return whole.substr(offset, size);
+  Device& device = block == nullptr ? find_device(storage.device()) : *block->device;
+  bool here = block == nullptr || block->resident();
+  std::string bytes(here ? size : block->bytes, '\0');
+  if (here)
+    device.copy(bytes.data(), static_cast<const char*>(impl._mutable_data_ptr_no_checks().get()) + offset, size);
+  else
+    block->tier->get(block->slot, bytes.data(), block->bytes);
+  device.finish();
+  return here ? bytes : bytes.substr(offset, size);
 }
 
 int64_t Engine::block_id(const c10::Storage& storage) {
   bool meta = storage.device_type() == at::DeviceType::Meta;
-  if (!meta && storage.device_type() != at::DeviceType::CPU) return -1;
   Lock lock(*this);
   Block* block = meta ? ghost_behind(*storage.unsafeGetStorageImpl()) : find(*storage.unsafeGetStorageImpl());
   return block == nullptr ? -1 : static_cast<int64_t>(block->id);

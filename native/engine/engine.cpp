@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+
 #include "lock.h"
 #include "observer.h"
 #include "pointers.h"
@@ -14,10 +15,6 @@ namespace {
 
 // For so long memory that was adopted stays readable if other threads were about when the session began.
 constexpr std::chrono::seconds kGrace{2};
-
-size_t physical_memory() {
-  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-}
 
 }  // namespace
 
@@ -31,14 +28,15 @@ Engine& Engine::get() {
   return *engine;
 }
 
-void Engine::start(size_t budget, std::shared_ptr<Tier> tier, bool others) {
+void Engine::start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bool others) {
   {
     Lock lock(*this);
     if (active()) throw std::runtime_error("a memfit session is active already; end it before starting another");
-    install_allocator();
-    // More than the machine has is no limit, and more address space than there is cannot be reserved.
-    size_t limit = budget != 0 ? std::min(budget, 4 * physical_memory()) : physical_memory();
-    arena_ = std::make_shared<Arena>(limit, limit);
+    install_fork_handlers();
+    device.install();
+    device_ = &device;
+    if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) devices_.push_back(&device);
+    arena_ = std::make_shared<Arena>(device, device.limit(budget));
     tier_ = std::move(tier);
     forecast_ = Forecast();
     stats_ = Stats();
@@ -57,6 +55,7 @@ void Engine::start(size_t budget, std::shared_ptr<Tier> tier, bool others) {
     others_at_start_ = others;
     ordinary_until_ = std::chrono::steady_clock::now() + kGrace;
     stats_.budget = budget;
+    restart_clock();
     zone_owner_.pinned = true;
     active_.store(true);
   }
@@ -83,6 +82,8 @@ StopReport Engine::stop() {
     free_ordinary(true);
     timeline_.stop();
     for (std::unique_ptr<Lane>& lane : lanes_) lane.reset();
+    device_->finish();
+    device_->session_ended(report.left_in_arena != 0);
     arena_.reset();
     tier_.reset();
   }
@@ -90,11 +91,19 @@ StopReport Engine::stop() {
   return report;
 }
 
+// The CPU's allocator takes whatever no other device knows.
+Device& Engine::device_of(const void* address) const {
+  for (Device* device : devices_)
+    if (device != &host() && device->allocated(address)) return *device;
+  return host();
+}
+
 void Engine::set_budget(size_t budget) {
   Lock lock(*this);
   if (!active()) return;
   drop_plan();
-  size_t strays = 0, limit = budget;
+  const size_t most = device_->limit(budget);
+  size_t strays = 0, limit = most;
   // What cannot move and lies beyond the limit is paid for with a lower limit.
   auto immovable_beyond = [&](const Block* b) {
     return b->arena == arena_ && b->resident() && !b->may_move() && b->region->end() > limit;
@@ -104,7 +113,7 @@ void Engine::set_budget(size_t budget) {
     strays = 0;
     for (const Block* block : blocks_)
       if (immovable_beyond(block)) strays += block->region->size;
-    limit = strays < budget ? budget - strays : 0;
+    limit = strays < most ? most - strays : 0;
   }
   for (Block* block : std::vector<Block*>(blocks_))
     if (block->arena == arena_ && block->may_move() && block->region->end() > limit) evict(*block);
@@ -129,7 +138,7 @@ void Engine::iteration_ends() {
   if (arena_->plan() != nullptr && !arena_->plan()->begun()) carry_over();
   if (arena_->plan() != nullptr) arena_->plan()->iteration_ends();
   if (swaps_) swaps_->iteration_ends();
-  timeline_.iteration_ends();
+  if (timeline_.on()) timeline_.iteration_ends(device_->stamp());
   if (recorder_.on()) {
     marks_.push_back(recorder_.op_count());
     tick_marks_.push_back(recorder_.tick_count());
@@ -161,6 +170,11 @@ Stats Engine::stats() {
   return stats;
 }
 
+size_t Engine::alignment() {
+  Lock lock(*this);
+  return arena_ ? arena_->ranges.alignment() : 1;
+}
+
 void Engine::fail_next(const std::string& message, size_t required_bytes) {
   Lock lock(*this);
   next_failure_.kind = Failure::Kind::kBudget;
@@ -186,13 +200,19 @@ Failure Engine::last_failure() {
   return last_failure_;
 }
 
+// Times that are still to be read are counted from its last start.
+void Engine::restart_clock() {
+  if (!recorder_.on() && !timeline_.on()) device_->restart_clock();
+}
+
 void Engine::start_recording() {
   Lock lock(*this);
   marks_.clear();
   tick_marks_.clear();
   first_recorded_block_ = next_block_;
   ++recording_number_;
-  recorder_.start(blocks_);
+  restart_clock();
+  recorder_.start(*device_, blocks_);
   if (!watches_meta()) return;
   for (const Block* ghost : ghosts_) recorder_.ghost_before(*ghost);
 }

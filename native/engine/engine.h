@@ -1,4 +1,4 @@
-// Engine: every CPU storage of the process while a session is active, and where its bytes are.
+// Engine: every storage of one device while a session is active, and where its bytes are.
 //
 // One mutex guards all of it. A thread that holds the mutex never waits for the interpreter lock, and no
 // reference to a storage is dropped under it (a storage's death calls back into the engine).
@@ -20,6 +20,7 @@
 
 #include "arena.h"
 #include "block.h"
+#include "device.h"
 #include "forecast.h"
 #include "lanes.h"
 #include "op_window.h"
@@ -48,6 +49,7 @@ struct ThreadState {
   bool in_frame = false;  // between frame_begins and frame_ends
   bool starting = false;  // the op has its inputs brought in: it holds no raw pointers yet
   bool stepped_aside = false;  // since when any of them may have left again
+  bool aside = false;     // runs on another stream than the compute stream, in its order
   bool gave_way = false;  // has let everybody else go first, once
   uint64_t serial = 0;
   const OpInfo* op = nullptr;
@@ -92,18 +94,21 @@ class Engine {
 
   // Session. `budget` 0 means no limit yet.
   // `others`: other threads may be in the midst of an op that nobody has seen begin.
-  void start(size_t budget, std::shared_ptr<Tier> tier, bool others);
+  void start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bool others);
   StopReport stop();
   bool active() const { return active_.load(std::memory_order_relaxed); }
   // Lower the arena's limit; moves or swaps out what lies beyond it. Raises TierFailure.
   void set_budget(size_t budget);
   Stats stats();
+  size_t alignment();  // of the arena's storages
   void reset_peaks();
   void boundary();
   void set_phase(Phase phase) { phase_ = phase; }
 
   // Storages. `adopt` takes one made before the session, and shows the engine one it has made itself.
   void adopt(const c10::Storage& storage);
+  // What has been adopted need not be kept by the device's own allocator.
+  void release_cached();
   Block* hold(const c10::Storage& storage);
   void unhold(Block* block);
   void pin(Block* block);
@@ -133,8 +138,13 @@ class Engine {
   Timeline stop_timeline();
 
   // Called by the allocator, the deleters and the observer.
-  at::DataPtr allocate(size_t bytes);
+  at::DataPtr allocate(Device& device, size_t bytes);
   void release_resident(void* address);
+  // Raw memory. False: it is none of the engine's.
+  bool release_if_known(void* address);
+  bool is_known(const void* address);
+  // As `pin`; false: there is no such storage.
+  bool pin_address(const void* address);
   void release_absent(Block* block);
   Block* allocate_ghost(size_t bytes);
   void release_ghost(Block* ghost);
@@ -198,7 +208,7 @@ class Engine {
   bool settle(Block& block);
   void settle_all();
   void end_swapping();
-  void wait_for(const Copy& copy);
+  void account();
   Lane& lane(Copy::Direction direction);
   Region* place_late(Block& block);
 
@@ -213,6 +223,7 @@ class Engine {
   bool clear_zone(size_t from, size_t bytes);
 
   // touch.cpp
+  void make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost);
   void frame_begins(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number);
   bool frame_ends(ThreadState& thread);
   void touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
@@ -232,6 +243,7 @@ class Engine {
   bool find_period_if_due();
   size_t learn_need(const ThreadState& thread);
   void iteration_ends();
+  void restart_clock();
 
   // turns.cpp
   bool wait_for_others(ThreadState& thread);
@@ -267,9 +279,7 @@ class Engine {
   // fork.cpp
   void install_fork_handlers();
 
-  // allocator.cpp
-  void install_allocator();
-  c10::Allocator* own_allocator();
+  Device& device_of(const void* address) const;
 
   std::mutex mutex_;
   std::vector<StorageRef> graveyard_;  // references to be dropped after the mutex is
@@ -279,7 +289,8 @@ class Engine {
   int waiting_ = 0;  // those of them that wait for another's end
   uint64_t turns_ = 0;  // grows when somebody lets go of storages
   std::condition_variable_any turn_;
-  c10::Allocator* previous_ = nullptr;
+  Device* device_ = nullptr;       // the session's, or the last one's
+  std::vector<Device*> devices_;  // that have had a session
   uint64_t callback_ = 0;
 
   std::shared_ptr<Arena> arena_;
@@ -291,6 +302,7 @@ class Engine {
   std::unique_ptr<Swaps> swaps_;  // while there is a plan that swaps
   std::unique_ptr<Lane> lanes_[2];  // out, in
   std::vector<Block*> copying_;
+  std::vector<std::shared_ptr<Copy>> settled_;  // waited for, and not in the books yet
   Timeline timeline_;
   Forecast forecast_;
   Recorder recorder_;

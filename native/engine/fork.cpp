@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "engine.h"
 
@@ -52,6 +53,8 @@ void Engine::thaw_if_alone() {
 }
 
 void Engine::install_fork_handlers() {
+  static bool installed = false;
+  if (std::exchange(installed, true)) return;
   pthread_atfork([] { Engine::get().before_fork(); }, [] { Engine::get().after_fork_in_parent(); },
                  [] { Engine::get().after_fork_in_child(); });
 }

@@ -4,26 +4,11 @@
 
 #include <csignal>
 
+#include "device.h"
+
 namespace memfit {
 
-namespace {
-
-void perform(Copy& copy) {
-  copy.began = Copy::Clock::now();
-  try {
-    if (copy.direction == Copy::Direction::kOut)
-      copy.tier->write(copy.slot, copy.memory, copy.bytes);
-    else
-      copy.tier->get(copy.slot, copy.memory, copy.bytes);
-  } catch (const std::exception& error) {
-    copy.error = error.what();
-  }
-  copy.ended = Copy::Clock::now();
-}
-
-}  // namespace
-
-Lane::~Lane() {
+ThreadLane::~ThreadLane() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     closing_ = true;
@@ -32,7 +17,8 @@ Lane::~Lane() {
   thread_.join();
 }
 
-void Lane::push(std::shared_ptr<Copy> copy) {
+void ThreadLane::push(std::shared_ptr<Copy> copy) {
+  if (pushed_) pushed_(*copy);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     queue_.push_back(std::move(copy));
@@ -40,17 +26,34 @@ void Lane::push(std::shared_ptr<Copy> copy) {
   changed_.notify_all();
 }
 
-void Lane::wait(const Copy& copy) {
+void ThreadLane::wait(Copy& copy) {
   std::unique_lock<std::mutex> lock(mutex_);
+  copy.waited_from = copy.waited_until = host().stamp();
+  if (copy.done) return;
   changed_.wait(lock, [&] { return copy.done; });
+  copy.waited_until = host().stamp();
 }
 
-bool Lane::is_done(const Copy& copy) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return copy.done;
+void ThreadLane::perform(Copy& copy) {
+  auto copying = [&copy] {
+    if (copy.direction == Copy::Direction::kOut)
+      copy.tier->write(copy.slot, copy.memory, copy.bytes);
+    else
+      copy.tier->get(copy.slot, copy.memory, copy.bytes);
+  };
+  copy.began = host().stamp();
+  try {
+    if (perform_)
+      perform_(copy, copying);
+    else
+      copying();
+  } catch (const std::exception& error) {
+    copy.error = error.what();
+  }
+  copy.ended = host().stamp();
 }
 
-void Lane::run() {
+void ThreadLane::run() {
   sigset_t all;  // a signal is for the threads that run Python
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);

@@ -4,9 +4,9 @@
 // somebody has waited for the copy.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,7 +18,6 @@ namespace memfit {
 
 struct Copy {
   enum class Direction { kOut, kIn };
-  using Clock = std::chrono::steady_clock;
 
   Direction direction;
   std::shared_ptr<Tier> tier;
@@ -28,26 +27,48 @@ struct Copy {
   Region* region = nullptr;  // of `memory`, for a copy in: the block's once the copy has ended
   int64_t swap = -1;         // the plan's
 
-  // Set by the lane; to be read once it is done.
-  Clock::time_point began, ended;
+  // Set by the lane, to be read once it has been waited for; the times (ns) once the lane knows them.
+  int64_t began = 0, ended = 0, waited_from = 0, waited_until = 0;
   std::string error;  // empty: it succeeded
   bool done = false;  // under the lane's mutex
+  std::shared_ptr<void> marks;  // the lane's own
+  int64_t waited_by = -1;  // the op, for the timeline
 };
 
 class Lane {
  public:
-  Lane() : thread_([this] { run(); }) {}
-  // Waits for everything that was pushed.
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  virtual ~Lane() = default;  // waits for everything that was pushed
+  virtual void push(std::shared_ptr<Copy> copy) = 0;
+  // Whatever is done on the device from here on is done after the copy.
+  virtual void wait(Copy& copy) = 0;
+  // Whether the times of a copy that was waited for are known by now.
+  virtual bool knows_times(Copy& copy) = 0;
+};
 
-  void push(std::shared_ptr<Copy> copy);
-  void wait(const Copy& copy);
-  bool is_done(const Copy& copy);
+// Copies made by a thread of its own. Who waits for one, waits.
+class ThreadLane final : public Lane {
+ public:
+  using Pushed = std::function<void(Copy&)>;
+  using Perform = std::function<void(Copy&, const std::function<void()>&)>;
+
+  // `pushed` is called with every copy when it is pushed; `perform` calls its second argument, which copies, in the
+  // lane's thread.
+  explicit ThreadLane(Pushed pushed = {}, Perform perform = {})
+      : pushed_(std::move(pushed)), perform_(std::move(perform)), thread_([this] { run(); }) {}
+  ~ThreadLane() override;
+  ThreadLane(const ThreadLane&) = delete;
+  ThreadLane& operator=(const ThreadLane&) = delete;
+
+  void push(std::shared_ptr<Copy> copy) override;
+  void wait(Copy& copy) override;
+  bool knows_times(Copy&) override { return true; }
 
  private:
   void run();
+  void perform(Copy& copy);
+
+  Pushed pushed_;
+  Perform perform_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

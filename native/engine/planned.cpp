@@ -54,7 +54,7 @@ void Engine::carry_over() {
     if (ordinal < 0 || !movable) continue;
     uint32_t back = swaps_ ? swaps_->last_arrival(static_cast<uint32_t>(ordinal)) : SwapTable::kNone;
     size_t take = back == SwapTable::kNone ? arena_->plan()->take_of_allocation(ordinal) : back;
-    Region* region = arena_->plan()->carry_over(take, round_up(block->bytes, Arena::kAlignment), block);
+    Region* region = arena_->plan()->carry_over(take, arena_->round(block->bytes), block);
     if (region == nullptr) continue;
     if (block->resident())
       move_to(*block, region);
@@ -116,7 +116,7 @@ bool Engine::clear_zone(size_t from, size_t bytes) {
 
 Region* Engine::place_by_plan(Block& block) {
   Plan* plan = arena_->plan();
-  return plan == nullptr ? nullptr : plan->take(round_up(block.bytes, Arena::kAlignment), &block);
+  return plan == nullptr ? nullptr : plan->take(arena_->round(block.bytes), &block);
 }
 
 bool Engine::drop_plan() {

@@ -28,8 +28,30 @@ inline bool points_to(c10::StorageImpl& storage, const Block& block) {
 }
 
 inline void replace_pointer(c10::StorageImpl& storage, void* data, void* context, c10::DeleterFnPtr deleter) {
+  at::Device device = storage.device();
   storage._mutable_data_ptr_no_checks().release_context();
-  storage.set_data_ptr_noswap(at::DataPtr(data, context, deleter, at::Device(at::DeviceType::CPU)));
+  storage.set_data_ptr_noswap(at::DataPtr(data, context, deleter, device));
+}
+
+// torch 2.11 has no call that undoes `release_data_and_set_meta_custom_data_ptr_error_msg_`. Naming a private member in
+// an explicit instantiation is allowed, and gives a way to it ([temp.spec]/6).
+template <bool c10::StorageImpl::*Throws, void (c10::StorageImpl::*Refresh)()>
+struct StorageGuard {
+  friend void lift_guard(c10::StorageImpl& storage) {
+    storage.*Throws = false;
+    storage.get_extra_meta().custom_data_ptr_error_msg_ = std::nullopt;
+    (storage.*Refresh)();
+  }
+};
+void lift_guard(c10::StorageImpl& storage);
+template struct StorageGuard<&c10::StorageImpl::throw_on_immutable_data_ptr_, &c10::StorageImpl::refresh_has_data_ptr_check>;
+
+template <typename Storage>
+void open_again(Storage& storage) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); })
+    storage.clear_data_ptr_access_error_msg_();
+  else
+    lift_guard(storage);
 }
 
 inline void set_absent(c10::StorageImpl& storage, Block& block) {

@@ -1,7 +1,6 @@
 #include "recorder.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "hash.h"
 
@@ -9,14 +8,10 @@ namespace memfit {
 
 namespace {
 enum OpColumn { kName, kPhase, kSource, kStart, kEnd, kFirstTick, kWorkspace, kForwardSource, kWaited };
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 }  // namespace
 
-void Recorder::start(const std::vector<Block*>& alive) {
+void Recorder::start(Device& device, const std::vector<Block*>& alive) {
+  device_ = &device;
   events_ = Recording();
   source_by_sequence_.clear();
   for (const Block* block : alive)
@@ -39,6 +34,12 @@ bool Recorder::has_both_passes(int64_t from, int64_t to) const {
 }
 
 Recording Recorder::stop() {
+  if (on_)
+    for (size_t row = 0; row < events_.ops.size(); row += Recording::kOpColumns)
+      for (OpColumn column : {kStart, kEnd}) {
+        int64_t& time = events_.ops[row + column];
+        if (time != 0) time = device_->time_of(time);
+      }
   on_ = false;
   return std::move(events_);
 }
@@ -50,7 +51,7 @@ int64_t Recorder::op_begins(int64_t name, Phase phase, int64_t source, int64_t s
       source_by_sequence_.emplace_back(sequence_number, source);
   }
   int64_t row = events_.op_count();
-  events_.ops.insert(events_.ops.end(), {name, static_cast<int64_t>(phase), source, now_ns(), 0, events_.tick_count(),
+  events_.ops.insert(events_.ops.end(), {name, static_cast<int64_t>(phase), source, device_->stamp(), 0, events_.tick_count(),
                                          0, forward_source(node_number), 0});
   events_.tokens.push_back(mix(0x5bd1e995u, static_cast<uint64_t>(name)));
   return row;
@@ -64,6 +65,10 @@ int64_t Recorder::forward_source(int64_t node_number) const {
   return after == source_by_sequence_.begin() ? -1 : std::prev(after)->second;
 }
 
+void Recorder::op_starts(int64_t row) {
+  events_.ops[static_cast<size_t>(row) * Recording::kOpColumns + kStart] = device_->stamp();
+}
+
 void Recorder::op_accesses(int64_t row, const Block& block, bool write) {
   events_.accesses.insert(events_.accesses.end(), {row, static_cast<int64_t>(block.id), write});
   auto& token = events_.tokens[static_cast<size_t>(row)];
@@ -72,7 +77,7 @@ void Recorder::op_accesses(int64_t row, const Block& block, bool write) {
 
 void Recorder::op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns) {
   int64_t* columns = &events_.ops[static_cast<size_t>(row) * Recording::kOpColumns];
-  columns[kEnd] = now_ns();
+  columns[kEnd] = device_->stamp();
   columns[kWaited] = static_cast<int64_t>(waited_ns);
   columns[kWorkspace] = workspace_bytes;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "block.h"
+#include "device.h"
 
 namespace memfit {
 
@@ -41,11 +42,13 @@ class Recorder {
   bool has_both_passes(int64_t from, int64_t to) const;
   // A storage older than the recording that was not known at its start.
   void adopted(const Block& block);
-  void start(const std::vector<Block*>& alive);
+  void start(Device& device, const std::vector<Block*>& alive);
   Recording stop();
 
   // Returns the op's row, to be passed to the calls below.
   int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number);
+  // Its inputs are there: it begins only now. (For a device that is asynchronous; else the wait is told in the end.)
+  void op_starts(int64_t row);
   void op_accesses(int64_t row, const Block& block, bool write);
   std::string& shapes(int64_t row);
   void op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns);
@@ -58,6 +61,7 @@ class Recorder {
   int64_t forward_source(int64_t node_number) const;
 
   bool on_ = false;
+  Device* device_ = nullptr;  // whose time it is
   Recording events_;
   std::vector<std::pair<int64_t, int64_t>> source_by_sequence_;  // ascending sequence numbers
 };

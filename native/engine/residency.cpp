@@ -1,7 +1,6 @@
 // Residency: what leaves the arena, what comes back, and where it is put.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "engine.h"
@@ -130,6 +129,11 @@ bool Engine::relocate(Block& block, size_t avoid_from, size_t avoid_to) {
 
 // Move the bytes to `target`, which is taken for the block already; the two may overlap only if it is free.
 bool Engine::move_to(Block& block, Region* target) {
+  try {
+    arena_->back(target);
+  } catch (const TierFailure&) {
+    return false;
+  }
   StorageRef storage = block.storage.lock();
   if (!storage || !points_to(*storage, block)) {
     arena_->give_back(target);
@@ -137,7 +141,7 @@ bool Engine::move_to(Block& block, Region* target) {
     if (storage) graveyard_.push_back(std::move(storage));
     return false;
   }
-  std::memcpy(arena_->base() + target->offset, block.address(), block.bytes);
+  device_->copy(arena_->base() + target->offset, block.address(), block.bytes);
   by_address_.erase(block.address());
   arena_->give_back(block.region);
   block.region = target;
@@ -210,6 +214,7 @@ bool Engine::bring_in(Block& block, size_t more) {
 // Copy the block's bytes into `region`, which is taken for it. False when nobody can read them any more; raises
 // TierFailure with nothing changed.
 bool Engine::fetch(Block& block, Region* region) {
+  arena_->back(region);
   StorageRef storage = block.storage.lock();
   try {
     Stopwatch stopwatch(stats_.copy_ns, &stats_.in_ns);
@@ -293,10 +298,15 @@ size_t Engine::move_down(Block& mover, size_t target) {
   if (!storage || !points_to(*storage, mover)) return mover.region->end();
   Ranges& ranges = arena_->ranges;
   const char* from = mover.address();
+  char* to = arena_->base() + target;
+  arena_->back(target, target + mover.region->size);
+  if (!device_->slide(to, from, mover.bytes)) {
+    copy_out(mover);
+    mover.tier->get(mover.slot, to, mover.bytes);
+  }
   by_address_.erase(from);
   ranges.give_back(mover.region);
   mover.region = ranges.take_at(ranges.hole_at(target), target, mover.bytes, &mover);
-  std::memmove(mover.address(), from, mover.bytes);
   put_behind(mover, *storage);
   graveyard_.push_back(std::move(storage));
   ++stats_.relocations;

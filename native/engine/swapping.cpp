@@ -53,8 +53,8 @@ void Engine::start_out(uint32_t swap) {
 }
 
 void Engine::begin_copy(Block& block, Copy::Direction direction, Region* region, uint32_t swap) {
-  block.copy = std::make_shared<Copy>(Copy{direction, block.tier, block.slot, arena_->base() + region->offset, block.bytes,
-                                           region, static_cast<int64_t>(swap), {}, {}, {}, false});
+  block.copy = std::make_shared<Copy>();
+  *block.copy = {direction, block.tier, block.slot, arena_->base() + region->offset, block.bytes, region, swap};
   ++block.active;
   copying_.push_back(&block);
   lane(direction).push(block.copy);
@@ -62,7 +62,7 @@ void Engine::begin_copy(Block& block, Copy::Direction direction, Region* region,
 
 Lane& Engine::lane(Copy::Direction direction) {
   std::unique_ptr<Lane>& lane = lanes_[direction == Copy::Direction::kIn];
-  if (!lane) lane = std::make_unique<Lane>();
+  if (!lane) lane = device_->make_lane(*tier_);
   return *lane;
 }
 
@@ -88,11 +88,16 @@ void Engine::start_in(uint32_t swap) {
   if (block != nullptr) swaps_->arrival(*block) = swaps_->swap(swap).take;
   Region* region = nullptr;
   if (comes)
-    region = plan->take(round_up(block->bytes, Arena::kAlignment), block, swap);
+    region = plan->take(arena_->round(block->bytes), block, swap);
   else
     plan->skip(swap);
   if (region == nullptr) return;  // it is brought in when it is needed
   note_peaks();
+  try {
+    arena_->back(region);
+  } catch (const TierFailure&) {
+    return;  // likewise
+  }
   begin_copy(*block, Copy::Direction::kIn, region, swap);
 }
 
@@ -100,13 +105,14 @@ void Engine::start_in(uint32_t swap) {
 bool Engine::settle(Block& block) {
   std::shared_ptr<Copy> copy = std::move(block.copy);
   block.copy.reset();
-  wait_for(*copy);
+  lane(copy->direction).wait(*copy);
+  copy->waited_by = timeline_.op();
+  settled_.push_back(copy);
+  account();
   copying_.erase(std::find(copying_.begin(), copying_.end(), &block));
   --block.active;
   bool failed = !copy->error.empty();
   stats_.failed_copies += failed;
-  uint64_t& ns = copy->direction == Copy::Direction::kOut ? stats_.out_ns : stats_.in_ns;
-  ns += static_cast<uint64_t>(std::chrono::nanoseconds(copy->ended - copy->began).count());
   if (copy->direction == Copy::Direction::kOut) {
     if (failed)
       block.dirty = true;
@@ -125,14 +131,17 @@ bool Engine::settle(Block& block) {
   return block.resident();
 }
 
-void Engine::wait_for(const Copy& copy) {
-  Lane& lane = this->lane(copy.direction);
-  auto began = Copy::Clock::now();
-  bool late = !lane.is_done(copy);
-  if (late) lane.wait(copy);
-  auto ended = late ? Copy::Clock::now() : began;
-  stats_.stall_ns += static_cast<uint64_t>(std::chrono::nanoseconds(ended - began).count());
-  timeline_.copied(copy, began, ended);
+// Write the times of copies that have been waited for into the books, as far as they are known.
+void Engine::account() {
+  size_t known = 0;
+  for (; known < settled_.size(); ++known) {
+    Copy& copy = *settled_[known];
+    if (!lane(copy.direction).knows_times(copy)) break;
+    (copy.direction == Copy::Direction::kOut ? stats_.out_ns : stats_.in_ns) += static_cast<uint64_t>(copy.ended - copy.began);
+    stats_.stall_ns += static_cast<uint64_t>(copy.waited_until - copy.waited_from);
+    timeline_.copied(copy);
+  }
+  settled_.erase(settled_.begin(), settled_.begin() + static_cast<std::ptrdiff_t>(known));
 }
 
 void Engine::settle_all() {
@@ -141,6 +150,8 @@ void Engine::settle_all() {
 
 void Engine::end_swapping() {
   settle_all();
+  if (!settled_.empty()) device_->finish();
+  account();
   if (!swaps_) return;
   swaps_.reset();
   for (Block* block : blocks_) block->swapped = -1;
@@ -148,12 +159,17 @@ void Engine::end_swapping() {
 
 void Engine::start_timeline() {
   Lock lock(*this);
+  timeline_.stop();
+  restart_clock();
   timeline_.start();
 }
 
 Timeline Engine::stop_timeline() {
   Lock lock(*this);
+  if (!settled_.empty()) device_->finish();
+  account();
   timeline_.stop();
+  timeline_.resolve(*device_);
   return std::move(timeline_);
 }
 
@@ -161,7 +177,7 @@ Timeline Engine::stop_timeline() {
 Region* Engine::place_late(Block& block) {
   Plan* plan = arena_->plan();
   if (plan == nullptr || !swaps_ || block.swapped < 0) return nullptr;
-  return plan->take_late(swaps_->arrival(block), round_up(block.bytes, Arena::kAlignment), &block);
+  return plan->take_late(swaps_->arrival(block), arena_->round(block.bytes), &block);
 }
 
 }  // namespace memfit

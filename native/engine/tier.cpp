@@ -7,6 +7,8 @@
 #include <thread>
 #include <unordered_map>
 
+#include "device.h"
+
 namespace memfit {
 
 namespace {
@@ -26,6 +28,24 @@ uint64_t checksum(const void* data, size_t size) {
   for (; i < size; ++i) hash = (hash ^ bytes[i]) * 0xD6E8FEB86659FD93ull;
   return hash;
 }
+
+class Behind final : public Medium {
+ public:
+  Behind(std::unique_ptr<Medium> first, size_t boundary, std::unique_ptr<Medium> second)
+      : first_(std::move(first)), second_(std::move(second)), boundary_(boundary) {}
+
+  void write(size_t offset, const void* from, size_t size) override { at(offset).write(local(offset), from, size); }
+  void read(size_t offset, void* to, size_t size) override { at(offset).read(local(offset), to, size); }
+  void discard(size_t offset, size_t size) override { at(offset).discard(local(offset), size); }
+  std::string name() const override { return first_->name() + "+" + second_->name(); }
+
+ private:
+  Medium& at(size_t offset) { return offset < boundary_ ? *first_ : *second_; }
+  size_t local(size_t offset) const { return offset < boundary_ ? offset : offset - boundary_; }
+
+  std::unique_ptr<Medium> first_, second_;
+  size_t boundary_;
+};
 
 class Checked final : public Medium {
  public:
@@ -123,7 +143,18 @@ class Linked final : public Medium {
   std::mutex out_, in_;
 };
 
+std::unique_ptr<Medium> wrapped(std::unique_ptr<Medium> medium, const TierRecipe& recipe) {
+  const Faults& faults = recipe.faults;
+  if (recipe.link.bytes_per_second > 0 || recipe.link.latency_seconds > 0) medium = with_link(std::move(medium), recipe.link);
+  if (faults.fail_write || faults.fail_read || faults.corrupt_read) medium = with_faults(std::move(medium), faults);
+  return recipe.checked ? with_checksums(std::move(medium)) : std::move(medium);
+}
+
 }  // namespace
+
+std::unique_ptr<Medium> one_behind_another(std::unique_ptr<Medium> first, size_t boundary, std::unique_ptr<Medium> second) {
+  return std::make_unique<Behind>(std::move(first), boundary, std::move(second));
+}
 
 std::unique_ptr<Medium> with_checksums(std::unique_ptr<Medium> inner) {
   return std::make_unique<Checked>(std::move(inner));
@@ -137,7 +168,24 @@ std::unique_ptr<Medium> with_faults(std::unique_ptr<Medium> inner, Faults faults
   return std::make_unique<Faulty>(std::move(inner), faults);
 }
 
-Tier::Tier(std::unique_ptr<Medium> medium) : medium_(std::move(medium)), ranges_(kOffsets, kAlignment) {}
+Tier::Tier(std::unique_ptr<Medium> medium, size_t boundary)
+    : medium_(std::move(medium)), ranges_(kOffsets, kAlignment), wall_(boundary != 0 ? kAlignment : 0) {
+  if (boundary != 0) ranges_.reserve_at(ranges_.first(), boundary, wall_, this);
+}
+
+std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe) {
+  bool ram = recipe.kind == "ram", both = ram && !recipe.folder.empty();
+  size_t capacity = round_up(recipe.capacity, Tier::kAlignment);
+  std::unique_ptr<Medium> medium;
+  if (ram) medium = recipe.is_plain() ? device.slab(capacity) : make_ram(capacity);
+  if (!ram || both) {
+    std::unique_ptr<Medium> disk = make_disk(recipe.folder);
+    if (recipe.is_plain()) disk = device.through_host(std::move(disk));
+    medium = ram ? one_behind_another(std::move(medium), capacity, std::move(disk)) : std::move(disk);
+  }
+  if (!recipe.is_plain()) medium = device.through_host(wrapped(std::move(medium), recipe));
+  return std::make_shared<Tier>(std::move(medium), both ? capacity : 0);
+}
 
 Slot Tier::reserve(size_t size) {
   Slot slot = ranges_.take(size, this);

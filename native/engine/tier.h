@@ -15,6 +15,8 @@
 
 namespace memfit {
 
+class Device;
+
 // A copy to or from a tier did not succeed. The bytes at its source are as they were before the call.
 struct TierFailure : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -29,12 +31,16 @@ class Medium {
   // The bytes at [offset, offset + size) are no longer needed.
   virtual void discard(size_t offset, size_t size) = 0;
   virtual std::string name() const = 0;
+  // Copies take their turn in a device's stream, and the calls return at once.
+  virtual bool is_direct() const { return false; }
 };
 
 // One slab of ordinary memory outside the arena.
 std::unique_ptr<Medium> make_ram(size_t capacity);
 // One file in `folder`, unlinked while open: nothing is left behind, however the process ends.
 std::unique_ptr<Medium> make_disk(const std::string& folder);
+// Offsets below `boundary` lie in `first`, the others in `second`.
+std::unique_ptr<Medium> one_behind_another(std::unique_ptr<Medium> first, size_t boundary, std::unique_ptr<Medium> second);
 // Keeps a checksum of what was written at each offset and compares it on every read (debug mode).
 std::unique_ptr<Medium> with_checksums(std::unique_ptr<Medium> inner);
 
@@ -54,6 +60,21 @@ struct Link {
 };
 std::unique_ptr<Medium> with_link(std::unique_ptr<Medium> inner, Link link);
 
+// What a tier is to be made of.
+struct TierRecipe {
+  std::string kind;    // "ram" or "disk"
+  std::string folder;  // of the disk's file; for "ram": what does not fit goes there, if it is named
+  size_t capacity = 0;  // of the ram, bytes
+  bool checked = false;
+  Faults faults;
+  Link link;
+
+  bool is_plain() const {
+    return !checked && link.bytes_per_second <= 0 && link.latency_seconds <= 0 && !faults.fail_write && !faults.fail_read &&
+           !faults.corrupt_read;
+  }
+};
+
 // Where one storage's bytes lie in a tier.
 using Slot = Region*;
 
@@ -61,7 +82,8 @@ class Tier {
  public:
   static constexpr size_t kAlignment = 4096;
 
-  explicit Tier(std::unique_ptr<Medium> medium);
+  // No slot lies across `boundary` (0: there is none).
+  explicit Tier(std::unique_ptr<Medium> medium, size_t boundary = 0);
 
   // A slot with nothing in it yet. Raises TierFailure when the tier is full.
   Slot reserve(size_t size);
@@ -76,17 +98,22 @@ class Tier {
   void thaw();
   bool frozen() const { return frozen_; }
 
-  size_t used() const { return ranges_.used(); }
+  size_t used() const { return ranges_.used() - wall_; }
   size_t footprint() const { return ranges_.footprint(); }
   std::string name() const { return medium_->name(); }
+  bool is_direct() const { return medium_->is_direct(); }
 
  private:
   void drop(Slot slot);
 
   std::unique_ptr<Medium> medium_;
   Ranges ranges_;
+  size_t wall_;
   bool frozen_ = false;
   std::vector<Slot> released_while_frozen_;
 };
+
+// Where swapped-out bytes of `device` go. Raises TierFailure.
+std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe);
 
 }  // namespace memfit

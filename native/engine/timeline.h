@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device.h"
 #include "lanes.h"
 
 namespace memfit {
@@ -16,17 +17,23 @@ class Timeline {
   void start() { *this = Timeline(), on_ = true; }
   void stop() { on_ = false; }
   bool on() const { return on_; }
-  void op_begins(size_t resident_bytes) {
-    if (on_) op_begins_.insert(op_begins_.end(), {ns(Copy::Clock::now()), static_cast<int64_t>(resident_bytes)});
+  // `stamp`: the device's ticket for now.
+  void op_begins(int64_t stamp, size_t resident_bytes) {
+    op_begins_.insert(op_begins_.end(), {stamp, static_cast<int64_t>(resident_bytes)});
   }
-  void iteration_ends() {
-    if (on_) iteration_ends_.insert(iteration_ends_.end(), {static_cast<int64_t>(op_begins_.size() / 2), ns(Copy::Clock::now())});
+  void iteration_ends(int64_t stamp) {
+    iteration_ends_.insert(iteration_ends_.end(), {static_cast<int64_t>(op_begins_.size() / 2), stamp});
   }
-  void copied(const Copy& copy, Copy::Clock::time_point waited_from, Copy::Clock::time_point waited_until) {
+  void copied(const Copy& copy) {
     if (!on_) return;
     copies_.insert(copies_.end(), {copy.swap, copy.direction == Copy::Direction::kIn, static_cast<int64_t>(copy.bytes),
-                                   ns(copy.began), ns(copy.ended), ns(waited_from), ns(waited_until),
-                                   static_cast<int64_t>(op_begins_.size() / 2) - 1});
+                                   copy.began, copy.ended, copy.waited_from, copy.waited_until, copy.waited_by});
+  }
+  int64_t op() const { return static_cast<int64_t>(op_begins_.size() / 2) - 1; }
+  // Turn tickets into times (ns).
+  void resolve(Device& device) {
+    for (size_t i = 0; i < op_begins_.size(); i += 2) op_begins_[i] = device.time_of(op_begins_[i]);
+    for (size_t i = 1; i < iteration_ends_.size(); i += 2) iteration_ends_[i] = device.time_of(iteration_ends_[i]);
   }
 
   const std::vector<int64_t>& copies() const { return copies_; }
@@ -36,10 +43,6 @@ class Timeline {
   const std::vector<int64_t>& iteration_ends_rows() const { return iteration_ends_; }
 
  private:
-  static int64_t ns(Copy::Clock::time_point t) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
-  }
-
   bool on_ = false;
   std::vector<int64_t> copies_, op_begins_, iteration_ends_;
 };

@@ -81,6 +81,17 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
     bool write = op.may_write(i);
     each_storage(inputs[i], [&](const c10::Storage& storage) { touch(thread, storage, write, op.reads_data); });
   }
+  make_ready(thread, op, inputs, outermost);
+  if (!device_->is_asynchronous()) return;
+  if (outermost && records(thread)) recorder_.op_starts(thread.row);
+  if (!thread.aside && !thread.touched.empty() && device_->is_aside()) {
+    device_->follow();
+    thread.aside = true;
+  }
+}
+
+// What the op has touched comes in, and what it will allocate finds room.
+void Engine::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost) {
   bool limited = stats_.budget != 0 && !forked_;
   if (thread.missing.empty() && thread.foreign.empty() && !(outermost && limited)) return;
   if (outermost && limited && is_tight(thread)) {
@@ -117,7 +128,7 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
   }
   if (others_at_start_) free_ordinary(false);
   forecast_.on_op();
-  if (timeline_.on()) timeline_.op_begins(arena_->used());
+  if (timeline_.on()) timeline_.op_begins(device_->stamp(), arena_->used());
   if (swaps_) swap_before_op(op.name_hash);
   thread.waited_ns = 0;
   if (!recorder_.on()) return;
@@ -129,7 +140,7 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
 }
 
 void Engine::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data) {
-  if (storage.device_type() != at::DeviceType::CPU) {
+  if (!device_->has(storage.device())) {
     if (watches_meta()) touch_ghost(thread, storage, write, reads_data);
     return;
   }
@@ -152,7 +163,7 @@ void Engine::use(ThreadState& thread, Block& block, bool write) {
     block.last_use = clock_;
     ++block.active;
     thread.touched.push_back(&block);
-    thread.input_bytes += round_up(block.bytes, Arena::kAlignment);
+    thread.input_bytes += arena_->round(block.bytes);
     thread.largest = std::max(thread.largest, block.bytes);
     if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
     forecast_.on_access(block);
@@ -278,7 +289,7 @@ void Engine::op_ends(ThreadState& thread, const OpInfo& op, const std::vector<c1
 }
 
 void Engine::show(ThreadState& thread, const c10::Storage& storage, bool held) {
-  if (storage.device_type() != at::DeviceType::CPU) {
+  if (!device_->has(storage.device())) {
     if (watches_meta()) ghost_of(thread, storage, /*is_new=*/true);
     return;
   }
@@ -295,6 +306,7 @@ bool Engine::frame_ends(ThreadState& thread) {
     if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(need), thread.waited_ns);
   }
   iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.window.peak());
+  if (std::exchange(thread.aside, false)) device_->lead();
   for (Block* block : thread.touched) deactivate(*block);
   thread.touched.clear();
   thread.missing.clear();
@@ -308,7 +320,7 @@ bool Engine::frame_ends(ThreadState& thread) {
 // The window the op needed, and will need when it runs on storages of the same sizes again.
 size_t Engine::learn_need(const ThreadState& thread) {
   auto known = needs_.try_emplace(thread.need_key, 0).first;
-  if (thread.window.peak() > known->second) known->second = thread.window.length(Arena::kAlignment);
+  if (arena_ && thread.window.peak() > known->second) known->second = thread.window.length(arena_->ranges.alignment());
   return known->second;
 }
 
@@ -330,7 +342,7 @@ bool Engine::find_period_if_due() {
 }
 
 void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input) {
-  request = round_up(request, Arena::kAlignment);
+  if (arena_) request = arena_->round(request);
   Failure failure;
   failure.kind = kind;
   failure.op = thread.op != nullptr && thread.depth > 0 ? thread.op->name : "an allocation outside any op";

@@ -18,10 +18,9 @@ COUNT = len(SHAPES)
 
 
 @pytest.fixture(params=[1, 64, 200])
-def chunks(request, monkeypatch) -> Callable[[], AbstractContextManager[None]]:
+def chunks(request) -> Callable[[], AbstractContextManager[None]]:
     """Chunks of one tensor each, and of a few."""
-    monkeypatch.setattr(chunking, "CHUNK_BYTES", request.param)
-    return chunking.installed
+    return lambda: chunking.installed(request.param)
 
 
 def tensors(seed: int, *, grad: bool = False) -> list[torch.Tensor]:

@@ -45,7 +45,8 @@ class Events:
         names = ("ops", "accesses", "ticks", "before")
         tables = {name: np.array(getattr(self, name), np.int64).tobytes() for name in names}
         raw = RawRecording.of(tables | {"op_names": NAMES, "sources": SOURCES})
-        about = {"signature": "s", "torch_version": "2", "device": "cpu", "script": "train.py", "iteration": 1}
+        about = {"signature": "s", "torch_version": "2", "device": "cpu", "script": "train.py", "iteration": 1,
+                 "alignment": 64}  # fmt: skip
         return build_trace(raw, first, len(self.ops) if last is None else last, roles or Roles(), **about)
 
 

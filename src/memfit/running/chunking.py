@@ -15,9 +15,6 @@ import torch
 
 from memfit.running.guards import replaced
 
-CHUNK_BYTES = 1 << 18
-"""An op on lists takes this many bytes of tensors at once, or one entry of each list if that is more."""
-
 _OTHERS = (
     "_fused_adam_",
     "_fused_adamw_",
@@ -28,24 +25,27 @@ _OTHERS = (
 
 
 @contextmanager
-def installed() -> Iterator[None]:
-    """Split calls of torch's list ops for as long as the context is open."""
+def installed(chunk_bytes: int) -> Iterator[None]:
+    """Split calls of torch's list ops for as long as the context is open.
+
+    A part has at most `chunk_bytes` of tensors, or one entry of each list if that is more.
+    """
     names = [name for name in dir(torch) if name.startswith("_foreach_")]
     names += [name for name in _OTHERS if hasattr(torch, name)]
     with ExitStack() as stack:
         for name in names:
-            stack.enter_context(replaced(torch, name, _chunked(getattr(torch, name))))
+            stack.enter_context(replaced(torch, name, _chunked(getattr(torch, name), chunk_bytes)))
         yield
 
 
-def _chunked(op: Any) -> Any:
+def _chunked(op: Any, chunk_bytes: int) -> Any:
     @functools.wraps(op)
     def in_chunks(*args: Any, **kwargs: Any) -> Any:
         lists = [a for a in (*args, *kwargs.values()) if _is_list(a) and a]
         count = _length(lists)
         # Lists of different lengths are an error, or one that only the op itself knows what to do with.
         splits = count > 1 and all(len(a) == count for a in lists)
-        bounds = _bounds(lists, count) if splits else []
+        bounds = _bounds(lists, count, chunk_bytes) if splits else []
         if len(bounds) < 2:
             return op(*args, **kwargs)
         results = [
@@ -69,11 +69,11 @@ def _length(lists: Sequence[Any]) -> int:
     return next((len(a) for a in lists if isinstance(a[0], torch.Tensor)), 0)
 
 
-def _bounds(lists: Sequence[Any], count: int) -> list[tuple[int, int]]:
+def _bounds(lists: Sequence[Any], count: int, chunk_bytes: int) -> list[tuple[int, int]]:
     bounds, begin, taken = [], 0, 0
     for i in range(count):
         size = sum(a[i].nbytes for a in lists if isinstance(a[i], torch.Tensor))
-        if i > begin and taken + size > CHUNK_BYTES:
+        if i > begin and taken + size > chunk_bytes:
             bounds.append((begin, i))
             begin, taken = i, 0
         taken += size

@@ -28,6 +28,7 @@ from memfit.errors import BudgetError, EngineError, TierError
 
 _NAME = "memfit_engine"
 _UNITS = ("unity.cc", "bindings.cpp")
+_CUDA_UNITS = ("cuda/cuda_unity.cc",)
 _FLAGS = ("-O2", "-DNDEBUG", "-std=c++20")  # NDEBUG: RecordFunction's inputs are guarded by an assertion else
 
 
@@ -70,11 +71,28 @@ def _budget_error(engine: ModuleType) -> type[BudgetError]:
 def cached_library() -> Path:
     """Return where the engine for this torch, Python and source lies, or will lie."""
     key = hashlib.sha256()
-    key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{_FLAGS}".encode())
+    cuda = cuda_headers() is not None
+    key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{_FLAGS}|{cuda}".encode())
     for path in sorted(_source_folder().rglob("*")):
         if path.suffix in {".h", ".cpp", ".cc"}:
             key.update(path.name.encode() + path.read_bytes())
     return cache_folder() / f"torch-{torch.__version__}-{key.hexdigest()[:16]}" / f"{_NAME}.so"
+
+
+def cuda_headers() -> Path | None:
+    """Return the folder of the CUDA headers for this torch; None if it is built without CUDA, or they are not there.
+
+    Looked for in CUDA_HOME, beside nvcc, in /usr/local/cuda and in the packages that torch depends on.
+    """
+    if torch.version.cuda is None:
+        return None
+    nvcc = shutil.which("nvcc")
+    roots = [os.environ.get("CUDA_HOME"), nvcc and Path(nvcc).resolve().parents[1], "/usr/local/cuda"]
+    packages = Path(torch.__file__).parents[1] / "nvidia"
+    roots += [packages / f"cu{torch.version.cuda.split('.')[0]}", packages / "cuda_runtime"]
+    needed = ("cuda.h", "cuda_runtime_api.h", "crt/host_defines.h")
+    folders = [Path(root) / "include" for root in roots if root]
+    return next((folder for folder in folders if all((folder / name).is_file() for name in needed)), None)
 
 
 def compiler() -> str | None:
@@ -138,14 +156,23 @@ def _build(library: Path) -> None:
 def _compile(folder: Path) -> None:
     from torch.utils import cpp_extension
 
-    source = _source_folder()
+    source, headers = _source_folder(), cuda_headers()
+    units, flags, includes = list(_UNITS), list(_FLAGS), [str(source)]
+    links: list[str] = []
+    if headers is not None:
+        units += _CUDA_UNITS
+        flags.append("-DMEMFIT_CUDA")
+        includes.append(str(headers))
+        # The CUDA runtime itself is the one that torch has loaded.
+        links = [f"-L{Path(torch.__file__).parent / 'lib'}", "-lc10_cuda"]
     with _ninja_on_path():
         try:
             cpp_extension.load(
                 _NAME,
-                [str(source / "engine" / name) for name in _UNITS],
-                extra_cflags=list(_FLAGS),
-                extra_include_paths=[str(source)],
+                [str(source / "engine" / name) for name in units],
+                extra_cflags=flags,
+                extra_ldflags=links,
+                extra_include_paths=includes,
                 build_directory=str(folder),
                 is_python_module=False,
             )

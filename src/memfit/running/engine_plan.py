@@ -46,7 +46,7 @@ class Recorded:
 
     @classmethod
     def of(
-        cls, raw: RawRecording, op_marks: Sequence[int], tick_marks: Sequence[int], signature: str
+        cls, raw: RawRecording, op_marks: Sequence[int], tick_marks: Sequence[int], signature: str, alignment: int
     ) -> Recorded | None:
         """Return them; None if they were not alike. The marks are where the first began and the two ended."""
         begin, middle, end = op_marks
@@ -55,7 +55,8 @@ class Recorded:
         iterations = TwoIterations.of(raw.ticks, tick_marks, begin, middle - begin)
         if iterations is None or not iterations.first_count:
             return None
-        about = {"signature": signature, "torch_version": "", "device": "cpu", "script": "", "iteration": 0}
+        about = {"signature": signature, "torch_version": "", "device": "cpu", "script": "", "iteration": 0,
+                 "alignment": alignment}  # fmt: skip
         trace, blocks = build_iteration(raw, begin, middle, Roles(), **about)
         # Until the next op begins Python is at work; copies go on meanwhile as they do in ops.
         begins = (

@@ -80,6 +80,7 @@ def installed(engine: ModuleType) -> Iterator[None]:
         yield
 
 
+_DEVICES = ("cpu", "cuda")
 _thread = threading.local()
 
 
@@ -102,7 +103,7 @@ def _data_ptr(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:
 
     @functools.wraps(data_ptr)
     def address(storage: Any) -> int:
-        if getattr(_thread, "serializing", 0) and has_cpu_storage(storage):
+        if getattr(_thread, "serializing", 0) and has_storage(storage):
             return int(storage._cdata) if storage.nbytes() else 0
         return data_ptr(storage)
 
@@ -127,7 +128,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 @contextmanager
 def held(engine: ModuleType, target: Any, pin: bool = False) -> Iterator[None]:
     """Keep the bytes of a tensor or storage in memory; `pin` keeps them there until the storage dies."""
-    if not has_cpu_storage(target):
+    if not has_storage(target):
         yield
         return
     hold = engine.Hold(target)
@@ -166,10 +167,10 @@ def _wrapped(owner: Any, name: str, index: int, door: _Door) -> Iterator[None]:
         yield
 
 
-def has_cpu_storage(target: Any) -> bool:
-    """Return whether `target` is a storage, or a tensor with one, on the CPU."""
+def has_storage(target: Any) -> bool:
+    """Return whether `target` is a storage, or a tensor with one, that a session may have taken the bytes of."""
     if isinstance(target, torch.UntypedStorage):
-        return target.device.type == "cpu"
-    if not isinstance(target, torch.Tensor) or target.device.type != "cpu":
+        return target.device.type in _DEVICES
+    if not isinstance(target, torch.Tensor) or target.device.type not in _DEVICES:
         return False
     return bool(torch._C._has_storage(target))

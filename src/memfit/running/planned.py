@@ -136,7 +136,7 @@ class Planner:
         repeated, self._recording = signature == self._signature, 0
         if not repeated or len(tick_marks) != 3 or len(op_marks) != 3:
             return
-        recorded = Recorded.of(raw, op_marks, tick_marks, f"{signature:016x}")
+        recorded = Recorded.of(raw, op_marks, tick_marks, f"{signature:016x}", self.engine.alignment())
         self.known[signature] = known = None if recorded is None else _Known(recorded)
         if known is not None:
             known.making = self._make(known.recorded)

@@ -1,9 +1,8 @@
-"""A session: every CPU storage of the process inside a budget, from `with` to the end of its block."""
+"""A session: every storage of one device inside a budget, from `with` to the end of its block."""
 
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -16,7 +15,8 @@ import torch
 from memfit.errors import BudgetError, MemfitError, TierError, UsageError
 from memfit.ir import Plan, Timeline, Trace
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
-from memfit.running import chunking, engine, guards
+from memfit.running import chunking, devices, engine, guards
+from memfit.running.devices import default_tier, parse_device
 from memfit.running.engine_plan import EnginePlan
 from memfit.running.iterations import Iterations
 from memfit.running.planned import Planner
@@ -85,13 +85,16 @@ class Session:
     """Runs what is inside its `with` block within a budget. Made by `memfit.session`."""
 
     def __init__(
-        self, budget: str | int | None, tier: str | TierSpec = "disk", *, record: bool = True, script: str = "",
-        plan: bool | Plan = True, measures: bool = False, on_trace: Callable[[], None] | None = None,
+        self, budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
+        record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False, on_trace: Callable[[], None] | None = None,
         accelerator: Accelerator | None = None,
     ) -> None:  # fmt: skip
         # With an accelerator the session records storages of device meta, and those alone, as if that one ran them.
         self._accelerator = accelerator
         self._budget = None if budget is None else parse_budget(budget)
+        # What runs on meta needs no GPU, and its own accelerator is none that is here.
+        self._device = parse_device("cpu" if accelerator is not None else str(device))
+        tier = default_tier(self._device) if tier is None else tier
         self._tier = parse_tier(tier) if isinstance(tier, str) else tier
         self._record = record
         self._script = script
@@ -113,13 +116,13 @@ class Session:
             raise UsageError("a memfit session is active already", remedy="end it before you start another")
         self._iterations = Iterations(self._engine, self._iteration_ended)
         self._planner = Planner(self._engine, self._tier, self._given, self._measures)
-        tier = self._tier
         fixed = self._budget.bytes if self._budget is not None else None
-        self._engine.start(
-            fixed or 0, tier.kind, tier.folder, _ram_capacity(), tier.checked,
-            tier.fail_write, tier.fail_read, tier.corrupt_read, tier.repeat,
-            tier.link_bytes_per_second, tier.link_latency_seconds, threading.active_count() > 1,
-        )  # fmt: skip
+        try:
+            self._contexts.enter_context(devices.entered(self._device))
+            self._engine.start(str(self._device), fixed or 0, self._tier.recipe(), threading.active_count() > 1)
+        except BaseException:
+            self._contexts.close()
+            raise
         try:
             self._enter_contexts()
             self._adopt_visible()
@@ -130,7 +133,8 @@ class Session:
 
     def _enter_contexts(self) -> None:
         self._contexts.enter_context(guards.installed(self._engine))
-        self._contexts.enter_context(chunking.installed())
+        fixed = self._budget.bytes if self._budget is not None else None
+        self._contexts.enter_context(chunking.installed(devices.chunk_bytes(self._device, fixed)))
         self._contexts.enter_context(self._iterations.watched())
         if self._accelerator is not None:
             self._engine.watch_meta()
@@ -226,6 +230,7 @@ class Session:
     def _adopt_visible(self) -> None:
         """Show the engine every tensor Python can see: those made before the session move into the budget."""
         self._engine.adopt(gc.get_objects())
+        self._engine.release_cached()
 
     def _iteration_ended(self, at_boundary: bool = True) -> None:
         """Close the recording at the end of the first whole iteration and let a relative budget take effect."""
@@ -253,7 +258,8 @@ class Session:
             recording = only_ghosts(recording)
         trace = build_trace(
             recording, first, last, self._iterations.roles,
-            signature=f"{signatures[-1]:016x}", torch_version=torch.__version__, device="cpu",
+            signature=f"{signatures[-1]:016x}", torch_version=torch.__version__, device=self._device.type,
+            alignment=self._engine.alignment(),
             script=self._script, iteration=len(signatures) - 1,
         )  # fmt: skip
         return trace if self._accelerator is None else timed(trace, recording.shapes[first:last], self._accelerator)
@@ -300,21 +306,19 @@ def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int
     )
 
 
-def _ram_capacity() -> int:
-    """Return how many bytes of address space the ram tier's slab reserves."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def session(budget: str | int | None, tier: str | TierSpec = "disk", *, plan: bool | Plan = True) -> Session:
-    """Return a context manager that keeps every CPU tensor storage within `budget`.
+def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
+            plan: bool | Plan = True) -> Session:  # fmt: skip
+    """Return a context manager that keeps every tensor storage of `device` within `budget`.
 
     `budget`: bytes (int or "2GiB"), which hold from the first op; or a share such as "60%" of the peak live
     bytes of the first whole iteration, which is recorded without a limit, and holds from the next on; or None
-    for no limit. `tier`: "ram", "disk" or "disk:PATH", where bytes go that do not fit. `plan`: whether iterations that
+    for no limit. `device`: "cpu", "cuda", "cuda:N", or "auto", which is the current GPU if there is one. `tier`: where
+    bytes go that do not fit: "ram" (of a GPU: page-locked host memory, and its default), "ram:8GiB", "disk", "disk:PATH"
+    (the CPU's default) or "ram:8GiB+disk:PATH". `plan`: whether iterations that
     repeat are run by a plan (addresses from a table, copies beside the ops), or a plan of `memfit plan` to run them by.
     Only one session can be active in a process.
 
-    Raises InputError for a malformed budget or tier; BudgetError, from the op or optimizer step where it is
+    Raises InputError for a malformed budget, tier or device; BudgetError, from the op or optimizer step where it is
     found out, if the budget cannot be met; TierError if a copy fails.
     """
-    return Session(budget, tier, plan=plan)
+    return Session(budget, tier, device=device, plan=plan)

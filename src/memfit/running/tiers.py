@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from memfit.errors import InputError
+from memfit.errors import InputError, MemfitError
+from memfit.running.devices import host_memory_bytes
+from memfit.units import format_bytes, parse_bytes
 
 
 @dataclass(frozen=True)
 class TierSpec:
     """A tier: `kind` is "ram" or "disk"; `folder` is where the disk tier's file goes.
+
+    The ram tier takes at most `capacity_bytes` (0: as much as the machine has); with a `folder` what does not fit goes to
+    a file there.
 
     `checked` keeps a checksum of everything written and compares it on each read. The `fail_*` and
     `corrupt_read` fields make the n-th copy go wrong (0: none), for tests of what happens then. The `link_*` fields
@@ -21,6 +27,7 @@ class TierSpec:
 
     kind: str = "disk"
     folder: str = ""
+    capacity_bytes: int = 0
     checked: bool = False
     fail_write: int = 0
     fail_read: int = 0
@@ -30,19 +37,51 @@ class TierSpec:
     link_latency_seconds: float = 0.0
 
     def __str__(self) -> str:
-        return f"disk:{self.folder}" if self.kind == "disk" else self.kind
+        if self.kind == "disk":
+            return f"disk:{self.folder}"
+        capacity = f":{self.capacity_bytes}" if self.capacity_bytes else ""
+        return f"ram{capacity}+disk:{self.folder}" if self.folder else f"ram{capacity}"
+
+    def recipe(self) -> dict[str, Any]:
+        """Return what the engine needs to make it."""
+        fields = asdict(self)
+        return fields | {"capacity": fields.pop("capacity_bytes") or host_memory_bytes()}
 
 
 def parse_tier(text: str) -> TierSpec:
-    """Read "ram", "disk" or "disk:PATH"; "disk" alone means the folder for temporary files.
+    """Read "ram", "ram:8GiB", "disk", "disk:PATH" or "ram:8GiB+disk:PATH", which is a disk behind the ram.
 
-    Raises InputError for anything else, or for a folder that is not there or cannot be written.
+    "ram" alone takes as much as the machine has; "disk" alone means the folder for temporary files. Raises InputError
+    for anything else, or for a folder that is not there or cannot be written.
     """
-    kind, _, folder = text.partition(":")
-    if kind == "ram" and not folder:
-        return TierSpec("ram")
-    if kind != "disk":
-        raise InputError(f"'{text}' is not a tier", why="a tier is ram, disk or disk:PATH", remedy="--tier disk:/tmp")
+    first, plus, behind = text.partition("+")
+    kind, _, rest = first.partition(":")
+    if kind == "ram" and (not plus or behind.partition(":")[0] == "disk"):
+        capacity = _capacity(text, rest) if rest else 0
+        return TierSpec("ram", _folder(behind.partition(":")[2]) if plus else "", capacity)
+    if kind == "disk":
+        return TierSpec("disk", _folder(text.partition(":")[2]))
+    raise _no_tier(text)
+
+
+def _no_tier(text: str) -> InputError:
+    why = "a tier is ram, ram:BYTES, disk, disk:PATH or ram:BYTES+disk:PATH"
+    return InputError(f"'{text}' is not a tier", why=why, remedy="--tier disk:/tmp")
+
+
+def _capacity(text: str, size: str) -> int:
+    try:
+        capacity = parse_bytes(size)
+    except MemfitError as error:
+        raise _no_tier(text) from error
+    most = host_memory_bytes()
+    if not 0 < capacity <= most:
+        raise InputError(f"the ram tier cannot have {size}", why=f"this machine has {format_bytes(most)}",
+                         remedy="--tier ram")  # fmt: skip
+    return capacity
+
+
+def _folder(folder: str) -> str:
     folder = folder or tempfile.gettempdir()
     if not Path(folder).is_dir():
         raise InputError(f"the disk tier's folder '{folder}' is not there", remedy=f"mkdir -p {folder}")
@@ -50,4 +89,4 @@ def parse_tier(text: str) -> TierSpec:
         raise InputError(
             f"the disk tier's folder '{folder}' cannot be written", remedy="name another: --tier disk:PATH"
         )
-    return TierSpec("disk", folder)
+    return folder

@@ -14,7 +14,6 @@ from memfit.ir import BEFORE_FIRST_TICK, Op, Phase, Storage, Trace
 from memfit.tracing.categories import categorise
 
 _PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
-_ALIGNMENT = 64  # of the arena on CPU
 
 Rows = NDArray[np.int64]
 
@@ -100,7 +99,6 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
         ops=ops,
         storages=storages,
         ticks=last_tick - first_tick,
-        alignment=_ALIGNMENT,
         pinned_bytes=pinned_bytes,
         **about,
     )

@@ -1,0 +1,17 @@
+// The allocator that stands in for torch's CUDA allocator while a session is active on a GPU.
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+namespace memfit::cuda {
+
+class CudaDevice;
+
+// torch's own, whatever is installed.
+c10::cuda::CUDACachingAllocator::CUDAAllocator& native_allocator();
+c10::cuda::CUDACachingAllocator::CUDAAllocator& adaptor();
+// From now on allocations of the device's compute stream go to the engine, and everything else to torch's own.
+void install_adaptor(CudaDevice& device);
+void remove_adaptor();
+
+}  // namespace memfit::cuda

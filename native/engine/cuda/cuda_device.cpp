@@ -1,0 +1,200 @@
+#include "cuda_device.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "../lanes.h"
+#include "../ranges.h"
+#include "../tier.h"
+#include "adaptor.h"
+#include "slab.h"
+#include "stream_lane.h"
+#include "virtual_memory.h"
+
+namespace memfit {
+
+Device& find_device(c10::Device name) {
+  if (name.is_cpu()) return host();
+  if (!name.is_cuda()) throw std::invalid_argument("memfit has no support for " + name.str() + "; it has for cpu and cuda");
+  return cuda::cuda_device(name.has_index() ? name.index() : c10::cuda::current_device());
+}
+
+}  // namespace memfit
+
+namespace memfit::cuda {
+
+namespace {
+
+thread_local const cudaStream_t* copy_stream_of_thread = nullptr;
+
+constexpr size_t kMostPieces = 64;  // of an overlapping move; more would take longer than the link and back
+
+// What is left to the driver, the libraries' own needs and torch's other streams when no budget says otherwise.
+constexpr size_t kReserve = size_t{512} << 20;
+
+constexpr size_t kMostStamps = size_t{1} << 21;  // who records for so long has no use for the times
+
+}  // namespace
+
+InStream::InStream(cudaStream_t stream) : stream_(stream), before_(copy_stream_of_thread) { copy_stream_of_thread = &stream_; }
+InStream::~InStream() { copy_stream_of_thread = before_; }
+const cudaStream_t* InStream::current() { return copy_stream_of_thread; }
+
+CudaDevice::CudaDevice(int index)
+    : Device(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index))), index_(index) {}
+
+CudaDevice& cuda_device(int index) {
+  static auto* devices = new std::array<std::unique_ptr<CudaDevice>, 64>;  // never destroyed: storages may outlive statics
+  int count = c10::cuda::device_count();
+  if (index < 0 || index >= count)
+    throw std::invalid_argument("there is no cuda:" + std::to_string(index) + ": torch sees " + std::to_string(count) + " GPUs");
+  std::unique_ptr<CudaDevice>& device = devices->at(static_cast<size_t>(index));
+  if (!device) device = std::make_unique<CudaDevice>(index);
+  return *device;
+}
+
+cudaStream_t CudaDevice::copy_stream() const {
+  const cudaStream_t* named = InStream::current();
+  return named != nullptr ? *named : compute_;
+}
+
+size_t CudaDevice::limit(size_t budget) const {
+  OnDevice guard(index_);
+  size_t free = 0, total = 0, page = page_bytes(index_);
+  check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
+  size_t most = budget != 0 ? std::min(budget, total) : free - std::min(free, kReserve);
+  return std::max(most / page, size_t{1}) * page;
+}
+
+std::unique_ptr<AddressSpace> CudaDevice::reserve(size_t bytes) { return cuda::reserve(index_, bytes); }
+
+c10::Allocator& CudaDevice::ordinary() { return native_allocator(); }
+c10::Allocator& CudaDevice::own() { return adaptor(); }
+
+void CudaDevice::install() {
+  OnDevice guard(index_);
+  compute_ = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index_)).stream();
+  install_adaptor(*this);
+}
+
+void CudaDevice::session_ended(bool in_use) {
+  stamps_.clear();
+  clock_.reset();
+  users_.clear();
+  if (!in_use) remove_adaptor();
+}
+
+void CudaDevice::release_cached() { native_allocator().emptyCache(); }
+
+bool CudaDevice::allocated(const void* address) const {
+  cudaPointerAttributes attributes;
+  bool known = cudaPointerGetAttributes(&attributes, address) == cudaSuccess;
+  if (!known) (void)cudaGetLastError();
+  return known && attributes.type == cudaMemoryTypeDevice && attributes.device == index_;
+}
+
+void CudaDevice::copy(void* to, const void* from, size_t bytes) {
+  OnDevice guard(index_);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, compute_), "copying on the GPU");
+}
+
+// Piece by piece, each no longer than the two are apart: the runtime's copies must not overlap.
+bool CudaDevice::slide(void* to, const void* from, size_t bytes) {
+  auto apart = static_cast<size_t>(static_cast<const char*>(from) - static_cast<char*>(to));
+  if (bytes / apart > kMostPieces) return false;
+  for (size_t done = 0; done < bytes; done += apart)
+    copy(static_cast<char*>(to) + done, static_cast<const char*>(from) + done, std::min(apart, bytes - done));
+  return true;
+}
+
+void CudaDevice::finish() {
+  OnDevice guard(index_);
+  check(cudaDeviceSynchronize(), "waiting for the GPU");
+}
+
+std::unique_ptr<Medium> CudaDevice::slab(size_t capacity) { return make_slab(*this, capacity); }
+
+std::unique_ptr<Medium> CudaDevice::through_host(std::unique_ptr<Medium> inner) {
+  return through_buffer(*this, std::move(inner));
+}
+
+// A tier whose copies are no streams' needs a thread that waits for the GPU at each copy.
+std::unique_ptr<Lane> CudaDevice::make_lane(const Tier& tier) {
+  if (tier.is_direct()) return make_stream_lane(*this);
+  OnDevice guard(index_);
+  cudaStream_t made = nullptr;
+  check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "making a stream for copies");
+  std::shared_ptr<CUstream_st> stream(made, [](cudaStream_t s) { (void)cudaStreamDestroy(s); });
+  auto pushed = [this](Copy& copy) { copy.marks = std::make_shared<Mark>(events_, compute_); };
+  auto perform = [this, stream](Copy& copy, const std::function<void()>& copying) {
+    OnDevice on_device(index_);
+    static_cast<Mark*>(copy.marks.get())->hold_back(stream.get());
+    InStream lane(stream.get());
+    copying();
+  };
+  return std::make_unique<ThreadLane>(pushed, perform);
+}
+
+bool CudaDevice::is_aside() const {
+  return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index_)).stream() != compute_;
+}
+
+void CudaDevice::follow() {
+  order(events_, compute_, c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index_)).stream());
+}
+
+void CudaDevice::lead() {
+  order(events_, c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index_)).stream(), compute_);
+}
+
+void CudaDevice::used_by(const void* address, cudaStream_t stream) {
+  std::lock_guard<std::mutex> lock(users_mutex_);
+  users_[address].push_back(stream);
+}
+
+void CudaDevice::released(const void* address) {
+  std::lock_guard<std::mutex> lock(users_mutex_);
+  auto users = users_.find(address);
+  if (users == users_.end()) return;
+  OnDevice guard(index_);
+  for (cudaStream_t stream : users->second) order(events_, stream, compute_);
+  users_.erase(users);
+}
+
+int64_t CudaDevice::stamp() {
+  if (stamps_.size() >= kMostStamps) return 0;
+  OnDevice guard(index_);
+  stamps_.push_back(std::make_unique<Mark>(timed_events_, compute_));
+  return static_cast<int64_t>(stamps_.size());  // 0 is no ticket
+}
+
+int64_t CudaDevice::time_of(int64_t ticket) {
+  if (ticket == 0) return 0;
+  const Mark& mark = *stamps_.at(static_cast<size_t>(ticket) - 1);
+  check(cudaEventSynchronize(mark.event()), "waiting for a CUDA event");
+  return time_of(mark);
+}
+
+int64_t CudaDevice::time_of(const Mark& mark) const { return clock_ == nullptr ? 0 : between(*clock_, mark); }
+
+void CudaDevice::restart_clock() {
+  OnDevice guard(index_);
+  stamps_.clear();
+  clock_ = std::make_unique<Mark>(timed_events_, compute_);
+}
+
+void CudaDevice::delay(cudaStream_t stream) {
+  if (longest_delay_us_ == 0) return;
+  auto microseconds = static_cast<int64_t>(random_()) % longest_delay_us_;
+  auto sleep = [](void* us) { std::this_thread::sleep_for(std::chrono::microseconds(reinterpret_cast<intptr_t>(us))); };
+  check(cudaLaunchHostFunc(stream, sleep, reinterpret_cast<void*>(microseconds)), "delaying a stream");
+}
+
+}  // namespace memfit::cuda

@@ -1,0 +1,93 @@
+// One GPU as a Device. What a session does on it happens in the order of its compute stream: the stream that was
+// current when the session began.
+#pragma once
+
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <unordered_map>
+#include <vector>
+
+#include "../device.h"
+#include "events.h"
+
+namespace memfit::cuda {
+
+// Copies that the calling thread makes go to `stream` instead of the compute stream, until this goes.
+class InStream {
+ public:
+  explicit InStream(cudaStream_t stream);
+  InStream(const InStream&) = delete;
+  InStream& operator=(const InStream&) = delete;
+  ~InStream();
+  // Of the calling thread; nullptr: none was named.
+  static const cudaStream_t* current();
+
+ private:
+  cudaStream_t stream_;
+  const cudaStream_t* before_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int index);
+
+  int index() const { return index_; }
+  cudaStream_t compute() const { return compute_; }
+  // Where the calling thread's copies go.
+  cudaStream_t copy_stream() const;
+  Events& events() { return events_; }
+  Events& timed_events() { return timed_events_; }
+  // The time (ns) of a moment that has passed, counted from the clock's last start.
+  int64_t time_of(const Mark& mark) const;
+  // For tests of the streams' order: hold `stream` up for a random while, at most `longest_us`, before each copy.
+  void delay(cudaStream_t stream);
+  void set_longest_delay(int64_t longest_us) { longest_delay_us_ = longest_us; }
+
+  size_t alignment() const override { return 512; }
+  size_t limit(size_t budget) const override;
+  std::unique_ptr<AddressSpace> reserve(size_t bytes) override;
+  c10::Allocator& ordinary() override;
+  c10::Allocator& own() override;
+  void install() override;
+  void session_ended(bool in_use) override;
+  void release_cached() override;
+  bool allocated(const void* address) const override;
+  void copy(void* to, const void* from, size_t bytes) override;
+  bool slide(void* to, const void* from, size_t bytes) override;
+  void finish() override;
+  std::unique_ptr<Medium> slab(size_t capacity) override;
+  std::unique_ptr<Medium> through_host(std::unique_ptr<Medium> inner) override;
+  std::unique_ptr<Lane> make_lane(const Tier& tier) override;
+  bool is_aside() const override;
+  void follow() override;
+  void lead() override;
+  void released(const void* address) override;
+  bool is_asynchronous() const override { return true; }
+  int64_t stamp() override;
+  int64_t time_of(int64_t ticket) override;
+  void restart_clock() override;
+
+  // Another stream uses the storage at `address` until it has come to where it is when the storage is freed.
+  void used_by(const void* address, cudaStream_t stream);
+
+ private:
+  int index_;
+  cudaStream_t compute_ = nullptr;
+  Events events_{cudaEventDisableTiming}, timed_events_{cudaEventDefault};
+  std::unique_ptr<Mark> clock_;  // where time began
+  std::vector<std::unique_ptr<Mark>> stamps_;
+  std::mutex users_mutex_;
+  std::unordered_map<const void*, std::vector<cudaStream_t>> users_;
+  int64_t longest_delay_us_ = 0;
+  std::minstd_rand random_;
+};
+
+// The device's object, made when it is first asked for. Raises std::invalid_argument when it is not there.
+CudaDevice& cuda_device(int index);
+
+}  // namespace memfit::cuda

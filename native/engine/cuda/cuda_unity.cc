@@ -1,0 +1,7 @@
+// Everything for CUDA in one translation unit.
+#include "adaptor.cpp"
+#include "cuda_device.cpp"
+#include "events.cpp"
+#include "slab.cpp"
+#include "stream_lane.cpp"
+#include "virtual_memory.cpp"

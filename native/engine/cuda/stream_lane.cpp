@@ -1,0 +1,78 @@
+#include "stream_lane.h"
+
+#include "events.h"
+
+namespace memfit::cuda {
+
+namespace {
+
+// Moments of one copy. In the lane's stream: before and after it; in the compute stream: before and after its wait.
+struct Marks {
+  std::unique_ptr<Mark> began, ended, waited_from, waited_until;
+};
+
+Marks& marks_of(Copy& copy) { return *static_cast<Marks*>(copy.marks.get()); }
+
+class StreamLane final : public Lane {
+ public:
+  explicit StreamLane(CudaDevice& device) : device_(device) {
+    OnDevice guard(device_.index());
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream for copies");
+  }
+  ~StreamLane() override {
+    (void)cudaStreamSynchronize(stream_);
+    (void)cudaStreamDestroy(stream_);
+  }
+
+  void push(std::shared_ptr<Copy> copy) override {
+    copy->marks = std::make_shared<Marks>();
+    try {
+      OnDevice guard(device_.index());
+      order(device_.events(), device_.compute(), stream_);
+      device_.delay(stream_);
+      marks_of(*copy).began = std::make_unique<Mark>(device_.timed_events(), stream_);
+      InStream lane(stream_);
+      if (copy->direction == Copy::Direction::kOut)
+        copy->tier->write(copy->slot, copy->memory, copy->bytes);
+      else
+        copy->tier->get(copy->slot, copy->memory, copy->bytes);
+      marks_of(*copy).ended = std::make_unique<Mark>(device_.timed_events(), stream_);
+    } catch (const std::exception& error) {
+      copy->error = error.what();
+    }
+  }
+
+  void wait(Copy& copy) override {
+    Marks& marks = marks_of(copy);
+    OnDevice guard(device_.index());
+    if (marks.ended == nullptr) {  // a part of it may be under way all the same
+      order(device_.events(), stream_, device_.compute());
+      return;
+    }
+    marks.waited_from = std::make_unique<Mark>(device_.timed_events(), device_.compute());
+    marks.ended->hold_back(device_.compute());
+    marks.waited_until = std::make_unique<Mark>(device_.timed_events(), device_.compute());
+  }
+
+  bool knows_times(Copy& copy) override {
+    Marks& marks = marks_of(copy);
+    if (marks.waited_until == nullptr) return true;
+    if (!marks.waited_until->has_passed()) return false;
+    copy.began = device_.time_of(*marks.began);
+    // Counted from the copy's own beginning: the clock's is long ago, and the runtime rounds.
+    copy.ended = copy.began + between(*marks.began, *marks.ended);
+    copy.waited_from = copy.began + between(*marks.began, *marks.waited_from);
+    copy.waited_until = copy.waited_from + between(*marks.waited_from, *marks.waited_until);
+    return true;
+  }
+
+ private:
+  CudaDevice& device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Lane> make_stream_lane(CudaDevice& device) { return std::make_unique<StreamLane>(device); }
+
+}  // namespace memfit::cuda

@@ -1,0 +1,177 @@
+#include "virtual_memory.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "../ranges.h"
+#include "../tier.h"
+#include "events.h"
+
+namespace memfit::cuda {
+
+namespace {
+
+// The driver's entry points, without linking against it: a machine without a GPU has no driver.
+struct Driver {
+  decltype(&cuMemGetAllocationGranularity) granularity;
+  decltype(&cuMemAddressReserve) address_reserve;
+  decltype(&cuMemAddressFree) address_free;
+  decltype(&cuMemCreate) create;
+  decltype(&cuMemRelease) release;
+  decltype(&cuMemMap) map;
+  decltype(&cuMemUnmap) unmap;
+  decltype(&cuMemSetAccess) set_access;
+  decltype(&cuGetErrorString) error_string;
+};
+
+template <typename Function>
+void find(Function& function, const char* name) {
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+  cudaError_t error = cudaGetDriverEntryPointByVersion(name, &address, 12000, cudaEnableDefault, &found);
+#else
+  cudaError_t error = cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, &found);
+#endif
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess)
+    throw std::invalid_argument(std::string("the CUDA driver has no ") + name + "; memfit needs one of CUDA 12 or newer");
+  function = reinterpret_cast<Function>(address);
+}
+
+const Driver& driver() {
+  static const Driver functions = [] {
+    Driver d;
+    find(d.granularity, "cuMemGetAllocationGranularity");
+    find(d.address_reserve, "cuMemAddressReserve");
+    find(d.address_free, "cuMemAddressFree");
+    find(d.create, "cuMemCreate");
+    find(d.release, "cuMemRelease");
+    find(d.map, "cuMemMap");
+    find(d.unmap, "cuMemUnmap");
+    find(d.set_access, "cuMemSetAccess");
+    find(d.error_string, "cuGetErrorString");
+    return d;
+  }();
+  return functions;
+}
+
+std::string text(CUresult result) {
+  const char* words = nullptr;
+  driver().error_string(result, &words);
+  return words != nullptr ? words : "error " + std::to_string(static_cast<int>(result));
+}
+
+void check_driver(CUresult result, const char* what) {
+  if (result != CUDA_SUCCESS) throw TierFailure(std::string(what) + ": " + text(result));
+}
+
+CUmemAllocationProp properties(int device) {
+  CUmemAllocationProp prop = {};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+  return prop;
+}
+
+class VirtualMemory final : public AddressSpace {
+ public:
+  VirtualMemory(int device, size_t bytes) : device_(device), page_(page_bytes(device)), pages_(round_up(bytes, page_) / page_) {
+    CUresult result = driver().address_reserve(&base_, pages_.size() * page_, 0, 0, 0);
+    if (result != CUDA_SUCCESS) throw std::bad_alloc();
+  }
+  ~VirtualMemory() override {
+    try {
+      drop(0, size());
+    } catch (const TierFailure&) {
+      return;  // the context is gone, and its memory with it
+    }
+    driver().address_free(base_, size());
+  }
+
+  char* base() const override { return reinterpret_cast<char*>(base_); }
+  size_t size() const override { return pages_.size() * page_; }
+
+  void back(size_t from, size_t to) override {
+    if (to <= solid_) return;
+    OnDevice guard(device_);
+    size_t last = round_up(to, page_) / page_;
+    for (size_t page = from / page_; page < last;) {
+      size_t end = page;
+      while (end < last && pages_[end] == 0) map(end++);
+      if (end > page) allow(page, end);
+      page = std::max(end, page + 1);
+    }
+    while (solid_ < size() && pages_[solid_ / page_] != 0) solid_ += page_;
+  }
+
+  void drop(size_t from, size_t to) override {
+    size_t first = round_up(from, page_) / page_, last = std::min(to / page_, pages_.size());
+    auto used = [this](size_t page) { return pages_[page] != 0; };
+    while (first < last && !used(first)) ++first;
+    if (first >= last) return;
+    OnDevice guard(device_);
+    check(cudaDeviceSynchronize(), "waiting for the GPU before memory is given back");
+    for (size_t page = first; page < last; ++page)
+      if (used(page)) unmap(page);
+    solid_ = std::min(solid_, first * page_);
+  }
+
+ private:
+  void map(size_t page) {
+    CUmemAllocationProp prop = properties(device_);
+    CUmemGenericAllocationHandle handle = 0;
+    CUresult result = driver().create(&handle, page_, &prop, 0);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // torch's own allocator may keep some that nobody uses
+      c10::cuda::CUDACachingAllocator::emptyCache();
+      result = driver().create(&handle, page_, &prop, 0);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) throw TierFailure(exhausted());
+    check_driver(result, "asking the driver for memory");
+    result = driver().map(base_ + page * page_, page_, 0, handle, 0);
+    if (result != CUDA_SUCCESS) driver().release(handle);
+    check_driver(result, "putting memory behind the arena");
+    pages_[page] = handle;
+  }
+
+  void unmap(size_t page) {
+    check_driver(driver().unmap(base_ + page * page_, page_), "taking memory from behind the arena");
+    driver().release(pages_[page]);
+    pages_[page] = 0;
+  }
+
+  void allow(size_t first, size_t last) {
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device_}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    check_driver(driver().set_access(base_ + first * page_, (last - first) * page_, &access, 1), "opening memory to the GPU");
+  }
+
+  std::string exhausted() const {
+    size_t mapped = static_cast<size_t>(std::count_if(pages_.begin(), pages_.end(), [](auto page) { return page != 0; }));
+    return "cuda:" + std::to_string(device_) + " has no more memory: the arena has " + std::to_string(mapped * page_) +
+           " of " + std::to_string(size()) + " bytes, and the rest is in use beside it (nvidia-smi shows by whom); free "
+           "it, or give a smaller --budget";
+  }
+
+  int device_;
+  size_t page_;
+  CUdeviceptr base_ = 0;
+  std::vector<CUmemGenericAllocationHandle> pages_;  // 0: nothing is behind this page
+  size_t solid_ = 0;  // there are bytes behind everything below
+};
+
+}  // namespace
+
+size_t page_bytes(int device) {
+  CUmemAllocationProp prop = properties(device);
+  size_t bytes = 0;
+  check_driver(driver().granularity(&bytes, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED), "asking for the size of a page");
+  return bytes;
+}
+
+std::unique_ptr<AddressSpace> reserve(int device, size_t bytes) { return std::make_unique<VirtualMemory>(device, bytes); }
+
+}  // namespace memfit::cuda

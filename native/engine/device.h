@@ -1,0 +1,94 @@
+// Device: the memory that a session's storages live in, and how their bytes move.
+//
+// A host does what it is told at once. An accelerator does it later, in the order of its compute stream: whatever is
+// asked for here takes its turn in that order, and the calling thread does not wait unless the call says so.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace memfit {
+
+class Lane;
+class Medium;
+class Tier;
+
+// A stretch of addresses, with bytes behind them where somebody has asked for some.
+class AddressSpace {
+ public:
+  virtual ~AddressSpace() = default;
+  virtual char* base() const = 0;
+  virtual size_t size() const = 0;
+  // From now on there are bytes behind [from, to). Raises TierFailure when the device has no more.
+  virtual void back(size_t from, size_t to) = 0;
+  // Nobody needs the bytes of [from, to): whole pages of them go back to the system.
+  virtual void drop(size_t from, size_t to) = 0;
+};
+
+class Device {
+ public:
+  explicit Device(c10::Device name) : name_(name) {}
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  c10::Device name() const { return name_; }
+  bool has(c10::Device other) const { return other.type() == name_.type() && (other.is_cpu() || other == name_); }
+
+  // What its own allocator gives every storage: at such addresses kernels take the same path.
+  virtual size_t alignment() const = 0;
+  // The arena's limit under a budget (0: none): no more than there is, and what the system can tell apart.
+  virtual size_t limit(size_t budget) const = 0;
+  virtual std::unique_ptr<AddressSpace> reserve(size_t bytes) = 0;
+
+  // The allocator that torch brings, and the one that stands in for it while a session is active.
+  virtual c10::Allocator& ordinary() = 0;
+  virtual c10::Allocator& own() = 0;
+  virtual void install() = 0;
+  // A session has ended; `in_use`: memory of its arena still is.
+  virtual void session_ended(bool in_use) = 0;
+  // Memory that the ordinary allocator keeps for later goes back to the system.
+  virtual void release_cached() {}
+  // `address` was given out by the ordinary allocator, as far as can be told.
+  virtual bool allocated(const void* address) const = 0;
+
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  // As `copy`, where the two overlap and `to` is the lower one. False: it would take too long; nothing is done.
+  virtual bool slide(void* to, const void* from, size_t bytes) = 0;
+  // Returns when everything that was asked for so far is done.
+  virtual void finish() {}
+
+  // A tier of host memory, and another tier for which what lies there must pass through host memory.
+  virtual std::unique_ptr<Medium> slab(size_t capacity) = 0;
+  virtual std::unique_ptr<Medium> through_host(std::unique_ptr<Medium> inner) = 0;
+  // The lane for one direction's copies from and to `tier`.
+  virtual std::unique_ptr<Lane> make_lane(const Tier& tier) = 0;
+
+  // Whether the calling thread's ops run beside the compute stream, and how they are put into its order: `follow`
+  // before such an op, `lead` after it.
+  virtual bool is_aside() const { return false; }
+  virtual void follow() {}
+  virtual void lead() {}
+  // The storage at `address` is freed now.
+  virtual void released(const void* address) { (void)address; }
+
+  // A ticket for this moment in the compute stream's order, and its time (ns). Tickets are good until `restart_clock`.
+  virtual bool is_asynchronous() const { return false; }
+  virtual int64_t stamp() = 0;
+  virtual int64_t time_of(int64_t ticket) { return ticket; }
+  virtual void restart_clock() {}
+
+ private:
+  c10::Device name_;
+};
+
+// The one CPU.
+Device& host();
+// By torch's name. Raises std::invalid_argument for one that this engine was not built for, or that is not there.
+Device& find_device(c10::Device name);
+
+}  // namespace memfit

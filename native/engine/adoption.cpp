@@ -45,6 +45,7 @@ void Engine::adopt_into_tier(const c10::Storage& storage) {
   block->tier = tier_;
   block->dirty = false;
   stats_.bytes_out += bytes;
+  stats_.untimed_out += bytes;
   adopted(*block, storage);
   put_behind_ordinary(*block, impl);
 }

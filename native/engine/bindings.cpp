@@ -189,6 +189,8 @@ py::dict stats() {
   d["copy_ns"] = s.copy_ns;
   d["out_ns"] = s.out_ns;
   d["in_ns"] = s.in_ns;
+  d["untimed_out_bytes"] = s.untimed_out;
+  d["untimed_in_bytes"] = s.untimed_in;
   return d;
 }
 

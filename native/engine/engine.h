@@ -79,7 +79,8 @@ struct Stats {
   uint64_t swaps = 0, prefetches = 0, failed_copies = 0, derailments = 0;  // of plans that swap
   uint64_t stall_ns = 0;  // ops waited for a lane
   uint64_t copy_ns = 0;   // ops waited for a copy of their own
-  uint64_t out_ns = 0, in_ns = 0;  // all copies took, whoever waited
+  uint64_t out_ns = 0, in_ns = 0;  // all copies took, whoever waited, but for
+  size_t untimed_out = 0, untimed_in = 0;  // bytes that were copied in the order of a GPU's work
 };
 
 struct StopReport {

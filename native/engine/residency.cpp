@@ -157,7 +157,7 @@ void Engine::copy_out(Block& block) {
     ++stats_.drops;
     return;
   }
-  Stopwatch stopwatch(stats_.copy_ns, &stats_.out_ns);
+  Stopwatch stopwatch(stats_.copy_ns, &stats_.out_ns, !device_->is_asynchronous());
   release_frozen_slot(block);
   if (block.slot != nullptr) {
     block.tier->write(block.slot, block.address(), block.bytes);
@@ -167,6 +167,7 @@ void Engine::copy_out(Block& block) {
   }
   block.dirty = false;
   stats_.bytes_out += block.bytes;
+  if (device_->is_asynchronous()) stats_.untimed_out += block.bytes;
 }
 
 // A forked child may still read it: the block's next copy goes elsewhere.
@@ -217,7 +218,7 @@ bool Engine::fetch(Block& block, Region* region) {
   arena_->back(region);
   StorageRef storage = block.storage.lock();
   try {
-    Stopwatch stopwatch(stats_.copy_ns, &stats_.in_ns);
+    Stopwatch stopwatch(stats_.copy_ns, &stats_.in_ns, !device_->is_asynchronous());
     if (storage) block.tier->get(block.slot, arena_->base() + region->offset, block.bytes);
   } catch (...) {
     arena_->give_back(region);
@@ -228,6 +229,7 @@ bool Engine::fetch(Block& block, Region* region) {
     come_in(block, region, *storage);
   else
     arena_->give_back(region);
+  if (storage && device_->is_asynchronous()) stats_.untimed_in += block.bytes;
   bool readable = storage != nullptr;
   if (readable) graveyard_.push_back(std::move(storage));
   return readable;

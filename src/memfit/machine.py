@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,10 @@ class Link:
         start, end = self.time_us[above - 1], self.time_us[above]
         return start + max(size_bytes - low, 0) * ((end - start) / (high - low))
 
+    def slowed(self, factor: float) -> Link:
+        """Return the link on which every copy takes `factor` times as long."""
+        return Link(self.size_bytes, tuple(factor * us for us in self.time_us))
+
     def copies_us(self, sizes_bytes: Sequence[int]) -> NDArray[np.float64]:
         """Return `copy_us` of each size."""
         return np.array([self.copy_us(size) for size in sizes_bytes], dtype=np.float64)
@@ -63,7 +67,8 @@ class Link:
 class Machine:
     """Where a plan is to run. `both_factor` in (0, 1] is a link's speed while the other direction is busy too.
 
-    `capacity_bytes` is the memory the arena may come from; 0 when unknown.
+    `capacity_bytes` is the memory the arena may come from; 0 when unknown. `loaded_factor` in (0, 1] is a link's speed
+    while ops run, against idle; `memory_bytes_per_s` how fast the device's own memory is copied, 0 when unknown.
     """
 
     name: str
@@ -72,12 +77,20 @@ class Machine:
     both_factor: float = 1.0
     capacity_bytes: int = 0
     alignment: int = 512
+    loaded_factor: float = 1.0
+    memory_bytes_per_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.both_factor <= 1:
             raise InputError(f"both_factor is {self.both_factor}, outside (0, 1]", remedy="measure it again")
+        if not 0 < self.loaded_factor <= 1:
+            raise InputError(f"loaded_factor is {self.loaded_factor}, outside (0, 1]", remedy="measure it again")
         if self.capacity_bytes < 0 or self.alignment < 1:
             raise InputError("a machine has a capacity of 0 or more bytes and an alignment of 1 or more")
+
+    def slowed(self, out: float, into: float) -> Machine:
+        """Return the machine whose copies take `out` and `into` times as long."""
+        return replace(self, out=self.out.slowed(out), into=self.into.slowed(into))
 
 
 def _symmetric(name: str, gb_per_s: float, both_factor: float, latency_us: float = 10.0) -> Machine:

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `doctor` subcommand."""
-    from memfit.cli.run import add_tier
+    from memfit.cli.run import add_device, add_tier
 
     parser = subparsers.add_parser("doctor", help="check versions, compiler, engine and disk")
     add_tier(parser)
+    add_device(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.set_defaults(run=run)
 
@@ -23,10 +24,12 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was found; returns 0 if memfit can run here, else 1."""
     from memfit.cli.next_step import print_next
+    from memfit.running.devices import default_tier, parse_device
     from memfit.running.doctor import examine
     from memfit.running.tiers import parse_tier
 
-    findings = examine(parse_tier(args.tier))
+    device = parse_device(args.device)
+    findings = examine(parse_tier(args.tier or default_tier(device)), device)
     if args.json:
         print(json.dumps({"ok": all(f.ok for f in findings), "findings": [f.as_dict() for f in findings]}))
     else:

@@ -21,6 +21,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help='bytes ("2GiB") or a share of the first whole iteration\'s peak ("60%%")',
     )
     add_tier(parser)
+    add_device(parser)
     parser.add_argument("--stats", metavar="FILE", help="write what the session did to FILE as JSON")
     parser.add_argument("--plan", metavar="PLAN", help="run by this plan, as `memfit plan` writes it")
     parser.add_argument("--timeline", metavar="OUT.json", help="write what was predicted and measured, for Perfetto")
@@ -33,8 +34,17 @@ def add_parser(subparsers: Subparsers) -> None:
 def add_tier(parser: argparse.ArgumentParser) -> None:
     """Add --tier, which every command that swaps has."""
     parser.add_argument(
-        "--tier", default="disk", metavar="T", help="where bytes go that do not fit: ram, disk or disk:PATH"
-    )
+        "--tier", metavar="T", help="where bytes go that do not fit: ram, ram:BYTES, disk, disk:PATH or "
+        "ram:BYTES+disk:PATH (default: disk on the CPU, ram on a GPU)"
+    )  # fmt: skip
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add --device, which every command that runs a script has."""
+    parser.add_argument(
+        "--device", default="auto", metavar="D", help="whose memory the budget is for: cpu, cuda or cuda:N "
+        "(default: the current GPU if there is one, else the CPU)"
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         parse_budget(args.budget)
     if args.timeline:
         check_folder(args.timeline)
-    outcome = launch(args.script, args.arguments, args.budget, args.tier, stats_file=args.stats,
+    outcome = launch(args.script, args.arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
                      plan_file=args.plan, measures=args.timeline is not None)  # fmt: skip
     if args.timeline:
         _write_timelines(args.timeline, outcome)

@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `verify` subcommand."""
-    from memfit.cli.run import add_tier
+    from memfit.cli.run import add_device, add_tier
 
     parser = subparsers.add_parser(
         "verify",
         help="run a script plainly and under a budget and compare every bit",
-        usage="memfit verify SCRIPT --budget B [--tier T] [--steps N] [--json] [-- ARGS ...]",
+        usage="memfit verify SCRIPT --budget B [--tier T] [--device D] [--steps N] [--json] [-- ARGS ...]",
     )
     parser.add_argument("script", metavar="SCRIPT", help="a training script, as it is")
     parser.add_argument("--budget", required=True, metavar="B", help='bytes ("2GiB") or a share of the peak ("60%%")')
     add_tier(parser)
+    add_device(parser)
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="stop after N optimizer steps")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.set_defaults(run=run)
@@ -34,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the verdict; returns 0 only if every hash is equal, else 4."""
     from memfit.cli.next_step import print_next
     from memfit.errors import UsageError, VerificationError
+    from memfit.running.devices import default_tier, parse_device
     from memfit.running.tiers import parse_tier
     from memfit.running.verify import verify
     from memfit.units import parse_budget
@@ -41,7 +43,9 @@ def run(args: argparse.Namespace) -> int:
     parse_budget(args.budget)
     if args.steps < 0:
         raise UsageError(f"--steps {args.steps} is negative", remedy="--steps 4")
-    verdict = verify(args.script, args.arguments, args.budget, parse_tier(args.tier), args.steps)
+    device = parse_device(args.device)
+    tier = parse_tier(args.tier or default_tier(device))
+    verdict = verify(args.script, args.arguments, args.budget, tier, args.steps, str(device))
     if args.json:
         print(json.dumps(verdict.as_dict()))
         return 0 if verdict.difference is None else VerificationError.exit_code

@@ -67,9 +67,9 @@ class Fields:
                 self.fail(f"{field}[{index}]", f"is not a duration: {value!r}")
         return [float(value) for value in values]
 
-    def number(self, field: str) -> float:
-        """Return the finite number in `field`."""
-        value = self._get(field)
+    def number(self, field: str, default: float | None = None) -> float:
+        """Return the finite number in `field`; `default`, if there is one, for a file from before the field was."""
+        value = self._get(field) if default is None or field in self.values else default
         self._check_number(field, value)
         return float(value)
 

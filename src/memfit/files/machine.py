@@ -20,6 +20,8 @@ def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
         "capacity_bytes": machine.capacity_bytes,
         "alignment": machine.alignment,
         "both_factor": machine.both_factor,
+        "loaded_factor": machine.loaded_factor,
+        "memory_bytes_per_s": machine.memory_bytes_per_s,
         "out": _link_body(machine.out),
         "into": _link_body(machine.into),
     }
@@ -37,6 +39,8 @@ def load_machine(path: str | os.PathLike[str]) -> Machine:
             both_factor=fields.number("both_factor"),
             capacity_bytes=fields.integer("capacity_bytes", 0),
             alignment=fields.integer("alignment", 1),
+            loaded_factor=fields.number("loaded_factor", 1.0),
+            memory_bytes_per_s=fields.number("memory_bytes_per_s", 0.0),
         )
     except InputError as error:
         if str(path) in error.what:

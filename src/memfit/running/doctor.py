@@ -18,6 +18,7 @@ from memfit.errors import MemfitError
 from memfit.files import save_machine
 from memfit.running import engine
 from memfit.running.measure import machine_file, measure_machine
+from memfit.running.measure_cuda import cuda_machine_file, measure_cuda
 from memfit.running.tiers import TierSpec
 from memfit.units import format_bytes
 
@@ -40,7 +41,7 @@ class Finding:
         return asdict(self)
 
 
-def examine(tier: TierSpec) -> list[Finding]:
+def examine(tier: TierSpec, device: torch.device) -> list[Finding]:
     """Look at everything; this builds the engine, times copies and writes 256 MiB to the disk tier's folder."""
     findings = [
         Finding("memfit", True, memfit.__version__, {}),
@@ -48,13 +49,16 @@ def examine(tier: TierSpec) -> list[Finding]:
         _torch(),
         _compiler(),
         _engine(),
+        *_gpu(device),
     ]
     sustained = None
     if tier.kind == "disk":
         findings.append(_disk(tier.folder))
         values = findings[-1].values
         sustained = (values["write_bytes_per_s"], values["read_bytes_per_s"]) if values else None
-    return [*findings, _link(tier, sustained)] if all(finding.ok for finding in findings) else findings
+    if not all(finding.ok for finding in findings):
+        return findings
+    return [*findings, _gpu_link(device) if device.type == "cuda" else _link(tier, sustained)]
 
 
 def _torch() -> Finding:
@@ -81,6 +85,29 @@ def _engine() -> Finding:
     seconds = time.monotonic() - started
     how = "cached" if built else f"built in {seconds:.0f} s"
     return Finding("engine", True, f"{how}: {engine.cached_library()}", {"seconds": seconds})
+
+
+def _gpu(device: torch.device) -> list[Finding]:
+    if device.type != "cuda":
+        return []
+    about = torch.cuda.get_device_properties(device)
+    text = f"{device}: {about.name}, {format_bytes(about.total_memory)}, CUDA {torch.version.cuda}"
+    if engine.cuda_headers() is None:
+        return [Finding("gpu", False, f"{text}; {engine.NO_CUDA_HEADERS}", {})]
+    return [Finding("gpu", True, text, {"memory_bytes": about.total_memory})]
+
+
+def _gpu_link(device: torch.device) -> Finding:
+    machine, path = measure_cuda(device), cuda_machine_file(device)
+    save_machine(machine, path)
+    out, into = (link.size_bytes[-1] / link.time_us[-1] / 1000 for link in (machine.out, machine.into))
+    text = (
+        f"{device}: {out:.1f} GB/s out, {into:.1f} GB/s in, x{machine.both_factor:.2f} both at once, "
+        f"x{machine.loaded_factor:.2f} while ops run; kept in {path}"
+    )
+    values = {"out_gb_per_s": out, "in_gb_per_s": into, "both_factor": machine.both_factor,
+              "loaded_factor": machine.loaded_factor}  # fmt: skip
+    return Finding("link", True, text, values)
 
 
 def _link(tier: TierSpec, sustained: tuple[float, float] | None) -> Finding:

@@ -29,6 +29,10 @@ from memfit.errors import BudgetError, EngineError, TierError
 _NAME = "memfit_engine"
 _UNITS = ("unity.cc", "bindings.cpp")
 _CUDA_UNITS = ("cuda/cuda_unity.cc",)
+NO_CUDA_HEADERS = (
+    "the CUDA headers are not there, and the engine is built without them for the CPU alone: install the CUDA toolkit, "
+    "or the package nvidia-cuda-crt beside torch's own nvidia-cuda-runtime, or name their folder in CUDA_HOME"
+)
 _FLAGS = ("-O2", "-DNDEBUG", "-std=c++20")  # NDEBUG: RecordFunction's inputs are guarded by an assertion else
 
 
@@ -52,7 +56,7 @@ def load() -> ModuleType:
 def _budget_error(engine: ModuleType) -> type[BudgetError]:
     """Return the BudgetError that native code raises with a finished message; the rest it asks the engine for."""
 
-    class _BudgetError(BudgetError):
+    class _BudgetError(BudgetError, torch.OutOfMemoryError):  # scripts that know what to do on a GPU catch that
         def __init__(self, message: str) -> None:
             failure = engine.last_failure()
             super().__init__(

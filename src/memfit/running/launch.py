@@ -14,7 +14,6 @@ from memfit.ir import Timeline
 from memfit.running.engine_plan import EnginePlan
 from memfit.running.script import check_script, exit_code_of, run_as_main
 from memfit.running.session import Session, Stats
-from memfit.running.tiers import parse_tier
 from memfit.units import format_bytes
 
 
@@ -61,8 +60,9 @@ def launch(
     script: str,
     arguments: Sequence[str],
     budget: str | int | None,
-    tier: str,
+    tier: str | None,
     *,
+    device: str = "auto",
     stats_file: str | None = None,
     plan_file: str | None = None,
     measures: bool = False,
@@ -81,7 +81,7 @@ def launch(
     plan = None if plan_file is None else load_plan(plan_file)
     if plan is not None and budget is None:
         budget = plan.budget_bytes
-    session = Session(budget, parse_tier(tier), script=script, plan=plan or True, measures=measures)
+    session = Session(budget, tier, device=device, script=script, plan=plan or True, measures=measures)
     code = 0
     try:
         with session:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from memfit.errors import BudgetError, MemfitError, TierError, UsageError
+from memfit.errors import BudgetError, EngineError, MemfitError, TierError, UsageError
 from memfit.ir import Plan, Timeline, Trace
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import chunking, devices, engine, guards
@@ -36,7 +36,8 @@ class Stats:
     `planned_allocations` got their addresses from a plan; `plan_mismatches` were not as planned. `swaps` left the arena
     and `prefetches` came back by a plan, copied beside the ops, which waited `stall_ns` for them; `copy_ns` is what ops
     waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's. All
-    copies together took `out_ns` and `in_ns`.
+    copies together took `out_ns` and `in_ns`, but for those of `untimed_*` bytes, which no clock was held to: on a GPU
+    they are part of its work.
     """
 
     budget_bytes: int
@@ -74,6 +75,8 @@ class Stats:
     copy_ns: int
     out_ns: int
     in_ns: int
+    untimed_out_bytes: int
+    untimed_in_bytes: int
 
     @property
     def fragmentation(self) -> float:
@@ -86,8 +89,8 @@ class Session:
 
     def __init__(
         self, budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
-        record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False, on_trace: Callable[[], None] | None = None,
-        accelerator: Accelerator | None = None,
+        record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
+        on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None,
     ) -> None:  # fmt: skip
         # With an accelerator the session records storages of device meta, and those alone, as if that one ran them.
         self._accelerator = accelerator
@@ -112,6 +115,10 @@ class Session:
         if self._final is not None:
             raise UsageError("this session has ended", remedy="make another: memfit.session(...)")
         self._engine = engine.load()
+        if self._device.type == "cuda" and engine.cuda_headers() is None:
+            raise EngineError(
+                f"memfit cannot govern {self._device} yet", why=engine.NO_CUDA_HEADERS, remedy="memfit doctor"
+            )
         if self._engine.active():
             raise UsageError("a memfit session is active already", remedy="end it before you start another")
         self._iterations = Iterations(self._engine, self._iteration_ended)
@@ -313,9 +320,9 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
     `budget`: bytes (int or "2GiB"), which hold from the first op; or a share such as "60%" of the peak live
     bytes of the first whole iteration, which is recorded without a limit, and holds from the next on; or None
     for no limit. `device`: "cpu", "cuda", "cuda:N", or "auto", which is the current GPU if there is one. `tier`: where
-    bytes go that do not fit: "ram" (of a GPU: page-locked host memory, and its default), "ram:8GiB", "disk", "disk:PATH"
-    (the CPU's default) or "ram:8GiB+disk:PATH". `plan`: whether iterations that
-    repeat are run by a plan (addresses from a table, copies beside the ops), or a plan of `memfit plan` to run them by.
+    bytes go that do not fit: "ram" (of a GPU: page-locked host memory, and its default), "ram:8GiB", "disk",
+    "disk:PATH" (the CPU's default) or "ram:8GiB+disk:PATH". `plan`: whether iterations that repeat are run by a plan
+    (addresses from a table, copies beside the ops), or a plan of `memfit plan` to run them by.
     Only one session can be active in a process.
 
     Raises InputError for a malformed budget, tier or device; BudgetError, from the op or optimizer step where it is

@@ -17,8 +17,8 @@ from memfit.units import format_bytes, parse_bytes
 class TierSpec:
     """A tier: `kind` is "ram" or "disk"; `folder` is where the disk tier's file goes.
 
-    The ram tier takes at most `capacity_bytes` (0: as much as the machine has); with a `folder` what does not fit goes to
-    a file there.
+    The ram tier takes at most `capacity_bytes` (0: as much as the machine has); with a `folder` what does not fit
+    goes to a file there.
 
     `checked` keeps a checksum of everything written and compares it on each read. The `fail_*` and
     `corrupt_read` fields make the n-th copy go wrong (0: none), for tests of what happens then. The `link_*` fields

@@ -63,15 +63,17 @@ class Verdict:
                 "difference": difference, **runs}  # fmt: skip
 
 
-def verify(script: str, arguments: Sequence[str], budget: str, tier: TierSpec, steps: int = 0) -> Verdict:
-    """Compare a plain run of `script` with one under `budget`, for `steps` optimizer steps (0: all).
+def verify(
+    script: str, arguments: Sequence[str], budget: str, tier: TierSpec, steps: int = 0, device: str = "cpu"
+) -> Verdict:
+    """Compare a plain run of `script` with one under `budget` of `device`, for `steps` optimizer steps (0: all).
 
     Raises InputError if the script fails by itself, BudgetError or TierError if the budget run ends so.
     """
     check_script(script)
     with tempfile.TemporaryDirectory(prefix="memfit-verify-") as folder:
         plain = Request(script, list(arguments), f"{folder}/plain", steps=steps)
-        limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier))
+        limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier), device=device)
         runs = _run(plain), _run(limited)
         if runs[1].stats is not None and not runs[1].stats["budget_bytes"]:
             raise InputError(

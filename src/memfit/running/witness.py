@@ -25,7 +25,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from memfit.errors import MemfitError
 from memfit.running.guards import replaced
@@ -48,6 +48,7 @@ class Request:
     tier: dict[str, Any] | None = None
     steps: int = 0
     op_step: int = 0
+    device: str = "cpu"  # whose memory the budget is for
 
 
 class _Done(BaseException):
@@ -67,7 +68,10 @@ def digest(tensor: torch.Tensor, read: Callable[[torch.UntypedStorage], bytes]) 
 
 
 def read_plainly(storage: torch.UntypedStorage) -> bytes:
-    """Return the bytes of a storage in ordinary memory, without an op (which the op log would note)."""
+    """Return the bytes of a storage in ordinary memory, without an op that the op log would note."""
+    if storage.device.type != "cpu":
+        with _disable_current_modes():
+            storage = storage.cpu()  # type: ignore[no-untyped-call]
     return ctypes.string_at(storage.data_ptr(), storage.nbytes())
 
 
@@ -93,7 +97,7 @@ class Witness:
 
     def note(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         """Write the hash of one tensor."""
-        if tensor.layout is torch.strided and tensor.device.type == "cpu":
+        if tensor.layout is torch.strided and tensor.device.type in ("cpu", "cuda"):
             row = {"step": self.step, "kind": kind, "name": name, "hash": digest(tensor.detach(), self._read)}
             self._log.write(json.dumps(row) + "\n")
 
@@ -183,7 +187,8 @@ def run(request: Request) -> int:
     context: AbstractContextManager[Any] = nullcontext()
     read = read_plainly
     if request.budget is not None:
-        session = Session(request.budget, TierSpec(**(request.tier or {})), script=request.script)
+        tier = TierSpec(**(request.tier or {}))
+        session = Session(request.budget, tier, device=request.device, script=request.script)
         context, read = session, session.read_bytes
     code = 0
     _settle_kernels()

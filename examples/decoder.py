@@ -26,8 +26,8 @@ def load_text() -> Tensor:
 
 
 def sample_windows(text: Tensor, batch: int, context: int) -> Tensor:
-    starts = torch.randint(len(text) - context, (batch, 1))
-    return text[starts + torch.arange(context + 1)].long()
+    starts = torch.randint(len(text) - context, (batch, 1), device=text.device)
+    return text[starts + torch.arange(context + 1, device=text.device)].long()
 
 
 def build_model(layers: int, width: int, context: int, attention: str) -> nn.Module:
@@ -49,7 +49,7 @@ def build_model(layers: int, width: int, context: int, attention: str) -> nn.Mod
 
 
 def accumulate_gradients(model: nn.Module, text: Tensor, batch: int, context: int, micro_steps: int) -> Tensor:
-    total = torch.zeros(())
+    total = torch.zeros((), device=text.device)
     for _ in range(micro_steps):
         windows = sample_windows(text, batch, context)
         logits = model(input_ids=windows[:, :-1]).logits
@@ -64,6 +64,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model trains: cpu or cuda")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256, help="embedding width, a multiple of 32")
     parser.add_argument("--context", type=int, default=128, help="bytes in a window of text")
@@ -78,8 +79,8 @@ def main() -> None:
     args = parse_args()
     torch.manual_seed(args.seed)
 
-    text = load_text()
-    model = build_model(args.layers, args.width, args.context, args.attention)
+    text = load_text().to(args.device)
+    model = build_model(args.layers, args.width, args.context, args.attention).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1, foreach=True)
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=args.warmup)
 

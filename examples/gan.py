@@ -63,6 +63,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model trains: cpu or cuda")
     parser.add_argument("--width", type=int, default=64, help="channels next to the image")
     parser.add_argument("--noise", type=int, default=100, help="length of the generator's input")
     parser.add_argument("--lr", type=float, default=2e-4)
@@ -73,15 +74,15 @@ def main() -> None:
     args = parse_args()
     torch.manual_seed(args.seed)
 
-    images = load_images()
-    generator = build_generator(args.noise, args.width).apply(init_weights)
-    discriminator = build_discriminator(args.width).apply(init_weights)
+    images = load_images().to(args.device)
+    generator = build_generator(args.noise, args.width).apply(init_weights).to(args.device)
+    discriminator = build_discriminator(args.width).apply(init_weights).to(args.device)
     generator_optimizer = torch.optim.Adam(generator.parameters(), lr=args.lr, betas=(0.5, 0.999))
     discriminator_optimizer = torch.optim.Adam(discriminator.parameters(), lr=args.lr, betas=(0.5, 0.999))
 
     for step in range(1, args.steps + 1):
         real = sample_images(images, args.batch)
-        fake = generator(torch.randn(args.batch, args.noise, 1, 1))
+        fake = generator(torch.randn(args.batch, args.noise, 1, 1, device=args.device))
 
         discriminator_optimizer.zero_grad()
         # Detached: this step teaches the discriminator alone.

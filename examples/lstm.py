@@ -50,6 +50,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model trains: cpu or cuda")
     parser.add_argument("--width", type=int, default=256, help="width of the embedding and of the LSTM")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--context", type=int, default=64, help="bytes per step of truncated BPTT")
@@ -61,9 +62,9 @@ def main() -> None:
     args = parse_args()
     torch.manual_seed(args.seed)
 
-    model = LanguageModel(args.width, args.layers)
+    model = LanguageModel(args.width, args.layers).to(args.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    stream = chunks(load_text(), args.batch, args.context)
+    stream = chunks(load_text().to(args.device), args.batch, args.context)
 
     state: State | None = None
     for step in range(1, args.steps + 1):

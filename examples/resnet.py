@@ -71,7 +71,7 @@ def sample_patches(images: Tensor, batch: int, size: int) -> tuple[Tensor, Tenso
     patches = [
         images[label, :, top : top + size, left : left + size] for label, top, left in zip(labels.tolist(), tops, lefts)
     ]
-    return torch.stack(patches).float() / 255 - 0.5, labels
+    return torch.stack(patches).float() / 255 - 0.5, labels.to(images.device)
 
 
 @torch.no_grad()
@@ -95,6 +95,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model trains: cpu or cuda")
     parser.add_argument("--width", type=int, default=32, help="channels of the first stage (64 in ResNet-18)")
     parser.add_argument("--blocks", type=int, default=2, help="blocks per stage (2 in ResNet-18)")
     parser.add_argument("--patch", type=int, default=64, help="side of a patch in pixels")
@@ -107,8 +108,8 @@ def main() -> None:
     args = parse_args()
     torch.manual_seed(args.seed)
 
-    images = load_images()
-    model = ResNet(args.width, args.blocks, classes=len(images))
+    images = load_images().to(args.device)
+    model = ResNet(args.width, args.blocks, classes=len(images)).to(args.device)
     ema = copy.deepcopy(model).requires_grad_(False)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
 

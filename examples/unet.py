@@ -68,6 +68,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--batch", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model trains: cpu or cuda")
     parser.add_argument("--width", type=int, default=32, help="channels of the first level, a multiple of 4")
     parser.add_argument("--levels", type=int, default=3, help="times that the patch is halved")
     parser.add_argument("--patch", type=int, default=64, help="side of a patch, a multiple of 2 ** levels")
@@ -80,15 +81,15 @@ def main() -> None:
     args = parse_args()
     torch.manual_seed(args.seed)
 
-    images = load_images()
-    model = UNet(args.width, args.levels)
+    images = load_images().to(args.device)
+    model = UNet(args.width, args.levels).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, foreach=False)
 
     for step in range(1, args.steps + 1):
         clean = sample_patches(images, args.batch, args.patch)
         noisy = clean + args.noise * torch.randn_like(clean)
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(images.device.type, dtype=torch.bfloat16):
             loss = F.mse_loss(model(noisy), clean)
         loss.backward()
         optimizer.step()

@@ -62,10 +62,11 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tenso
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, loader: DataLoader) -> float:
+def evaluate(model: nn.Module, loader: DataLoader, device: str) -> float:
     model.eval()
     correct = total = 0
     for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
         correct += (model(images).argmax(dim=1) == labels).sum().item()
         total += len(labels)
     model.train()
@@ -77,6 +78,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model trains: cpu or cuda")
     parser.add_argument("--depth", type=int, choices=(11, 16), default=11)
     parser.add_argument("--width", type=int, default=32, help="channels of the first stage (64 in the paper)")
     parser.add_argument("--lr", type=float, default=0.05)
@@ -94,7 +96,7 @@ def main() -> None:
     train_loader = DataLoader(train, args.batch, shuffle=True, num_workers=args.workers, drop_last=False)
     test_loader = DataLoader(test, args.batch, num_workers=args.workers)
 
-    model = VGG(args.depth, args.width)
+    model = VGG(args.depth, args.width).to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=5e-4)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.steps)
 
@@ -102,12 +104,12 @@ def main() -> None:
     while step < args.steps:
         for images, labels in islice(train_loader, args.steps - step):
             step += 1
-            loss = train_step(model, optimizer, images, labels)
+            loss = train_step(model, optimizer, images.to(args.device), labels.to(args.device))
             scheduler.step()
             print(f"step {step} loss {loss.item()!r}", flush=True)
         epoch += 1
         if args.eval_every and epoch % args.eval_every == 0:
-            print(f"epoch {epoch} accuracy {evaluate(model, test_loader)!r}", flush=True)
+            print(f"epoch {epoch} accuracy {evaluate(model, test_loader, args.device)!r}", flush=True)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ TierRecipe tier_recipe(const py::dict& tier) {
   recipe.faults = {tier["fail_write"].cast<int64_t>(), tier["fail_read"].cast<int64_t>(), tier["corrupt_read"].cast<int64_t>(),
                    tier["repeat"].cast<bool>()};
   recipe.link = {tier["link_bytes_per_second"].cast<double>(), tier["link_latency_seconds"].cast<double>()};
+  recipe.longest_delay_us = tier["longest_delay_us"].cast<int64_t>();
   return recipe;
 }
 

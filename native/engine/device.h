@@ -49,6 +49,8 @@ class Device {
   virtual c10::Allocator& ordinary() = 0;
   virtual c10::Allocator& own() = 0;
   virtual void install() = 0;
+  // Free memory of the ordinary allocator, once what has been asked for so far is done.
+  virtual void free_ordinary(void* memory) { ordinary().raw_deleter()(memory); }
   // A session has ended; `in_use`: memory of its arena still is.
   virtual void session_ended(bool in_use) = 0;
   // Memory that the ordinary allocator keeps for later goes back to the system.
@@ -65,6 +67,8 @@ class Device {
   // A tier of host memory, and another tier for which what lies there must pass through host memory.
   virtual std::unique_ptr<Medium> slab(size_t capacity) = 0;
   virtual std::unique_ptr<Medium> through_host(std::unique_ptr<Medium> inner) = 0;
+  // For tests of the order of copies: each begins late by a random time, at most `longest_us`, where that is possible.
+  virtual void delay_copies(int64_t longest_us) { (void)longest_us; }
   // The lane for one direction's copies from and to `tier`.
   virtual std::unique_ptr<Lane> make_lane(const Tier& tier) = 0;
 

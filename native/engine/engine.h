@@ -275,6 +275,7 @@ class Engine {
   bool fetch(Block& block, Region* region);
   void come_in(Block& block, Region* region, c10::StorageImpl& storage);
   void thaw_if_alone();
+  size_t immovable_bytes() const;
   std::string describe_occupants() const;
 
   // fork.cpp

@@ -18,7 +18,8 @@ namespace memfit {
 void Engine::before_fork() {
   mutex_.lock();
   settle_all();  // a child has no lanes
-  if (!active() || forked_ || tier_->used() == 0) return;
+  // (No child can read a GPU's storages.)
+  if (!active() || forked_ || device_->is_asynchronous() || tier_->used() == 0) return;
   if (pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
   tier_->freeze();
 }

@@ -14,15 +14,15 @@ void Recorder::start(Device& device, const std::vector<Block*>& alive) {
   device_ = &device;
   events_ = Recording();
   source_by_sequence_.clear();
-  for (const Block* block : alive)
-    events_.before.insert(events_.before.end(),
-                          {static_cast<int64_t>(block->id), static_cast<int64_t>(block->bytes), block->pinned});
+  for (const Block* block : alive) adopted(*block);
   on_ = true;
 }
 
-void Recorder::adopted(const Block& block) {
-  events_.before.insert(events_.before.end(),
-                        {static_cast<int64_t>(block.id), static_cast<int64_t>(block.bytes), block.pinned});
+// Raw memory (a library's workspace, which outlives its op) has no storage, and can be moved as little as what is pinned.
+void Recorder::adopted(const Block& block) { was_before(block, block.pinned || !block.attached()); }
+
+void Recorder::was_before(const Block& block, bool stays) {
+  events_.before.insert(events_.before.end(), {static_cast<int64_t>(block.id), static_cast<int64_t>(block.bytes), stays});
 }
 
 bool Recorder::has_both_passes(int64_t from, int64_t to) const {
@@ -95,7 +95,7 @@ void Recorder::ghost_allocated(const Block& ghost, bool inside_op, int64_t sourc
 void Recorder::ghost_before(const Block& ghost) {
   if (ghost.bytes == 0) return;  // a resize took them
   events_.ghosts.push_back(static_cast<int64_t>(ghost.id));
-  adopted(ghost);
+  was_before(ghost, /*stays=*/false);
 }
 
 std::string& Recorder::shapes(int64_t row) {

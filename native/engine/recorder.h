@@ -21,7 +21,7 @@ struct Recording {
   static constexpr size_t kAccessColumns = 3;
   // One row an allocation or a free: block, bytes (negative for a free), ops begun so far, inside an op, source.
   static constexpr size_t kTickColumns = 5;
-  // One row a block that was alive at the start: block, bytes, pinned.
+  // One row a block that was alive at the start: block, bytes, stays where it is.
   static constexpr size_t kBeforeColumns = 3;
 
   std::vector<int64_t> ops, accesses, ticks, before;
@@ -59,6 +59,7 @@ class Recorder {
 
  private:
   int64_t forward_source(int64_t node_number) const;
+  void was_before(const Block& block, bool stays);
 
   bool on_ = false;
   Device* device_ = nullptr;  // whose time it is

@@ -316,6 +316,14 @@ size_t Engine::move_down(Block& mover, size_t target) {
   return mover.region->end();
 }
 
+// What stays in the arena though no op uses it.
+size_t Engine::immovable_bytes() const {
+  size_t bytes = 0;
+  for (const Block* block : blocks_)
+    if (block->arena == arena_ && block->resident() && block->active == 0 && !block->may_move()) bytes += block->region->size;
+  return bytes;
+}
+
 std::string Engine::describe_occupants() const {
   size_t pinned = 0, held = 0, active = 0;
   for (const Block* block : blocks_) {
@@ -329,7 +337,7 @@ std::string Engine::describe_occupants() const {
   }
   std::string text = "in use by running ops: " + format_bytes(active);
   if (pinned > 0) text += ", pinned because raw memory escaped (numpy, data_ptr, DLPack): " + format_bytes(pinned);
-  if (held > 0) text += ", made but not used by any op yet: " + format_bytes(held);
+  if (held > 0) text += ", made but not used by any op yet, or a library's workspace: " + format_bytes(held);
   return text;
 }
 

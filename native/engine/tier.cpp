@@ -174,6 +174,7 @@ Tier::Tier(std::unique_ptr<Medium> medium, size_t boundary)
 }
 
 std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe) {
+  device.delay_copies(recipe.longest_delay_us);
   bool ram = recipe.kind == "ram", both = ram && !recipe.folder.empty();
   size_t capacity = round_up(recipe.capacity, Tier::kAlignment);
   std::unique_ptr<Medium> medium;

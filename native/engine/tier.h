@@ -68,6 +68,7 @@ struct TierRecipe {
   bool checked = false;
   Faults faults;
   Link link;
+  int64_t longest_delay_us = 0;  // for tests: of a GPU's copies, which begin late by random times
 
   bool is_plain() const {
     return !checked && link.bytes_per_second <= 0 && link.latency_seconds <= 0 && !faults.fail_write && !faults.fail_read &&

@@ -358,6 +358,8 @@ void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& wh
     if (!thread.tensors.empty()) failure.message += "; its tensors: " + thread.tensors;
     failure.message += "; in the arena: " + describe_occupants();
     if (arena_) failure.message += "; longest stretch that can be cleared: " + format_bytes(widest_window());
+    failure.message += "; the smallest budget that could do: " + format_bytes(failure.required_bytes + immovable_bytes()) +
+                       "; `memfit trace` and `memfit plan` tell what fits beforehand";
   }
   thread.failure = failure;
   last_failure_ = failure;

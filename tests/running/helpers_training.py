@@ -36,7 +36,7 @@ def others_hidden() -> Iterator[None]:
 
 
 def plain_bytes(storage: torch.UntypedStorage) -> bytes:
-    return torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes()
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage.cpu()).numpy().tobytes()
 
 
 class Log:
@@ -190,7 +190,7 @@ def autocast(log: Log) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for x in batches(STEPS, 32, 64):
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
             loss = model(x).float().square().mean()
         loss.backward()
         optimizer.step()

@@ -212,7 +212,8 @@ Reader = Callable[[torch.UntypedStorage], bytes]
 
 def read_plainly(storage: torch.UntypedStorage) -> bytes:
     """Return the bytes of a storage in ordinary memory."""
-    return np.array(torch.empty(0, dtype=torch.uint8).set_(storage).numpy()).tobytes()
+    ordinary = storage.cpu()
+    return np.array(torch.empty(0, dtype=torch.uint8, device="cpu").set_(ordinary).numpy()).tobytes()
 
 
 def contents(tensor: torch.Tensor, read: Reader) -> tuple[str, tuple[int, ...], bool, bytes]:

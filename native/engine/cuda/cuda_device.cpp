@@ -69,7 +69,11 @@ size_t CudaDevice::limit(size_t budget) const {
   OnDevice guard(index_);
   size_t free = 0, total = 0, page = page_bytes(index_);
   check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
-  size_t most = budget != 0 ? std::min(budget, total) : free - std::min(free, kReserve);
+  size_t cached = 0;  // by torch, of which what a session takes over is given back
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  if (native_allocator().initialized())
+    cached = static_cast<size_t>(native_allocator().getDeviceStats(name().index()).reserved_bytes[kAll].current);
+  size_t most = budget != 0 ? std::min(budget, total) : free + cached - std::min(free, kReserve);
   return std::max(most / page, size_t{1}) * page;
 }
 
@@ -82,6 +86,12 @@ void CudaDevice::install() {
   OnDevice guard(index_);
   compute_ = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index_)).stream();
   install_adaptor(*this);
+}
+
+// It may have been allocated for another stream, which would be given it again before the compute stream is done with it.
+void CudaDevice::free_ordinary(void* memory) {
+  at::DataPtr pointer(memory, memory, native_allocator().raw_deleter(), name());
+  native_allocator().recordStream(pointer, c10::cuda::getStreamFromExternal(compute_, name().index()));
 }
 
 void CudaDevice::session_ended(bool in_use) {

@@ -44,9 +44,8 @@ class CudaDevice final : public Device {
   Events& timed_events() { return timed_events_; }
   // The time (ns) of a moment that has passed, counted from the clock's last start.
   int64_t time_of(const Mark& mark) const;
-  // For tests of the streams' order: hold `stream` up for a random while, at most `longest_us`, before each copy.
+  // Hold `stream` up for a random while, as `delay_copies` has said.
   void delay(cudaStream_t stream);
-  void set_longest_delay(int64_t longest_us) { longest_delay_us_ = longest_us; }
 
   size_t alignment() const override { return 512; }
   size_t limit(size_t budget) const override;
@@ -54,6 +53,7 @@ class CudaDevice final : public Device {
   c10::Allocator& ordinary() override;
   c10::Allocator& own() override;
   void install() override;
+  void free_ordinary(void* memory) override;
   void session_ended(bool in_use) override;
   void release_cached() override;
   bool allocated(const void* address) const override;
@@ -62,6 +62,7 @@ class CudaDevice final : public Device {
   void finish() override;
   std::unique_ptr<Medium> slab(size_t capacity) override;
   std::unique_ptr<Medium> through_host(std::unique_ptr<Medium> inner) override;
+  void delay_copies(int64_t longest_us) override { longest_delay_us_ = longest_us; }
   std::unique_ptr<Lane> make_lane(const Tier& tier) override;
   bool is_aside() const override;
   void follow() override;

@@ -26,6 +26,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--budget", required=True, metavar="B", help='bytes ("2GiB") or a share of the peak ("60%%")')
     add_tier(parser)
     add_device(parser)
+    parser.add_argument(
+        "--deterministic", action="store_true", help="with torch's deterministic algorithms, in both runs"
+    )
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="stop after N optimizer steps")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.set_defaults(run=run)
@@ -45,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--steps {args.steps} is negative", remedy="--steps 4")
     device = parse_device(args.device)
     tier = parse_tier(args.tier or default_tier(device))
-    verdict = verify(args.script, args.arguments, args.budget, tier, args.steps, str(device))
+    verdict = verify(args.script, args.arguments, args.budget, tier, args.steps, str(device), args.deterministic)
     if args.json:
         print(json.dumps(verdict.as_dict()))
         return 0 if verdict.difference is None else VerificationError.exit_code

@@ -64,16 +64,26 @@ class Verdict:
 
 
 def verify(
-    script: str, arguments: Sequence[str], budget: str, tier: TierSpec, steps: int = 0, device: str = "cpu"
+    script: str,
+    arguments: Sequence[str],
+    budget: str,
+    tier: TierSpec,
+    steps: int = 0,
+    device: str = "cpu",
+    deterministic: bool = False,
 ) -> Verdict:
     """Compare a plain run of `script` with one under `budget` of `device`, for `steps` optimizer steps (0: all).
+
+    `deterministic` asks torch for algorithms that repeat themselves, in both runs.
 
     Raises InputError if the script fails by itself, BudgetError or TierError if the budget run ends so.
     """
     check_script(script)
     with tempfile.TemporaryDirectory(prefix="memfit-verify-") as folder:
-        plain = Request(script, list(arguments), f"{folder}/plain", steps=steps)
-        limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier), device=device)
+        plain = Request(
+            script, list(arguments), f"{folder}/plain", steps=steps, device=device, deterministic=deterministic
+        )
+        limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier))
         runs = _run(plain), _run(limited)
         if runs[1].stats is not None and not runs[1].stats["budget_bytes"]:
             raise InputError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import os
 import resource
 import sys
 import time
@@ -49,6 +50,7 @@ class Request:
     steps: int = 0
     op_step: int = 0
     device: str = "cpu"  # whose memory the budget is for
+    deterministic: bool = False  # ask torch for its deterministic algorithms
 
 
 class _Done(BaseException):
@@ -191,6 +193,9 @@ def run(request: Request) -> int:
         session = Session(request.budget, tier, device=request.device, script=request.script)
         context, read = session, session.read_bytes
     code = 0
+    if request.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+        torch.use_deterministic_algorithms(True, warn_only=True)
     _settle_kernels()
     started = time.monotonic()
     with open(request.log, "w") as log:

@@ -1,0 +1,108 @@
+"""What tests on a GPU share."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+import memfit
+from memfit.planning.lifetimes import minimum_budget, peak_live
+from memfit.running.tiers import TierSpec
+from running.helpers_training import Known, Log, Program
+
+MIB = 1 << 20
+
+
+def run(program: Program, budget: str | int | None, tier: TierSpec | str = "ram") -> tuple[Log, memfit.Session]:
+    """Run `program` in a session on the GPU."""
+    with memfit.session(budget, tier, device="cuda") as session:
+        torch.manual_seed(0)
+        log = Log(session.read_bytes)
+        program(log)
+        return log, session
+
+
+def plain(program: Program) -> Log:
+    """Run `program` without one."""
+    torch.manual_seed(0)
+    log = Log()
+    program(log)
+    return log
+
+
+@functools.cache
+def known(program: Program) -> Known:
+    """Return what `program` computes plainly, and what its trace asks for."""
+    rows = plain(program).rows
+    trace = run(program, None)[1].trace
+    return Known(rows, trace, peak_live(trace, aligned=True)[0], minimum_budget(trace)[0])
+
+
+class Watch:
+    """The most device memory in use beyond what was at its start, as the driver tells it."""
+
+    def __init__(self) -> None:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self._free = torch.cuda.mem_get_info()[0]
+        self.peak_bytes = 0
+
+    def look(self) -> None:
+        """Take one sample."""
+        self.peak_bytes = max(self.peak_bytes, self._free - torch.cuda.mem_get_info()[0])
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """Sample the driver's figure about a thousand times a second."""
+    watch, stop = Watch(), threading.Event()
+
+    def sample() -> None:
+        while not stop.is_set():
+            watch.look()
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        stop.set()
+        thread.join()
+
+
+class Net(torch.nn.Module):
+    """Linear layers with activations that are large beside the weights."""
+
+    def __init__(self, layers: int = 8, width: int = 512) -> None:
+        super().__init__()
+        blocks = (m for _ in range(layers) for m in (torch.nn.Linear(width, width), torch.nn.GELU()))
+        self.layers = torch.nn.Sequential(*blocks, torch.nn.Dropout(0.1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).pow(2).mean()
+
+
+def train(steps: int = 14, layers: int = 8, width: int = 512, batch: int = 4096) -> list[torch.Tensor]:
+    """Train a `Net`; returns every loss and the final weights, on the host."""
+    torch.manual_seed(0)
+    net = Net(layers, width)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    seen = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = net(torch.randn(batch, width))
+        loss.backward()
+        optimizer.step()
+        seen.append(loss.detach())
+    return [tensor.cpu() for tensor in (*seen, *(p.detach() for p in net.parameters()))]
+
+
+def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    """Whether two runs saw the same bits."""
+    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))

@@ -1,0 +1,54 @@
+"""Programs drawn at random, on a GPU: the same bits plainly, in an unlimited session and within a budget."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import memfit
+from memfit.errors import BudgetError
+from memfit.planning.lifetimes import minimum_budget, peak_live
+from memfit.running.tiers import TierSpec
+from running.programs import GROUPS, Run, read_plainly, write
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
+
+TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), TierSpec("ram", longest_delay_us=200))
+PAGE = 2 << 20  # bytes: a budget on a GPU is one of these or more
+
+steps = st.lists(
+    st.sampled_from(sorted(GROUPS)).flatmap(lambda g: st.tuples(st.sampled_from(GROUPS[g]), st.integers(0, 999))),
+    min_size=20, max_size=60,
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=steps, share=st.floats(0.1, 1.0), tier=st.sampled_from(TIERS))
+def test_a_random_program(steps, share, tier):
+    gc.collect()
+    gc.freeze()
+    with torch.device("cuda"):
+        program = write(steps)
+        run = Run()
+        with memfit.session(None, "ram", device="cuda") as session:
+            trace = session.record_span(lambda: run.all(program.lines))
+            inside = run.final(session.read_bytes)
+        assert not program.differences(run.seen, inside), "differs without a limit"
+        least, peak = minimum_budget(trace)[0], peak_live(trace, aligned=True)[0]
+        budget = max(int(least + share * (peak - least)), PAGE)
+        run = Run()
+        try:
+            with memfit.session(budget, tier, device="cuda") as session:
+                run.all(program.lines)
+                inside = run.final(session.read_bytes)
+        except BudgetError:
+            return  # pinned and held storages may leave no room
+        assert not program.differences(run.seen, inside)
+        assert not program.differences(run.seen, run.final(read_plainly)), "differs after the session"
+        assert session.stats.peak_footprint_bytes <= budget

@@ -26,6 +26,13 @@ def test_a_measured_curve_is_linear_between_its_points(size):
     assert link.copy_us(size) == pytest.approx(expected)
 
 
+def test_a_slowed_machine_takes_longer_each_way():
+    fast = profile("pcie4")
+    slow = fast.slowed(2, 3)
+    assert slow.out.copy_us(1 << 20) == pytest.approx(2 * fast.out.copy_us(1 << 20))
+    assert slow.into.copy_us(1 << 20) == pytest.approx(3 * fast.into.copy_us(1 << 20))
+
+
 def test_the_last_slope_goes_on():
     assert Link((100, 200), (5.0, 10.0)).copy_us(400) == pytest.approx(20)
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -6,7 +7,7 @@ from memfit.errors import InputError, UsageError
 from memfit.files import find_machine, load_machine, save_machine
 from memfit.machine import Link, Machine, profile, profile_names
 
-MEASURED = Machine("here", Link((1, 10, 100), (1.0, 2.5, 9.0)), Link.of_bandwidth(5), 0.7, 1 << 34, 256)
+MEASURED = Machine("here", Link((1, 10, 100), (1.0, 2.5, 9.0)), Link.of_bandwidth(5), 0.7, 1 << 34, 256, 0.9, 4e12)
 
 
 @pytest.mark.parametrize("machine", [MEASURED, *map(profile, profile_names())], ids=lambda machine: machine.name)
@@ -14,6 +15,14 @@ def test_a_machine_comes_back_as_it_was(tmp_path, machine):
     save_machine(machine, tmp_path / "m.json")
     assert load_machine(tmp_path / "m.json") == machine
     assert find_machine(str(tmp_path / "m.json")) == machine
+
+
+def test_a_file_from_before_a_field_was_there_is_read(tmp_path):
+    save_machine(MEASURED, tmp_path / "m.json")
+    document = json.loads((tmp_path / "m.json").read_text())
+    del document["loaded_factor"], document["memory_bytes_per_s"]
+    (tmp_path / "m.json").write_text(json.dumps(document))
+    assert load_machine(tmp_path / "m.json") == replace(MEASURED, loaded_factor=1.0, memory_bytes_per_s=0.0)
 
 
 def test_a_name_is_a_profile_and_neither_is_a_usage_error():

@@ -61,7 +61,7 @@ def parse_tier(text: str) -> TierSpec:
     if kind == "ram" and (not plus or behind.partition(":")[0] == "disk"):
         capacity = _capacity(text, rest) if rest else 0
         return TierSpec("ram", _folder(behind.partition(":")[2]) if plus else "", capacity)
-    if kind == "disk":
+    if kind == "disk" and (":" in first or not plus):  # a folder's name may have a plus in it
         return TierSpec("disk", _folder(text.partition(":")[2]))
     raise _no_tier(text)
 

@@ -10,7 +10,7 @@ DEMO_ARGS := --layers 12 --width 384 --batch 16 --steps 4
 
 .PHONY: demo test slow lint bench clean
 
-$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*/*) $(shell find src -name '*.py')
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*/* native/*/*/*) $(shell find src -name '*.py')
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch numpy
 	$(BIN)/pip install --quiet --constraint constraints.txt '.[test,dev]'

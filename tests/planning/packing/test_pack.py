@@ -59,6 +59,15 @@ def test_small_tables_in_circular_time_are_packed_as_well_as_can_be(data, period
         assert packing.proven
 
 
+@given(st.data(), st.integers(12, 16))
+@settings(max_examples=60)
+def test_small_tables_in_circular_time_with_fixed_placements_are_packed_as_well_as_can_be(data, period):
+    lifetimes = data.draw(tables(max_count=7, period=period, fixed=True))  # none outlives the period
+    packing = pack(lifetimes, alignment=1, period=period, effort=5.0)
+    assert packing.footprint == brute_force(lifetimes, period)
+    assert packing.proven
+
+
 @given(tables(max_count=7, fixed=True))
 @settings(max_examples=100)
 def test_small_tables_with_fixed_placements_are_packed_as_well_as_can_be(lifetimes):

@@ -35,7 +35,7 @@ struct Portfolio {
 // Those that won on real traces first.
 constexpr Portfolio kGreedy[] = {
     {Key::kPressure, Key::kStart, Way::kFirstFit}, {Key::kLength, Key::kSize, Way::kSkyline},
-    {Key::kSize, Key::kLength, Way::kFirstFit},    {Key::kArea, Key::kSize, Way::kSkyline},
+    {Key::kArea, Key::kSize, Way::kSkyline},       {Key::kSize, Key::kLength, Way::kFirstFit},
     {Key::kPressure, Key::kArea, Way::kFirstFit},  {Key::kLength, Key::kSize, Way::kBestFit},
     {Key::kStart, Key::kLength, Way::kBestFit},    {Key::kArea, Key::kSize, Way::kFirstFit},
     {Key::kDegree, Key::kSize, Way::kFirstFit},    {Key::kTotalPressure, Key::kSize, Way::kFirstFit},

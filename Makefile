@@ -33,7 +33,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	cd benchmarks && for b in overhead traffic how_low matrix rss planned executed; do ../$(BIN)/python $$b.py || exit 1; done
+	cd benchmarks && for b in overhead traffic how_low matrix rss planned executed packing allocators; do ../$(BIN)/python $$b.py || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

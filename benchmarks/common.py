@@ -1,11 +1,15 @@
-"""What the benchmarks share: the examples at benchmark sizes, running one in a process, tables and JSON."""
+"""What the benchmarks share: the examples at benchmark sizes, running and recording them, the data, tables, JSON."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+DATA = Path(os.environ.get("MEMFIT_DATA", ROOT.parent / "shared" / "data"))
 
 # Small enough for a table in minutes, large enough that tensors and not constants decide.
 EXAMPLES: dict[str, list[str]] = {
@@ -36,6 +41,37 @@ def run_worker(example: str, arguments: Sequence[str], budget: str | int, **opti
         raise RuntimeError(f"{example} at {budget}: {done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
+
+
+def lifetime_files() -> list[Path]:
+    """Return the tables of lifetimes in the data folder; none if it is absent."""
+    return sorted([*(DATA / "packing").glob("*.csv"), *(DATA / "snapshots").glob("*.csv")])
+
+
+def add_traces_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--traces`, to be passed to `example_traces`."""
+    text = "traces to use instead of recording the examples (none: `--traces` alone)"
+    parser.add_argument("--traces", nargs="*", type=Path, metavar="FILE", help=text)
+
+
+@contextmanager
+def example_traces(given: list[Path] | None) -> Iterator[list[Path]]:
+    """Yield the files `given`, or else one iteration of each example, recorded for as long as this lasts."""
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield [_record(example, Path(folder)) for example in EXAMPLES]
+
+
+def _record(example: str, folder: Path) -> Path:
+    path = folder / f"{example}.json.gz"
+    script = str(ROOT / "examples" / f"{example}.py")
+    command = [sys.executable, "-m", "memfit", "trace", script, "-o", str(path), "--", *EXAMPLES[example]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{example} was not recorded: {done.stderr[-2000:]}")
+    return path
 
 
 def step_seconds(result: dict[str, Any], skip: int) -> list[float]:

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / name for name in ("smartpool.md", "packing.md", "autoswap.md")))
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("smartpool.md", "packing.md", "allocators.md", "autoswap.md")),
+)
 SHARES = ("80%", "50%", "30%", "smallest")
 
 
@@ -126,19 +129,34 @@ def executed(data: dict[str, Any]) -> list[str]:
 
 
 def packing(data: dict[str, Any]) -> list[str]:
-    """Return one row a file: ours and omnimalloc's two, gaps over the peak of live bytes and seconds."""
+    """Return one row a file: ours and omnimalloc's two, gaps over the peak of live bytes, seconds and their ratios."""
 
     def cell(result: dict[str, Any] | None, bound: int) -> str:
         if result is None:
             return ""
         proven = ", proven" if result.get("proven") else ""
-        return f"{result['footprint'] / bound - 1:.4%} in {result['seconds']:.3f} s{proven}"
+        return f"{result['footprint'] / bound - 1:.4%} in {result['seconds']:.4f} s{proven}"
+
+    def ratio(result: dict[str, Any] | None) -> str:
+        if result is None:
+            return ""
+        level = result["level_ratio"]
+        return f"{'never' if level is None else f'{level:.2f}'}, {result['all_ratio']:.2f}"
 
     lines = []
     for row in data["files"]:
-        results = (cell(row[kind], row["peak_live"]) for kind in ("greedy", "ours", "supermalloc", "omni"))
-        lines.append([row["name"], f"{row['lifetimes']:,}", *results])
-    return table(["lifetimes of", "n", "greedy alone", "memfit", "supermalloc", "omni"], lines)
+        results = [cell(row[kind], row["peak_live"]) for kind in ("greedy", "ours", "supermalloc", "omni")]
+        ratios = [ratio(row[kind]) for kind in ("supermalloc", "omni")]
+        lines.append([row["name"], f"{row['lifetimes']:,}", *results, *ratios])
+    head = ["lifetimes of", "n", "greedy alone", "memfit", "supermalloc", "omni"]
+    return table(head + ["time / supermalloc's", "time / omni's"], lines)
+
+
+def allocators(data: list[dict[str, Any]]) -> list[str]:
+    """Return one row a file: how much each allocator reserves over the peak of live bytes."""
+    names = [name for name in data[0]["over_peak_percent"] if name not in ("memfit 16 B", "memfit 256 B")]
+    lines = [[row["file"], *(f"{row['over_peak_percent'][name]:.2f}" for name in names)] for row in data]
+    return table(["%", *names], lines)
 
 
 def peers(data: list[dict[str, Any]]) -> list[str]:
@@ -167,7 +185,8 @@ def peers(data: list[dict[str, Any]]) -> list[str]:
 
 TABLES: dict[str, Callable[[Any], list[str]]] = {
     "matrix": matrix, "traffic": traffic, "how_low": how_low, "rss": rss, "overhead": overhead, "planned": planned,
-    "executed": executed, "packing": packing, "peers": peers,
+    "executed": executed, "packing": packing,
+    "allocators": allocators, "peers": peers,
 }  # fmt: skip
 
 

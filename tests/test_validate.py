@@ -90,7 +90,7 @@ def test_overlaps_are_found_exactly_where_a_byte_is_held_twice(raw, period, few)
         for lower, upper, size, at in rows
     ]
     twice = sum(map(len, held)) > len(set().union(*held))
-    with mock.patch("memfit.validate._FEW", few):  # few rows are compared each with each, more in a tree
+    with mock.patch("memfit.validate._FEW", few):  # few pairs are compared one by one, more in a tree
         found = violation(rows, period=period)
     assert (found is not None) == twice
     if found:

@@ -12,6 +12,8 @@
 #include "packer/exact.h"
 #include "packer/greedy.h"
 #include "packer/random.h"
+#include "packer/skyline.h"
+#include "packer/skylines.h"
 
 namespace memfit::packing {
 namespace {
@@ -23,20 +25,27 @@ constexpr double kWorkPerSecond = 1.05e9;
 // The clock is a guard for when that takes longer: it allows this many seconds for each of effort.
 constexpr double kClockSeconds = 1.08;
 
+enum class Way { kFirstFit, kBestFit, kSkyline };
+
 struct Portfolio {
   Key first, second;
-  Fit fit;
+  Way way;
 };
 
-// The orders that won on real traces first.
+// Those that won on real traces first.
 constexpr Portfolio kGreedy[] = {
-    {Key::kPressure, Key::kStart, Fit::kFirst}, {Key::kSize, Key::kLength, Fit::kFirst},
-    {Key::kPressure, Key::kArea, Fit::kFirst},  {Key::kLength, Key::kSize, Fit::kBest},
-    {Key::kStart, Key::kLength, Fit::kBest},    {Key::kArea, Key::kSize, Fit::kFirst},
-    {Key::kDegree, Key::kSize, Fit::kFirst},    {Key::kTotalPressure, Key::kSize, Fit::kFirst},
-    {Key::kSize, Key::kLength, Fit::kBest},     {Key::kDegree, Key::kSize, Fit::kBest},
-    {Key::kArea, Key::kLength, Fit::kBest},     {Key::kPressure, Key::kArea, Fit::kBest},
+    {Key::kPressure, Key::kStart, Way::kFirstFit}, {Key::kLength, Key::kSize, Way::kSkyline},
+    {Key::kArea, Key::kSize, Way::kSkyline},       {Key::kSize, Key::kLength, Way::kFirstFit},
+    {Key::kPressure, Key::kArea, Way::kFirstFit},  {Key::kLength, Key::kSize, Way::kBestFit},
+    {Key::kStart, Key::kLength, Way::kBestFit},    {Key::kArea, Key::kSize, Way::kFirstFit},
+    {Key::kDegree, Key::kSize, Way::kFirstFit},    {Key::kTotalPressure, Key::kSize, Way::kFirstFit},
+    {Key::kSize, Key::kLength, Way::kBestFit},     {Key::kDegree, Key::kSize, Way::kBestFit},
+    {Key::kArea, Key::kLength, Way::kBestFit},     {Key::kPressure, Key::kArea, Way::kBestFit},
 };
+
+double work_for_item(Way way) {
+  return way == Way::kFirstFit ? kFirstFitWork : way == Way::kBestFit ? kBestFitWork : kSkylineWork;
+}
 
 // Greedy plans are made whatever the effort while the best is this far above the bound and they are this cheap.
 constexpr double kPoorGap = 0.005, kCheapWork = 1e9;
@@ -54,24 +63,15 @@ constexpr double kBoundNoise[] = {0.03, 0.1}, kRungNoise[] = {0.002, 0.004, 0.00
 
 // Tasks of a round of search: at the bound with an order as it is and with a shaken one, the rest on the ladder.
 constexpr int kTasks = 6;
+// Skylines before the search, and in a round of it.
+constexpr std::int64_t kFirstSkylines = 32, kLeastSkylines = 8, kMostSkylines = 128;
+constexpr double kSkylinesShare = 0.015, kCheapShare = 0.005;  // of the effort; the less if searches are cheap
 constexpr double kDearDive = 0.05;  // of the effort
 constexpr std::size_t kCoreItems = kSearchable;
 constexpr std::int64_t kFirstRungs = 32;  // are cheap: the bound is often met first
 constexpr std::int64_t kPlainPasses = 3;  // with an order as it is, each four times as long
 
 std::int64_t luby(std::int64_t i) { return i & -i; }  // of i = 1, 2, ...: 1 2 1 4 1 2 1 8
-
-// Moves each item of the order by about `noise` times its length.
-void shake(std::vector<std::int32_t>& order, double noise, Random& random) {
-  std::vector<std::pair<double, std::int32_t>> keyed;
-  const double reach = noise * static_cast<double>(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const double step = random.unit() + random.unit() + random.unit() + random.unit() - 2;  // variance 1/3
-    keyed.emplace_back(static_cast<double>(i) + 1.73 * reach * step, order[i]);
-  }
-  std::sort(keyed.begin(), keyed.end());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = keyed[i].second;
-}
 
 struct Outcome {
   Offsets offsets;  // empty if none was found
@@ -97,6 +97,7 @@ class Packer {
   Plan run() {
     greedy();
     const bool is_hopeless = options_.goal > 0 && options_.goal < problem_.lower_bound;
+    if (!is_hopeless) first_skylines();
     if (!is_done() && !is_hopeless) search();
     plan_.clock_stopped = clock_.was_seen_over();
     plan_.seconds = clock_.seconds();
@@ -108,25 +109,64 @@ class Packer {
     return is_met() || left() <= 0 || clock_.is_over();
   }
 
-  bool is_met() const { return plan_.footprint <= std::max(plan_.lower_bound, options_.goal); }
+  bool is_met() const { return plan_.footprint <= goal(); }
 
-  void accept(Offsets offsets, Method method) {
+  // A footprint that is good enough.
+  Quanta goal() const { return std::max(plan_.lower_bound, options_.goal); }
+
+  // Whether the plan is better than all before.
+  bool accept(Offsets offsets, Method method) {
     const Quanta top = footprint(problem_, offsets);
-    if (!plan_.offsets.empty() && top >= plan_.footprint) return;
+    if (!plan_.offsets.empty() && top >= plan_.footprint) return false;
     plan_.offsets = std::move(offsets);
     plan_.footprint = top;
     plan_.method = method;
     if (progress_) progress_(clock_.seconds(), top);
+    return true;
   }
 
   void greedy() {
     for (const Portfolio& entry : kGreedy) {
-      const double each = entry.fit == Fit::kFirst ? kFirstFitWork : kBestFitWork;
-      if (!plan_.offsets.empty() && !is_worth(each * static_cast<double>(problem_.size()))) continue;
-      std::int64_t left = 0;
-      accept(place(problem_, order_by(problem_, {entry.first, entry.second}), entry.fit, left), Method::kGreedy);
-      work_ += static_cast<double>(-left);
+      if (entry.way == Way::kSkyline && !is_flat(problem_)) continue;
+      const double work = work_for_item(entry.way) * static_cast<double>(problem_.size());
+      if (!plan_.offsets.empty() && !is_worth(work)) continue;
+      accept(make(entry), Method::kGreedy);
     }
+  }
+
+  Offsets make(const Portfolio& entry) {
+    const std::vector<std::int32_t> order = order_by(problem_, {entry.first, entry.second});
+    std::int64_t left = 0;
+    Offsets offsets = entry.way == Way::kSkyline
+                          ? place_on_skyline(problem_, order, left)
+                          : place(problem_, order, entry.way == Way::kFirstFit ? Fit::kFirst : Fit::kBest, left);
+    work_ += static_cast<double>(-left);
+    return offsets;
+  }
+
+  // Cheap plans before dear searches.
+  void first_skylines() {
+    const double one = kSkylineWork * static_cast<double>(problem_.size());
+    if (is_done() || !is_flat(problem_) || one > kSkylinesShare * options_.effort * kWorkPerSecond) return;
+    skylines_ = std::make_unique<Skylines>(problem_, options_.seed);
+    const std::atomic<int> none{1};
+    const double share = is_dive_dear() ? kSkylinesShare : kCheapShare;
+    const Outcome outcome = improve_skylines(kFirstSkylines, share, Stop(clock_, none, 0));
+    work_ += outcome.work;
+    if (!outcome.offsets.empty()) accept(outcome.offsets, outcome.method);
+  }
+
+  Outcome improve_skylines(std::int64_t plans, double share, const Stop& stop) {
+    Outcome outcome;
+    outcome.method = Method::kSkyline;
+    const auto given = static_cast<std::int64_t>(share * options_.effort * kWorkPerSecond);
+    std::int64_t work = given;
+    if (skylines_->improve(goal(), plans, work, stop)) {
+      outcome.offsets = skylines_->offsets();
+      outcome.footprint = footprint(problem_, outcome.offsets);
+    }
+    outcome.work = static_cast<double>(given - work);
+    return outcome;
   }
 
   bool is_worth(double greedy_work) const {
@@ -146,15 +186,20 @@ class Packer {
         work_ += outcome.work;
         task_work_ = std::max(task_work_, outcome.work);
         plan_.lower_bound = std::max(plan_.lower_bound, outcome.excluded + 1);
-        if (!outcome.offsets.empty()) accept(std::move(outcome.offsets), outcome.method);
+        const bool is_better = !outcome.offsets.empty() && accept(std::move(outcome.offsets), outcome.method);
         if (is_met()) return;
+        if (outcome.method == Method::kSkyline) share_out(is_better);
       }
     }
   }
 
+  // Skylines get more of the next round when they have found a better plan, and less when not.
+  void share_out(bool has_found) {
+    round_skylines_ = std::clamp(has_found ? 4 * round_skylines_ : round_skylines_ / 2, kLeastSkylines, kMostSkylines);
+  }
+
   bool ends_search(const Outcome& outcome) const {
-    const bool is_met = !outcome.offsets.empty() &&
-                        outcome.footprint <= std::max(plan_.lower_bound, options_.goal);
+    const bool is_met = !outcome.offsets.empty() && outcome.footprint <= goal();
     return is_met || outcome.excluded + 1 >= plan_.footprint;
   }
 
@@ -164,26 +209,31 @@ class Packer {
     }
   }
 
+  bool is_dive_dear() const { return dive_work_ > kDearDive * left(); }
+
   double left() const { return options_.effort * kWorkPerSecond - work_; }
 
   // So that the last round does not take several times what is left, and the first ends soon: what is found counts
   // when its round is over.
   int affordable_tasks() const {
-    if (round_ == 1 && dive_work_ > kDearDive * left()) return 1;
+    if (round_ == 1 && is_dive_dear()) return 1;
     return std::max(1, static_cast<int>(std::min<double>(kTasks, left() / task_work_)));
   }
 
-  // Exact searches, and ejection where they do not see all items.
+  // Exact searches, and skylines; ejection where the searches do not see all items.
   std::vector<Outcome> run_round() {
     const int searches = is_searchable(core_.problem()) ? affordable_tasks() : 0;
-    const int tasks = searches + (searches == 0 || !core_.is_whole());
+    const int ejections = searches == 0 || !core_.is_whole(), skylines = skylines_ != nullptr;
+    const int tasks = searches + ejections + skylines;
     std::vector<Outcome> outcomes(tasks);
     std::atomic<int> next{0}, first_done{tasks};
     const auto worker = [&] {
       for (int task; (task = next++) < tasks;) {
         const Stop stop(clock_, first_done, task);
         if (stop()) continue;
-        outcomes[task] = task < searches ? prove(task, stop) : eject(stop);
+        outcomes[task] = task < searches               ? prove(task, stop)
+                         : task < searches + ejections ? eject(stop)
+                                                       : improve_skylines(round_skylines_, kSkylinesShare, stop);
         if (ends_search(outcomes[task])) lower(first_done, task);
       }
     };
@@ -205,7 +255,7 @@ class Packer {
   };
 
   Probe probe(int task) const {
-    const Quanta low = std::max(plan_.lower_bound, options_.goal), top = plan_.footprint - 1;
+    const Quanta low = goal(), top = plan_.footprint - 1;
     const std::int64_t pass = (round_ - 1) / kBoundOrders, order = (round_ - 1) % kBoundOrders;
     if (task == 0 && pass < kPlainPasses) return {low, order, 0, 4e6 * static_cast<double>(1 << 2 * pass)};
     if (task <= 1) return {low, order, kBoundNoise[(pass + task + 1) % 2], 4e6 * static_cast<double>(luby(pass + 1))};
@@ -250,7 +300,7 @@ class Packer {
       ejection_ = std::make_unique<Ejection>(problem_, plan_.offsets, options_.seed);
       ejected_ = plan_.footprint;
     }
-    const Quanta low = std::max(plan_.lower_bound, options_.goal);
+    const Quanta low = goal();
     std::int64_t given = 1000000, work = given;
     Outcome outcome;
     outcome.method = Method::kEjection;
@@ -273,6 +323,8 @@ class Packer {
   double dive_work_ = 0;  // what a search takes at most that never turns back
   double task_work_ = 1;  // the most that one has taken
   std::int64_t round_ = 0;
+  std::unique_ptr<Skylines> skylines_;  // none if there can be none
+  std::int64_t round_skylines_ = 16;
   std::unique_ptr<Ejection> ejection_;
   Quanta ejected_ = 0;  // the footprint that `ejection_` has reached
 };

@@ -16,7 +16,7 @@ struct Options {
 };
 
 // How a plan was found.
-enum class Method { kGreedy, kExact, kEjection };
+enum class Method { kGreedy, kSkyline, kExact, kEjection };
 
 struct Plan {
   Offsets offsets;

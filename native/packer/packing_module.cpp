@@ -11,6 +11,7 @@
 #include "packer/exact.h"
 #include "packer/greedy.h"
 #include "packer/pack.h"
+#include "packer/skyline.h"
 
 namespace nb = nanobind;
 
@@ -85,9 +86,21 @@ std::int64_t smallest_footprint(const Column& lower, const Column& upper, const 
   return capacity * problem.quantum_bytes;
 }
 
+// One plan on a skyline, items placed by `order`: for a test of it. No lifetime may be of no bytes.
+Array skyline(const Column& lower, const Column& upper, const Column& size, const Column& order) {
+  const std::vector<std::int64_t> anywhere(lower.shape(0), kFree);
+  const Lifetimes in{lower.data(), upper.data(), size.data(), anywhere.data(), lower.shape(0)};
+  const Problem problem = build(in, 1, 0).problem;
+  std::int64_t work = 0;
+  Offsets offsets = place_on_skyline(problem, {order.data(), order.data() + order.shape(0)}, work);
+  for (Quanta& offset : offsets) offset *= problem.quantum_bytes;
+  return as_array(offsets);
+}
+
 const char* method_name(Method method) {
   switch (method) {
     case Method::kGreedy: return "greedy";
+    case Method::kSkyline: return "skyline";
     case Method::kExact: return "exact";
     default: return "ejection";
   }
@@ -116,6 +129,8 @@ void register_packing(nb::module_& m) {
       .def_rw("split", &Rules::split);
   m.def("smallest_footprint", &smallest_footprint, nb::kw_only(), nb::arg("lower"), nb::arg("upper"),
         nb::arg("size_bytes"), nb::arg("offset_bytes"), nb::arg("period"), nb::arg("rules"));
+  m.def("skyline", &skyline, nb::kw_only(), nb::arg("lower"), nb::arg("upper"), nb::arg("size_bytes"),
+        nb::arg("order"));
 }
 
 }  // namespace memfit::packing

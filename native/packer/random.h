@@ -1,7 +1,11 @@
 // A generator whose numbers are the same on every platform; the standard distributions are not.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace memfit::packing {
 
@@ -25,5 +29,18 @@ class Random {
  private:
   std::uint64_t state_;
 };
+
+// Moves each item of the order by about `noise` times its length.
+inline void shake(std::vector<std::int32_t>& order, double noise, Random& random) {
+  if (noise == 0) return;
+  std::vector<std::pair<double, std::int32_t>> keyed;
+  const double reach = noise * static_cast<double>(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const double step = random.unit() + random.unit() + random.unit() + random.unit() - 2;  // variance 1/3
+    keyed.emplace_back(static_cast<double>(i) + 1.73 * reach * step, order[i]);
+  }
+  std::sort(keyed.begin(), keyed.end());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = keyed[i].second;
+}
 
 }  // namespace memfit::packing

@@ -92,6 +92,18 @@ def smallest_footprint(
     Raises RuntimeError after a minute.
     """
 
+def skyline(
+    *,
+    lower: NDArray[np.int64],
+    upper: NDArray[np.int64],
+    size_bytes: NDArray[np.int64],
+    order: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return the offsets of one plan on a skyline, the first of `order` preferred: for a test of it.
+
+    No lifetime may be of no bytes.
+    """
+
 class Simulated:
     """What `simulate_swaps` found: one iteration, microseconds since it began.
 

@@ -223,25 +223,29 @@ def _lay_out(
 
 
 def _check_overlap(held: _Held) -> Violation | None:
-    pairs = [_pair_among_few(held)] if len(held) <= _FEW else map(_pair_on_level, _levels(held))
+    # Rows are sorted by begin: row i shares a time with the next meets[i] rows and with none after those.
+    meets = np.searchsorted(held.begin, held.end) - np.arange(1, len(held) + 1)
+    few = int(meets.sum()) <= _FEW
+    pairs = [_pair_among_few(held, meets)] if few else map(_pair_on_level, _levels(held))
     pair = next(filter(None, pairs), None)
     return None if pair is None else _overlap(held, *pair)
 
 
-_FEW = 400
-"""As many rows as are compared each with each faster than in a tree."""
+_FEW = 80_000
+"""As many pairs that share a time as are compared one by one faster than in a tree."""
 
 _Pair = tuple[int, int]
 
 
-def _pair_among_few(held: _Held) -> _Pair | None:
-    in_time = (held.begin[:, None] < held.end) & (held.begin < held.end[:, None])
-    clash = in_time & (held.lo[:, None] < held.hi) & (held.lo < held.hi[:, None])
-    np.fill_diagonal(clash, False)
+def _pair_among_few(held: _Held, meets: Int64Array) -> _Pair | None:
+    first = np.repeat(np.arange(len(held)), meets)
+    nth = np.arange(len(first)) - np.repeat(np.cumsum(meets) - meets, meets)
+    second = first + 1 + nth
+    clash = (held.lo[first] < held.hi[second]) & (held.lo[second] < held.hi[first])
     if not clash.any():
         return None
-    first, second = divmod(int(clash.argmax()), len(held))
-    return first, second
+    which = int(clash.argmax())
+    return int(first[which]), int(second[which])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -61,15 +61,19 @@ def test_the_picture_has_every_lifetime_with_its_name(tmp_path):
     assert sorted(title.split(":")[0] for title in titles) == ["a", "b", "c"]
 
 
-def test_a_trace_s_picture_tells_categories(tmp_path):
+def test_a_trace_s_picture_tells_categories_ops_and_lines(tmp_path):
     builder = TraceBuilder()
     builder.before(100)
-    builder.op(outputs=[50], source="net.py:3")
+    builder.op("aten::mm", outputs=[50], source="net.py:3")
+    builder.alloc(30, source="net.py:4")
     path, svg = tmp_path / "t.json.gz", tmp_path / "out.svg"
     save_trace(builder.build(), path)
     assert main(["pack", str(path), "--svg", str(svg)]) == 0
     text = svg.read_text()
-    assert ">parameter<" in text and ">activation<" in text and "net.py:3" in text
+    assert ">parameter<" in text and ">activation<" in text
+    titles = [element.text for element in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
+    assert sorted(title.split(": ")[0] for title in titles) == ["0", "1 aten::mm net.py:3", "2 net.py:4"]
+    assert all(" B at " in title for title in titles)
 
 
 @pytest.mark.parametrize(("capacity", "code"), [("3KiB", 0), ("3071", 3), ("1KiB", 3)])

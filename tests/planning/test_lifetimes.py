@@ -4,6 +4,7 @@ from hypothesis import given
 from memfit.ir import Trace, align_up
 from memfit.planning.lifetimes import (
     Gap,
+    births,
     gaps,
     live_after,
     live_at,
@@ -148,3 +149,16 @@ def test_a_parameter_has_a_gap_over_the_end_of_the_iteration():
         Gap(weight, 3, 1, 10, 17.0, cyclic=True),
         Gap(weight, 1, 3, 10, 4.0, cyclic=False),
     ]
+
+
+def test_only_what_an_op_allocates_is_born_in_it():
+    builder = TraceBuilder()
+    before = builder.before(8)
+    loose = builder.alloc(8)
+    (first,) = builder.op(outputs=[8])
+    builder.free(loose)
+    between = builder.alloc(8)
+    second, third = builder.op(outputs=[8, 8])
+    after = builder.alloc(8)
+    assert births(builder.build()) == {first: 0, second: 1, third: 1}
+    assert {before, loose, between, after}.isdisjoint({first, second, third})

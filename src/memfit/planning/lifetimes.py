@@ -70,6 +70,18 @@ def live_after(trace: Trace, ticks: int) -> tuple[int, ...]:
     return tuple(i for i, storage in storages if storage.alloc_tick < ticks <= storage.free_tick)
 
 
+def births(trace: Trace) -> dict[int, int]:
+    """Return the op within which each storage was allocated; one allocated between two ops is in none."""
+    ends = [op.first_tick for op in trace.ops[1:]] + [trace.ticks]
+    return {
+        s: storage.alloc
+        for s, storage in enumerate(trace.storages)
+        if not storage.born_before
+        and storage.alloc < len(trace.ops)
+        and trace.ops[storage.alloc].first_tick <= storage.alloc_tick < ends[storage.alloc]
+    }
+
+
 def operands(trace: Trace, op: int) -> tuple[int, ...]:
     """Return the ids of the storages that op `op` accesses and that existed before it began, ascending."""
     accessed = {*trace.ops[op].reads, *trace.ops[op].writes}

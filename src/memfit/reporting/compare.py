@@ -16,15 +16,18 @@ from memfit.events import Events, live_after_steps
 from memfit.planning.packing import Lifetimes, pack
 
 
-def memfit_packer(events: Events) -> Packed:
-    """Place every storage with memfit's own packer, at exact sizes as the other planners do."""
+def memfit_packer(events: Events, *, alignment: int = 1, effort: float = 1.0) -> Packed:
+    """Place every storage with memfit's own packer; at exact sizes, as the other planners do, unless told.
+
+    `alignment` in bytes, `effort` in seconds.
+    """
     steps = np.array(events.steps, dtype=np.int64)
     lower, upper = (np.full(len(events.sizes), len(steps), dtype=np.int64) for _ in range(2))
     lower[steps[steps >= 0]] = np.flatnonzero(steps >= 0)
     upper[~steps[steps < 0]] = np.flatnonzero(steps < 0)
     rows = np.flatnonzero(lower < len(steps))  # storages of no bytes take no step
     size = np.array(events.sizes, dtype=np.int64)[rows]
-    packing = pack(Lifetimes(lower[rows], upper[rows], size), alignment=1)
+    packing = pack(Lifetimes(lower[rows], upper[rows], size), alignment=alignment, effort=effort)
     offsets = dict(zip(rows.tolist(), packing.offsets.tolist(), strict=True))
     return Packed(offsets, packing.footprint, 0, len(steps))
 

@@ -12,6 +12,8 @@ from memfit.errors import UsageError
 from memfit.events import Int64Array, Lifetimes
 from memfit.files import load_lifetimes, load_trace
 from memfit.files.recognise import Format, recognise
+from memfit.ir import Trace
+from memfit.planning.lifetimes import births
 from memfit.planning.packing import Lifetimes as Table
 from memfit.planning.packing import Packing, group_in_place, pack
 from memfit.reporting.picture import PlacedLifetimes, draw_addresses
@@ -20,8 +22,9 @@ from memfit.units import format_bytes
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """The lifetimes of a file with an address each; `category` has an entry for each where the file tells.
+    """The lifetimes of a file with an address each.
 
+    `category` and `op`, the name of the op that allocated it or "", have an entry for each where the file tells.
     `row` is the packing's row of each lifetime: its own, unless some take over each other's bytes in place.
     """
 
@@ -29,6 +32,7 @@ class Packed:
     lifetimes: Lifetimes
     packing: Packing
     category: tuple[str, ...]
+    op: tuple[str, ...]
     row: Int64Array
 
     @property
@@ -72,8 +76,9 @@ class Packed:
     def picture(self) -> str:
         """Return addresses by time as SVG."""
         lives = self.lifetimes
-        sources = lives.sources or ("",) * len(lives)
-        titles = [f"{i} {source}".rstrip() for i, source in zip(lives.ids, sources, strict=True)]
+        unknown = ("",) * len(lives)
+        columns = (lives.ids, self.op or unknown, lives.sources or unknown)
+        titles = [" ".join(filter(None, known)) for known in zip(*columns, strict=True)]
         placed = PlacedLifetimes(lives.lower, lives.upper, lives.size, self.offsets, self.category, titles)
         return draw_addresses(placed, os.path.basename(self.file))
 
@@ -104,4 +109,9 @@ def pack_file(
         table, row = grouped.lifetimes, grouped.row
     packing = pack(table, capacity=capacity, alignment=alignment, effort=effort, seed=seed)
     categories = () if trace is None else tuple(storage.category.value for storage in trace.storages)
-    return Packed(file, lifetimes, packing, categories, row)
+    return Packed(file, lifetimes, packing, categories, () if trace is None else _ops(trace), row)
+
+
+def _ops(trace: Trace) -> tuple[str, ...]:
+    born_in = births(trace)
+    return tuple(trace.ops[born_in[s]].name if s in born_in else "" for s in range(len(trace.storages)))

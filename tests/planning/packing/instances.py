@@ -43,12 +43,21 @@ def tables(draw: st.DrawFn, *, max_count: int = 25, period: int | None = None, f
     return lifetimes
 
 
-def random_table(count: int, seed: int) -> Lifetimes:
-    """Lifetimes of many lengths and sizes: most short and small."""
+def tiling(count: int, seed: int, *, ticks: int = 1000, height: int = 100_000) -> Lifetimes:
+    """A rectangle cut into `count` pieces, so that a plan of exactly `height` bytes exists, and no room to spare."""
     random = np.random.default_rng(seed)
-    lower = random.integers(0, 2 * count, count)
-    length = 1 + (random.pareto(0.8, count) * 4).astype(np.int64).clip(0, count)
-    return Lifetimes(lower, lower + length, (random.pareto(0.7, count) * 3).astype(np.int64).clip(0, 5000) + 1)
+    pieces = [(0, ticks, height)]
+    while len(pieces) < count:
+        area = np.array([(upper - lower) * size for lower, upper, size in pieces], dtype=float)
+        lower, upper, size = pieces.pop(int(random.choice(len(pieces), p=area / area.sum())))
+        at, upright = random.uniform(0.2, 0.8), random.random() < 0.5
+        if upright and upper - lower > 1:
+            middle = lower + max(1, int(at * (upper - lower)))
+            pieces += [(lower, middle, size), (middle, upper, size)]
+        else:
+            below = max(1, int(at * size))
+            pieces += [(lower, upper, below), (lower, upper, size - below)]
+    return Lifetimes.from_rows(pieces)
 
 
 def brute_force(lifetimes: Lifetimes, period: int | None = None) -> int:

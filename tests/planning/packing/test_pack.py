@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memfit.errors import BudgetError, InputError
 from memfit.planning.packing import FREE, Lifetimes, pack, repeat
 from memfit.validate import check_placements
-from planning.packing.instances import brute_force, data_file, random_table, tables
+from planning.packing.instances import brute_force, data_file, tables, tiling
 
 PERIODS = st.one_of(st.none(), st.integers(1, 9))
 
@@ -59,6 +59,15 @@ def test_small_tables_in_circular_time_are_packed_as_well_as_can_be(data, period
         assert packing.proven
 
 
+@given(st.data(), st.integers(12, 16))
+@settings(max_examples=60)
+def test_small_tables_in_circular_time_with_fixed_placements_are_packed_as_well_as_can_be(data, period):
+    lifetimes = data.draw(tables(max_count=7, period=period, fixed=True))  # none outlives the period
+    packing = pack(lifetimes, alignment=1, period=period, effort=5.0)
+    assert packing.footprint == brute_force(lifetimes, period)
+    assert packing.proven
+
+
 @given(tables(max_count=7, fixed=True))
 @settings(max_examples=100)
 def test_small_tables_with_fixed_placements_are_packed_as_well_as_can_be(lifetimes):
@@ -67,35 +76,52 @@ def test_small_tables_with_fixed_placements_are_packed_as_well_as_can_be(lifetim
     assert packing.proven
 
 
-@pytest.mark.parametrize("count", [3, 60, 400])
-@pytest.mark.parametrize("period", [None, 100])
-def test_the_plan_does_not_depend_on_the_threads(count, period):
-    lifetimes = random_table(count, seed=count)
+def turned(lifetimes, by, period):
+    """The same plan begun at another time of a period as long as it."""
+    lower = (lifetimes.lower + by) % period
+    return Lifetimes(lower, lower + lifetimes.upper - lifetimes.lower, lifetimes.size)
+
+
+@pytest.mark.parametrize("period", [None, 1000])
+@pytest.mark.parametrize(("count", "seed"), [(100, 1), (250, 2)])
+def test_what_fills_a_rectangle_is_packed_into_it_in_search(count, seed, period):
+    lifetimes = tiling(count, seed)
     if period:
-        lifetimes.upper[:] = lifetimes.lower % period + np.minimum(lifetimes.upper - lifetimes.lower, 150)
-        lifetimes.lower[:] %= period
+        lifetimes = turned(lifetimes, 300, period)
+    assert pack(lifetimes, alignment=1, period=period, effort=0.0).footprint > 100_000
+    packing = pack(lifetimes, alignment=1, period=period, effort=20.0)
+    assert packing.footprint == 100_000
+    assert packing.proven and packing.method != "greedy"
+
+
+@pytest.mark.parametrize("count", [3, 250, 600])
+@pytest.mark.parametrize("period", [None, 1000])
+def test_the_plan_does_not_depend_on_the_threads(count, period):
+    lifetimes = tiling(count, seed=2)
+    if period:
+        lifetimes = turned(lifetimes, 300, period)
     runs = [pack(lifetimes, effort=0.2, alignment=1, period=period, seed=5, threads=threads) for threads in (1, 2, 4)]
-    if not any(run.clock_stopped for run in runs):
-        assert all((run.offsets == runs[0].offsets).all() for run in runs)
-        assert all(run.method == runs[0].method for run in runs)
+    # A busy machine may let the clock end one: the others can still be compared.
+    first, *others = [run for run in runs if not run.clock_stopped] or runs[:1]
+    assert all((run.offsets == first.offsets).all() and run.method == first.method for run in others)
 
 
 def test_better_plans_are_told_as_they_are_found():
     told = []
-    lifetimes = random_table(200, seed=1)
-    packing = pack(lifetimes, alignment=1, effort=0.2, progress=lambda *what: told.append(what))
+    packing = pack(tiling(250, 2), alignment=1, effort=20.0, progress=lambda *what: told.append(what))
     footprints = [footprint for _, footprint in told]
+    assert len(told) > 2
     assert footprints == sorted(set(footprints), reverse=True)
     assert footprints[-1] == packing.footprint
     assert all(a <= b for (a, _), (b, _) in zip(told, told[1:], strict=False))
+    assert told[0][0] >= 0 and told[-1][0] <= packing.seconds
 
 
 def test_a_capacity_ends_the_search_at_the_first_plan_that_fits_it():
-    lifetimes = random_table(200, seed=1)
-    best = pack(lifetimes, alignment=1, effort=0.2)
-    roomy = pack(lifetimes, alignment=1, capacity=2 * best.footprint, effort=5.0)
-    assert roomy.footprint <= 2 * best.footprint
-    assert roomy.seconds < 1
+    lifetimes, told, capacity = tiling(250, 2), [], 110_000
+    roomy = pack(lifetimes, alignment=1, capacity=capacity, effort=20.0, progress=lambda *what: told.append(what[1]))
+    assert 100_000 < roomy.footprint <= capacity
+    assert told[-1] == roomy.footprint and all(footprint > capacity for footprint in told[:-1])
 
 
 def test_a_capacity_under_the_bound_is_refused_with_the_bound():
@@ -109,12 +135,13 @@ def test_an_error_in_a_progress_callback_ends_the_packing():
         raise KeyError("stop")
 
     with pytest.raises(KeyError, match="stop"):
-        pack(random_table(50, seed=1), effort=0.1, progress=fail)
+        pack(tiling(50, seed=1), effort=0.1, progress=fail)
 
 
 def test_the_clock_bounds_the_effort():
-    packing = pack(random_table(20000, seed=2), effort=0.5)
-    assert packing.seconds < 5  # the first greedy plan is made whatever the effort
+    packing = pack(tiling(600, 1), alignment=1, effort=1.0)
+    assert not packing.proven
+    assert packing.seconds < 1.5  # 8 % over the effort at most, on a machine that is not busy
 
 
 def test_nothing_to_place_takes_no_bytes():
@@ -187,10 +214,14 @@ def test_columns_must_be_integers_of_one_length():
         Lifetimes(column, column + 1, column * 0.5)
 
 
-@pytest.mark.parametrize("name", ["G_1", "resnet50", "hist_bert_base", "hist_iree_mobilebert", "hist_pangu_13B"])
-def test_real_traces_are_packed_close_to_their_bound(name):
-    packing = pack(data_file(f"packing/{name}.csv"), alignment=1, effort=2.0)
-    assert packing.gap < 0.0065  # greedy alone, however busy the machine
+REAL = ["G_1", "S_1", "resnet50", "hist_bert_base", "hist_iree_mobilebert", "hist_pangu_13B"]
+SNAPSHOTS = ["lm_ctx128_fullstep", "lm_medium_512_training", "vision_small"]
+
+
+@pytest.mark.parametrize("name", [*(f"packing/{n}" for n in REAL), *(f"snapshots/{n}" for n in SNAPSHOTS)])
+def test_greedy_plans_alone_are_close_to_the_bound_of_real_traces(name):
+    packing = pack(data_file(f"{name}.csv"), alignment=1, effort=0.0)
+    assert packing.method == "greedy" and packing.gap <= 0.006
 
 
 @pytest.mark.parametrize("name", "ABCEF")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfit.ir import Category, Op, Storage, Trace, align_up
+from memfit.planning.lifetimes import births
 from memfit.planning.packing.lifetimes import Int64Array, Lifetimes, lifetimes_of
 
 ELEMENTWISE = frozenset(
@@ -67,7 +68,7 @@ def _merge(single: Lifetimes, first: Int64Array) -> Grouped:
 
 def _heirs(trace: Trace) -> dict[int, int]:
     """Return which storage each one hands its bytes to."""
-    last_op, born_in = _last_accesses(trace), _births(trace)
+    last_op, born_in = _last_accesses(trace), births(trace)
     heir: dict[int, int] = {}
     for index, op in enumerate(trace.ops):
         if _overload_free(op) not in ELEMENTWISE:
@@ -100,15 +101,3 @@ def _overload_free(op: Op) -> str:
 
 def _last_accesses(trace: Trace) -> dict[int, int]:
     return {s: index for index, op in enumerate(trace.ops) for s in (*op.reads, *op.writes)}
-
-
-def _births(trace: Trace) -> dict[int, int]:
-    """Return the op within which each storage was allocated; one allocated between two ops is in none."""
-    ends = [op.first_tick for op in trace.ops[1:]] + [trace.ticks]
-    return {
-        s: storage.alloc
-        for s, storage in enumerate(trace.storages)
-        if not storage.born_before
-        and storage.alloc < len(trace.ops)
-        and trace.ops[storage.alloc].first_tick <= storage.alloc_tick < ends[storage.alloc]
-    }

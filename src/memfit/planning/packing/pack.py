@@ -23,8 +23,9 @@ class Packing:
 
     `offsets` (bytes) has one entry for each slot, lifetime by lifetime; `slots` says how many each lifetime has: 1,
     or under a period as many as it spans periods, rounded up. `lower_bound` (bytes) holds for every plan; `gap` is
-    how far the footprint is above it. `proven`: no plan is smaller. `method` found the plan: "greedy", "exact" or
-    "ejection". `clock_stopped`: the clock and not counted work ended the search, so that another run may differ.
+    how far the footprint is above it. `proven`: no plan is smaller. `method` found the plan: "greedy", "skyline",
+    "exact" or "ejection". `clock_stopped`: the clock and not counted work ended the search, so that another run may
+    differ.
     """
 
     offsets: Int64Array

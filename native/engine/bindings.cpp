@@ -79,11 +79,11 @@ std::shared_ptr<Tier> make_tier(const std::string& kind, const std::string& fold
 
 void start(size_t budget, const std::string& kind, const std::string& folder, size_t capacity, bool checked,
            int64_t fail_write, int64_t fail_read, int64_t corrupt_read, bool repeat, double link_bytes_per_second,
-           double link_latency_seconds, bool others) {
+           double link_latency_seconds, int64_t link_changes_at, double link_change, bool others) {
   py::gil_scoped_release no_gil;
   try {
     Faults faults{fail_write, fail_read, corrupt_read, repeat};
-    Link link{link_bytes_per_second, link_latency_seconds};
+    Link link{link_bytes_per_second, link_latency_seconds, link_changes_at, link_change};
     Engine::get().start(budget, make_tier(kind, folder, capacity, checked, faults, link), others);
   } catch (const TierFailure& error) {
     throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);

@@ -118,7 +118,8 @@ class Session:
         self._engine.start(
             fixed or 0, tier.kind, tier.folder, _ram_capacity(), tier.checked,
             tier.fail_write, tier.fail_read, tier.corrupt_read, tier.repeat,
-            tier.link_bytes_per_second, tier.link_latency_seconds, threading.active_count() > 1,
+            tier.link_bytes_per_second, tier.link_latency_seconds, tier.link_changes_at, tier.link_change,
+            threading.active_count() > 1,
         )  # fmt: skip
         try:
             self._enter_contexts()
@@ -199,6 +200,11 @@ class Session:
     def measured(self) -> Timeline | None:
         """What the last whole iteration under a plan that swaps did, if the session `measures`."""
         return self._planner.measured
+
+    @property
+    def given_plan(self) -> str:
+        """What became of the plan that was passed: "used", or why it was not; empty while it has not been tried."""
+        return self._planner.given_outcome
 
     def record_span(self, span: Callable[[], object]) -> Trace:
         """Run `span` and return the trace of everything in it, as one iteration."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memfit.baselines.policies import find_policy
 from memfit.errors import BudgetError
-from memfit.ir import Swap
+from memfit.ir import Swap, align_up
 from memfit.machine import Link, Machine
 from memfit.planning.autoswap import (
     ANY_GAP,
@@ -22,10 +22,11 @@ from memfit.planning.autoswap import (
 )
 from memfit.planning.autoswap.candidates import end_of
 from memfit.planning.autoswap.search import Search
+from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import gaps
 from memfit.simulate import Simulator, load_bytes, planned_bytes
 from memfit.validate_plan import check_plan
-from swap_builder import MACHINES, SIZES
+from swap_builder import MACHINES, SIZES, plans
 from trace_builder import TraceBuilder, traces
 
 TRACES = traces(sizes=SIZES, max_ops=10)
@@ -57,6 +58,22 @@ def test_every_plan_is_valid_and_every_refusal_is_right(trace, machine, share, s
     assert found.timeline.peak_bytes <= planned_bytes(trace, found.plan.swaps).max() <= budget
     if budget >= peak:
         assert not found.plan.swaps
+
+
+@given(plans(), st.floats(0, 1))
+@settings(max_examples=150)
+def test_waits_for_copies_out_are_as_late_as_the_budget_allows(trace_and_plan, share):
+    trace, plan = trace_and_plan
+    swaps = [swap for swap in plan.swaps if swap.free_by < swap.in_start]
+    fits = int(planned_bytes(trace, swaps).max())
+    budget = fits + int(share * (int(load_bytes(trace).max()) - fits))
+    relaxed = relax(trace, swaps, budget)
+    held = planned_bytes(trace, relaxed)
+    assert held.max() <= budget
+    for before, swap in zip(swaps, relaxed, strict=True):
+        assert before.free_by <= swap.free_by < swap.in_start
+        is_needed = held[swap.free_by % len(trace.ops)] + align_up(swap.size_bytes, trace.alignment) > budget
+        assert is_needed or swap.free_by == swap.in_start - 1
 
 
 def brute_force(trace, machine, budget):

@@ -16,9 +16,9 @@ import numpy as np
 from common import ROOT, save, show
 from paper_trace import PaperTrace, as_trace, load
 
-from memfit.baselines.policies.published import Absence, Events, aoa, doa, schedule, select, swdoa, wdoa
 from memfit.machine import profile
 from memfit.planning.autoswap import plan_at_no_cost, plan_under_budget
+from memfit.planning.autoswap.published import Absence, Events, aoa, doa, schedule, select, swdoa, wdoa
 from memfit.simulate import load_bytes
 from memfit.validate_plan import require_valid_plan
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -49,7 +50,7 @@ def speed() -> dict[str, Any]:
     peak = int(load_bytes(trace).max())
     thresholds = Thresholds(most=2000)
     begin = perf_counter()
-    found = plan_under_budget(trace, MACHINE, peak * 7 // 10, effort=4.0, thresholds=thresholds)
+    found = plan_under_budget(trace, MACHINE, peak * 7 // 10, thresholds=thresholds)
     planning = perf_counter() - begin
     simulator, swaps = Simulator(trace, MACHINE), found.plan.swaps[:1000]
     columns = simulator.columns(swaps)
@@ -57,20 +58,21 @@ def speed() -> dict[str, Any]:
         "ops": len(trace.ops),
         "candidates": len(candidates(trace, thresholds)),
         "swaps": len(swaps),
+        "overhead": found.timeline.overhead,
         "planning_seconds": round(planning, 2),
-        "simulation_ms": round(1000 * fastest(lambda: simulator.run(columns)), 3),
-        "timeline_ms": round(1000 * fastest(lambda: simulator.timeline(swaps)), 3),
+        "simulation_ms": round(1000 * typical(lambda: simulator.run(columns)), 3),
+        "timeline_ms": round(1000 * typical(lambda: simulator.timeline(swaps)), 3),
     }
 
 
-def fastest(call: Any, times: int = 20) -> float:
-    """Return the least seconds of some calls."""
+def typical(call: Any, times: int = 21) -> float:
+    """Return the median seconds of some calls."""
     seconds = []
     for _ in range(times):
         begin = perf_counter()
         call()
         seconds.append(perf_counter() - begin)
-    return min(seconds)
+    return median(seconds)
 
 
 def main() -> None:

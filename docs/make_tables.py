@@ -183,10 +183,20 @@ def peers(data: list[dict[str, Any]]) -> list[str]:
     return table(["model", "peak", "80 %: memfit, best other", "60 %", "40 %", "memfit's smallest"], lines)
 
 
+def planning(data: dict[str, Any]) -> list[str]:
+    """Return how long planning and simulating took, beside what they may take."""
+    speed = data["speed"]
+    ops = f"{speed['ops']:,} ops"
+    return table(["", "took", "bar"], [
+        [f"planning {ops}, {speed['candidates']:,} candidates", f"{speed['planning_seconds']:.1f} s", "5 s"],
+        [f"simulating {ops}, {speed['swaps']:,} swaps", f"{speed['simulation_ms']:.2f} ms", "1 ms"],
+    ])  # fmt: skip
+
+
 TABLES: dict[str, Callable[[Any], list[str]]] = {
     "matrix": matrix, "traffic": traffic, "how_low": how_low, "rss": rss, "overhead": overhead, "planned": planned,
     "executed": executed, "packing": packing,
-    "allocators": allocators, "peers": peers,
+    "allocators": allocators, "peers": peers, "swapping": planning,
 }  # fmt: skip
 
 

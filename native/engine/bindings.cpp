@@ -75,7 +75,8 @@ TierRecipe tier_recipe(const py::dict& tier) {
   recipe.checked = tier["checked"].cast<bool>();
   recipe.faults = {tier["fail_write"].cast<int64_t>(), tier["fail_read"].cast<int64_t>(), tier["corrupt_read"].cast<int64_t>(),
                    tier["repeat"].cast<bool>()};
-  recipe.link = {tier["link_bytes_per_second"].cast<double>(), tier["link_latency_seconds"].cast<double>()};
+  recipe.link = {tier["link_bytes_per_second"].cast<double>(), tier["link_latency_seconds"].cast<double>(),
+                 tier["link_changes_at"].cast<int64_t>(), tier["link_change"].cast<double>()};
   recipe.longest_delay_us = tier["longest_delay_us"].cast<int64_t>();
   return recipe;
 }

@@ -112,11 +112,11 @@ class Linked final : public Medium {
   Linked(std::unique_ptr<Medium> inner, Link link) : inner_(std::move(inner)), link_(link) {}
 
   void write(size_t offset, const void* from, size_t size) override {
-    Passage passage(out_, link_, size);
+    Passage passage(out_, seconds(size));
     inner_->write(offset, from, size);
   }
   void read(size_t offset, void* to, size_t size) override {
-    Passage passage(in_, link_, size);
+    Passage passage(in_, seconds(size));
     inner_->read(offset, to, size);
   }
   void discard(size_t offset, size_t size) override { inner_->discard(offset, size); }
@@ -126,9 +126,7 @@ class Linked final : public Medium {
   // One copy at a time each way, and none is over before the link would have carried it.
   class Passage {
    public:
-    Passage(std::mutex& way, const Link& link, size_t size) : lock_(way), over_(std::chrono::steady_clock::now()) {
-      double seconds = link.latency_seconds;
-      if (link.bytes_per_second > 0) seconds += static_cast<double>(size) / link.bytes_per_second;
+    Passage(std::mutex& way, double seconds) : lock_(way), over_(std::chrono::steady_clock::now()) {
       over_ += std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
     }
     ~Passage() { std::this_thread::sleep_until(over_); }
@@ -138,8 +136,15 @@ class Linked final : public Medium {
     std::chrono::steady_clock::time_point over_;
   };
 
+  double seconds(size_t size) {
+    const bool has_changed = ++copies_ >= link_.changes_at && link_.changes_at > 0;
+    const double speed = link_.bytes_per_second * (has_changed ? link_.change : 1);
+    return link_.latency_seconds + (speed > 0 ? static_cast<double>(size) / speed : 0);
+  }
+
   std::unique_ptr<Medium> inner_;
   Link link_;
+  std::atomic<int64_t> copies_{0};
   std::mutex out_, in_;
 };
 

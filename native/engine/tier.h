@@ -57,6 +57,8 @@ std::unique_ptr<Medium> with_faults(std::unique_ptr<Medium> inner, Faults faults
 struct Link {
   double bytes_per_second = 0;  // each way; 0: as fast as the medium is
   double latency_seconds = 0;   // of each copy
+  int64_t changes_at = 0;       // from this copy on, counted from 1 over both ways; 0: never
+  double change = 1;            // times the speed it had
 };
 std::unique_ptr<Medium> with_link(std::unique_ptr<Medium> inner, Link link);
 

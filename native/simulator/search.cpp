@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <tuple>
 
 #include "simulator/choice.h"
 
@@ -13,6 +14,8 @@ namespace {
 constexpr double kStepsPerSecond = 1.5e8;  // of the scheduler in a second of a slow core
 constexpr std::int64_t kStepsOfAnEvaluation = 2000;  // besides its ops
 constexpr double kPenaltyPerByte = 1e-9;  // us: of two plans as fast, the one that copies less
+// The published floor of a candidate, and what it is of the peak it was meant for.
+constexpr std::int64_t kLeastBytes = 1 << 20, kLeastShare = 600;
 
 class Search {
  public:
@@ -32,7 +35,8 @@ class Search {
     if (!all_fit()) return found_;
     found_.is_feasible = true;
     if (!start.empty()) keep_best([&] { start_from(start); });
-    for (const auto& score : scores()) keep_best([&] { start_by(score); });
+    for (const bool is_at_peak : {false, true})
+      for (const auto& score : scores()) keep_best([&] { start_by(score, is_at_peak); });
     keep_best([&] { start_by_relief(); });
     improve();
     report();
@@ -65,14 +69,22 @@ class Search {
     return std::max(0.0, copies_us - idle_us(c)) + 0.01 * copies_us;
   }
 
-  // The published scores' likes, largest first: absence, absence x size, size, and what is far from being exposed.
+  // The published scores (absence, absence x size, bytes over the budget meanwhile), size, and size for the price.
   std::vector<Score> scores() const {
     return {
         [this](std::int64_t c) { return idle_us(c) - all_.out_us[c] - all_.in_us[c]; },
         [this](std::int64_t c) { return idle_us(c) * static_cast<double>(all_.size_bytes[c]); },
+        [this](std::int64_t c) { return excess(c); },
         [this](std::int64_t c) { return static_cast<double>(all_.size_bytes[c]); },
         [this](std::int64_t c) { return static_cast<double>(all_.size_bytes[c]) / (price_[c] + 1e-9); },
     };
+  }
+
+  double excess(std::int64_t c) const {
+    double sum = 0;
+    for (std::int64_t k = all_.after[c] + 1; k < all_.before[c]; ++k)
+      sum += static_cast<double>(std::max<std::int64_t>(0, ops_.load_bytes[k % ops_.count] - options_.budget_bytes));
+    return sum;
   }
 
   template <typename Fill>
@@ -98,11 +110,15 @@ class Search {
     repair();
   }
 
-  void start_by(const Score& score) {
-    std::vector<std::pair<double, std::int64_t>> order;
-    for (std::int64_t c = 0; c < all_.count; ++c) order.emplace_back(-score(c), c);
+  // If `is_at_peak`, what is away at the peak and not too small to be worth a copy comes before all else, as published.
+  void start_by(const Score& score, bool is_at_peak) {
+    const std::int64_t peak = std::max_element(ops_.load_bytes, ops_.load_bytes + ops_.count) - ops_.load_bytes;
+    const std::int64_t least = std::min(kLeastBytes, ops_.load_bytes[peak] / kLeastShare);
+    std::vector<std::tuple<bool, double, std::int64_t>> order;
+    for (std::int64_t c = 0; c < all_.count; ++c)
+      order.emplace_back(is_at_peak && (all_.size_bytes[c] < least || !choice_.covers(c, peak)), -score(c), c);
     std::sort(order.begin(), order.end());
-    for (const auto& [_, c] : order) {
+    for (const auto& [is_later, minus_score, c] : order) {
       if (choice_.worst() < 0) break;
       if (choice_.relief(c) > 0) choice_.flip(c);
     }

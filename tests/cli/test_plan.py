@@ -83,10 +83,22 @@ def test_a_curve_is_drawn(capsys, tmp_path, trace):
     assert svg.read_text().startswith("<svg") and "nothing waits" in svg.read_text()
 
 
-def test_a_png_needs_matplotlib(capsys, monkeypatch, tmp_path, trace):
+def test_a_curve_is_drawn_as_a_png(capsys, tmp_path, trace):
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "c.png"
+    run(capsys, "curve", trace, "--points", "4", "--effort", "0.02", "--png", str(path))
+    with image.open(path) as drawn:
+        assert drawn.format == "PNG" and min(drawn.size) >= 400
+        assert len(drawn.convert("RGB").getcolors(1 << 24)) > 10  # a line, a point, letters
+
+
+def test_a_png_needs_matplotlib_and_says_so_before_anything_is_planned(capsys, monkeypatch, tmp_path, trace):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    err = run(capsys, "curve", trace, "--points", "2", "--effort", "0.01", "--png", str(tmp_path / "c.png"), code=2).err
-    assert "no PNG can be drawn" in err and "--svg" in err
+    monkeypatch.setattr("memfit.reporting.curve.curve", lambda *_, **__: pytest.fail("it has begun to plan"))
+    err = run(capsys, "curve", trace, "--png", str(tmp_path / "c.png"), code=2).err
+    assert "no PNG can be drawn\n  why: matplotlib is not installed" in err
+    assert "try: pip install 'memfit[plots]', or --svg" in err and not (tmp_path / "c.png").exists()
 
 
 def test_a_measured_machine_is_a_file(capsys, tmp_path, trace):

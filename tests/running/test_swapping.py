@@ -159,6 +159,22 @@ def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
         assert_equal(plain, planned)
 
 
+@pytest.mark.parametrize("change", [0.1, 10.0])
+def test_a_link_whose_speed_changes_in_mid_run_changes_no_bit(change):
+    events, bytes_per_second = QUIET * 8, 2e9 if change < 1 else 2e8
+    plain = train(events, 256, 256)
+    tier = TierSpec("ram", link_bytes_per_second=bytes_per_second, link_changes_at=600, link_change=change)
+    with memfit.session("40%", tier) as session:
+        planned = train(events, 256, 256)
+        stats, plan = session.stats, session.planned
+    assert_equal(plain, planned)
+    assert stats.prefetches > 0 and stats.failed_copies == 0
+    assert stats.peak_footprint_bytes <= stats.budget_bytes
+    if change < 1:  # a plan for what the link does now, not for what it did in the mean
+        least_us = 1e6 * (1 << 20) / (bytes_per_second * change)
+        assert stats.plans >= 2 and plan.machine.out.copy_us(1 << 20) > 0.8 * least_us
+
+
 def test_when_every_copy_fails_from_some_time_on_the_error_is_clear_and_nothing_is_lost():
     with (
         pytest.raises(memfit.TierError, match="injected fault"),

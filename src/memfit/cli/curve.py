@@ -18,7 +18,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--points", default=12, type=int, metavar="N", help="how many budgets (default: 12)")
     parser.add_argument("--effort", default=0.5, type=float, metavar="SECONDS", help="for each (default: 0.5)")
     parser.add_argument("--svg", metavar="OUT.svg", help="draw it")
-    parser.add_argument("--png", metavar="OUT.png", help="draw it with matplotlib")
+    parser.add_argument("--png", metavar="OUT.png", help="draw it with matplotlib (pip install 'memfit[plots]')")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.set_defaults(run=run)
 
@@ -29,17 +29,18 @@ def run(args: argparse.Namespace) -> int:
     from memfit.errors import UsageError
     from memfit.files import find_machine, load_trace
     from memfit.files.document import check_folder, write_text
-    from memfit.reporting.curve import curve, draw_curve, save_png, summary, to_json
+    from memfit.reporting.curve import curve, draw_curve, png_canvas, save_png, summary, to_json
 
     if args.points < 2:
         raise UsageError(f"--points is {args.points}", why="a curve has two or more", remedy="--points 12")
     for path in filter(None, (args.svg, args.png)):
         check_folder(path)
+    canvas = png_canvas() if args.png else None  # before anything takes long
     figures = curve(load_trace(args.file), find_machine(args.machine), points=args.points, effort=args.effort)
     if args.svg:
         write_text(args.svg, draw_curve(figures))
-    if args.png:
-        save_png(figures, args.png)
+    if canvas is not None:
+        save_png(figures, args.png, canvas)
     print(to_json(figures) if args.json else summary(figures))
     if not args.json:
         print_next(f"memfit plan {shlex.quote(args.file)} --budget {figures.free.budget_bytes} -o PLAN")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from typing import Any
 from xml.etree import ElementTree
 
 from memfit.errors import UsageError
@@ -85,20 +86,24 @@ def draw_curve(figures: Curve) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def save_png(figures: Curve, path: str) -> None:
-    """Draw the curve to the PNG file `path`; raises UsageError without matplotlib."""
+def png_canvas() -> Any:
+    """Return an empty matplotlib canvas; raises UsageError without matplotlib."""
     try:
         agg, mpl = import_module("matplotlib.backends.backend_agg"), import_module("matplotlib.figure")
     except ImportError as error:
-        why, remedy = "matplotlib is not installed", "pip install matplotlib, or --svg"
+        why, remedy = "matplotlib is not installed", "pip install 'memfit[plots]', or --svg, which needs nothing"
         raise UsageError("no PNG can be drawn", why=why, remedy=remedy) from error
-    figure = mpl.Figure(figsize=(8, 5))
-    axes = agg.FigureCanvasAgg(figure).figure.add_subplot()
+    return agg.FigureCanvasAgg(mpl.Figure(figsize=(8, 5)))
+
+
+def save_png(figures: Curve, path: str, canvas: Any) -> None:
+    """Draw the curve on `canvas` and write it to the PNG file `path`."""
+    axes = canvas.figure.add_subplot()
     axes.plot([p.budget_bytes / 2**30 for p in figures.points], [100 * p.overhead for p in figures.points], marker=".")
     axes.plot([figures.free.budget_bytes / 2**30], [100 * figures.free.overhead], "o", label="nothing waits")
     axes.set(xlabel="memory, GiB", ylabel="added time, %", title=f"added time by memory, {figures.machine}")
     axes.legend()
-    figure.savefig(path, format="png")
+    canvas.figure.savefig(path, format="png")
 
 
 def _point(trace: Trace, machine: Machine, budget_bytes: int, effort: float) -> Point:

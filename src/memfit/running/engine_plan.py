@@ -15,6 +15,7 @@ from memfit.planning.autoswap.search import POLICY, Search
 from memfit.planning.lifetimes import gaps
 from memfit.simulate import Simulator
 from memfit.tracing.build import RawRecording, Roles, build_iteration
+from memfit.units import format_bytes
 
 _EFFORT = 0.5  # seconds at most, of the packer and of the search for swaps
 _LEAST_EFFORT = 0.05
@@ -34,6 +35,7 @@ class EnginePlan:
     plan: Plan | None = None
     predicted: Timeline | None = None
     machine: Machine | None = None
+    is_given: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,18 +87,15 @@ def make_engine_plan(
     machine: Machine,
     op_hash: Callable[[str], int],
     stopped: Callable[[], bool] = lambda: False,
-    given: Plan | None = None,
 ) -> EnginePlan | None:
     """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
 
-    It gives up when `stopped()`. A `given` plan is taken if it is for this iteration and fits. Nothing is swapped if
-    everything fits without. Else swaps are chosen, then addresses; where these leave gaps that do not fit, swaps are
-    chosen again for as much less (SmartPool under AutoSwap, arXiv 1903.06631).
+    It gives up when `stopped()`. Nothing is swapped if everything fits without. Else swaps are chosen, then addresses;
+    where these leave gaps that do not fit, swaps are chosen again for as much less (SmartPool under AutoSwap, arXiv
+    1903.06631).
     """
     seconds = sum(op.duration_us for op in recorded.trace.ops) / 1e6
     effort = min(_EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
-    if given is not None and (plan := _as_given(recorded, given, budget_bytes, machine, op_hash, effort)):
-        return plan
     whole = _place(recorded, (), effort)
     if not budget_bytes or whole.needed_bytes <= budget_bytes:
         return _engine_plan(recorded, whole, op_hash)
@@ -121,22 +120,28 @@ def make_engine_plan(
     return None
 
 
-def _as_given(recorded: Recorded, given: Plan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int],
-              effort: float) -> EnginePlan | None:  # fmt: skip
+def given_engine_plan(
+    recorded: Recorded, given: Plan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
+) -> EnginePlan | str:
+    """Return the plan of the swaps that `given` has, or why it cannot be used for this iteration."""
     swaps = same_swaps(recorded.trace, given)
-    placed = None if swaps is None else _place(recorded, swaps, effort)
-    if placed is None or (budget_bytes and placed.needed_bytes > budget_bytes):
-        return None
-    return _swapping(recorded, placed, given.policy, budget_bytes, Simulator(recorded.trace, machine), op_hash)
+    if isinstance(swaps, str):
+        return swaps
+    placed = _place(recorded, swaps, _EFFORT)  # there is nothing to search: all the more for a packing that fits
+    if budget_bytes and placed.needed_bytes > budget_bytes:
+        needed, budget = format_bytes(placed.needed_bytes), format_bytes(budget_bytes)
+        return f"with addresses it needs {needed}, and the budget is {budget}"
+    simulator = Simulator(recorded.trace, machine)
+    return replace(_swapping(recorded, placed, given.policy, budget_bytes, simulator, op_hash), is_given=True)
 
 
-def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | None:
-    """Return the swaps of `plan`, made for another recording of the same iteration; None if it is no such recording.
+def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | str:
+    """Return the swaps of `plan`, made for another recording of the same iteration, or why it is no such recording.
 
     A storage is found again by its gap: its size and the ops around it. Which of several alike is taken is all one.
     """
     if plan.op_count != len(trace.ops):
-        return None
+        return f"it is for an iteration of {plan.op_count} ops, and this one has {len(trace.ops)}"
     free: dict[tuple[int, int, int], list[int]] = {}
     for gap in gaps(trace):
         free.setdefault((gap.size_bytes, gap.after, gap.before), []).append(gap.storage)
@@ -144,7 +149,7 @@ def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | None:
     for swap in plan.swaps:
         alike = free.get((swap.size_bytes, swap.out_after, swap.in_before % plan.op_count))
         if not alike:
-            return None
+            return f"no storage of {format_bytes(swap.size_bytes)} is idle after op {swap.out_after} of this iteration"
         found.append(replace(swap, storage=alike.pop()))
     return found
 

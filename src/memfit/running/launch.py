@@ -26,6 +26,7 @@ class Outcome:
     signatures: Sequence[str]
     planned: EnginePlan | None = None
     measured: Timeline | None = None
+    given_plan: str = ""  # "used", or why it was not; empty if there was none
 
     def to_json(self) -> str:
         """Return everything as a JSON object."""
@@ -42,6 +43,7 @@ class Outcome:
             **asdict(self.stats),
             "fragmentation": fragmentation,
             "signatures": counts,
+            "given_plan": self.given_plan,
         }
 
     def summary(self) -> str:
@@ -90,7 +92,7 @@ def launch(
         raise
     except BaseException as error:  # the script's own: reported, and its exit code passed on
         code = exit_code_of(error)
-    outcome = Outcome(code, session.stats, session.signatures, session.planned, session.measured)
+    outcome = Outcome(code, session.stats, session.signatures, session.planned, session.measured, session.given_plan)
     if stats_file is not None:
         write_text(stats_file, json.dumps(outcome.as_dict(), indent=1) + "\n")
     return outcome

@@ -9,14 +9,16 @@ with it while training goes on.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 
 from memfit.ir import Plan, Timeline
 from memfit.machine import Link, Machine
-from memfit.running.engine_plan import EnginePlan, Recorded, make_engine_plan
+from memfit.running.engine_plan import EnginePlan, Recorded, given_engine_plan, make_engine_plan
 from memfit.running.tiers import TierSpec
 from memfit.running.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
@@ -29,10 +31,10 @@ _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on with
 _STALL_SHARE = (
     0.005  # of an iteration, beyond what was foreseen, in a row of iterations: then the link is not as assumed
 )
-_STALLED = 3
-_CORRECTIONS = 3  # of one plan
+_STALLED = 3  # twice as many after each correction: a link that is never steady is not worth a plan all the time
 _ALIKE = 0.1  # links whose speeds differ by less: another plan would not be better
 _LARGE = 1 << 20  # bytes, of a copy whose time tells a link's speed
+_TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
 
 
 class _Making:
@@ -66,7 +68,7 @@ class _Known:
     recorded: Recorded
     plan: EnginePlan | None = None
     making: _Making | None = None
-    corrections: int = 0
+    corrections: int = 0  # of the link's speed
     refused: int = 0  # how often the engine had no room for it
 
 
@@ -79,6 +81,7 @@ class Planner:
     given: Plan | None = None
     measures: bool = False  # note what iterations under a plan did
     measured: Timeline | None = None  # the last of them
+    given_outcome: str = ""  # "used", or why it was not; empty while it has not been tried
     known: dict[int, _Known | None] = field(default_factory=dict)
     """By signature; None for an iteration that cannot be planned."""
     _at_boundary: bool = True
@@ -87,7 +90,8 @@ class Planner:
     _in_use: bool = False
     _strikes: int = 0
     _stalled: int = 0
-    _before: dict[str, int] = field(default_factory=dict)  # the engine's stats when the last iteration ended
+    _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_STALLED + 1))
+    """The engine's stats when the last iterations ended, the latest last."""
 
     @property
     def plan(self) -> EnginePlan | None:
@@ -100,13 +104,16 @@ class Planner:
         for known in self.known.values():
             if known is not None and known.making is not None:
                 known.making.cancel()
+        if self.given is not None and not self.given_outcome:
+            self._refuse_given(_TOO_SHORT)
 
     def iteration_ended(self, at_boundary: bool = True) -> None:
         """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended."""
         self._at_boundary = at_boundary
         signatures = self.engine.signatures()
-        stats, before = self.engine.stats(), self._before
-        self._before = stats
+        stats = self.engine.stats()
+        before = self._ended[-1] if self._ended else stats
+        self._ended.append(stats)
         if self._recording:
             self._record(signatures[-1])
         elif self._in_use and self.engine.has_plan():
@@ -144,10 +151,25 @@ class Planner:
             self._use_when_made(known)
 
     def _make(self, recorded: Recorded) -> _Making:
-        budget, machine, given = self.engine.stats()["budget_bytes"], self._machine(), self.given
-        return _Making(
-            lambda stop: make_engine_plan(recorded, budget, machine, self.engine.op_hash, stop.is_set, given)
-        )
+        budget, machine, op_hash = self.engine.stats()["budget_bytes"], self._machine(), self.engine.op_hash
+
+        def make(stop: threading.Event) -> EnginePlan | None:
+            if self.given is not None:
+                found = given_engine_plan(recorded, self.given, budget, machine, op_hash)
+                if isinstance(found, EnginePlan):
+                    return found
+                self._refuse_given(found)
+            return make_engine_plan(recorded, budget, machine, op_hash, stop.is_set)
+
+        return _Making(make)
+
+    def _refuse_given(self, why: str) -> None:
+        """Say once that the given plan is not used: what was asked for would else not happen, and nobody would know."""
+        if self.given_outcome:
+            return
+        self.given_outcome = why
+        remedy = "swaps are planned by the session itself; for another plan: memfit trace, then memfit plan --addresses"
+        print(f"memfit: warning: the given plan is not used: {why}; {remedy}", file=sys.stderr)
 
     def _use_when_made(self, known: _Known) -> None:
         if known.making is not None:
@@ -161,10 +183,13 @@ class Planner:
             self._at_boundary,
         )  # fmt: skip
         self._stalled = 0
-        if self._in_use:
+        if self._in_use and plan is not None:
+            self.given_outcome = "used" if plan.is_given else self.given_outcome
             return
         known.refused += 1
         if plan is None or known.refused >= _STRIKES:
+            if plan is not None and plan.is_given:
+                self._refuse_given("there is no room for it beside what else is alive")
             self.known[self._signature] = None
 
     def _watch(self, stats: dict[str, int], before: dict[str, int]) -> None:
@@ -189,16 +214,17 @@ class Planner:
 
     def _compare_stalls(self, known: _Known, stall_ns: int) -> None:
         plan = known.plan
-        if plan is None or plan.predicted is None or known.corrections >= _CORRECTIONS:
+        if plan is None or plan.predicted is None:
             return
         foreseen_us = sum(stall.duration_us for stall in plan.predicted.stalls)
         excess_us = stall_ns / 1000 - foreseen_us
         self._stalled = self._stalled + 1 if excess_us > _STALL_SHARE * plan.predicted.compute_us else 0
-        if self._stalled >= _STALLED:
-            self._stalled = 0
+        if self._stalled < _STALLED << known.corrections:
+            return
+        self._stalled = 0
+        if not _alike(self._machine(), plan.machine):
             known.corrections += 1
-            if not _alike(self._machine(), plan.machine):
-                known.making = self._make(known.recorded)
+            known.making = self._make(known.recorded)
 
     def _lost(self) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""
@@ -212,15 +238,21 @@ class Planner:
         self.known.pop(self._signature, None)
 
     def _machine(self) -> Machine:
-        """Return how fast copies have been in this session, or are taken to be while there were none."""
+        """Return how fast copies were in the last iterations, else in this session, else are taken to be."""
         stats = self.engine.stats()
-        rates = {}
-        for way in ("out", "in"):
-            moved, ns = stats[f"bytes_{way}"], stats[f"{way}_ns"]
-            rates[way] = moved / ns if moved and ns else _GUESS_GB_PER_S[self.tier.kind]
+        then = self._ended[0] if self._ended else {}
+        lately = {name: value - then.get(name, 0) for name, value in stats.items()}
+        guess = _GUESS_GB_PER_S[self.tier.kind]
         latency_us = 1e6 * self.tier.link_latency_seconds
-        out, into = (Link.of_bandwidth(_DERATING * rates[way], latency_us) for way in ("out", "in"))
+        rates = (_rate(lately, way) or _rate(stats, way) or guess for way in ("out", "in"))
+        out, into = (Link.of_bandwidth(_DERATING * rate, latency_us) for rate in rates)
         return Machine(f"{self.tier} as measured", out, into)
+
+
+def _rate(stats: Mapping[str, int], way: str) -> float:
+    """Return the bytes a nanosecond of the copies that `stats` counts; 0 if there were none."""
+    moved, ns = stats[f"bytes_{way}"], stats[f"{way}_ns"]
+    return moved / ns if moved and ns else 0.0
 
 
 def _alike(a: Machine, b: Machine | None) -> bool:

@@ -211,6 +211,11 @@ class Session:
         """What the last whole iteration under a plan that swaps did, if the session `measures`."""
         return self._planner.measured
 
+    @property
+    def given_plan(self) -> str:
+        """What became of the plan that was passed: "used", or why it was not; empty while it has not been tried."""
+        return self._planner.given_outcome
+
     def record_span(self, span: Callable[[], object]) -> Trace:
         """Run `span` and return the trace of everything in it, as one iteration."""
         self._engine.boundary()

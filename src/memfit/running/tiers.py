@@ -22,8 +22,9 @@ class TierSpec:
 
     `checked` keeps a checksum of everything written and compares it on each read. The `fail_*` and
     `corrupt_read` fields make the n-th copy go wrong (0: none), for tests of what happens then. The `link_*` fields
-    slow every copy down to what such a link would do (0: as fast as the tier is), each way by itself.
-    On a GPU copies begin late by random times up to `longest_delay_us`, for tests of their order.
+    slow every copy down to what such a link would do (0: as fast as the tier is), each way by itself; from copy number
+    `link_changes_at` on (0: never) it has `link_change` times its speed. On a GPU copies begin late by random times
+    up to `longest_delay_us`, for tests of their order.
     """
 
     kind: str = "disk"
@@ -36,6 +37,8 @@ class TierSpec:
     repeat: bool = False
     link_bytes_per_second: float = 0.0
     link_latency_seconds: float = 0.0
+    link_changes_at: int = 0
+    link_change: float = 1.0
     longest_delay_us: int = 0
 
     def __str__(self) -> str:

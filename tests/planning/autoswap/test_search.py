@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memfit.baselines.policies import find_policy
 from memfit.errors import BudgetError
-from memfit.ir import Swap
+from memfit.ir import Swap, align_up
 from memfit.machine import Link, Machine
 from memfit.planning.autoswap import (
     ANY_GAP,
@@ -21,10 +22,11 @@ from memfit.planning.autoswap import (
 )
 from memfit.planning.autoswap.candidates import end_of
 from memfit.planning.autoswap.search import Search
+from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import gaps
 from memfit.simulate import Simulator, load_bytes, planned_bytes
 from memfit.validate_plan import check_plan
-from swap_builder import MACHINES, SIZES
+from swap_builder import MACHINES, SIZES, plans
 from trace_builder import TraceBuilder, traces
 
 TRACES = traces(sizes=SIZES, max_ops=10)
@@ -56,6 +58,22 @@ def test_every_plan_is_valid_and_every_refusal_is_right(trace, machine, share, s
     assert found.timeline.peak_bytes <= planned_bytes(trace, found.plan.swaps).max() <= budget
     if budget >= peak:
         assert not found.plan.swaps
+
+
+@given(plans(), st.floats(0, 1))
+@settings(max_examples=150)
+def test_waits_for_copies_out_are_as_late_as_the_budget_allows(trace_and_plan, share):
+    trace, plan = trace_and_plan
+    swaps = [swap for swap in plan.swaps if swap.free_by < swap.in_start]
+    fits = int(planned_bytes(trace, swaps).max())
+    budget = fits + int(share * (int(load_bytes(trace).max()) - fits))
+    relaxed = relax(trace, swaps, budget)
+    held = planned_bytes(trace, relaxed)
+    assert held.max() <= budget
+    for before, swap in zip(swaps, relaxed, strict=True):
+        assert before.free_by <= swap.free_by < swap.in_start
+        is_needed = held[swap.free_by % len(trace.ops)] + align_up(swap.size_bytes, trace.alignment) > budget
+        assert is_needed or swap.free_by == swap.in_start - 1
 
 
 def brute_force(trace, machine, budget):
@@ -164,3 +182,61 @@ def test_a_cyclic_gap_is_used():
     trace = builder.build()
     found = plan_under_budget(trace, LINK, 100, effort=0.1)
     assert found.timeline.overhead < 1e-9 and found.plan.swaps[0].cyclic
+
+
+def layered(weights, layers, used, us=50.0):
+    """Products with a weight each, some with a narrow output beside it; a backward that needs all, and `used` weights.
+
+    `layers` are the bytes of a layer's outputs.
+    """
+    builder = TraceBuilder()
+    weights, made = [builder.before(size) for size in weights], []
+    x = builder.alloc(100)
+    for weight, (wide, *narrow) in zip(weights, layers, strict=True):
+        (x,) = builder.op(reads=[x, weight], outputs=[wide], duration_us=us)
+        made.append(x)
+        for size in narrow:
+            made += builder.op(reads=[x], outputs=[size], duration_us=5.0)
+    for storage, weight in zip(reversed(made), used, strict=False):
+        builder.op(reads=[storage, weights[weight % len(weights)]], duration_us=us)
+        builder.free(storage)
+    return builder.build()
+
+
+@st.composite
+def networks(draw):
+    count = draw(st.integers(3, 6))
+    wide, narrow = st.sampled_from([100, 200, 400]), st.lists(st.sampled_from([1, 2, 10]), max_size=1)
+    return layered(
+        [draw(st.sampled_from([20, 50, 100])) for _ in range(count)],
+        [[draw(wide), *draw(narrow)] for _ in range(count)],
+        draw(st.lists(st.integers(0, 5), min_size=2 * count, max_size=2 * count)),
+        draw(st.sampled_from([50.0, 100.0, 200.0])),
+    )
+
+
+RATES = st.sampled_from([200, 500, 1000])
+LINKS = st.builds(lambda out, into: Machine("m", Link.affine(1, out), Link.affine(1, into)), RATES, RATES)
+
+
+@given(networks(), LINKS, st.sampled_from([0.4, 0.5, 0.6, 0.7, 0.8]), st.sampled_from([0.0, 0.01]))
+@settings(max_examples=200)
+def test_no_plan_is_slower_than_the_published_methods(trace, machine, share, effort):
+    budget = int(share * load_bytes(trace).max())
+    try:
+        published = find_policy("autoswap")(trace, machine, budget)
+    except BudgetError:
+        return
+    took_us = Simulator(trace, machine).timeline(published.swaps).iteration_us
+    found = plan_under_budget(trace, machine, budget, effort=effort)
+    assert found.timeline.iteration_us <= took_us * (1 + 1e-9)
+    assert check_plan(trace, found.plan) is None
+
+
+def test_the_search_itself_begins_with_what_straddles_the_peak():
+    trace = layered([50, 50, 50, 50, 20], [[200], [400, 10], [100, 2], [200], [400]], [0, 1, 4, 2, 0, 1, 4])
+    search = Search.of(trace, LINK, ANY_GAP)
+    budget = int(load_bytes(trace).max()) * 6 // 10
+    published = find_policy("autoswap")(trace, LINK, budget)
+    took_us = search.simulator.timeline(published.swaps).iteration_us
+    assert search.run(budget, 0, 0).iteration_us <= took_us * (1 + 1e-9)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from memfit.ir import Swap, Trace, align_up
 from memfit.simulate import Int64Array, add_span, planned_bytes
 
@@ -24,7 +26,8 @@ def relax(trace: Trace, swaps: Sequence[Swap], budget_bytes: int) -> list[Swap]:
 
 def _latest(room: Int64Array, swap: Swap, held: int) -> int:
     """Return the first op in the absence that has no room for the bytes, or the last op of it."""
-    for op in range(swap.free_by, swap.in_start - 1):
-        if room[op % len(room)] < held:
-            return op
-    return swap.in_start - 1
+    begin = swap.free_by % len(room)
+    end = begin + swap.in_start - 1 - swap.free_by
+    absence = np.concatenate((room[begin:end], room[: max(end - len(room), 0)]))
+    blocked = np.flatnonzero(absence < held)
+    return swap.free_by + int(blocked[0]) if len(blocked) else swap.in_start - 1

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from events_builder import DATA, needs_data
-from memfit.baselines.policies.published import Absence, Events, aoa, doa, schedule, select, swdoa, wdoa
 from memfit.machine import Link, Machine
+from memfit.planning.autoswap.published import Absence, Events, aoa, doa, schedule, select, swdoa, wdoa
 
 ROOT = Path(__file__).parents[3]
 PAPER = DATA / "paper"

@@ -78,15 +78,16 @@ def wdoa(events: Events, absences: Sequence[Absence], limit_bytes: int) -> list[
 
 def swdoa(events: Events, absences: Sequence[Absence]) -> list[float]:
     """Return scores in the greedy order of the largest remaining load over the absence, each taken off in turn."""
-    load = events.load_bytes.astype(np.float64)
     after = np.array([a.after for a in absences], dtype=np.int64)
     before = np.array([a.before for a in absences], dtype=np.int64)
-    scores, is_left = [0.0] * len(absences), np.ones(len(absences), dtype=bool)
+    sums = np.concatenate(([0], np.cumsum(events.load_bytes)))
+    left = (sums[before] - sums[after]).astype(np.float64)
+    scores = [0.0] * len(absences)
     for rank in range(len(absences), 0, -1):
-        sums = np.concatenate(([0.0], np.cumsum(load)))
-        best = int(np.argmax(np.where(is_left, sums[before] - sums[after], -np.inf)))
-        scores[best], is_left[best] = float(rank), False
-        load[after[best] : before[best]] -= absences[best].size_bytes
+        best = int(left.argmax())
+        scores[best], left[best] = float(rank), -np.inf
+        shared = np.minimum(before, before[best]) - np.maximum(after, after[best])
+        left -= absences[best].size_bytes * np.maximum(shared, 0)
     return scores
 
 

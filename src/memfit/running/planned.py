@@ -12,19 +12,17 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
 
 from memfit.ir import Plan, Timeline
-from memfit.machine import Link, Machine
+from memfit.machine import Machine
 from memfit.running.engine_plan import EnginePlan, Recorded, given_engine_plan, make_engine_plan
-from memfit.running.tiers import TierSpec
+from memfit.running.link import SessionLink
 from memfit.running.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
 
-_GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
-_DERATING = 0.9  # a plan for a link slower than it is costs little, the other way round much
 _STRIKES = 3
 _ITERATIONS = 3  # that are recorded; the recording may begin in the midst of the first
 _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on without
@@ -77,7 +75,7 @@ class Planner:
     """Watches iterations end, and switches the engine to a plan."""
 
     engine: ModuleType
-    tier: TierSpec
+    link: SessionLink
     given: Plan | None = None
     measures: bool = False  # note what iterations under a plan did
     measured: Timeline | None = None  # the last of them
@@ -241,18 +239,7 @@ class Planner:
         """Return how fast copies were in the last iterations, else in this session, else are taken to be."""
         stats = self.engine.stats()
         then = self._ended[0] if self._ended else {}
-        lately = {name: value - then.get(name, 0) for name, value in stats.items()}
-        guess = _GUESS_GB_PER_S[self.tier.kind]
-        latency_us = 1e6 * self.tier.link_latency_seconds
-        rates = (_rate(lately, way) or _rate(stats, way) or guess for way in ("out", "in"))
-        out, into = (Link.of_bandwidth(_DERATING * rate, latency_us) for rate in rates)
-        return Machine(f"{self.tier} as measured", out, into)
-
-
-def _rate(stats: Mapping[str, int], way: str) -> float:
-    """Return the bytes a nanosecond of the copies that `stats` counts; 0 if there were none."""
-    moved, ns = stats[f"bytes_{way}"], stats[f"{way}_ns"]
-    return moved / ns if moved and ns else 0.0
+        return self.link.machine(stats, {name: value - then.get(name, 0) for name, value in stats.items()})
 
 
 def _alike(a: Machine, b: Machine | None) -> bool:

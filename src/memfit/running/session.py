@@ -14,11 +14,14 @@ import torch
 
 from memfit.errors import BudgetError, EngineError, MemfitError, TierError, UsageError
 from memfit.ir import Plan, Timeline, Trace
+from memfit.machine import Machine
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import chunking, devices, engine, guards
 from memfit.running.devices import default_tier, parse_device
 from memfit.running.engine_plan import EnginePlan
 from memfit.running.iterations import Iterations
+from memfit.running.link import SessionLink
+from memfit.running.measure_cuda import cuda_machine
 from memfit.running.planned import Planner
 from memfit.running.tiers import TierSpec, parse_tier
 from memfit.tracing.build import RawRecording, build_trace
@@ -122,7 +125,9 @@ class Session:
         if self._engine.active():
             raise UsageError("a memfit session is active already", remedy="end it before you start another")
         self._iterations = Iterations(self._engine, self._iteration_ended)
-        self._planner = Planner(self._engine, self._tier, self._given, self._measures)
+        self._planner = Planner(
+            self._engine, SessionLink(self._tier, self._measured_machine()), self._given, self._measures
+        )
         fixed = self._budget.bytes if self._budget is not None else None
         try:
             self._contexts.enter_context(devices.entered(self._device))
@@ -137,6 +142,11 @@ class Session:
             self._leave()
             raise
         return self
+
+    def _measured_machine(self) -> Machine | None:
+        """Return the GPU's machine, whose link no session's first copies tell; None for the CPU and for a disk."""
+        direct = self._device.type == "cuda" and self._tier.kind == "ram" and not self._tier.folder
+        return cuda_machine(self._device) if direct and self._plan else None
 
     def _enter_contexts(self) -> None:
         self._contexts.enter_context(guards.installed(self._engine))

@@ -1,0 +1,55 @@
+"""The machine a session plans for: a guess, its own copies, or a GPU's curve corrected by them."""
+
+from __future__ import annotations
+
+import pytest
+
+from memfit.machine import Link, Machine
+from memfit.running.link import SessionLink
+from memfit.running.tiers import TierSpec
+
+MIB = 1 << 20
+NOTHING = {f"{name}": 0 for name in ("bytes_out", "bytes_in", "untimed_out_bytes", "untimed_in_bytes",
+                                     "out_ns", "in_ns", "swaps", "prefetches")}  # fmt: skip
+CURVE = Link((4096, MIB, 64 * MIB), (5.0, 30.0, 1300.0))
+GPU = Machine("a gpu", CURVE, CURVE, loaded_factor=0.8)
+
+
+def copies(count: int, size_bytes: int, each_us: float) -> dict[str, int]:
+    moved, ns = count * size_bytes, int(1000 * count * each_us)
+    return NOTHING | {"bytes_out": moved, "bytes_in": moved, "out_ns": ns, "in_ns": ns, "swaps": count,
+                      "prefetches": count}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "gb_per_s"), [("ram", 4.0), ("disk", 0.5)])
+def test_before_any_copy_it_is_a_careful_guess(kind, gb_per_s):
+    machine = SessionLink(TierSpec(kind)).machine(NOTHING, NOTHING)
+    assert machine.out.copy_us(10**9) == pytest.approx(10**6 / gb_per_s / 0.9)
+
+
+def test_the_last_copies_count_more_than_the_sessions():
+    slow, fast = copies(4, MIB, 1000), copies(4, MIB, 100)
+    machine = SessionLink(TierSpec("ram")).machine(slow, fast)
+    assert machine.into.copy_us(MIB) == pytest.approx(100 / 0.9)
+    machine = SessionLink(TierSpec("ram")).machine(slow, NOTHING)
+    assert machine.into.copy_us(MIB) == pytest.approx(1000 / 0.9)
+
+
+def test_bytes_that_nobody_timed_say_nothing_of_the_speed():
+    stats = copies(4, MIB, 100)
+    stats |= {"bytes_out": stats["bytes_out"] + 1000 * MIB, "untimed_out_bytes": 1000 * MIB}
+    machine = SessionLink(TierSpec("ram")).machine(stats, NOTHING)
+    assert machine.out.copy_us(MIB) == pytest.approx(100 / 0.9)
+
+
+def test_a_gpus_curve_is_taken_as_it_is_under_load():
+    machine = SessionLink(TierSpec("ram"), GPU).machine(NOTHING, NOTHING)
+    for size in (4096, MIB, 64 * MIB):
+        assert machine.out.copy_us(size) == pytest.approx(CURVE.copy_us(size) / 0.8 / 0.9)
+    assert machine.both_factor == GPU.both_factor
+
+
+def test_a_gpus_curve_is_corrected_by_planned_copies_of_any_size():
+    twice_as_slow = copies(10, 64 * MIB, 2 * 1300.0)
+    machine = SessionLink(TierSpec("ram"), GPU).machine(NOTHING, twice_as_slow)
+    assert machine.into.copy_us(MIB) == pytest.approx(2 * 30.0 / 0.9)

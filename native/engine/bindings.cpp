@@ -298,6 +298,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("adopt", &adopt);
   m.def("release_cached", [] { Engine::get().release_cached(); }, py::call_guard<py::gil_scoped_release>());
   m.def("alignment", [] { return Engine::get().alignment(); });
+  m.def("page_bytes", [] { return Engine::get().page(); });
   m.def("reject_period", [] { Engine::get().reject_period(); });
   py::class_<Hold>(m, "Hold").def(py::init<py::handle>()).def("release", &Hold::release).def("pin", &Hold::pin);
   m.def("read_bytes", [](py::object object, size_t offset, size_t size) {

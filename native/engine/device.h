@@ -41,7 +41,9 @@ class Device {
 
   // What its own allocator gives every storage: at such addresses kernels take the same path.
   virtual size_t alignment() const = 0;
-  // The arena's limit under a budget (0: none): no more than there is, and what the system can tell apart.
+  // Its memory is given out in so many bytes: what is left of a budget beyond the last whole page cannot be used.
+  virtual size_t page() const { return 1; }
+  // The arena's limit under a budget (0: none): no more than there is, in whole pages. 0: the budget is below one page.
   virtual size_t limit(size_t budget) const = 0;
   virtual std::unique_ptr<AddressSpace> reserve(size_t bytes) = 0;
 

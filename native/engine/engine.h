@@ -101,6 +101,7 @@ class Engine {
   void set_budget(size_t budget);
   Stats stats();
   size_t alignment();  // of the arena's storages
+  size_t page();       // of the session's device
   void reset_peaks();
   void boundary();
   void set_phase(Phase phase) { phase_ = phase; }
@@ -166,6 +167,8 @@ class Engine {
  private:
   friend class Lock;
   using StorageRef = c10::intrusive_ptr<c10::StorageImpl>;
+
+  [[noreturn]] void refuse_budget(size_t budget, size_t page);
 
   // blocks.cpp
   Block* new_block(size_t bytes);

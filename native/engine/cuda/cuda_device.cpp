@@ -67,10 +67,10 @@ cudaStream_t CudaDevice::copy_stream() const {
 
 size_t CudaDevice::limit(size_t budget) const {
   OnDevice guard(index_);
-  size_t free = 0, total = 0, page = page_bytes(index_);
+  size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
   size_t most = budget != 0 ? std::min(budget, total) : free - std::min(free, kReserve);
-  return std::max(most / page, size_t{1}) * page;
+  return most / page() * page();
 }
 
 std::unique_ptr<AddressSpace> CudaDevice::reserve(size_t bytes) { return cuda::reserve(index_, bytes); }

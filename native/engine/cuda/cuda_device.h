@@ -14,6 +14,7 @@
 
 #include "../device.h"
 #include "events.h"
+#include "virtual_memory.h"
 
 namespace memfit::cuda {
 
@@ -49,6 +50,7 @@ class CudaDevice final : public Device {
   void set_longest_delay(int64_t longest_us) { longest_delay_us_ = longest_us; }
 
   size_t alignment() const override { return 512; }
+  size_t page() const override { return page_bytes(index_); }
   size_t limit(size_t budget) const override;
   std::unique_ptr<AddressSpace> reserve(size_t bytes) override;
   c10::Allocator& ordinary() override;

@@ -144,7 +144,9 @@ class Planner:
             self._use_when_made(known)
 
     def _make(self, recorded: Recorded) -> _Making:
-        budget, machine, given = self.engine.stats()["budget_bytes"], self._machine(), self.given
+        page = self.engine.page_bytes()
+        budget = self.engine.stats()["budget_bytes"] // page * page
+        machine, given = self._machine(), self.given
         return _Making(
             lambda stop: make_engine_plan(recorded, budget, machine, self.engine.op_hash, stop.is_set, given)
         )

@@ -137,7 +137,13 @@ std::unique_ptr<Lane> CudaDevice::make_lane(const Tier& tier) {
     OnDevice on_device(index_);
     static_cast<Mark*>(copy.marks.get())->hold_back(stream.get());
     InStream lane(stream.get());
-    copying();
+    try {
+      copying();
+    } catch (...) {
+      (void)cudaStreamSynchronize(stream.get());
+      throw;
+    }
+    check(cudaStreamSynchronize(stream.get()), "waiting for a copy");  // not every medium behind a tier waits itself
   };
   return std::make_unique<ThreadLane>(pushed, perform);
 }

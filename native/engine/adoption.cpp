@@ -71,13 +71,13 @@ void Engine::put_behind_ordinary(Block& block, c10::StorageImpl& impl) {
   if (others_at_start_)
     ordinary_.push_back(ordinary);
   else
-    device_->ordinary().raw_deleter()(ordinary);
+    device_->free_ordinary(ordinary);
 }
 
 // Ops that were running when the session began have ended by now, or do not read what they were given.
 void Engine::free_ordinary(bool all) {
   if (!all && std::chrono::steady_clock::now() < ordinary_until_) return;
-  for (void* memory : ordinary_) device_->ordinary().raw_deleter()(memory);
+  for (void* memory : ordinary_) device_->free_ordinary(memory);
   ordinary_.clear();
   others_at_start_ = false;
 }
@@ -98,6 +98,11 @@ void Engine::adopt(const c10::Storage& storage) {
     else
       adopt_into_tier(storage);
   }
+}
+
+void Engine::finish() {
+  Lock lock(*this);
+  if (active()) device_->finish();
 }
 
 void Engine::release_cached() {

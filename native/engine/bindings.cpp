@@ -194,6 +194,10 @@ py::dict stats() {
 
 // Show the engine every tensor among `objects` (whatever they are).
 void adopt(const py::list& objects) {
+  {
+    py::gil_scoped_release no_gil;
+    telling_of_tiers([] { Engine::get().finish(); });
+  }
   auto* tensor_type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
   for (py::handle object : objects) {
     if (!PyObject_TypeCheck(object.ptr(), tensor_type)) continue;

@@ -108,6 +108,8 @@ class Engine {
 
   // Storages. `adopt` takes one made before the session, and shows the engine one it has made itself.
   void adopt(const c10::Storage& storage);
+  // Everything the device was asked for is done: storages may be adopted that other streams have written to.
+  void finish();
   // What has been adopted need not be kept by the device's own allocator.
   void release_cached();
   Block* hold(const c10::Storage& storage);

@@ -189,6 +189,11 @@ void simulated_delays(int64_t longest_us, uint64_t new_seed) {
   for (Stream* stream : streams()) stream->reseed();
 }
 
+// What `stream` is given from now on comes so much later.
+void simulated_pause(cudaStream_t stream, int64_t us) {
+  give(stream, [us] { std::this_thread::sleep_for(std::chrono::microseconds(us)); }, false);
+}
+
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 cudaError_t cudaPeekAtLastError() { return last_error; }
 

@@ -91,6 +91,13 @@ void CudaDevice::session_ended(bool in_use) {
   if (!in_use) remove_adaptor();
 }
 
+// It may be another stream's, which would use it again at once.
+void CudaDevice::free_ordinary(void* memory) {
+  c10::cuda::CUDACachingAllocator::CUDAAllocator& allocator = native_allocator();
+  at::DataPtr pointer(memory, memory, allocator.raw_deleter(), name());
+  allocator.recordStream(pointer, c10::cuda::getStreamFromExternal(compute_, name().index()));
+}
+
 void CudaDevice::release_cached() { native_allocator().emptyCache(); }
 
 bool CudaDevice::allocated(const void* address) const {

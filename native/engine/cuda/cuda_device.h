@@ -57,6 +57,7 @@ class CudaDevice final : public Device {
   c10::Allocator& own() override;
   void install() override;
   void session_ended(bool in_use) override;
+  void free_ordinary(void* memory) override;
   void release_cached() override;
   bool allocated(const void* address) const override;
   void copy(void* to, const void* from, size_t bytes) override;

@@ -101,6 +101,11 @@ void Engine::adopt(const c10::Storage& storage) {
   }
 }
 
+void Engine::finish() {
+  Lock lock(*this);
+  if (active()) device_->finish();
+}
+
 void Engine::release_cached() {
   Lock lock(*this);
   if (active()) device_->release_cached();

@@ -198,6 +198,10 @@ py::dict stats() {
 
 // Show the engine every tensor among `objects` (whatever they are).
 void adopt(const py::list& objects) {
+  {
+    py::gil_scoped_release no_gil;
+    telling_of_tiers([] { Engine::get().finish(); });
+  }
   auto* tensor_type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
   for (py::handle object : objects) {
     if (!PyObject_TypeCheck(object.ptr(), tensor_type)) continue;
@@ -302,6 +306,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("adopt", &adopt);
   m.def("release_cached", [] { Engine::get().release_cached(); }, py::call_guard<py::gil_scoped_release>());
   m.def("alignment", [] { return Engine::get().alignment(); });
+  m.def("page_bytes", [] { return Engine::get().page(); });
   m.def("reject_period", [] { Engine::get().reject_period(); });
   py::class_<Hold>(m, "Hold").def(py::init<py::handle>()).def("release", &Hold::release).def("pin", &Hold::pin);
   m.def("read_bytes", [](py::object object, size_t offset, size_t size) {

@@ -120,6 +120,7 @@ void Engine::release(Block* block) {
     if (recorder_.on()) recorder_.released(*block, thread.depth > 0);
   }
   if (block->resident()) {
+    if (thread.aside) device_->lead();
     block->device->released(block->address());
     by_address_.erase(block->address());
     if (block->arena != arena_) block->arena->drop_pages(block->region);

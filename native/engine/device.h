@@ -41,7 +41,9 @@ class Device {
 
   // What its own allocator gives every storage: at such addresses kernels take the same path.
   virtual size_t alignment() const = 0;
-  // The arena's limit under a budget (0: none): no more than there is, and what the system can tell apart.
+  // Its memory is given out in so many bytes: what is left of a budget beyond the last whole page cannot be used.
+  virtual size_t page() const { return 1; }
+  // The arena's limit under a budget (0: none): no more than there is, in whole pages. 0: the budget is below one page.
   virtual size_t limit(size_t budget) const = 0;
   virtual std::unique_ptr<AddressSpace> reserve(size_t bytes) = 0;
 
@@ -49,10 +51,10 @@ class Device {
   virtual c10::Allocator& ordinary() = 0;
   virtual c10::Allocator& own() = 0;
   virtual void install() = 0;
-  // Free memory of the ordinary allocator, once what has been asked for so far is done.
-  virtual void free_ordinary(void* memory) { ordinary().raw_deleter()(memory); }
   // A session has ended; `in_use`: memory of its arena still is.
   virtual void session_ended(bool in_use) = 0;
+  // Memory that the ordinary allocator gave out, and that `copy` may have yet to read, goes back to it.
+  virtual void free_ordinary(void* memory) { ordinary().raw_deleter()(memory); }
   // Memory that the ordinary allocator keeps for later goes back to the system.
   virtual void release_cached() {}
   // `address` was given out by the ordinary allocator, as far as can be told.

@@ -29,6 +29,8 @@ Engine& Engine::get() {
 }
 
 void Engine::start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bool others) {
+  const size_t limit = device.limit(budget);
+  if (limit == 0) refuse_budget(budget, device.page());
   {
     Lock lock(*this);
     if (active()) throw std::runtime_error("a memfit session is active already; end it before starting another");
@@ -36,7 +38,7 @@ void Engine::start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bo
     device.install();
     device_ = &device;
     if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) devices_.push_back(&device);
-    arena_ = std::make_shared<Arena>(device, device.limit(budget));
+    arena_ = std::make_shared<Arena>(device, limit);
     tier_ = std::move(tier);
     forecast_ = Forecast();
     stats_ = Stats();
@@ -60,6 +62,20 @@ void Engine::start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bo
     active_.store(true);
   }
   callback_ = add_observer();
+}
+
+void Engine::refuse_budget(size_t budget, size_t page) {
+  Failure failure;
+  failure.kind = Failure::Kind::kBudget;
+  failure.required_bytes = page;
+  failure.message = budget != 0 ? "memfit: the budget of " + format_bytes(budget) + " cannot be met"
+                                : std::string("memfit: the device has no memory left");
+  failure.message += ": its memory is given out in pages of " + format_bytes(page);
+  {
+    Lock lock(*this);
+    last_failure_ = failure;
+  }
+  raise(failure);
 }
 
 StopReport Engine::stop() {
@@ -173,6 +189,11 @@ Stats Engine::stats() {
 size_t Engine::alignment() {
   Lock lock(*this);
   return arena_ ? arena_->ranges.alignment() : 1;
+}
+
+size_t Engine::page() {
+  Lock lock(*this);
+  return active() ? device_->page() : 1;
 }
 
 void Engine::fail_next(const std::string& message, size_t required_bytes) {

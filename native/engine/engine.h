@@ -102,12 +102,15 @@ class Engine {
   void set_budget(size_t budget);
   Stats stats();
   size_t alignment();  // of the arena's storages
+  size_t page();       // of the session's device
   void reset_peaks();
   void boundary();
   void set_phase(Phase phase) { phase_ = phase; }
 
   // Storages. `adopt` takes one made before the session, and shows the engine one it has made itself.
   void adopt(const c10::Storage& storage);
+  // Everything the device was asked for is done: storages may be adopted that other streams have written to.
+  void finish();
   // What has been adopted need not be kept by the device's own allocator.
   void release_cached();
   Block* hold(const c10::Storage& storage);
@@ -167,6 +170,8 @@ class Engine {
  private:
   friend class Lock;
   using StorageRef = c10::intrusive_ptr<c10::StorageImpl>;
+
+  [[noreturn]] void refuse_budget(size_t budget, size_t page);
 
   // blocks.cpp
   Block* new_block(size_t bytes);

@@ -61,6 +61,8 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   // (torch's own `prims` are what its rules for device meta call.)
   bool own = name.rfind("aten::", 0) == 0 || name.rfind("prims::", 0) == 0;
   info.writes_any = !own || kUnmarkedWriters.count(name) != 0;
+  // Collectives go on after they have returned, in streams of their own.
+  info.keeps_pointers = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional::", 0) == 0;
   info.uninitialised = kUninitialisedFactories.count(name) != 0;
 }
 

@@ -81,10 +81,13 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
     bool write = op.may_write(i);
     each_storage(inputs[i], [&](const c10::Storage& storage) { touch(thread, storage, write, op.reads_data); });
   }
+  if (op.keeps_pointers)
+    for (Block* block : thread.touched) block->pinned = true;
+  bool comes_in = !thread.missing.empty() || !thread.foreign.empty();
   make_ready(thread, op, inputs, outermost);
   if (!device_->is_asynchronous()) return;
   if (outermost && records(thread)) recorder_.op_starts(thread.row);
-  if (!thread.aside && !thread.touched.empty() && device_->is_aside()) {
+  if ((comes_in || !thread.aside) && !thread.touched.empty() && device_->is_aside()) {
     device_->follow();
     thread.aside = true;
   }
@@ -222,6 +225,7 @@ bool Engine::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt
 void Engine::adopt_foreign(ThreadState& thread, size_t more) {
   std::vector<c10::Storage> foreign;
   foreign.swap(thread.foreign);
+  if (!foreign.empty() && device_->is_aside()) device_->lead();  // where they may have been written
   for (c10::Storage& storage : foreign) {
     auto is_ours = [&] { return !active() || find(*storage.unsafeGetStorageImpl()) != nullptr; };
     with_room(thread, storage.nbytes(), [&] { return is_ours() || adopt_into_arena(storage, more) != nullptr; });

@@ -67,14 +67,14 @@ cudaStream_t CudaDevice::copy_stream() const {
 
 size_t CudaDevice::limit(size_t budget) const {
   OnDevice guard(index_);
-  size_t free = 0, total = 0, page = page_bytes(index_);
+  size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
   size_t cached = 0;  // by torch, of which what a session takes over is given back
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   if (native_allocator().initialized())
     cached = static_cast<size_t>(native_allocator().getDeviceStats(name().index()).reserved_bytes[kAll].current);
   size_t most = budget != 0 ? std::min(budget, total) : free + cached - std::min(free, kReserve);
-  return std::max(most / page, size_t{1}) * page;
+  return most / page() * page();
 }
 
 std::unique_ptr<AddressSpace> CudaDevice::reserve(size_t bytes) { return cuda::reserve(index_, bytes); }
@@ -88,17 +88,18 @@ void CudaDevice::install() {
   install_adaptor(*this);
 }
 
-// It may have been allocated for another stream, which would be given it again before the compute stream is done with it.
-void CudaDevice::free_ordinary(void* memory) {
-  at::DataPtr pointer(memory, memory, native_allocator().raw_deleter(), name());
-  native_allocator().recordStream(pointer, c10::cuda::getStreamFromExternal(compute_, name().index()));
-}
-
 void CudaDevice::session_ended(bool in_use) {
   stamps_.clear();
   clock_.reset();
   users_.clear();
   if (!in_use) remove_adaptor();
+}
+
+// It may be another stream's, which would use it again at once.
+void CudaDevice::free_ordinary(void* memory) {
+  c10::cuda::CUDACachingAllocator::CUDAAllocator& allocator = native_allocator();
+  at::DataPtr pointer(memory, memory, allocator.raw_deleter(), name());
+  allocator.recordStream(pointer, c10::cuda::getStreamFromExternal(compute_, name().index()));
 }
 
 void CudaDevice::release_cached() { native_allocator().emptyCache(); }
@@ -147,7 +148,13 @@ std::unique_ptr<Lane> CudaDevice::make_lane(const Tier& tier) {
     OnDevice on_device(index_);
     static_cast<Mark*>(copy.marks.get())->hold_back(stream.get());
     InStream lane(stream.get());
-    copying();
+    try {
+      copying();
+    } catch (...) {
+      (void)cudaStreamSynchronize(stream.get());
+      throw;
+    }
+    check(cudaStreamSynchronize(stream.get()), "waiting for a copy");  // not every medium behind a tier waits itself
   };
   return std::make_unique<ThreadLane>(pushed, perform);
 }

@@ -14,6 +14,7 @@
 
 #include "../device.h"
 #include "events.h"
+#include "virtual_memory.h"
 
 namespace memfit::cuda {
 
@@ -48,13 +49,14 @@ class CudaDevice final : public Device {
   void delay(cudaStream_t stream);
 
   size_t alignment() const override { return 512; }
+  size_t page() const override { return page_bytes(index_); }
   size_t limit(size_t budget) const override;
   std::unique_ptr<AddressSpace> reserve(size_t bytes) override;
   c10::Allocator& ordinary() override;
   c10::Allocator& own() override;
   void install() override;
-  void free_ordinary(void* memory) override;
   void session_ended(bool in_use) override;
+  void free_ordinary(void* memory) override;
   void release_cached() override;
   bool allocated(const void* address) const override;
   void copy(void* to, const void* from, size_t bytes) override;

@@ -102,8 +102,13 @@ class VirtualMemory final : public AddressSpace {
     size_t last = round_up(to, page_) / page_;
     for (size_t page = from / page_; page < last;) {
       size_t end = page;
-      while (end < last && pages_[end] == 0) map(end++);
-      if (end > page) allow(page, end);
+      try {
+        while (end < last && pages_[end] == 0) map(end++);
+        if (end > page) allow(page, end);
+      } catch (...) {  // pages that nobody may touch would count as bytes
+        while (end > page) unmap(--end);
+        throw;
+      }
       page = std::max(end, page + 1);
     }
     while (solid_ < size() && pages_[solid_ / page_] != 0) solid_ += page_;

@@ -149,7 +149,9 @@ class Planner:
             self._use_when_made(known)
 
     def _make(self, recorded: Recorded) -> _Making:
-        budget, machine, op_hash = self.engine.stats()["budget_bytes"], self._machine(), self.engine.op_hash
+        page = self.engine.page_bytes()
+        budget = self.engine.stats()["budget_bytes"] // page * page
+        machine, op_hash = self._machine(), self.engine.op_hash
 
         def make(stop: threading.Event) -> EnginePlan | None:
             if self.given is not None:

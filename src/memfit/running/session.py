@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from memfit.errors import BudgetError, EngineError, MemfitError, TierError, UsageError
-from memfit.ir import Plan, Timeline, Trace
+from memfit.ir import Plan, Timeline, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import chunking, devices, engine, guards
@@ -291,6 +291,7 @@ class Session:
         assert self._budget is not None
         budget_bytes = self._budget.resolve(peak_live(trace, aligned=True)[0])
         needed, op = minimum_budget(trace)
+        needed = align_up(needed, self._engine.page_bytes())
         if needed > budget_bytes:
             raise infeasible(trace, budget_bytes, needed, op)
         self._adopt_visible()

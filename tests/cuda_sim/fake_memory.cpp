@@ -1,0 +1,283 @@
+// Memory of the simulated CUDA device: host memory in mappings of its own, so that what is freed or was never opened to
+// the device cannot be touched. New memory is filled with 0xFF, which is NaN as a float.
+#include <cuda.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "fake_streams.h"
+
+using namespace simulated;
+
+namespace {
+
+constexpr size_t kPage = size_t{2} << 20;
+
+enum class Kind { kDevice, kLocked, kReserved };
+struct Range {
+  size_t bytes;
+  Kind kind;
+};
+struct Handle {
+  size_t bytes;
+  bool mapped = false, released = false;
+};
+
+std::mutex mutex;
+std::map<char*, Range> ranges;
+std::map<char*, Handle*> mapped;  // device memory behind reserved addresses
+size_t in_use = 0, peak = 0;
+int64_t fail_lock_beyond = -1;  // bytes that may be page-locked; -1: any number
+int64_t locked_bytes = 0;
+
+size_t capacity() {
+  static size_t bytes = [] {
+    const char* text = std::getenv("SIMULATED_GPU_BYTES");
+    return text != nullptr ? std::strtoull(text, nullptr, 10) : size_t{1} << 30;
+  }();
+  return bytes;
+}
+
+bool account(size_t bytes) {
+  if (in_use + bytes > capacity()) return false;
+  in_use += bytes;
+  peak = std::max(peak, in_use);
+  return true;
+}
+
+// The range that `address` is in; ranges.end() if it is ordinary memory.
+std::map<char*, Range>::iterator range_of(const void* address) {
+  auto* at = static_cast<char*>(const_cast<void*>(address));
+  auto next = ranges.upper_bound(at);
+  if (next == ranges.begin()) return ranges.end();
+  auto range = std::prev(next);
+  return at < range->first + range->second.bytes ? range : ranges.end();
+}
+
+char* map_memory(size_t bytes, int protection) {
+  void* memory = mmap(nullptr, bytes + kPage, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) die("the host has no more", "memory");
+  auto address = (reinterpret_cast<uintptr_t>(memory) + kPage - 1) / kPage * kPage;
+  return reinterpret_cast<char*>(address);
+}
+
+// The driver knows each piece of locked memory by itself: a copy must not go from one into the next.
+bool is_whole(std::map<char*, Range>::iterator range, const void* address, size_t bytes) {
+  return range == ranges.end() || static_cast<const char*>(address) + bytes <= range->first + range->second.bytes;
+}
+
+}  // namespace
+
+extern "C" {
+
+int64_t simulated_in_use() { return static_cast<int64_t>(in_use); }
+int64_t simulated_peak() { return static_cast<int64_t>(peak); }
+int64_t simulated_locked() { return locked_bytes; }
+void simulated_reset_peak() { peak = in_use; }
+void simulated_lock_limit(int64_t bytes) { fail_lock_beyond = bytes; }
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  refuse_in_host_function("cudaMalloc");
+  std::lock_guard<std::mutex> lock(mutex);
+  bytes = (bytes + 4095) / 4096 * 4096;
+  if (!account(bytes)) return fail(cudaErrorMemoryAllocation);
+  char* made = map_memory(bytes, PROT_READ | PROT_WRITE);
+  std::memset(made, 0xFF, bytes);
+  ranges[made] = {bytes, Kind::kDevice};
+  *memory = made;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+  refuse_in_host_function("cudaFree");
+  wait_for_device();
+  if (memory == nullptr) return cudaSuccess;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto range = ranges.find(static_cast<char*>(memory));
+  if (range == ranges.end() || range->second.kind != Kind::kDevice) return fail(cudaErrorInvalidValue);
+  in_use -= range->second.bytes;
+  // The addresses stay reserved, and nobody may touch them.
+  mmap(memory, range->second.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  ranges.erase(range);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  refuse_in_host_function("cudaHostRegister");
+  std::lock_guard<std::mutex> lock(mutex);
+  if (fail_lock_beyond >= 0 && locked_bytes + static_cast<int64_t>(bytes) > fail_lock_beyond)
+    return fail(cudaErrorMemoryAllocation);
+  if (range_of(memory) != ranges.end()) return fail(cudaErrorHostMemoryAlreadyRegistered);
+  ranges[static_cast<char*>(memory)] = {bytes, Kind::kLocked};
+  locked_bytes += static_cast<int64_t>(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* memory) {
+  wait_for_device();
+  std::lock_guard<std::mutex> lock(mutex);
+  auto range = ranges.find(static_cast<char*>(memory));
+  if (range == ranges.end() || range->second.kind != Kind::kLocked) return fail(cudaErrorHostMemoryNotRegistered);
+  locked_bytes -= static_cast<int64_t>(range->second.bytes);
+  ranges.erase(range);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  *memory = map_memory(bytes, PROT_READ | PROT_WRITE);
+  return cudaHostRegister(*memory, bytes, 0);
+}
+cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaHostAlloc(memory, bytes, 0); }
+cudaError_t cudaFreeHost(void* memory) { return memory == nullptr ? cudaSuccess : cudaHostUnregister(memory); }
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  std::lock_guard<std::mutex> lock(mutex);
+  *total = capacity();
+  *free = capacity() - in_use;
+  return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto range = range_of(pointer);
+  *attributes = {};
+  attributes->device = -1;
+  if (range == ranges.end()) return attributes->type = cudaMemoryTypeUnregistered, cudaSuccess;
+  bool is_host = range->second.kind == Kind::kLocked;
+  attributes->type = is_host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+  attributes->device = 0;
+  attributes->devicePointer = attributes->hostPointer = const_cast<void*>(pointer);
+  return cudaSuccess;
+}
+
+// Ordinary memory is read before the call returns, and written before it returns.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  refuse_in_host_function("cudaMemcpyAsync");
+  if (bytes == 0) return cudaSuccess;
+  bool from_ordinary, to_ordinary;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto source = range_of(from), target = range_of(to);
+    if (!is_whole(source, from, bytes) || !is_whole(target, to, bytes)) return fail(cudaErrorInvalidValue);
+    from_ordinary = source == ranges.end();
+    to_ordinary = target == ranges.end();
+  }
+  auto *low = static_cast<const char*>(from), *high = static_cast<const char*>(to);
+  if (low < high + bytes && high < low + bytes) die("a copy overlaps", "itself");
+  if (from_ordinary) {
+    std::vector<char> staged(low, low + bytes);
+    give(stream, [to, staged = std::move(staged)] { std::memcpy(to, staged.data(), staged.size()); }, true);
+  } else {
+    give(stream, [to, from, bytes] { std::memcpy(to, from, bytes); }, true);
+  }
+  if (to_ordinary) wait_for_stream(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  wait_for_stream(nullptr);
+  return error;
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  refuse_in_host_function("cudaMemsetAsync");
+  give(stream, [memory, value, bytes] { std::memset(memory, value, bytes); }, true);
+  return cudaSuccess;
+}
+cudaError_t cudaMemset(void* memory, int value, size_t bytes) { return cudaMemsetAsync(memory, value, bytes, nullptr); }
+
+}  // extern "C"
+
+// The driver's part. Its functions are not exported: the runtime hands out their addresses.
+namespace simulated {
+
+CUresult granularity(size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
+  return *bytes = kPage, CUDA_SUCCESS;
+}
+
+CUresult address_reserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
+  if (bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
+  char* made = map_memory(bytes, PROT_NONE);
+  std::lock_guard<std::mutex> lock(mutex);
+  ranges[made] = {bytes, Kind::kReserved};
+  *address = reinterpret_cast<CUdeviceptr>(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult address_free(CUdeviceptr address, size_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto range = ranges.find(reinterpret_cast<char*>(address));
+  if (range == ranges.end() || range->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
+  auto first = mapped.lower_bound(range->first);
+  if (first != mapped.end() && first->first < range->first + bytes) die("addresses were freed with memory", "behind them");
+  munmap(range->first, bytes);
+  ranges.erase(range);
+  return CUDA_SUCCESS;
+}
+
+CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp*, unsigned long long) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!account(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  *handle = reinterpret_cast<CUmemGenericAllocationHandle>(new Handle{bytes});
+  return CUDA_SUCCESS;
+}
+
+void free_if_unused(Handle* handle) {
+  if (handle->mapped || !handle->released) return;
+  in_use -= handle->bytes;
+  delete handle;
+}
+
+CUresult release(CUmemGenericAllocationHandle handle) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto* known = reinterpret_cast<Handle*>(handle);
+  known->released = true;
+  free_if_unused(known);
+  return CUDA_SUCCESS;
+}
+
+CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto* at = reinterpret_cast<char*>(address);
+  auto range = range_of(at);
+  auto* known = reinterpret_cast<Handle*>(handle);
+  if (range == ranges.end() || range->second.kind != Kind::kReserved || known->bytes != bytes || mapped.count(at) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  known->mapped = true;
+  mapped[at] = known;
+  return CUDA_SUCCESS;
+}
+
+CUresult unmap(CUdeviceptr address, size_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto* at = reinterpret_cast<char*>(address);
+  auto found = mapped.find(at);
+  if (found == mapped.end() || found->second->bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
+  mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  found->second->mapped = false;
+  free_if_unused(found->second);
+  mapped.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc*, size_t) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto* at = reinterpret_cast<char*>(address);
+  for (size_t done = 0; done < bytes;) {
+    auto page = mapped.find(at + done);
+    if (page == mapped.end()) return CUDA_ERROR_INVALID_VALUE;
+    done += page->second->bytes;
+  }
+  mprotect(at, bytes, PROT_READ | PROT_WRITE);
+  std::memset(at, 0xFF, bytes);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace simulated

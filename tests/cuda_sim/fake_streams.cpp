@@ -1,0 +1,288 @@
+// Streams, events and host functions of the simulated CUDA runtime.
+#include "fake_streams.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace simulated {
+
+namespace {
+
+std::mutex mutex;
+std::condition_variable passed;  // some moment has
+thread_local bool in_host_function = false;
+thread_local cudaError_t last_error = cudaSuccess;
+int64_t longest_delay_us = 0;
+uint64_t seed = 0;
+uint64_t streams_made = 0;
+
+int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+}  // namespace
+
+struct Stream {
+  struct Work {
+    std::function<void()> action;
+    bool delayed;
+    MomentPtr moment;
+  };
+
+  explicit Stream(bool blocking_) : blocking(blocking_), number(streams_made++) {
+    reseed();
+    std::thread([this] { run(); }).detach();
+  }
+
+  // Some runs have a stream that is much slower than the others.
+  void reseed() {
+    random.seed(static_cast<uint32_t>(seed * 1000003 + number));
+    const int64_t speeds[] = {0, 1, 1, 4};
+    slowness = speeds[random() % 4];
+  }
+
+  void run() {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (true) {
+      arrived.wait(lock, [this] { return !queue.empty() || closing; });
+      if (queue.empty()) break;
+      Work work = std::move(queue.front());
+      queue.pop_front();
+      int64_t delay = work.delayed && longest_delay_us > 0 ? static_cast<int64_t>(random() % longest_delay_us) * slowness : 0;
+      lock.unlock();
+      if (delay > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
+      if (work.action) work.action();
+      work.action = nullptr;
+      lock.lock();
+      work.moment->time_ns = now_ns();
+      work.moment->passed = true;
+      passed.notify_all();
+    }
+    lock.unlock();
+    delete this;
+  }
+
+  MomentPtr push(std::function<void()> action, bool delayed) {
+    last = std::make_shared<Moment>();
+    queue.push_back({std::move(action), delayed, last});
+    arrived.notify_one();
+    return last;
+  }
+
+  bool blocking;
+  uint64_t number;
+  std::minstd_rand random;
+  int64_t slowness = 1;
+  std::condition_variable arrived;
+  std::deque<Work> queue;
+  MomentPtr last = std::make_shared<Moment>(Moment{true, now_ns()});
+  bool closing = false;
+};
+
+namespace {
+
+std::set<Stream*>& streams() {
+  static auto* all = new std::set<Stream*>;
+  return *all;
+}
+
+Stream* legacy() {
+  static auto* stream = new Stream(true);
+  return stream;
+}
+
+Stream* find(cudaStream_t stream) {
+  if (stream == nullptr || stream == cudaStreamLegacy) return legacy();
+  auto* known = reinterpret_cast<Stream*>(stream);
+  if (streams().count(known) == 0) die("a stream that does not exist was used", "");
+  return known;
+}
+
+std::function<void()> until(MomentPtr moment) {
+  return [moment] { wait_for(moment); };
+}
+
+// What the legacy default stream does comes after what the blocking streams were given before, and the reverse.
+void synchronise_with_legacy(Stream* stream) {
+  if (stream == legacy()) {
+    for (Stream* other : streams())
+      if (other->blocking && !other->last->passed) stream->push(until(other->last), false);
+  } else if (stream->blocking && !legacy()->last->passed) {
+    stream->push(until(legacy()->last), false);
+  }
+}
+
+}  // namespace
+
+MomentPtr give(cudaStream_t stream, std::function<void()> work, bool delayed) {
+  std::lock_guard<std::mutex> lock(mutex);
+  Stream* known = find(stream);
+  synchronise_with_legacy(known);
+  return known->push(std::move(work), delayed);
+}
+
+void wait_for(const MomentPtr& moment) {
+  std::unique_lock<std::mutex> lock(mutex);
+  passed.wait(lock, [&] { return moment->passed; });
+}
+
+bool has_passed(const MomentPtr& moment) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return moment->passed;
+}
+
+void wait_for_stream(cudaStream_t stream) { wait_for(give(stream, nullptr, false)); }
+
+void wait_for_device() {
+  std::vector<MomentPtr> moments;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    for (Stream* stream : streams()) moments.push_back(stream->last);
+    moments.push_back(legacy()->last);
+  }
+  for (const MomentPtr& moment : moments) wait_for(moment);
+}
+
+void die(const char* what, const char* name) {
+  std::fprintf(stderr, "simulated CUDA: %s %s\n", what, name);
+  std::abort();
+}
+
+void refuse_in_host_function(const char* name) {
+  if (in_host_function) die("a host function called", name);
+}
+
+cudaError_t fail(cudaError_t error) { return last_error = error; }
+
+}  // namespace simulated
+
+using namespace simulated;
+
+struct CUevent_st {
+  MomentPtr moment = std::make_shared<Moment>(Moment{true, 0});  // one that was never recorded counts as passed
+  bool timed;
+};
+
+namespace {
+int64_t events_alive = 0;
+}
+
+extern "C" {
+
+int64_t simulated_events() { return events_alive; }
+int64_t simulated_streams() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return static_cast<int64_t>(streams().size());
+}
+void simulated_delays(int64_t longest_us, uint64_t new_seed) {
+  std::lock_guard<std::mutex> lock(mutex);
+  longest_delay_us = longest_us;
+  seed = new_seed;
+  legacy()->reseed();
+  for (Stream* stream : streams()) stream->reseed();
+}
+
+// What `stream` is given from now on comes so much later.
+void simulated_pause(cudaStream_t stream, int64_t us) {
+  give(stream, [us] { std::this_thread::sleep_for(std::chrono::microseconds(us)); }, false);
+}
+
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  refuse_in_host_function("cudaStreamCreate");
+  std::lock_guard<std::mutex> lock(mutex);
+  auto* made = new Stream((flags & cudaStreamNonBlocking) == 0);
+  streams().insert(made);
+  *stream = reinterpret_cast<cudaStream_t>(made);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { return cudaStreamCreateWithPriority(stream, flags, 0); }
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
+// What it was given is still done.
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  std::lock_guard<std::mutex> lock(mutex);
+  Stream* known = find(stream);
+  streams().erase(known);
+  known->closing = true;
+  known->arrived.notify_one();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  refuse_in_host_function("cudaStreamSynchronize");
+  wait_for_stream(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  refuse_in_host_function("cudaDeviceSynchronize");
+  wait_for_device();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return find(stream)->last->passed ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  refuse_in_host_function("cudaStreamWaitEvent");
+  give(stream, until(event->moment), false);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) { return *priority = 0, cudaSuccess; }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  return *status = cudaStreamCaptureStatusNone, cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  refuse_in_host_function("cudaLaunchHostFunc");
+  auto work = [function, data] {
+    in_host_function = true;
+    function(data);
+    in_host_function = false;
+  };
+  give(stream, work, true);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st{.timed = (flags & cudaEventDisableTiming) == 0};
+  __atomic_add_fetch(&events_alive, 1, __ATOMIC_RELAXED);
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  __atomic_sub_fetch(&events_alive, 1, __ATOMIC_RELAXED);
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  refuse_in_host_function("cudaEventRecord");
+  event->moment = give(stream, nullptr, false);
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) { return cudaEventRecord(event, stream); }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return has_passed(event->moment) ? cudaSuccess : fail(cudaErrorNotReady);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  refuse_in_host_function("cudaEventSynchronize");
+  wait_for(event->moment);
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  if (!from->timed || !to->timed || from->moment->time_ns == 0) return fail(cudaErrorInvalidResourceHandle);
+  if (!has_passed(from->moment) || !has_passed(to->moment)) return fail(cudaErrorNotReady);
+  *milliseconds = static_cast<float>(static_cast<double>(to->moment->time_ns - from->moment->time_ns) * 1e-6);
+  return cudaSuccess;
+}
+
+}  // extern "C"

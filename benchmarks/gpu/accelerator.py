@@ -32,6 +32,8 @@ def prepare(request: dict[str, Any]) -> torch.device:
         if settings := request.get("allocator"):
             torch.cuda.memory._set_allocator_settings(settings)
         torch.cuda.init()
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        torch.cuda.set_device(device)
         torch.zeros(1, device=device)
     else:
         torch.set_num_threads(1)

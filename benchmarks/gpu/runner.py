@@ -130,7 +130,7 @@ def prepared(args: argparse.Namespace) -> tuple[Options, dict[str, Any]]:
     out = args.out or RESULTS / folder_name(device["name"])
     options = Options(out.resolve(), args.device, args.quick, args.resume or args.retry, args.retry, start,
                       getattr(args, "models", None), error)  # fmt: skip
-    print(f"{device['name']}, torch {device['torch']}: results in {options.out}")
+    print(f"{device['name']}, torch {device['torch']}: results in {options.out}, processes by {start}")
     return options, {"device": device, "engine": built.get("result"), "engine_error": error}
 
 
@@ -138,10 +138,6 @@ def run_part(part: Part, options: Options, about: dict[str, Any], seconds: float
     """Run one part within so many seconds and print its tables; False if cells are missing."""
     module = importlib.import_module(part.module)
     results = Results(options.out / f"{part.name}.json", options.settings, options.resume)
-    if results.complete and not options.retry:
-        print(f"{part.name}: complete in {results.path}")
-        tell(module, results.cells)
-        return True
     results.about, results.complete = about, False
     bench = Bench(results, options, time.monotonic() + seconds)
     print(f"{part.name}: at most {seconds:.0f} s")
@@ -195,9 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def main_of_probe(argv: Sequence[str] | None, limit_s: float) -> int:
-    """Run the probe alone, with the same options."""
-    started = time.monotonic()
+    """Run the probe alone, with the same options. The building of the engine, once, is not counted in its limit."""
     args = parser(limit_s).parse_args(argv)
     options, about = prepared(args)
-    left = args.limit - (time.monotonic() - started)
-    return 0 if run_part(PROBE, options, about, left) else 3
+    return 0 if run_part(PROBE, options, about, args.limit) else 3

@@ -6,11 +6,10 @@ import torch
 pytest.importorskip("transformers")
 
 from benchmarks.gpu.models import SPECS, blocks, spec_of, staged, tiny  # noqa: E402
-from benchmarks.gpu.modes import MODES  # noqa: E402
 from benchmarks.gpu.training import Training, fingerprint, trained  # noqa: E402
 
 CPU = torch.device("cpu")
-EAGER = [mode for mode in MODES if not mode.startswith("compile")]
+EAGER = ("checkpoint", "selective", "save_on_cpu")
 
 
 @pytest.mark.parametrize("name", SPECS)

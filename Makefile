@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 DEMO := examples/decoder.py
 DEMO_ARGS := --layers 12 --width 384 --batch 16 --steps 4
 
-.PHONY: demo test slow lint bench clean
+.PHONY: demo test slow lint bench bench-gpu clean
 
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*/* native/*/*/*) $(shell find src -name '*.py')
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,6 +34,10 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	cd benchmarks && for b in overhead traffic how_low matrix rss planned executed packing allocators; do ../$(BIN)/python $$b.py || exit 1; done
+
+# On a GPU machine, with the python there and what is installed in it: --resume goes on where a run ended.
+bench-gpu:
+	$(PYTHON) -m benchmarks.gpu $(BENCH_GPU)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,96 @@
+"""Other ways to spend less memory, and memfit at the same peak as each: memory and time side by side.
+
+The peak that memfit is given is what the peer's tensors took at most (`max_memory_allocated`); the memory that the peer
+takes from the driver is larger, and stands beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.models import SPECS
+from benchmarks.gpu.modes import MODES, allocator_settings
+from benchmarks.gpu.sizes import gib
+from benchmarks.gpu.store import read
+from benchmarks.gpu.sweep import bits, held, remark, steps_of
+
+MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50")
+ROUNDS = (("plain", "save_on_cpu", "checkpoint", "selective", "expandable"), ("compile",), ("compile_whole",))
+_LIMIT_S = {"compile": 90.0, "compile_whole": 150.0}
+_PLAIN_S = _LIMITED_S = 60.0
+_ALIKE = 0.02  # of a budget: memfit is not run again for a peak so near another
+COLUMNS = ["model", "way", "peak GiB", "driver GiB", "step ms", "of plain", "memfit at that peak", "driver GiB", "held",
+           "of plain", "peer / memfit", "bits of memfit", "remark"]  # fmt: skip
+
+
+def known_batch(bench: Bench, model: str) -> int | None:
+    """Return the batch that the sweep trained the model at, so that the two parts' figures belong together."""
+    data = read(bench.results.path.with_name("sweep.json")) or {}
+    cell = data.get("cells", {}).get(f"{model}/plain", {})
+    alike = data.get("settings") == bench.results.settings and cell.get("status") == "ok"
+    return int(cell["result"]["batch"]) if alike else None
+
+
+def run_mode(bench: Bench, model: str, mode: str, batch: int | None) -> dict[str, Any] | None:
+    """Train the model in another way."""
+    steps = steps_of(bench.options.quick)
+    calibrate = batch is None and not bench.options.quick
+    limit_s = _LIMIT_S.get(mode, _PLAIN_S)
+    return bench.run(f"{model}/{mode}", "benchmarks.gpu.work:plain", limit_s, model=model, mode=mode, batch=batch,
+                     calibrate=calibrate, allocator=allocator_settings(mode), steps=steps["steps"],
+                     most_steps=steps["most_steps"] if mode == "plain" else steps["steps"])  # fmt: skip
+
+
+def twin(name: str, model: str, peak_bytes: int, cells: dict[str, Any]) -> str:
+    """Return the key of memfit's run at the peak: one there already, if its budget is about the same."""
+    for key, cell in cells.items():
+        budget = (cell.get("result") or {}).get("budget_bytes")
+        if key.startswith(f"{model}/memfit@") and budget and abs(budget / peak_bytes - 1) < _ALIKE:
+            return key
+    return f"{model}/memfit@{name}"
+
+
+def run_twin(bench: Bench, model: str, mode: str, found: dict[str, Any]) -> None:
+    """Train the model with memfit at the peak of another way."""
+    key = twin(mode, model, found["peak_bytes"], bench.results.cells)
+    bench.run(key, "benchmarks.gpu.work:limited", _LIMITED_S, memfit=True, model=model, batch=found["batch"],
+              budget_bytes=found["peak_bytes"], **steps_of(bench.options.quick))  # fmt: skip
+
+
+def measure(bench: Bench) -> None:
+    """Run the cells, the cheap and telling ones of all models first."""
+    for modes in ROUNDS:
+        for model in bench.options.models or MODELS:
+            batch = known_batch(bench, model)
+            for mode in modes:
+                found = run_mode(bench, model, mode, batch)
+                if found is not None:
+                    batch = batch or found["batch"]
+                    run_twin(bench, model, mode, found)
+
+
+def row(model: str, mode: str, plain: dict[str, Any], peer: dict[str, Any], ours: dict[str, Any] | None) -> list[str]:
+    """Return one line: the other way, and memfit at its peak."""
+    whole = plain["median_ms"]["step"]
+    own = held({**peer, "budget_bytes": 0})[0]
+    step = peer["median_ms"]["step"]
+    cells = [model, MODES[mode], gib(peer["peak_bytes"]), gib(own), f"{step:.1f}", f"{step / whole:.3f}x"]
+    if ours is None or not ours.get("median_ms"):
+        return [*cells, "-", "-", "-", "-", "-", "-", remark(ours) if ours else "not run"]
+    driver, holds = held(ours)
+    time = ours["median_ms"]["step"]
+    return [*cells, f"{time:.1f} ms", gib(driver), holds, f"{time / whole:.3f}x", f"{step / time:.2f}",
+            bits(plain, ours), remark(ours)]  # fmt: skip
+
+
+def tables(cells: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return the tables of what there is."""
+    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    rows = []
+    for model in SPECS:
+        for mode in MODES:
+            plain, peer = done.get(f"{model}/plain"), done.get(f"{model}/{mode}")
+            if plain and peer:
+                rows.append(row(model, mode, plain, peer, done.get(twin(mode, model, peer["peak_bytes"], cells))))
+    return [("Other ways, and memfit at the peak of each", COLUMNS, rows)] if rows else []

@@ -1,0 +1,103 @@
+"""The first to run on a GPU: what its link and memory do, and whether memfit's ways hold there. Under two minutes.
+
+python -m benchmarks.gpu.probe
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.probe_link import WAYS
+from benchmarks.gpu.sizes import gib
+
+LIMIT_S = 110.0
+_ENGINE, _LINK = "benchmarks.gpu.probe_engine:", "benchmarks.gpu.probe_link:"
+# What memfit stands on comes first, then what its plans need.
+CELLS = (
+    ("guard", f"{_ENGINE}guard", True),
+    ("allocator", f"{_ENGINE}allocator", True),
+    ("coverage", f"{_ENGINE}coverage", True),
+    ("link", f"{_LINK}link", False),
+    ("both ways", f"{_LINK}both_ways", False),
+    ("under a product", f"{_LINK}under_product", False),
+    ("pinned", f"{_LINK}pinned", False),
+    ("op cost", f"{_ENGINE}op_cost", True),
+    ("inside", f"{_LINK}inside", False),
+)
+_CELL_S = 25.0
+
+
+def measure(bench: Bench) -> None:
+    """Run the cells; on a CPU those that need no GPU."""
+    for key, call, memfit in CELLS:
+        if memfit or bench.options.device != "cpu":
+            bench.run(key, call, _CELL_S, memfit=memfit)
+
+
+Table = tuple[str, list[str], list[list[str]]]
+
+
+def tables(cells: dict[str, Any]) -> list[Table]:
+    """Return the tables of what there is."""
+    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    makers = {"link": _link, "under a product": _product, "both ways": _both, "pinned": _pinned, "inside": _inside,
+              "coverage": _coverage, "guard": _facts, "allocator": _facts, "op cost": _facts}  # fmt: skip
+    return [make(key, done[key]) for key, make in makers.items() if key in done]
+
+
+def _link(_: str, found: dict[str, Any]) -> Table:
+    rows = []
+    for out, into in zip(found["out"], found["in"], strict=True):
+        cells = [f"{side[name]:.1f}" for side in (out, into) for name in ("one_us", "gb_per_s")]
+        rows.append([f"{out['size_bytes']:,}", *cells])
+    return "The link, alone", ["bytes", "out: one, us", "GB/s", "in: one, us", "GB/s"], rows
+
+
+def _both(_: str, found: dict[str, Any]) -> Table:
+    return "Both ways at once", ["out GB/s", "in GB/s"], [[f"{found[f'{way}_gb_per_s']:.1f}" for way in WAYS]]
+
+
+def _product(_: str, found: dict[str, Any]) -> Table:
+    rows = []
+    for ways in ("out", "in", "out+in"):
+        if ways in found:
+            rates = found[ways]["gb_per_s"]
+            shown = [f"{rates[way]:.1f}" if way in rates else "-" for way in WAYS]
+            rows.append([ways, *shown, f"{found[ways]['product_slowdown']:.3f}x"])
+    title = f"Beside products of {found['side']} x {found['side']} at {found['tflop_per_s']:.0f} TFLOP/s"
+    return title, ["copies", "out GB/s", "in GB/s", "product's time"], rows
+
+
+def _pinned(_: str, found: dict[str, Any]) -> Table:
+    names = ("torch_first_ms", "torch_again_ms", "register_fresh_ms", "register_touched_ms", "unregister_ms")
+    rows = [[gib(row["size_bytes"]), *(f"{row[name]:.2f}" for name in names)] for row in found["sizes"]]
+    return "Pinned host memory, ms", ["GiB", *(name[:-3].replace("_", " ") for name in names)], rows
+
+
+def _inside(_: str, found: dict[str, Any]) -> Table:
+    rows = [[gib(row["size_bytes"]), f"{row['us']:.1f}", f"{row['gb_per_s']:.0f}"] for row in found["sizes"]]
+    return "Copies within the GPU", ["GiB", "us", "GB/s copied"], rows
+
+
+def _coverage(_: str, found: dict[str, Any]) -> Table:
+    rows = []
+    for name, each in found["optimizers"].items():
+        if "error" in each:
+            rows.append([name, each["error"][:120], "", "", "", ""])
+            continue
+        missed = ", ".join(f"{op} x{count}" for op, count in each["only_profiled"].items())
+        phases = ", ".join(f"{phase}: {count}" for phase, count in each["phases"].items())
+        rows.append([name, *(str(each[k]) for k in ("seen", "profiled", "dispatched")), phases, missed or "none"])
+    columns = ["optimizer", "seen by the engine", "by the profiler", "by a dispatch mode", "phases", "not seen"]
+    return "Ops of one iteration", columns, rows
+
+
+def _facts(key: str, found: dict[str, Any]) -> Table:
+    return key, ["what", "found"], [[name, str(value)[:150]] for name, value in found.items()]
+
+
+if __name__ == "__main__":
+    from benchmarks.gpu.runner import main_of_probe
+
+    raise SystemExit(main_of_probe(None, LIMIT_S))

@@ -1,0 +1,273 @@
+"""Cells of the probe that try memfit's own ways on the device: what is seen, what is guarded, what is put back."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.gpu.accelerator import prepare, release, synchronize, tier_of, used_bytes
+from benchmarks.gpu.perform import Note, describe
+
+MIB = 1 << 20
+_ENTERED = 50  # times a session is entered and left
+_GUARDED = 64 * MIB
+
+
+class Small(nn.Module):
+    """One of each kind of layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.project, self.last_norm = nn.Linear(16 * 8, 64), nn.LayerNorm(64)
+        self.words, self.head = nn.Embedding(64, 64), nn.Linear(64, 10)
+
+    def forward(self, pictures: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        x = functional.max_pool2d(functional.relu(self.norm(self.conv(pictures)), inplace=True), 2)
+        x = self.project(x.permute(0, 2, 1, 3).flatten(2)) + self.words(tokens)
+        heads = x.view(x.shape[0], x.shape[1], 4, 16).transpose(1, 2)
+        attended = functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        x = functional.dropout(self.last_norm(attended.transpose(1, 2).flatten(2)), 0.1)
+        return functional.gelu(self.head(x)).mean(1)
+
+
+def _optimizers(device: torch.device) -> dict[str, Callable[[Any], torch.optim.Optimizer]]:
+    optim = torch.optim
+    found: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+        "sgd foreach": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, foreach=True),
+        "adamw foreach": lambda p: optim.AdamW(p, lr=1e-3, foreach=True),
+        "adamw fused": lambda p: optim.AdamW(p, lr=1e-3, fused=True),
+        "sgd fused": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+    }
+    if device.type == "cuda":
+        found["adamw capturable"] = lambda p: optim.AdamW(p, lr=1e-3, capturable=True)
+        found["adamw fused, scaler"] = found["adamw fused"]
+    return found
+
+
+def _step(device: torch.device, name: str) -> Callable[[], None]:
+    """Return one training iteration with the optimizer, under autocast."""
+    torch.manual_seed(0)
+    model = Small().to(device)
+    optimizer = _optimizers(device)[name](model.parameters())
+    scaler = torch.amp.GradScaler(device.type, init_scale=64.0, enabled="scaler" in name)
+    dtype = torch.float16 if "scaler" in name else torch.bfloat16
+    pictures, tokens = torch.randn(4, 3, 16, 16, device=device), torch.randint(64, (4, 8), device=device)
+    labels = torch.randint(10, (4,), device=device)
+
+    def step() -> None:
+        with torch.autocast(device.type, dtype):
+            loss = functional.cross_entropy(model(pictures, tokens).float(), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+class _Named(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: collections.Counter[str] = collections.Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names[func._schema.name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _profiled(step: Callable[[], None]) -> collections.Counter[str]:
+    """Return the ops of the profiler that no other op called: in the forward, in the backward and the optimizer."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        step()
+    return collections.Counter(e.name for e in profile.events() if e.name.startswith("aten::") and not _within_op(e))
+
+
+def _within_op(event: Any) -> bool:
+    parent = event.cpu_parent
+    while parent is not None:
+        if parent.name.startswith("aten::"):
+            return True
+        parent = parent.cpu_parent
+    return False
+
+
+def _seen(step: Callable[[], None], device: torch.device) -> tuple[collections.Counter[str], dict[str, int]]:
+    """Return the ops that the engine saw in one iteration, and how many of each phase."""
+    import memfit
+
+    with memfit.session(None, "ram", device=device) as session:
+        for _ in range(4):
+            step()
+        trace = session.trace
+    names = collections.Counter(op.name.partition(".")[0] for op in trace.ops)
+    return names, dict(collections.Counter(str(op.phase) for op in trace.ops))
+
+
+def coverage(request: dict[str, Any], note: Note) -> dict[str, Any]:
+    """Compare the ops that the engine sees with those of torch's profiler and of a dispatch mode, by optimizer."""
+    device = prepare(request)
+    found: dict[str, Any] = {}
+    for name in _optimizers(device):
+        try:
+            found[name] = _compared(name, device)
+        except Exception as error:
+            found[name] = {"error": describe(error)}
+        note({"optimizers": found})
+    return {"optimizers": found}
+
+
+def _compared(name: str, device: torch.device) -> dict[str, Any]:
+    step = _step(device, name)
+    step()
+    profiled = _profiled(step)
+    with _Named() as mode:
+        step()
+    seen, phases = _seen(step, device)
+    return {
+        "seen": sum(seen.values()), "profiled": sum(profiled.values()), "dispatched": sum(mode.names.values()),
+        "phases": phases,
+        "only_profiled": {n: c - seen[n] for n, c in profiled.items() if c > seen[n]},
+        "only_seen": {n: c - profiled[n] for n, c in seen.items() if c > profiled[n]},
+        # What a composite op calls has other names here than the op that the engine saw.
+        "only_dispatched": sorted(set(mode.names) - set(seen)),
+    }  # fmt: skip
+
+
+def guard(request: dict[str, Any], note: Note) -> dict[str, Any]:
+    """Swap tensors out; look at them by their raw pointer, by the door and by an op; and see their pointers move."""
+    import memfit
+    from memfit.running import engine
+
+    device, size = prepare(request), (4 * MIB if request["quick"] else _GUARDED)
+    raw_pointer, is_resident = torch.Tensor.data_ptr, engine.load().is_resident
+    found: dict[str, Any] = {}
+    with memfit.session(int(2.5 * size), tier_of(device), device=device, plan=False) as session:
+        tensors = [torch.full((size // 4,), float(n + 1), device=device) for n in range(4)]
+        resident = [bool(is_resident(t)) for t in tensors]
+        found |= {"resident_at_first": resident, "bytes_out": session.stats.bytes_out}
+        away = [n for n, here in enumerate(resident) if not here]
+        note(found)
+        found["raw_pointer_of_one_away"] = _attempt(lambda: hex(raw_pointer(tensors[away[0]])))
+        sums, pointers = zip(*[_summed(t, raw_pointer) for _ in range(3) for t in tensors], strict=True)
+        found["op_brings_right_bytes"] = list(sums) == 3 * [(n + 1.0) * (size // 4) for n in range(4)]
+        found["addresses_of_each"] = [len(set(pointers[n::4])) for n in range(4)]
+        found["in_place_on_one_away"] = _attempt(lambda: _in_place(tensors, is_resident))
+        away = [n for n, t in enumerate(tensors) if not is_resident(t)]
+        found["door_brings_in_and_pins"] = _attempt(lambda: _door(tensors[away[0]], is_resident))
+        found["to_host"] = _attempt(lambda: [float(t[-1:].cpu()) for t in tensors])
+        found["stats"] = {k: getattr(session.stats, k) for k in ("evictions", "bytes_out", "bytes_in", "relocations")}
+    found["after_session"] = _attempt(lambda: [float(t.mean()) for t in tensors])
+    return found
+
+
+def _attempt(action: Callable[[], Any]) -> Any:
+    try:
+        return action()
+    except Exception as error:
+        return {"raised": describe(error)}
+
+
+def _summed(tensor: torch.Tensor, raw_pointer: Any) -> tuple[float, int]:
+    """Return a tensor's sum, which brings its bytes in, and where they lie then."""
+    return float(tensor.sum()), raw_pointer(tensor)
+
+
+def _in_place(tensors: list[torch.Tensor], is_resident: Any) -> bool:
+    n = next(n for n, t in enumerate(tensors) if not is_resident(t))
+    tensors[n].add_(1).sub_(1)
+    return bool((tensors[n] == n + 1).all())
+
+
+def _door(tensor: torch.Tensor, is_resident: Any) -> bool:
+    return tensor.data_ptr() != 0 and bool(is_resident(tensor))
+
+
+def allocator(request: dict[str, Any], note: Note) -> dict[str, Any]:
+    """Enter and leave sessions: whose allocator serves what, what statistics say, what is left."""
+    import memfit
+
+    device, size = prepare(request), 8 * MIB
+    outside = torch.full((size,), 7, dtype=torch.uint8, device=device)
+    found: dict[str, Any] = {"before": _statistics(device)}
+    with memfit.session(1 << 30, tier_of(device), device=device) as session:
+        inside = torch.full((size,), 9, dtype=torch.uint8, device=device)
+        found |= {"inside": _statistics(device), "live_inside": session.stats.live_bytes}
+        if device.type == "cuda":
+            found["other_stream_is_native"] = _attempt(lambda: _aside(device, session, size))
+        found["freed_inside"] = _attempt(lambda: _freed(device, session, size))
+    note(found)
+    found |= {"after": _statistics(device), "survivor": int(inside.sum()) == 9 * size, "outside": int(outside[-1]) == 7}
+    found["cache_can_be_emptied"] = _attempt(lambda: release(device))
+    del inside, outside
+    release(device)
+    used, started = used_bytes(device), time.perf_counter()
+    for _ in range(_ENTERED):
+        with memfit.session(64 * MIB, tier_of(device), device=device):
+            torch.ones(1024, device=device).sum()
+    synchronize(device)
+    seconds = (time.perf_counter() - started) / _ENTERED
+    gc.collect()
+    release(device)
+    grown = None if used is None else (used_bytes(device) or 0) - used
+    return found | {"entered": _ENTERED, "seconds_each": seconds, "grown_bytes": grown}
+
+
+def _statistics(device: torch.device) -> dict[str, Any]:
+    if device.type != "cuda":
+        return {}
+    stats = torch.cuda.memory_stats(device)
+    names = ("allocated_bytes.all.current", "reserved_bytes.all.current", "allocation.all.current", "num_ooms")
+    return {name: stats.get(name) for name in names} | {"driver_bytes": used_bytes(device)}
+
+
+def _aside(device: torch.device, session: Any, size: int) -> bool:
+    before = session.stats.live_bytes
+    with torch.cuda.stream(torch.cuda.Stream(device)):
+        held = torch.empty(size, dtype=torch.uint8, device=device)
+    return held.numel() == size and session.stats.live_bytes == before
+
+
+def _freed(device: torch.device, session: Any, size: int) -> bool:
+    before = session.stats.live_bytes
+    held = torch.empty(size, dtype=torch.uint8, device=device)
+    grown = session.stats.live_bytes - before
+    del held
+    return bool(grown >= size and session.stats.live_bytes == before)
+
+
+def op_cost(request: dict[str, Any], note: Note) -> dict[str, Any]:
+    """Return the time of a tiny op on the host, plain and attached in turn."""
+    import memfit
+
+    device, count = prepare(request | {"deterministic": False}), 2_000 if request["quick"] else 20_000
+    a = torch.ones(4, device=device)
+    pairs = []
+    for _ in range(5):
+        plain = _loop(a, count, device)
+        with memfit.session(1 << 30, tier_of(device), device=device, plan=False):
+            pairs.append({"plain_ns": plain, "attached_ns": _loop(a, count, device)})
+        note({"pairs": pairs})
+    more = statistics.median(pair["attached_ns"] - pair["plain_ns"] for pair in pairs)
+    return {"pairs": pairs, "more_ns": more}
+
+
+def _loop(a: torch.Tensor, count: int, device: torch.device) -> float:
+    """Time the calls without waiting for the device between them; the queue of launches is emptied now and then."""
+    total = 0
+    for _ in range(count // 500):
+        synchronize(device)
+        started = time.perf_counter_ns()
+        for _ in range(500):
+            a + a
+        total += time.perf_counter_ns() - started
+    return total / (count // 500 * 500)

@@ -1,0 +1,130 @@
+"""Budget sweep: each model inside shares of its plain peak, against the plain run: time, memory by the driver, bits.
+
+The link's own time for the bytes that are moved stands beside the time of the passes that it can be hidden under:
+copies out run during the forward pass, copies in during the backward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.models import SPECS
+from benchmarks.gpu.sizes import budget_of, gib
+
+MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50", "gpt2_xl", "resnet152")
+PERCENTS = (100, 80, 60, 40, 30)
+# Two models at every budget first, then all at those where most is to be learnt.
+ROUNDS = ((2, (60, 80, 40, 100, 30)), (6, (60, 40)), (6, PERCENTS))
+STEPS, MOST_STEPS = 12, 20
+_QUICK_STEPS, _QUICK_MOST = 6, 14
+_PLAIN_S, _LIMITED_S, _LINK_S = 60.0, 60.0, 20.0
+_PAGE = 2 << 20  # what the driver gives memory in
+COLUMNS = ["model", "batch", "budget", "GiB", "driver", "held", "step", "plain ms", "by plan", "GiB out/in", "link ms",
+           "of the pass", "bits", "remark"]  # fmt: skip
+
+
+def steps_of(quick: bool) -> dict[str, int]:
+    """Return how many steps a run has."""
+    return {"steps": _QUICK_STEPS, "most_steps": _QUICK_MOST} if quick else {"steps": STEPS, "most_steps": MOST_STEPS}
+
+
+def order(models: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Return (model, percent) by value: what comes first is measured even if there is no time for the rest."""
+    found: dict[tuple[str, int], None] = {}
+    for count, percents in ROUNDS:
+        for model in models[:count]:
+            found |= {(model, percent): None for percent in percents}
+    return list(found)
+
+
+def run_plain(bench: Bench, model: str) -> dict[str, Any] | None:
+    """Train the model without memfit, at a batch that fills the wanted memory."""
+    steps = steps_of(bench.options.quick)
+    return bench.run(f"{model}/plain", "benchmarks.gpu.work:plain", _PLAIN_S, model=model, repeat=True,
+                     calibrate=not bench.options.quick, **steps)  # fmt: skip
+
+
+def measure(bench: Bench) -> None:
+    """Run the cells."""
+    bench.run("link", "benchmarks.gpu.probe_link:rates", _LINK_S)
+    for model, percent in order(bench.options.models or MODELS):
+        plain = run_plain(bench, model)
+        if plain is None:
+            continue
+        bench.run(f"{model}/{percent}", "benchmarks.gpu.work:limited", _LIMITED_S, memfit=True, model=model,
+                  batch=plain["batch"], budget_bytes=budget_of(plain["peak_bytes"], percent), percent=percent,
+                  **steps_of(bench.options.quick))  # fmt: skip
+
+
+def bits(plain: dict[str, Any], limited: dict[str, Any]) -> str:
+    """Say whether losses and weights are those of the plain run, bit by bit."""
+    if "losses" not in limited:
+        return "-"
+    pairs = zip(plain["losses"], limited["losses"], strict=False)
+    wrong = next((step for step, (a, b) in enumerate(pairs, 1) if a != b), None)
+    repeats = "" if plain.get("repeats", True) else " (plain differs too)"
+    if wrong is not None:
+        return f"loss {wrong} differs{repeats}"
+    compared = [step for step in limited["fingerprints"] if step in plain["fingerprints"]]
+    if not compared:
+        return "losses equal, weights not compared"
+    same = all(limited["fingerprints"][step] == plain["fingerprints"][step] for step in compared)
+    return f"equal{repeats}" if same else f"weights differ{repeats}"
+
+
+def held(limited: dict[str, Any]) -> tuple[int | None, str]:
+    """Return the driver's peak without the context, and whether the budget held, to the driver's page."""
+    driver = limited.get("driver") or {}
+    if driver.get("peak_bytes") is None or driver.get("left_bytes") is None:
+        return None, "-"
+    own = driver["peak_bytes"] - driver["left_bytes"]
+    return own, "yes" if own <= limited["budget_bytes"] + _PAGE else f"no, +{gib(own - limited['budget_bytes'])}"
+
+
+def bound(plain: dict[str, Any], limited: dict[str, Any], link: dict[str, Any] | None) -> dict[str, float]:
+    """Return the link's milliseconds each way, and as shares of the passes they can be hidden under."""
+    sides = limited.get("moved") or {}
+    if not link or not sides or not link.get("out_gb_per_s"):
+        return {}
+    ms = {way: sides[way] / link[f"{way}_gb_per_s"] / 1e6 for way in ("out", "in")}
+    parts = plain["median_ms"]
+    return {"out_ms": ms["out"], "in_ms": ms["in"], "out_share": ms["out"] / parts["forward"],
+            "in_share": ms["in"] / parts["backward"]}  # fmt: skip
+
+
+def remark(limited: dict[str, Any]) -> str:
+    """Return what the figures do not say."""
+    if "infeasible" in limited:
+        needed = limited.get("required_bytes")
+        return "infeasible" + (f", needs {gib(needed)}" if needed else "")
+    if not limited.get("settled", True):
+        return f"{limited.get('planned_steps', 0)} steps by plan"
+    return ""
+
+
+def row(model: str, percent: int, plain: dict[str, Any], limited: dict[str, Any],
+        link: dict[str, Any] | None) -> list[str]:  # fmt: skip
+    """Return one line of the table."""
+    driver, holds = held(limited)
+    cells = [model, str(limited.get("batch", "")), f"{percent} %", gib(limited["budget_bytes"]), gib(driver), holds]
+    if not limited.get("median_ms"):
+        return [*cells, *["-"] * 7, remark(limited)]
+    times, sides, link_ms = limited["median_ms"], limited.get("moved") or {}, bound(plain, limited, link)
+    cells += [f"{times['step'] / plain['median_ms']['step']:.3f}x", f"{plain['median_ms']['step']:.1f}"]
+    cells += [f"{limited['planned_steps']}/{len(limited['rows'])}"]
+    cells += [f"{gib(sides['out'])} / {gib(sides['in'])}" if sides else "-"]
+    cells += [f"{link_ms['out_ms']:.0f} / {link_ms['in_ms']:.0f}" if link_ms else "-"]
+    cells += [f"{link_ms['out_share']:.0%} / {link_ms['in_share']:.0%}" if link_ms else "-"]
+    return [*cells, bits(plain, limited), remark(limited)]
+
+
+def tables(cells: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Return the tables of what there is."""
+    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    rows = []
+    for model in SPECS:
+        plain = done.get(f"{model}/plain")
+        found = [(p, done[f"{model}/{p}"]) for p in PERCENTS if f"{model}/{p}" in done]
+        rows += [row(model, p, plain, limited, done.get("link")) for p, limited in found] if plain else []
+    return [("Inside a share of the plain peak", COLUMNS, rows)] if rows else []

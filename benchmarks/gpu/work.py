@@ -1,0 +1,210 @@
+"""Cells that train a model: plainly, in another way of saving memory, and inside a budget."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.accelerator import PeakSampler, prepare, release, tier_of
+from benchmarks.gpu.models import Spec, spec_of
+from benchmarks.gpu.perform import Note
+from benchmarks.gpu.sizes import Range, scaled_batch
+from benchmarks.gpu.training import CHUNK, Training, median_ms, trained
+
+TIMED = 4  # steps under a plan that a median is taken of
+_CHUNKS = 1024  # a fingerprint's part of a budget, by elements of 8 bytes, some times over
+_SPARE_S = 4.0  # for a cell to end in, when it comes near its limit
+
+
+def plain(request: dict[str, Any], note: Note) -> dict[str, Any]:
+    """Train in the request's mode without memfit; with `calibrate` at a batch that fills the wanted memory.
+
+    Weights are fingerprinted after each step from `steps` on to `most_steps`, since a session may need more steps to
+    come to a plan; with `repeat` it is all done once more, to tell whether the bits repeat at all.
+    """
+    device = prepare(request)
+    mode, steps, most = request.get("mode", "plain"), request["steps"], request.get("most_steps", request["steps"])
+    spec = spec_of(request)
+    if request.get("calibrate"):
+        spec = _calibrated(spec, device, note)
+    note({"batch": spec.batch, "mode": mode})
+    found = _first_run(spec, device, mode, steps, most)
+    note(found)
+    if request.get("repeat"):
+        again = _bits_of(spec, device, mode, steps)
+        found["repeats"] = again == (found["losses"][:steps], found["fingerprints"][str(steps)])
+    return {"batch": spec.batch, "mode": mode} | found
+
+
+def _first_run(spec: Spec, device: torch.device, mode: str, steps: int, most: int) -> dict[str, Any]:
+    release(device)
+    _reset_peaks(device)
+    with PeakSampler(device) as sampler:
+        found = _steps(spec, device, mode, steps, most)
+    release(device)
+    found["peak_bytes"] = found.get("allocated_bytes") or _peak_without_gpu(spec, device, mode)
+    return found | {"driver": _driver(sampler)}
+
+
+def _steps(spec: Spec, device: torch.device, mode: str, steps: int, most: int) -> dict[str, Any]:
+    training = Training(spec, device, mode)
+    trained(training, steps)
+    times = training.times_ms()  # before fingerprints stand between the steps
+    found: dict[str, Any] = {
+        "times_ms": times,
+        "median_ms": median_ms(times, max(steps - 4, 1)),
+        "period_ms": training.period_ms(max(steps - 4, 1)),
+        **_peaks(device),
+    }
+    prints = {str(steps): training.fingerprint()}
+    for done in range(steps + 1, most + 1):
+        training.step()
+        prints[str(done)] = training.fingerprint()
+    return found | {"losses": training.loss_bits(), "fingerprints": prints}
+
+
+def _bits_of(spec: Spec, device: torch.device, mode: str, steps: int) -> tuple[list[str], str]:
+    training = Training(spec, device, mode)
+    trained(training, steps)
+    bits = training.loss_bits(), training.fingerprint()
+    del training
+    release(device)
+    return bits
+
+
+def _calibrated(spec: Spec, device: torch.device, note: Note) -> Spec:
+    """Return the model at a batch whose plain run lies in the wanted range; two steps tell."""
+    if device.type != "cuda":
+        return spec
+    _reset_peaks(device)
+    training = Training(spec, device)
+    trained(training, 2)
+    torch.cuda.synchronize()
+    fixed = torch.cuda.memory_allocated()
+    # Gradients are given back after the step: at the peak they are there, and do not grow with the batch.
+    fixed += sum(p.nbytes for p in training.model.parameters())
+    peak = torch.cuda.max_memory_allocated()
+    del training
+    release(device)
+    batch = scaled_batch(spec.batch, spec.multiple, peak, fixed, Range())
+    note({"calibration": {"batch": spec.batch, "peak_bytes": peak, "fixed_bytes": fixed, "new_batch": batch}})
+    return replace(spec, batch=batch)
+
+
+def _reset_peaks(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _peaks(device: torch.device) -> dict[str, Any]:
+    if device.type != "cuda":
+        return {}
+    return {"allocated_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(),
+            "expandable": any(s.get("is_expandable") for s in torch.cuda.memory_snapshot())}  # fmt: skip
+
+
+def _peak_without_gpu(spec: Spec, device: torch.device, mode: str) -> int:
+    """Return the most that tensors took at once, as a session without a limit tells."""
+    import memfit
+
+    with memfit.session(None, "ram", device=device, plan=False) as session:
+        training = Training(spec, device, "plain" if mode.startswith("compile") else mode)  # sessions see eager ops
+        trained(training, 3)
+    return session.stats.peak_live_bytes
+
+
+def _driver(sampler: PeakSampler) -> dict[str, Any]:
+    """Return the driver's view: the peak, and what is left (the context, loaded kernels) when all tensors are gone."""
+    return {"peak_bytes": sampler.peak_bytes, "process_peak_bytes": sampler.process_peak_bytes,
+            "left_bytes": sampler.used()}  # fmt: skip
+
+
+def limited(request: dict[str, Any], note: Note) -> dict[str, Any]:
+    """Train inside `budget_bytes`, from the building of the model on, until a plan has been in force for some steps."""
+    import memfit
+
+    device, spec = prepare(request), spec_of(request)
+    release(device)
+    end = time.monotonic() + request["limit_s"] - _SPARE_S
+    facts: dict[str, Any] = {"batch": spec.batch, "budget_bytes": request["budget_bytes"]}
+    note(facts)
+    sampler = PeakSampler(device)
+    try:
+        with memfit.session(request["budget_bytes"], tier_of(device), device=device) as session, sampler:
+            facts |= _inside(session, spec, device, request, end, note)
+            sampler.__exit__()  # what follows brings everything back out of the session
+    except memfit.BudgetError as error:
+        facts |= {"infeasible": str(error)[:600], "required_bytes": error.required_bytes}
+    release(device)
+    return facts | {"driver": _driver(sampler)}
+
+
+def _inside(session: Any, spec: Spec, device: torch.device, request: dict[str, Any], end: float,
+            note: Note) -> dict[str, Any]:  # fmt: skip
+    from memfit.running import engine
+
+    steps, most = request["steps"], request.get("most_steps", request["steps"])
+    training = Training(spec, device)
+    rows: list[dict[str, Any]] = []
+    while len(rows) < most and time.monotonic() < end:
+        training.step()
+        rows.append(_row(session, engine.load()))
+        if not rows[-1]["planned"]:  # a note takes time, which steps by plan are not to be charged with
+            note({"rows": rows})
+        if len(rows) >= steps and _settled(rows):
+            break
+    times = training.times_ms()
+    stats = session.stats
+    found = {"times_ms": times, "rows": rows, "planned_steps": _planned_steps(rows), "settled": _settled(rows)}
+    found |= {"period_ms": training.period_ms(TIMED)}
+    found |= {"median_ms": median_ms(times, min(TIMED, len(times))), "moved": moved(rows), "stats": asdict(stats)}
+    note(found)
+    found |= _bits_inside(training, request["budget_bytes"], note)
+    del training
+    return found
+
+
+def _bits_inside(training: Training, budget_bytes: int, note: Note) -> dict[str, Any]:
+    """Return the bits of losses and weights; the latter's sums must fit the budget too."""
+    import memfit
+
+    found: dict[str, Any] = {"losses": training.loss_bits(), "fingerprints": {}}
+    note(found)
+    chunk = min(max(budget_bytes // _CHUNKS, 1 << 10), CHUNK)
+    try:
+        found["fingerprints"] = {str(len(training.steps)): training.fingerprint(chunk)}
+    except memfit.BudgetError as error:
+        found["fingerprint_error"] = str(error)[:300]
+    return found
+
+
+def _row(session: Any, engine: Any) -> dict[str, Any]:
+    """Return what the session had done when a step ended."""
+    names = ("bytes_out", "bytes_in", "plans", "swaps", "derailments", "plan_mismatches", "stall_ns", "copy_ns")
+    stats = session.stats
+    return {name: getattr(stats, name) for name in names} | {"planned": bool(engine.has_plan())}
+
+
+def _planned_steps(rows: list[dict[str, Any]]) -> int:
+    """Return how many steps the last ones are that ran wholly by a plan."""
+    count = 0
+    for before, row in zip(reversed(rows[:-1]), reversed(rows[1:]), strict=True):
+        if not (before["planned"] and row["planned"]) or row["derailments"] > before["derailments"]:
+            break
+        count += 1
+    return count
+
+
+def _settled(rows: list[dict[str, Any]]) -> bool:
+    return _planned_steps(rows) >= TIMED
+
+
+def moved(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the bytes moved each way in a step, over the last steps."""
+    if len(rows) < 2:
+        return {}
+    count = min(TIMED, len(rows) - 1)
+    return {way: (rows[-1][f"bytes_{way}"] - rows[-1 - count][f"bytes_{way}"]) / count for way in ("out", "in")}

@@ -1,0 +1,54 @@
+"""Cells of the GPU benchmarks: whatever one does, the caller gets an outcome."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu.cells import run_cell
+
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture(autouse=True)
+def cells_can_be_imported(monkeypatch):
+    monkeypatch.syspath_prepend(HERE)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_cell_runs_in_another_process_and_its_result_comes_back(start):
+    outcome = run_cell({"call": "gpu_cells:fine", "number": 21}, 60, start)
+    assert outcome["status"] == "ok", outcome
+    assert outcome["result"]["twice"] == 42
+    assert outcome["result"]["pid"] != os.getpid()
+
+
+def test_an_error_has_its_text_what_was_noted_and_where_it_was_raised():
+    outcome = run_cell({"call": "gpu_cells:failing"}, 30)
+    assert outcome["status"] == "error"
+    assert outcome["error"].startswith("ValueError: not like this")
+    assert "gpu_cells.py" in outcome["error"]
+    assert outcome["result"] == {"before": 1}
+    assert "Traceback" in outcome["log"]
+
+
+def test_a_cell_that_hangs_is_ended_and_its_log_says_where_it_hung():
+    started = time.monotonic()
+    outcome = run_cell({"call": "gpu_cells:hanging"}, 3)
+    assert time.monotonic() - started < 10
+    assert outcome["status"] == "timeout"
+    assert outcome["result"] == {"before": 1}
+    assert "hanging" in outcome["log"]
+
+
+def test_a_crash_takes_nothing_along():
+    outcome = run_cell({"call": "gpu_cells:crashing"}, 30)
+    assert outcome["status"] == "crash"
+    assert "SIGABRT" in outcome["error"]
+    assert run_cell({"call": "gpu_cells:ending"}, 30)["error"].endswith("exit code 3")
+
+
+def test_an_unknown_function_is_an_error():
+    assert run_cell({"call": "gpu_cells:missing"}, 30)["status"] == "error"

@@ -32,6 +32,8 @@ _STALL_SHARE = (
     0.005  # of an iteration, beyond what was foreseen, in a row of iterations: then the link is not as assumed
 )
 _STALLED = 3  # twice as many after each correction: a link that is never steady is not worth a plan all the time
+_CHANGED = 2.0  # the last iterations' link is this many times as fast, or as slow: it is another
+_WAYS = ("out", "in")
 _ALIKE = 0.1  # links whose speeds differ by less: another plan would not be better
 _LARGE = 1 << 20  # bytes, of a copy whose time tells a link's speed
 _TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
@@ -92,6 +94,7 @@ class Planner:
     _stalled: int = 0
     _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_STALLED + 1))
     """The engine's stats when the last iterations ended, the latest last."""
+    _since: Mapping[str, int] = field(default_factory=dict)  # the engine's stats when the link last changed
 
     @property
     def plan(self) -> EnginePlan | None:
@@ -238,20 +241,24 @@ class Planner:
         self.known.pop(self._signature, None)
 
     def _machine(self) -> Machine:
-        """Return how fast copies were in the last iterations, else in this session, else are taken to be."""
-        stats = self.engine.stats()
-        then = self._ended[0] if self._ended else {}
-        lately = {name: value - then.get(name, 0) for name, value in stats.items()}
-        guess = _GUESS_GB_PER_S[self.tier.kind]
+        """Return how fast copies have been in this session, or are taken to be while there were none.
+
+        The more copies the steadier the mean; but once the last iterations are far from it, it begins anew with them.
+        """
+        stats, guess = self.engine.stats(), _GUESS_GB_PER_S[self.tier.kind]
+        for way in _WAYS:
+            mean, lately = _rate(stats, self._since, way), _rate(stats, self._ended[0], way) if self._ended else 0.0
+            if mean and lately and not 1 / _CHANGED < lately / mean < _CHANGED:
+                self._since = self._ended[0]
         latency_us = 1e6 * self.tier.link_latency_seconds
-        rates = (_rate(lately, way) or _rate(stats, way) or guess for way in ("out", "in"))
+        rates = (_rate(stats, self._since, way) or guess for way in _WAYS)
         out, into = (Link.of_bandwidth(_DERATING * rate, latency_us) for rate in rates)
         return Machine(f"{self.tier} as measured", out, into)
 
 
-def _rate(stats: Mapping[str, int], way: str) -> float:
-    """Return the bytes a nanosecond of the copies that `stats` counts; 0 if there were none."""
-    moved, ns = stats[f"bytes_{way}"], stats[f"{way}_ns"]
+def _rate(stats: Mapping[str, int], since: Mapping[str, int], way: str) -> float:
+    """Return the bytes a nanosecond of the copies between two counts; 0 if there were none."""
+    moved, ns = (stats[name] - since.get(name, 0) for name in (f"bytes_{way}", f"{way}_ns"))
     return moved / ns if moved and ns else 0.0
 
 

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 
 FOLDER = Path(__file__).parents[2] / "examples"
 STEPS = 4
+PLANNED_STEPS = 40  # the first ones are needed to find an iteration that repeats, to record it and to plan it
 # As each script's docstring gives it.
 SMALL = {
     "decoder": "--layers 2 --width 64 --batch 8",
@@ -111,6 +112,17 @@ def test_at_every_budget(example, percent, tier, tmp_path):
             assert_equal(example.verify(percent, tier, tmp_path))
         except BudgetError as error:
             assert "cannot be met" in str(error)
+
+
+@pytest.mark.slow
+def test_with_planned_swaps_over_a_slow_link(example):
+    percent = max(70, example.lowest_percent)
+    words = [*SMALL[example.name].split(), "--steps", str(PLANNED_STEPS)]
+    tier = TierSpec("ram", link_bytes_per_second=5e8)
+    verdict = verify(example.script, words, f"{percent}%", tier, PLANNED_STEPS)
+    assert_equal(verdict)
+    stats = verdict.limited.stats
+    assert stats["plans"] >= 1 and stats["swaps"] > 0 and stats["prefetches"] > 0
 
 
 @pytest.mark.slow

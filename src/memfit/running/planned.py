@@ -238,10 +238,8 @@ class Planner:
         self.known.pop(self._signature, None)
 
     def _machine(self) -> Machine:
-        """Return how fast copies were in the last iterations, else in this session, else are taken to be."""
-        stats = self.engine.stats()
-        then = self._ended[0] if self._ended else {}
-        return self.link.machine(stats, {name: value - then.get(name, 0) for name, value in stats.items()})
+        """Return how fast copies have been in this session, or are taken to be while there were none."""
+        return self.link.machine(self.engine.stats(), self._ended[0] if self._ended else None)
 
 
 def _alike(a: Machine, b: Machine | None) -> bool:

@@ -6,10 +6,10 @@ import tempfile
 
 import pytest
 
-from gpu.helpers_gpu import known, plain, run, same, train, watched
 from memfit.errors import BudgetError
 from memfit.running.tiers import TierSpec
 from memfit.running.verify import verify
+from on_gpu.helpers_gpu import known, plain, run, same, train, watched
 from running.helpers_training import PROGRAMS
 from running.test_examples import FOLDER, NEEDS, SMALL
 

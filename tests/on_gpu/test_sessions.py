@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import memfit
-from gpu.helpers_gpu import MIB, Watch, same, train
 from memfit.errors import BudgetError, MemfitError, UsageError
+from on_gpu.helpers_gpu import MIB, Watch, same, train
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import memfit
-from gpu.helpers_gpu import same, train
 from memfit.errors import MemfitError
 from memfit.running.tiers import TierSpec
+from on_gpu.helpers_gpu import same, train
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -22,7 +22,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {tests!r})
 import torch, memfit
-from gpu.helpers_gpu import train
+from on_gpu.helpers_gpu import train
 with torch.device("cuda"), memfit.session("50%", device="cuda") as session:
     train(steps=10, layers=4, width=128, batch=512)
 assert session.stats.swaps > 0

@@ -251,7 +251,7 @@ def test_a_budget_of_60_is_60_bytes_and_cannot_be_met(tmp_path):
         (["."], 1, "there is no script '.'"),
         (["--tier", "floppy", "SCRIPT"], 1, "'floppy' is not a tier"),
         (["--tier", "disk:/nowhere/at/all", "SCRIPT"], 1, "'/nowhere/at/all' is not there"),
-        (["--tier", "ram:5", "SCRIPT"], 1, "'ram:5' is not a tier"),
+        (["--tier", "ram:few", "SCRIPT"], 1, "'ram:few' is not a tier"),
         (["--stats", "/nowhere/at/all.json", "SCRIPT"], 1, "the folder /nowhere/at is not there"),
         ([], 2, "SCRIPT"),
         (["--nonsense", "SCRIPT"], 2, "--help"),

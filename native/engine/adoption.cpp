@@ -10,7 +10,8 @@ namespace memfit {
 bool Engine::adoptable(const c10::StorageImpl& storage) const {
   const at::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
   return pointer.get() != nullptr && pointer.get_context() == pointer.get() &&
-         pointer.get_deleter() == device_->ordinary().raw_deleter() && storage.resizable() && storage.nbytes() > 0;
+         pointer.get_deleter() == device_->ordinary().raw_deleter() && storage.resizable() && storage.nbytes() > 0 &&
+         !device_->is_placed(pointer.get());
 }
 
 // Move ordinary memory into the arena; nullptr when there is no room.
@@ -92,12 +93,19 @@ void Engine::adopt(const c10::Storage& storage) {
     attach(*block, storage);
     block->held = false;
   } else if (adoptable(impl)) {
-    bool fits = arena_->ranges.largest_free() >= arena_->round(impl.nbytes());
-    if (fits)
-      adopt_into_arena(storage, 0);
-    else
-      adopt_into_tier(storage);
+    adopt_somewhere(storage);
   }
+}
+
+void Engine::adopt_somewhere(const c10::Storage& storage) {
+  if (arena_->ranges.largest_free() >= arena_->round(storage.nbytes())) {
+    try {
+      if (adopt_into_arena(storage, 0) != nullptr) return;
+    } catch (const TierFailure&) {
+      // What is still to be adopted may fill the device: the tier takes it for now.
+    }
+  }
+  adopt_into_tier(storage);
 }
 
 void Engine::finish() {

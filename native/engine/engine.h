@@ -190,6 +190,7 @@ class Engine {
   bool adoptable(const c10::StorageImpl& storage) const;
   Block* adopt_into_arena(const c10::Storage& storage, size_t more);
   void adopt_into_tier(const c10::Storage& storage);
+  void adopt_somewhere(const c10::Storage& storage);
   void adopted(Block& block, const c10::Storage& storage);
   void put_behind_ordinary(Block& block, c10::StorageImpl& impl);
   bool restore(Block& block, StopReport& report);

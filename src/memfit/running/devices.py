@@ -68,7 +68,8 @@ def entered(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    with torch.cuda.device(device), replaced(torch.cuda.CUDAGraph, "capture_begin", _no_graphs):
+    graph = torch.cuda.CUDAGraph
+    with torch.cuda.device(device), replaced(graph, "capture_begin", _no_graphs), replaced(graph, "replay", _no_graphs):
         # Workspaces that cuBLAS keeps are allocated anew when they are needed next: inside the budget, then outside.
         torch._C._cuda_clearCublasWorkspaces()
         try:
@@ -79,7 +80,7 @@ def entered(device: torch.device) -> Iterator[None]:
 
 def _no_graphs(*_: Any, **__: Any) -> None:
     raise UsageError(
-        "a CUDA graph cannot be captured in a memfit session",
+        "a CUDA graph can be neither captured nor replayed in a memfit session",
         why="a graph keeps the addresses it was captured with, and the session moves what lies there",
-        remedy="capture it before the session, or train without graphs inside it",
+        remedy="train without graphs (torch.compile without mode='reduce-overhead'), or without a session",
     )

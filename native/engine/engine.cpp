@@ -86,11 +86,10 @@ StopReport Engine::stop() {
     active_.store(false);
     watches_meta_.store(false);
     settle_all();
+    drop_plan();  // else its zone would stay as long as anything that stays in the arena
     turn_.notify_all();
     if (recorder_.on()) recorder_.stop();
-    for (Block* block : std::vector<Block*>(blocks_))
-      if (!restore(*block, report)) ++report.left_in_arena;
-    arena_->shrink(arena_->ranges.limit());
+    restore_all(report);
     for (int child : children_)
       if (child >= 0) close(child);
     children_.clear();

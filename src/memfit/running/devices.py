@@ -14,6 +14,7 @@ from memfit.running.guards import replaced
 
 _LEAST_CUDA_CHUNK_BYTES = 64 << 20
 _CUDA_CHUNKS = 64  # a list op's part of the budget
+_FEWEST_CHUNKS = 8  # however small that is
 
 
 def parse_device(text: str) -> torch.device:
@@ -59,7 +60,7 @@ def chunk_bytes(device: torch.device, budget_bytes: int | None) -> int:
     if device.type != "cuda":
         return 1 << 18
     whole = budget_bytes or torch.cuda.get_device_properties(device).total_memory
-    return max(whole // _CUDA_CHUNKS, _LEAST_CUDA_CHUNK_BYTES)
+    return max(whole // _CUDA_CHUNKS, min(_LEAST_CUDA_CHUNK_BYTES, whole // _FEWEST_CHUNKS))
 
 
 @contextmanager

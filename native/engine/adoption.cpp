@@ -1,4 +1,6 @@
 // Adoption: ordinary memory becomes a block's, and back again when the session ends.
+#include <algorithm>
+
 #include "engine.h"
 #include "lock.h"
 #include "observer.h"
@@ -6,11 +8,22 @@
 
 namespace memfit {
 
+namespace {
+
+// torch's errors carry the native stack with them.
+std::string words_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+}
+
+}  // namespace
+
 // Ordinary memory of torch's own allocator, with no numpy array on it (that makes a storage unresizable).
 bool Engine::adoptable(const c10::StorageImpl& storage) const {
   const at::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
   return pointer.get() != nullptr && pointer.get_context() == pointer.get() &&
-         pointer.get_deleter() == device_->ordinary().raw_deleter() && storage.resizable() && storage.nbytes() > 0;
+         pointer.get_deleter() == device_->ordinary().raw_deleter() && storage.resizable() && storage.nbytes() > 0 &&
+         !device_->is_placed(pointer.get());
 }
 
 // Move ordinary memory into the arena; nullptr when there is no room.
@@ -93,12 +106,19 @@ void Engine::adopt(const c10::Storage& storage) {
     attach(*block, storage);
     block->held = false;
   } else if (adoptable(impl)) {
-    bool fits = arena_->ranges.largest_free() >= arena_->round(impl.nbytes());
-    if (fits)
-      adopt_into_arena(storage, 0);
-    else
-      adopt_into_tier(storage);
+    adopt_somewhere(storage);
   }
+}
+
+void Engine::adopt_somewhere(const c10::Storage& storage) {
+  if (arena_->ranges.largest_free() >= arena_->round(storage.nbytes())) {
+    try {
+      if (adopt_into_arena(storage, 0) != nullptr) return;
+    } catch (const TierFailure&) {
+      // What is still to be adopted may fill the device: the tier takes it for now.
+    }
+  }
+  adopt_into_tier(storage);
 }
 
 void Engine::finish() {
@@ -109,6 +129,18 @@ void Engine::finish() {
 void Engine::release_cached() {
   Lock lock(*this);
   if (active()) device_->release_cached();
+}
+
+// What is in the arena can stay there if memory is short: what is not comes first. The rest comes in the order of
+// addresses, so that whole pages are given back on the way.
+void Engine::restore_all(StopReport& report) {
+  arena_->shrink(arena_->ranges.limit());
+  std::vector<Block*> blocks = blocks_;
+  auto place = [](const Block* block) { return block->resident() ? block->address() : nullptr; };
+  std::sort(blocks.begin(), blocks.end(), [&](const Block* a, const Block* b) { return place(a) < place(b); });
+  for (Block* block : blocks)
+    if (!restore(*block, report)) ++report.left_in_arena;
+  arena_->shrink(arena_->ranges.limit());
 }
 
 // Give the storage ordinary memory of its own. False when its bytes must stay where they are.
@@ -132,15 +164,15 @@ bool Engine::restore(Block& block, StopReport& report) {
     open_again(*storage);
   } catch (const std::exception& error) {
     if (!block.resident()) {
-      mark_unavailable(block, std::string("memfit: the bytes of this tensor could not be read back: ") + error.what());
+      const std::string why = words_of(error);
+      mark_unavailable(block, "memfit: the bytes of this tensor could not be read back: " + why);
       // What an earlier session lost is not this one's loss.
-      if (block.tier == tier_) report.lost.push_back(format_bytes(block.bytes) + ": " + error.what());
+      if (block.tier == tier_) report.lost.push_back(format_bytes(block.bytes) + ": " + why);
     }
     return false;
   }
   if (block.resident()) {
-    block.arena->drop_pages(block.region);
-    block.arena->give_back(block.region);
+    block.arena->give_back_with_pages(block.region);
     block.region = nullptr;
   }
   ++report.restored;

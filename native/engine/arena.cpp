@@ -50,6 +50,13 @@ void Arena::reset_footprint() {
   if (plan_) plan_->reset_peak();
 }
 
-void Arena::drop_pages(const Region* region) { space_->drop(region->offset, region->end()); }
+void Arena::give_back_with_pages(Region* region) {
+  const size_t page = device_.page(), offset = region->offset, end = region->end();
+  space_->drop(offset, end);
+  give_back(region);
+  // Pages that it shared with neighbours which are free too.
+  if (const Region* hole = page > 1 ? ranges.hole_at(offset) : nullptr)
+    space_->drop(std::max(offset / page * page, hole->offset), std::min(round_up(end, page), hole->end()));
+}
 
 }  // namespace memfit

@@ -27,8 +27,6 @@ class Arena {
   void back(size_t from, size_t to) { space_->back(from, to); }
   // Lower the limit and return the untouched pages beyond it to the system.
   void shrink(size_t limit_bytes);
-  // Return a region's pages to the system.
-  void drop_pages(const Region* region);
 
   // Let a plan hand out [offset, offset + bytes), which must be free, in the name of `owner`; at once, or from
   // the next iteration on.
@@ -40,6 +38,8 @@ class Arena {
   Plan* plan() const { return plan_.get(); }
 
   void give_back(Region* region);
+  // As `give_back`; its pages go back to the system.
+  void give_back_with_pages(Region* region);
   size_t used() const { return ranges.used() - (plan_ ? zone_->size - plan_->used() : 0); }
   // The highest address in use: now, and ever since the last reset.
   size_t footprint() const;

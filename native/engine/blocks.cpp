@@ -123,8 +123,10 @@ void Engine::release(Block* block) {
     if (thread.aside) device_->lead();
     block->device->released(block->address());
     by_address_.erase(block->address());
-    if (block->arena != arena_) block->arena->drop_pages(block->region);
-    block->arena->give_back(block->region);
+    if (block->arena != arena_)
+      block->arena->give_back_with_pages(block->region);
+    else
+      block->arena->give_back(block->region);
     block->region = nullptr;
   }
   delete_block(block);

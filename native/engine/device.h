@@ -53,6 +53,8 @@ class Device {
   virtual void install() = 0;
   // A session has ended; `in_use`: memory of its arena still is.
   virtual void session_ended(bool in_use) = 0;
+  // The program has chosen where this ordinary memory lies (a memory pool): it is not adopted.
+  virtual bool is_placed(const void* address) const { return (void)address, false; }
   // Memory that the ordinary allocator gave out, and that `copy` may have yet to read, goes back to it.
   virtual void free_ordinary(void* memory) { ordinary().raw_deleter()(memory); }
   // Memory that the ordinary allocator keeps for later goes back to the system.

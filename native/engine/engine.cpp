@@ -69,8 +69,8 @@ void Engine::refuse_budget(size_t budget, size_t page) {
   failure.kind = Failure::Kind::kBudget;
   failure.required_bytes = page;
   failure.message = budget != 0 ? "memfit: the budget of " + format_bytes(budget) + " cannot be met"
-                                : std::string("memfit: the device has no memory left");
-  failure.message += ": its memory is given out in pages of " + format_bytes(page);
+                                : std::string("memfit: there is no memory left");
+  failure.message += ": the device's memory is given out in pages of " + format_bytes(page);
   {
     Lock lock(*this);
     last_failure_ = failure;
@@ -86,11 +86,10 @@ StopReport Engine::stop() {
     active_.store(false);
     watches_meta_.store(false);
     settle_all();
+    drop_plan();  // else its zone would stay as long as anything that stays in the arena
     turn_.notify_all();
     if (recorder_.on()) recorder_.stop();
-    for (Block* block : std::vector<Block*>(blocks_))
-      if (!restore(*block, report)) ++report.left_in_arena;
-    arena_->shrink(arena_->ranges.limit());
+    restore_all(report);
     for (int child : children_)
       if (child >= 0) close(child);
     children_.clear();
@@ -223,7 +222,10 @@ Failure Engine::last_failure() {
 
 // Times that are still to be read are counted from its last start.
 void Engine::restart_clock() {
-  if (!recorder_.on() && !timeline_.on()) device_->restart_clock();
+  if (recorder_.on() || timeline_.on()) return;
+  if (!settled_.empty()) device_->finish();
+  account();
+  device_->restart_clock();
 }
 
 void Engine::start_recording() {

@@ -191,8 +191,10 @@ class Engine {
   bool adoptable(const c10::StorageImpl& storage) const;
   Block* adopt_into_arena(const c10::Storage& storage, size_t more);
   void adopt_into_tier(const c10::Storage& storage);
+  void adopt_somewhere(const c10::Storage& storage);
   void adopted(Block& block, const c10::Storage& storage);
   void put_behind_ordinary(Block& block, c10::StorageImpl& impl);
+  void restore_all(StopReport& report);
   bool restore(Block& block, StopReport& report);
   void free_ordinary(bool all);
 
@@ -271,6 +273,7 @@ class Engine {
   void consolidate(const std::vector<Block*>& own);
   size_t slide_down(Block& mover, size_t floor);
   size_t move_down(Block& mover, size_t target);
+  void move_by_tier(Block& mover, char* to, c10::StorageImpl& storage);
   size_t widest_window() const;
   std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;
   double eviction_cost(const Block& block) const;

@@ -302,10 +302,7 @@ size_t Engine::move_down(Block& mover, size_t target) {
   const char* from = mover.address();
   char* to = arena_->base() + target;
   arena_->back(target, target + mover.region->size);
-  if (!device_->slide(to, from, mover.bytes)) {
-    copy_out(mover);
-    mover.tier->get(mover.slot, to, mover.bytes);
-  }
+  if (!device_->slide(to, from, mover.bytes)) move_by_tier(mover, to, *storage);
   by_address_.erase(from);
   ranges.give_back(mover.region);
   mover.region = ranges.take_at(ranges.hole_at(target), target, mover.bytes, &mover);
@@ -322,6 +319,20 @@ size_t Engine::immovable_bytes() const {
   for (const Block* block : blocks_)
     if (block->arena == arena_ && block->resident() && block->active == 0 && !block->may_move()) bytes += block->region->size;
   return bytes;
+}
+
+// There and back. The op that needs the bytes may be about to write to them: they stay as dirty as they were.
+void Engine::move_by_tier(Block& mover, char* to, c10::StorageImpl& storage) {
+  bool was_dirty = mover.dirty;
+  copy_out(mover);
+  try {
+    mover.tier->get(mover.slot, to, mover.bytes);
+  } catch (...) {  // it may have overwritten what it was to bring: what is whole lies in the tier
+    leave_arena(mover, storage);
+    mover.dirty = was_dirty;
+    throw;
+  }
+  mover.dirty = was_dirty;
 }
 
 std::string Engine::describe_occupants() const {

@@ -79,7 +79,10 @@ void Engine::step_aside(ThreadState& thread) {
 }
 
 void Engine::step_back(ThreadState& thread) {
-  for (Block* block : thread.touched) ++block->active, --block->aside;
+  for (Block* block : thread.touched) {
+    ++block->active, --block->aside;
+    block->dirty = true;  // it may have been copied out meanwhile, and the op may be about to write to it
+  }
 }
 
 void Engine::frame_is_over(ThreadState& thread) {

@@ -177,6 +177,8 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
   return self;
 }
 
+bool equal(const at::Tensor& self, const at::Tensor& other) { return self.cpu().equal(other.cpu()); }
+
 const std::unordered_set<std::string> kLeftAlone = {
     "aten::set_", "aten::resize_", "aten::record_stream", "aten::is_set_to", "aten::equal", "aten::native_dropout",
     "aten::nonzero", "aten::masked_select", "aten::_local_scalar_dense", "aten::_pin_memory", "aten::_efficientzerotensor",
@@ -215,5 +217,6 @@ extern "C" int simulate_operators() {
     ++count;
   }
   library->impl("copy_", TORCH_FN(copy));
+  library->impl("equal", TORCH_FN(equal));
   return count;
 }

@@ -54,6 +54,20 @@ def test_threads_with_tensors_of_their_own(tier):
         assert session.stats.evictions > 0
 
 
+def test_writes_of_ops_that_made_way_for_others_are_kept():
+    def count(seed: int) -> list[float]:
+        counters, one = [torch.full((COUNT,), float(seed)) for _ in range(3)], torch.ones(COUNT)
+        for _ in range(40):
+            for counter in counters:
+                counter.add_(one)
+        return [f(counter).item() for counter in counters for f in (torch.min, torch.max)]
+
+    with memfit.session(3 * 4 * COUNT, "ram", plan=False) as session:
+        counted = in_threads(*(lambda s=seed: count(s) for seed in range(THREADS)))
+        assert session.stats.evictions > 0
+    assert counted == [[seed + 40.0] * 6 for seed in range(THREADS)]
+
+
 @pytest.mark.parametrize("tier", TIERS)
 def test_threads_that_read_the_same_evicted_tensors(tier):
     with memfit.session(BUDGET, tier):

@@ -1,7 +1,11 @@
 #include "adaptor.h"
 
+#include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <string>
+#include <unordered_set>
+#include <vector>
 
 #include "../engine.h"
 #include "../pointers.h"
@@ -24,7 +28,10 @@ class Adaptor final : public CUDAAllocator {
  public:
   // What the engine answers for.
   at::DataPtr allocate(size_t bytes) override {
-    return serves() ? Engine::get().allocate(*device_, bytes) : own().allocate(bytes);
+    if (serves()) return Engine::get().allocate(*device_, bytes);
+    at::DataPtr pointer = own().allocate(bytes);
+    if (pools_ > 0) note_pooled(pointer.get());
+    return pointer;
   }
   void* raw_alloc(size_t bytes) override { return serves() ? raw(bytes) : own().raw_alloc(bytes); }
   void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
@@ -134,6 +141,24 @@ class Adaptor final : public CUDAAllocator {
 
   void serve(CudaDevice* device) { device_ = device; }
 
+  // Which memory lies in pools, from torch's own books: what is allocated for one from here on is noted.
+  void find_pools() {
+    std::vector<Stretch> stretches;
+    for (const auto& segment : own().snapshot({0, 0}, false).segments)
+      if (segment.owner_private_pool_id != MempoolId_t{0, 0})
+        stretches.push_back({segment.address, segment.address + segment.total_size});
+    std::lock_guard<std::mutex> lock(pooled_mutex_);
+    pooled_.clear();
+    pool_stretches_ = std::move(stretches);
+  }
+  bool is_pooled(const void* address) {
+    auto at = reinterpret_cast<size_t>(address);
+    std::lock_guard<std::mutex> lock(pooled_mutex_);
+    return pooled_.count(address) != 0 || std::any_of(pool_stretches_.begin(), pool_stretches_.end(), [at](const Stretch& s) {
+             return at >= s.begin && at < s.end;
+           });
+  }
+
  private:
   static CUDAAllocator& own() { return native_allocator(); }
 
@@ -142,6 +167,15 @@ class Adaptor final : public CUDAAllocator {
     if (device_ == nullptr || pools_ > 0 || !Engine::get().active()) return false;
     int current = 0;
     return cudaGetDevice(&current) == cudaSuccess && current == device_->index() && !device_->is_aside();
+  }
+
+  struct Stretch {
+    size_t begin, end;
+  };
+
+  void note_pooled(const void* address) {
+    std::lock_guard<std::mutex> lock(pooled_mutex_);
+    pooled_.insert(address);
   }
 
   void* raw(size_t bytes) { return Engine::get().allocate(*device_, bytes).release_context(); }
@@ -191,6 +225,9 @@ class Adaptor final : public CUDAAllocator {
 
   CudaDevice* device_ = nullptr;
   std::atomic<int> pools_{0};  // that allocations are being sent to
+  std::mutex pooled_mutex_;
+  std::unordered_set<const void*> pooled_;
+  std::vector<Stretch> pool_stretches_;
 };
 
 Adaptor& instance() {
@@ -210,10 +247,14 @@ CUDAAllocator& adaptor() { return instance(); }
 void install_adaptor(CudaDevice& device) {
   instance().serve(&device);
   CUDAAllocator* before = caching::allocator.exchange(&instance());
-  if (before == &instance()) return;
-  native.store(before);
-  c10::SetAllocator(c10::DeviceType::CUDA, &instance(), /*priority=*/0);
+  if (before != &instance()) {
+    native.store(before);
+    c10::SetAllocator(c10::DeviceType::CUDA, &instance(), /*priority=*/0);
+  }
+  instance().find_pools();
 }
+
+bool in_memory_pool(const void* address) { return instance().is_pooled(address); }
 
 // Not if somebody else has put theirs in front of it: then it goes on handing everything on.
 void remove_adaptor() {

@@ -13,5 +13,7 @@ c10::cuda::CUDACachingAllocator::CUDAAllocator& adaptor();
 // From now on allocations of the device's compute stream go to the engine, and everything else to torch's own.
 void install_adaptor(CudaDevice& device);
 void remove_adaptor();
+// `address` was allocated for a memory pool, before the adaptor was installed or since.
+bool in_memory_pool(const void* address);
 
 }  // namespace memfit::cuda

@@ -39,6 +39,12 @@ constexpr size_t kMostPieces = 64;  // of an overlapping move; more would take l
 // What is left to the driver, the libraries' own needs and torch's other streams when no budget says otherwise.
 constexpr size_t kReserve = size_t{512} << 20;
 
+size_t in_use_by_torch(c10::DeviceIndex device) {
+  if (!native_allocator().initialized()) return 0;
+  auto reserved = native_allocator().getDeviceStats(device).reserved_bytes;
+  return static_cast<size_t>(reserved[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current);
+}
+
 constexpr size_t kMostStamps = size_t{1} << 21;  // who records for so long has no use for the times
 
 }  // namespace
@@ -69,11 +75,8 @@ size_t CudaDevice::limit(size_t budget) const {
   OnDevice guard(index_);
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
-  size_t cached = 0;  // by torch, of which what a session takes over is given back
-  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  if (native_allocator().initialized())
-    cached = static_cast<size_t>(native_allocator().getDeviceStats(name().index()).reserved_bytes[kAll].current);
-  size_t most = budget != 0 ? std::min(budget, total) : free + cached - std::min(free, kReserve);
+  free += in_use_by_torch(name().index());  // which is adopted, or given back
+  size_t most = budget != 0 ? std::min(budget, total) : free - std::min(free, kReserve);
   return most / page() * page();
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../device.h"
+#include "adaptor.h"
 #include "events.h"
 #include "virtual_memory.h"
 
@@ -56,6 +57,7 @@ class CudaDevice final : public Device {
   c10::Allocator& own() override;
   void install() override;
   void session_ended(bool in_use) override;
+  bool is_placed(const void* address) const override { return in_memory_pool(address); }
   void free_ordinary(void* memory) override;
   void release_cached() override;
   bool allocated(const void* address) const override;

@@ -103,7 +103,7 @@ class VirtualMemory final : public AddressSpace {
     for (size_t page = from / page_; page < last;) {
       size_t end = page;
       try {
-        while (end < last && pages_[end] == 0) map(end++);
+        for (; end < last && pages_[end] == 0; ++end) map(end);
         if (end > page) allow(page, end);
       } catch (...) {  // pages that nobody may touch would count as bytes
         while (end > page) unmap(--end);

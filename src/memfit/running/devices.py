@@ -14,6 +14,7 @@ from memfit.running.guards import replaced
 
 _LEAST_CUDA_CHUNK_BYTES = 64 << 20
 _CUDA_CHUNKS = 64  # a list op's part of the budget
+_FEWEST_CHUNKS = 8  # however small that is
 
 
 def parse_device(text: str) -> torch.device:
@@ -59,7 +60,7 @@ def chunk_bytes(device: torch.device, budget_bytes: int | None) -> int:
     if device.type != "cuda":
         return 1 << 18
     whole = budget_bytes or torch.cuda.get_device_properties(device).total_memory
-    return max(whole // _CUDA_CHUNKS, _LEAST_CUDA_CHUNK_BYTES)
+    return max(whole // _CUDA_CHUNKS, min(_LEAST_CUDA_CHUNK_BYTES, whole // _FEWEST_CHUNKS))
 
 
 @contextmanager
@@ -68,7 +69,8 @@ def entered(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    with torch.cuda.device(device), replaced(torch.cuda.CUDAGraph, "capture_begin", _no_graphs):
+    graph = torch.cuda.CUDAGraph
+    with torch.cuda.device(device), replaced(graph, "capture_begin", _no_graphs), replaced(graph, "replay", _no_graphs):
         # Workspaces that cuBLAS keeps are allocated anew when they are needed next: inside the budget, then outside.
         torch._C._cuda_clearCublasWorkspaces()
         try:
@@ -79,7 +81,7 @@ def entered(device: torch.device) -> Iterator[None]:
 
 def _no_graphs(*_: Any, **__: Any) -> None:
     raise UsageError(
-        "a CUDA graph cannot be captured in a memfit session",
+        "a CUDA graph can be neither captured nor replayed in a memfit session",
         why="a graph keeps the addresses it was captured with, and the session moves what lies there",
-        remedy="capture it before the session, or train without graphs inside it",
+        remedy="train without graphs (torch.compile without mode='reduce-overhead'), or without a session",
     )

@@ -38,6 +38,7 @@ _READS: tuple[tuple[Any, tuple[str, ...]], ...] = (
             "resize_",
             "_share_filename_cpu_",
             "_share_fd_cpu_",
+            "_share_cuda_",
             "_write_file",
             "_set_from_file",
             "is_shared",  # reads the pointer in a noexcept function: the guard's error would end the process

@@ -1,0 +1,125 @@
+"""The simulated GPU: built once, and put under a Python process of its own (docs/cuda-simulator.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from memfit.running import engine
+
+MIB = 1 << 20
+_HERE = Path(__file__).parent
+_RUNTIME = ("fake_streams.cpp", "fake_memory.cpp", "fake_runtime.cpp", "fake_driver.cpp")
+_OPERATORS = "simulated_ops.cpp"
+
+
+def missing() -> str:
+    """Return what the simulator lacks here; empty if it can be built."""
+    if torch.version.cuda is None:
+        return "this torch is built without CUDA"
+    if engine.cuda_headers() is None:
+        return "the CUDA headers are not there"
+    return "" if engine.compiler() else "there is no C++ compiler"
+
+
+def build() -> Path:
+    """Return the folder with the two libraries, built if they are not there."""
+    key = hashlib.sha256(torch.__version__.encode())
+    for source in sorted(_HERE.glob("*.[ch]*")):
+        key.update(source.read_bytes())
+    folder = engine.cache_folder() / f"cuda-simulator-{key.hexdigest()[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "operators.so").exists():
+            _compile(folder)
+    return folder
+
+
+def _compile(folder: Path) -> None:
+    home = Path(torch.__file__).parent
+    includes = [f"-I{engine.cuda_headers()}", f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
+    compiler = [str(engine.compiler()), "-std=c++20", "-O1", "-g", "-shared", "-fPIC", *includes]
+    # It bears the driver's name, so that who asks for the driver gets it.
+    runtime = [*(str(_HERE / name) for name in _RUNTIME), "-Wl,-soname,libcuda.so.1", "-lpthread"]
+    subprocess.run([*compiler, *runtime, "-o", str(folder / "runtime.so")], check=True)
+    links = [f"-L{home / 'lib'}", "-lc10", "-ltorch_cpu", "-lc10_cuda", "-ltorch_cuda"]
+    made = folder / "operators.so.part"
+    subprocess.run([*compiler, str(_HERE / _OPERATORS), *links, "-o", str(made)], check=True)
+    os.replace(made, folder / "operators.so")
+
+
+def run(arguments: list[str], gpu_bytes: int = 1 << 30, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    """Run Python with `arguments` on a simulated GPU of `gpu_bytes`."""
+    folder = build()
+    engine.load()  # so that the other process finds it built
+    paths = [str(_HERE.parent), *filter(None, sys.path)]
+    environment = os.environ | {
+        "LD_PRELOAD": str(folder / "runtime.so"),
+        "SIMULATED_GPU": str(folder),
+        "SIMULATED_GPU_BYTES": str(gpu_bytes),
+        "OMP_NUM_THREADS": "1",  # of each stream's thread
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=timeout
+    )
+
+
+class Gpu:
+    """The simulated GPU that this process runs on."""
+
+    def __init__(self) -> None:
+        folder = Path(os.environ["SIMULATED_GPU"])
+        ctypes.PyDLL(str(folder / "operators.so")).simulate_operators()
+        self.runtime = ctypes.CDLL(None)
+        for name in ("in_use", "peak", "locked", "events", "streams"):
+            getattr(self.runtime, f"simulated_{name}").restype = ctypes.c_int64
+        self.runtime.cudaMemcpyAsync.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
+                                                 ctypes.c_void_p]  # fmt: skip
+        self.runtime.cudaMemsetAsync.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p]
+        self.runtime.cudaMalloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        self.runtime.cudaFree.argtypes = [ctypes.c_void_p]
+
+    def count(self, what: str) -> int:
+        """Return bytes `in_use`, their `peak`, page-`locked` ones, or how many `events` and `streams` there are."""
+        return int(getattr(self.runtime, f"simulated_{what}")())
+
+    def reset_peak(self) -> None:
+        self.runtime.simulated_reset_peak()
+
+    def delay(self, longest_us: int, seed: int = 0) -> None:
+        """Let every copy and op take a random while from here on; some streams are slower than others."""
+        self.runtime.simulated_delays(ctypes.c_int64(longest_us), ctypes.c_uint64(seed))
+
+    def pause(self, stream: torch.cuda.Stream, milliseconds: int) -> None:
+        """Let what `stream` is given from now on come later."""
+        self.runtime.simulated_pause(ctypes.c_void_p(stream.cuda_stream), ctypes.c_int64(1000 * milliseconds))
+
+    def copy(self, to: int, source: int, size: int, stream: torch.cuda.Stream) -> None:
+        """Copy in `stream`, unseen by torch."""
+        assert self.runtime.cudaMemcpyAsync(to, source, size, 4, stream.cuda_stream) == 0
+
+    def fill(self, to: int, byte: int, size: int, stream: torch.cuda.Stream) -> None:
+        """Write in `stream`, unseen by torch."""
+        assert self.runtime.cudaMemsetAsync(to, byte, size, stream.cuda_stream) == 0
+
+    def take(self, size: int) -> ctypes.c_void_p:
+        """Allocate device memory beside torch, as another process does."""
+        memory = ctypes.c_void_p()
+        assert self.runtime.cudaMalloc(ctypes.byref(memory), size) == 0
+        return memory
+
+    def give_back(self, memory: ctypes.c_void_p) -> None:
+        assert self.runtime.cudaFree(memory) == 0
+
+    def allow_locking(self, most_bytes: int) -> None:
+        """Let the host lock at most so many bytes from now on (-1: any number)."""
+        self.runtime.simulated_lock_limit(ctypes.c_int64(most_bytes))

@@ -62,6 +62,7 @@ std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_
   Device& device = block == nullptr ? find_device(storage.device()) : *block->device;
   bool here = block == nullptr || block->resident();
   std::string bytes(here ? size : block->bytes, '\0');
+  if (block == nullptr) device.finish();  // any stream may be writing to it
   if (here)
     device.copy(bytes.data(), static_cast<const char*>(impl._mutable_data_ptr_no_checks().get()) + offset, size);
   else

@@ -10,10 +10,10 @@ import warnings
 
 import pytest
 import torch
-from cuda_sim.simulator import MIB, Gpu
 from torch import Tensor
 
 import memfit
+from cuda_sim.simulator import MIB, Gpu
 from memfit.errors import UsageError
 from memfit.running.tiers import TierSpec
 
@@ -97,10 +97,9 @@ def a_full_gpu_is_adopted_and_restored(gpu: Gpu) -> None:
 
 
 def what_a_full_gpu_cannot_hold_is_named(gpu: Gpu) -> None:
-    with pytest.raises(memfit.TierError, match="out of memory") as caught:
-        with memfit.session(24 * MIB, device="cuda"):
-            tensors = numbered(60)
-            assert_numbered(tensors)
+    with pytest.raises(memfit.TierError, match="out of memory") as caught, memfit.session(24 * MIB, device="cuda"):
+        tensors = numbered(60)
+        assert_numbered(tensors)
     assert "frame #" not in str(caught.value)
     del tensors, caught
     gc.collect()

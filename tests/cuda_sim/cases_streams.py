@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from cuda_sim.simulator import MIB, Gpu
 
 import memfit
+from cuda_sim.simulator import MIB, Gpu
 
 LATE = 300  # ms
 

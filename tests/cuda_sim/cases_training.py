@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Callable
 
 import torch
-from cuda_sim.simulator import MIB, Gpu
-from cuda_sim.training import EVENTS, PLANNED_FROM, PROGRAMS, QUIET, assert_equal, events
 from torch import Tensor
 
 import memfit
+from cuda_sim.simulator import MIB, Gpu
+from cuda_sim.training import EVENTS, PLANNED_FROM, PROGRAMS, QUIET, assert_equal, events
 from memfit.running.tiers import TierSpec
 
 DISK = tempfile.gettempdir()

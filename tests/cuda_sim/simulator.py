@@ -12,7 +12,10 @@ from pathlib import Path
 
 import torch
 
+from memfit.files import save_machine
+from memfit.machine import profile
 from memfit.running import engine
+from memfit.running.measure_cuda import cuda_machine_file
 
 MIB = 1 << 20
 _HERE = Path(__file__).parent
@@ -87,6 +90,8 @@ class Gpu:
         self.runtime.cudaMemsetAsync.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p]
         self.runtime.cudaMalloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         self.runtime.cudaFree.argtypes = [ctypes.c_void_p]
+        # What a session would measure is this host, for minutes.
+        save_machine(profile("pcie5"), cuda_machine_file(torch.device("cuda", 0)))
 
     def count(self, what: str) -> int:
         """Return bytes `in_use`, their `peak`, page-`locked` ones, or how many `events` and `streams` there are."""

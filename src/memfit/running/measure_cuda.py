@@ -18,16 +18,21 @@ from memfit.running import engine
 _SIZES = tuple(1 << exponent for exponent in range(12, 29, 2))  # 4 KiB to 256 MiB
 _REPEATS = 5
 _MATMUL = 8192
+_NEEDED_BYTES = 2 << 30  # two buffers, two matrices, and what cuBLAS takes for itself
 _LOAD_PRODUCTS = 12  # matrix products that keep the GPU busy for longer than the copy beside them
 
 
-def cuda_machine(device: torch.device) -> Machine:
-    """Return the GPU's machine: as it was measured before, or else measured now (about two seconds) and kept."""
+def cuda_machine(device: torch.device) -> Machine | None:
+    """Return the GPU's machine: as it was measured before, or else measured now (about two seconds) and kept.
+
+    None if it is too full to be measured.
+    """
     path = cuda_machine_file(device)
-    try:
+    with suppress(MemfitError):  # none yet, or an unreadable one
         return load_machine(path)
-    except MemfitError:  # none yet, or an unreadable one
-        machine = measure_cuda(device)
+    if torch.cuda.mem_get_info(device)[0] < _NEEDED_BYTES:
+        return None
+    machine = measure_cuda(device)
     with suppress(MemfitError):  # it is measured again the next time
         save_machine(machine, path)
     return machine

@@ -33,6 +33,16 @@ def test_a_slowed_machine_takes_longer_each_way():
     assert slow.into.copy_us(1 << 20) == pytest.approx(3 * fast.into.copy_us(1 << 20))
 
 
+def test_under_load_a_copy_takes_longer_by_the_loaded_factor_once():
+    machine = Machine("m", Link.of_bandwidth(10), Link.of_bandwidth(20), loaded_factor=0.5)
+    loaded = machine.under_load()
+    assert loaded.out.copy_us(1 << 20) == pytest.approx(2 * machine.out.copy_us(1 << 20))
+    assert loaded.into.copy_us(1 << 20) == pytest.approx(2 * machine.into.copy_us(1 << 20))
+    assert loaded.under_load() == loaded
+    with pytest.raises(InputError, match="loaded_factor"):
+        Machine("m", machine.out, machine.into, loaded_factor=0)
+
+
 def test_the_last_slope_goes_on():
     assert Link((100, 200), (5.0, 10.0)).copy_us(400) == pytest.approx(20)
 

@@ -89,8 +89,12 @@ class Machine:
             raise InputError("a machine has a capacity of 0 or more bytes and an alignment of 1 or more")
 
     def slowed(self, out: float, into: float) -> Machine:
-        """Return the machine whose copies take `out` and `into` times as long."""
-        return replace(self, out=self.out.slowed(out), into=self.into.slowed(into))
+        """Return the machine whose copies take `out` and `into` times as long, whether ops run or not."""
+        return replace(self, out=self.out.slowed(out), into=self.into.slowed(into), loaded_factor=1.0)
+
+    def under_load(self) -> Machine:
+        """Return the machine whose copies take at any time what they take while ops run: a plan's copies do."""
+        return self.slowed(1 / self.loaded_factor, 1 / self.loaded_factor)
 
 
 def _symmetric(name: str, gb_per_s: float, both_factor: float, latency_us: float = 10.0) -> Machine:

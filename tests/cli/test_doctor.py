@@ -8,7 +8,7 @@ import pytest
 
 from cli.helpers_cli import memfit, run
 from memfit.cli import main
-from memfit.files import find_machine
+from memfit.files import find_machine, load_machine
 from memfit.running.doctor import _link
 from memfit.running.tiers import TierSpec
 
@@ -46,6 +46,8 @@ def test_the_measured_machine_is_kept_and_can_be_planned_for(tmp_path, monkeypat
     assert finding.ok and str(tmp_path) in finding.text
     machine = find_machine(str(tmp_path / "machine-ram.json"))
     assert machine.out.copy_us(1 << 26) > machine.out.copy_us(1 << 12) > 0 and 0 < machine.both_factor <= 1
+    stored = load_machine(str(tmp_path / "machine-ram.json"))
+    assert 0 < stored.loaded_factor <= 1 and f"x{stored.loaded_factor:.2f} while ops run" in finding.text
 
 
 def test_without_a_compiler_the_remedy_is_named(tmp_path):

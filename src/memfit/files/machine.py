@@ -49,10 +49,10 @@ def load_machine(path: str | os.PathLike[str]) -> Machine:
 
 
 def find_machine(text: str) -> Machine:
-    """Return the machine that `text` means: a profile's name, or else a file's path."""
+    """Return the machine that `text` means, to plan for: a profile's name, or else a file's path."""
     if text in profile_names() or not os.path.exists(text):
         return profile(text)
-    return load_machine(text)
+    return load_machine(text).under_load()
 
 
 def _link_body(link: Link) -> dict[str, Any]:

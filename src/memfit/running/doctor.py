@@ -119,8 +119,13 @@ def _link(tier: TierSpec, sustained: tuple[float, float] | None) -> Finding:
     path = machine_file(tier)
     save_machine(machine, path)
     out, into = (link.size_bytes[-1] / link.time_us[-1] / 1000 for link in (machine.out, machine.into))
-    text = f"{tier}: {out:.2f} GB/s out, {into:.2f} GB/s in, x{machine.both_factor:.2f} both at once; kept in {path}"
-    return Finding("link", True, text, {"out_gb_per_s": out, "in_gb_per_s": into, "both_factor": machine.both_factor})
+    text = (
+        f"{tier}: {out:.2f} GB/s out, {into:.2f} GB/s in, x{machine.both_factor:.2f} both at once, "
+        f"x{machine.loaded_factor:.2f} while ops run; kept in {path}"
+    )
+    values = {"out_gb_per_s": out, "in_gb_per_s": into, "both_factor": machine.both_factor,
+              "loaded_factor": machine.loaded_factor}  # fmt: skip
+    return Finding("link", True, text, values)
 
 
 def _disk(folder: str) -> Finding:

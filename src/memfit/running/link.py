@@ -40,8 +40,7 @@ class SessionLink:
         return Machine(f"{self.tier} as measured", out, into)
 
     def _of_curve(self, measured: Machine, stats: Mapping[str, int]) -> Machine:
-        usual = 1 / measured.loaded_factor
-        out, into = (self._slowdown(way, stats, link) or usual
+        out, into = (self._slowdown(way, stats, link) or 1 / measured.loaded_factor
                      for way, link in (("out", measured.out), ("in", measured.into)))  # fmt: skip
         return measured.slowed(out / _DERATING, into / _DERATING)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 from memfit.machine import Link, Machine
 from memfit.running import engine
+from memfit.running.devices import host_memory_bytes
 from memfit.running.tiers import TierSpec
 
 _SIZES = tuple(1 << exponent for exponent in range(12, 27, 2))  # 4 KiB to 64 MiB
@@ -29,8 +34,31 @@ def measure_machine(tier: TierSpec, sustained: tuple[float, float] | None = None
     links = _ascending(out), _ascending(into)
     if sustained is not None:
         links = Link.affine(out[0], 1e9 / sustained[0]), Link.affine(into[0], 1e9 / sustained[1])
-    capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Machine(f"this machine, {tier}", *links, factors[-1], capacity, alignment=64)
+    with _busy():
+        out_s, in_s, *_ = native.measure_tier(tier.kind, tier.folder, _SIZES[-1], _REPEATS)
+    loaded = min(out[-1] / (1e6 * out_s), into[-1] / (1e6 * in_s), 1.0)
+    return Machine(
+        f"this machine, {tier}", *links, factors[-1], host_memory_bytes(), alignment=64, loaded_factor=loaded
+    )
+
+
+@contextmanager
+def _busy() -> Iterator[None]:
+    """Keep torch's threads at work with matrix products, as a training step does."""
+    stop, a = threading.Event(), torch.ones(1024, 1024)
+
+    def work() -> None:
+        product = torch.empty_like(a)
+        while not stop.is_set():
+            torch.mm(a, a, out=product)
+
+    thread = threading.Thread(target=work, name="memfit load")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def machine_file(tier: TierSpec) -> Path:

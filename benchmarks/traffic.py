@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--examples", nargs="*", default=list(EXAMPLES))
     parser.add_argument("--budgets", default="80%,50%,30%")
     parser.add_argument("--tier", default="disk")
-    parser.add_argument("--steps", type=int, default=20)  # the last half of them by a plan
+    parser.add_argument("--steps", type=int, default=10)
     args = parser.parse_args()
     rows = [row for e in args.examples for row in measure(e, args.budgets.split(","), args.tier, args.steps)]
     columns = ["example", "budget", "of peak", "step time / plain", "MB moved / step", "clairvoyant MB", "ratio"]

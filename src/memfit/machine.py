@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,11 @@ class Link:
     def of_bandwidth(cls, gb_per_s: float, latency_us: float = 10.0) -> Link:
         """Return the link of `gb_per_s` (10^9 bytes a second) and `latency_us`."""
         return cls.affine(latency_us, 1 / gb_per_s)
+
+    @classmethod
+    def levelled(cls, size_bytes: Sequence[int], time_us: Sequence[float]) -> Link:
+        """Return the measured curve; noise that has a larger copy take less time is levelled."""
+        return cls(tuple(size_bytes), tuple(accumulate(time_us, max)))
 
     def copy_us(self, size_bytes: int) -> float:
         """Return the microseconds a copy of `size_bytes` takes; nothing takes no time."""

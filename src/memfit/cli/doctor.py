@@ -24,12 +24,12 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was found; returns 0 if memfit can run here, else 1."""
     from memfit.cli.next_step import print_next
-    from memfit.running.devices import default_tier, parse_device
+    from memfit.running.devices import parse_device
     from memfit.running.doctor import examine
-    from memfit.running.tiers import parse_tier
+    from memfit.running.tiers import tier_for
 
     device = parse_device(args.device)
-    findings = examine(parse_tier(args.tier or default_tier(device)), device)
+    findings = examine(tier_for(args.tier, device), device)
     if args.json:
         print(json.dumps({"ok": all(f.ok for f in findings), "findings": [f.as_dict() for f in findings]}))
     else:

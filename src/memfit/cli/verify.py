@@ -38,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the verdict; returns 0 only if every hash is equal, else 4."""
     from memfit.cli.next_step import print_next
     from memfit.errors import UsageError, VerificationError
-    from memfit.running.devices import default_tier, parse_device
-    from memfit.running.tiers import parse_tier
+    from memfit.running.devices import parse_device
+    from memfit.running.tiers import tier_for
     from memfit.running.verify import verify
     from memfit.units import parse_budget
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if args.steps < 0:
         raise UsageError(f"--steps {args.steps} is negative", remedy="--steps 4")
     device = parse_device(args.device)
-    tier = parse_tier(args.tier or default_tier(device))
+    tier = tier_for(args.tier, device)
     verdict = verify(args.script, args.arguments, args.budget, tier, args.steps, str(device), args.deterministic)
     if args.json:
         print(json.dumps(verdict.as_dict()))

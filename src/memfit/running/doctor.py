@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch
 import memfit
 from memfit.errors import MemfitError
 from memfit.files import save_machine
+from memfit.machine import Machine
 from memfit.running import engine
 from memfit.running.measure import machine_file, measure_machine
 from memfit.running.measure_cuda import cuda_machine_file, measure_cuda
@@ -98,16 +100,7 @@ def _gpu(device: torch.device) -> list[Finding]:
 
 
 def _gpu_link(device: torch.device) -> Finding:
-    machine, path = measure_cuda(device), cuda_machine_file(device)
-    save_machine(machine, path)
-    out, into = (link.size_bytes[-1] / link.time_us[-1] / 1000 for link in (machine.out, machine.into))
-    text = (
-        f"{device}: {out:.1f} GB/s out, {into:.1f} GB/s in, x{machine.both_factor:.2f} both at once, "
-        f"x{machine.loaded_factor:.2f} while ops run; kept in {path}"
-    )
-    values = {"out_gb_per_s": out, "in_gb_per_s": into, "both_factor": machine.both_factor,
-              "loaded_factor": machine.loaded_factor}  # fmt: skip
-    return Finding("link", True, text, values)
+    return _kept(str(device), measure_cuda(device), cuda_machine_file(device))
 
 
 def _link(tier: TierSpec, sustained: tuple[float, float] | None) -> Finding:
@@ -116,11 +109,14 @@ def _link(tier: TierSpec, sustained: tuple[float, float] | None) -> Finding:
         machine = measure_machine(tier, sustained)
     except MemfitError as error:
         return Finding("link", False, str(error), {})
-    path = machine_file(tier)
+    return _kept(str(tier), machine, machine_file(tier))
+
+
+def _kept(name: str, machine: Machine, path: Path) -> Finding:
     save_machine(machine, path)
     out, into = (link.size_bytes[-1] / link.time_us[-1] / 1000 for link in (machine.out, machine.into))
     text = (
-        f"{tier}: {out:.2f} GB/s out, {into:.2f} GB/s in, x{machine.both_factor:.2f} both at once, "
+        f"{name}: {out:.2f} GB/s out, {into:.2f} GB/s in, x{machine.both_factor:.2f} both at once, "
         f"x{machine.loaded_factor:.2f} while ops run; kept in {path}"
     )
     values = {"out_gb_per_s": out, "in_gb_per_s": into, "both_factor": machine.both_factor,

@@ -31,7 +31,7 @@ def measure_machine(tier: TierSpec, sustained: tuple[float, float] | None = None
         out.append(1e6 * out_s)
         into.append(1e6 * in_s)
         factors.append(min(out_s / out_beside, in_s / in_beside, 1.0))
-    links = _ascending(out), _ascending(into)
+    links = Link.levelled(_SIZES, out), Link.levelled(_SIZES, into)
     if sustained is not None:
         links = Link.affine(out[0], 1e9 / sustained[0]), Link.affine(into[0], 1e9 / sustained[1])
     with _busy():
@@ -64,9 +64,3 @@ def _busy() -> Iterator[None]:
 def machine_file(tier: TierSpec) -> Path:
     """Return where the measured machine for `tier` is kept."""
     return engine.cache_folder() / f"machine-{tier.kind}.json"
-
-
-def _ascending(times_us: list[float]) -> Link:
-    """Return the curve; noise that has a larger copy take less time is levelled."""
-    level = [max(times_us[: index + 1]) for index in range(len(times_us))]
-    return Link(_SIZES, tuple(level))

@@ -56,14 +56,13 @@ def measure_cuda(device: torch.device) -> Machine:
         total = torch.cuda.get_device_properties(device).total_memory
         bench.release()
     return Machine(
-        torch.cuda.get_device_name(device), _ascending(out), _ascending(into), min(both, 1.0), total, alignment=512,
-        loaded_factor=min(loaded, 1.0), memory_bytes_per_s=memory,
+        torch.cuda.get_device_name(device), _curve(out), _curve(into), min(both, 1.0), total,
+        alignment=512, loaded_factor=min(loaded, 1.0), memory_bytes_per_s=memory,
     )  # fmt: skip
 
 
-def _ascending(seconds: list[float]) -> Link:
-    """Return the curve; noise that has a larger copy take less time is levelled."""
-    return Link(_SIZES, tuple(1e6 * max(seconds[: index + 1]) for index in range(len(seconds))))
+def _curve(seconds: list[float]) -> Link:
+    return Link.levelled(_SIZES, [1e6 * s for s in seconds])
 
 
 @dataclass

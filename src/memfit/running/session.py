@@ -17,13 +17,13 @@ from memfit.ir import Plan, Timeline, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import chunking, devices, engine, guards
-from memfit.running.devices import default_tier, parse_device
+from memfit.running.devices import parse_device
 from memfit.running.engine_plan import EnginePlan
 from memfit.running.iterations import Iterations
 from memfit.running.link import SessionLink
 from memfit.running.measure_cuda import cuda_machine
 from memfit.running.planned import Planner
-from memfit.running.tiers import TierSpec, parse_tier
+from memfit.running.tiers import TierSpec, tier_for
 from memfit.tracing.build import RawRecording, build_trace
 from memfit.tracing.ghosts import only_ghosts, timed
 from memfit.tracing.roofline import Accelerator
@@ -100,8 +100,7 @@ class Session:
         self._budget = None if budget is None else parse_budget(budget)
         # What runs on meta needs no GPU, and its own accelerator is none that is here.
         self._device = parse_device("cpu" if accelerator is not None else str(device))
-        tier = default_tier(self._device) if tier is None else tier
-        self._tier = parse_tier(tier) if isinstance(tier, str) else tier
+        self._tier = tier if isinstance(tier, TierSpec) else tier_for(tier, self._device)
         self._record = record
         self._script = script
         self._plan = plan is not False and accelerator is None
@@ -128,10 +127,11 @@ class Session:
         self._planner = Planner(
             self._engine, SessionLink(self._tier, self._measured_machine()), self._given, self._measures
         )
-        fixed = self._budget.bytes if self._budget is not None else None
         try:
             self._contexts.enter_context(devices.entered(self._device))
-            self._engine.start(str(self._device), fixed or 0, self._tier.recipe(), threading.active_count() > 1)
+            self._engine.start(
+                str(self._device), self._fixed_bytes or 0, self._tier.recipe(), threading.active_count() > 1
+            )
         except BaseException:
             self._contexts.close()
             raise
@@ -143,6 +143,11 @@ class Session:
             raise
         return self
 
+    @property
+    def _fixed_bytes(self) -> int | None:
+        """The budget that holds from the first op; None for a share, or for none."""
+        return None if self._budget is None else self._budget.bytes
+
     def _measured_machine(self) -> Machine | None:
         """Return the GPU's machine, whose link no session's first copies tell; None for the CPU and for a disk."""
         direct = self._device.type == "cuda" and self._tier.kind == "ram" and not self._tier.folder
@@ -150,8 +155,7 @@ class Session:
 
     def _enter_contexts(self) -> None:
         self._contexts.enter_context(guards.installed(self._engine))
-        fixed = self._budget.bytes if self._budget is not None else None
-        self._contexts.enter_context(chunking.installed(devices.chunk_bytes(self._device, fixed)))
+        self._contexts.enter_context(chunking.installed(devices.chunk_bytes(self._device, self._fixed_bytes)))
         self._contexts.enter_context(self._iterations.watched())
         if self._accelerator is not None:
             self._engine.watch_meta()

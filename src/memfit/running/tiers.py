@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from memfit.errors import InputError, MemfitError
-from memfit.running.devices import host_memory_bytes
+from memfit.running.devices import default_tier, host_memory_bytes
 from memfit.units import format_bytes, parse_bytes
 
 
@@ -51,6 +53,11 @@ class TierSpec:
         """Return what the engine needs to make it."""
         fields = asdict(self)
         return fields | {"capacity": fields.pop("capacity_bytes") or host_memory_bytes()}
+
+
+def tier_for(text: str | None, device: torch.device) -> TierSpec:
+    """Return the tier that `text` names, or else the device's own; raises InputError as `parse_tier` does."""
+    return parse_tier(default_tier(device) if text is None else text)
 
 
 def parse_tier(text: str) -> TierSpec:

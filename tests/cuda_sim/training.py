@@ -8,23 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from running.helpers_training import Failed, Fails
+
 QUIET = ["train"] * 14
 PLANNED_FROM = 7  # optimizer steps, as for the CPU: one to see it, one whole iteration, two alike, three recorded
 EVENTS = ("train", "small batch", "evaluate", "extra op", "keep", "write", "read", "copy", "step twice", "fail", "side")
-
-
-class Failed(Exception):
-    pass
-
-
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise Failed
 
 
 def mlp(width: int, layers: int) -> nn.Sequential:

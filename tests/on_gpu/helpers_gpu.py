@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections.abc import Iterator
@@ -10,37 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-import memfit
-from memfit.planning.lifetimes import minimum_budget, peak_live
-from memfit.running.tiers import TierSpec
-from running.helpers_training import Known, Log, Program
-
 MIB = 1 << 20
-
-
-def run(program: Program, budget: str | int | None, tier: TierSpec | str = "ram") -> tuple[Log, memfit.Session]:
-    """Run `program` in a session on the GPU."""
-    with memfit.session(budget, tier, device="cuda") as session:
-        torch.manual_seed(0)
-        log = Log(session.read_bytes)
-        program(log)
-        return log, session
-
-
-def plain(program: Program) -> Log:
-    """Run `program` without one."""
-    torch.manual_seed(0)
-    log = Log()
-    program(log)
-    return log
-
-
-@functools.cache
-def known(program: Program) -> Known:
-    """Return what `program` computes plainly, and what its trace asks for."""
-    rows = plain(program).rows
-    trace = run(program, None)[1].trace
-    return Known(rows, trace, peak_live(trace, aligned=True)[0], minimum_budget(trace)[0])
 
 
 class Watch:

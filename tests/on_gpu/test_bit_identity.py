@@ -9,8 +9,8 @@ import pytest
 from memfit.errors import BudgetError
 from memfit.running.tiers import TierSpec
 from memfit.running.verify import verify
-from on_gpu.helpers_gpu import known, plain, run, same, train, watched
-from running.helpers_training import PROGRAMS
+from on_gpu.helpers_gpu import same, train, watched
+from running.helpers_training import PROGRAMS, known, run_in_session, run_plainly
 from running.test_examples import FOLDER, NEEDS, SMALL
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
@@ -28,7 +28,7 @@ TIERS = {
 def test_a_program_at_a_tight_budget(name, tier):
     program = PROGRAMS[name]
     expected = known(program)
-    log, session = run(program, expected.tight_bytes + (2 << 20), TIERS[tier])
+    log, session = run_in_session(program, expected.tight_bytes + (2 << 20), TIERS[tier])
     assert log.rows == expected.rows
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
 
@@ -39,10 +39,10 @@ def test_a_program_with_torchs_default_algorithms_where_plain_runs_repeat_themse
 
     torch.use_deterministic_algorithms(False)
     program = PROGRAMS[name]
-    rows = plain(program).rows
-    if plain(program).rows != rows:
+    rows = run_plainly(program).rows
+    if run_plainly(program).rows != rows:
         pytest.skip("two plain runs differ")
-    assert run(program, known(program).tight_bytes + (2 << 20))[0].rows == rows
+    assert run_in_session(program, known(program).tight_bytes + (2 << 20), "ram")[0].rows == rows
 
 
 @pytest.mark.parametrize("tier", ["ram", "disk"])

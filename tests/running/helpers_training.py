@@ -68,6 +68,22 @@ def batches(count: int, *shape: int) -> Iterator[Tensor]:
         yield torch.randn(*shape)
 
 
+class Failed(Exception):
+    """What a backward pass with `Fails` in it raises."""
+
+
+class Fails(torch.autograd.Function):
+    """The identity, whose gradient cannot be had."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise Failed
+
+
 def convnet(width: int = 8) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(3, width, 3, padding=1),

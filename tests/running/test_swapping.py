@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import memfit
 from memfit.running.tiers import TierSpec
+from running.helpers_training import Failed, Fails
 
 pytestmark = pytest.mark.timeout(180)  # a deadlock fails, and does not hang
 
@@ -39,20 +40,6 @@ TIERS = (
     TierSpec("ram", checked=True),
     TierSpec("ram", link_bytes_per_second=5e7, link_latency_seconds=1e-4),
 )
-
-
-class Failed(Exception):
-    pass
-
-
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise Failed
 
 
 def train(events: Sequence[str], width: int = 64, batch: int = 64) -> list[torch.Tensor]:

@@ -31,7 +31,7 @@ def per_op(repeats: int, count: int) -> list[tuple[float, float]]:
     pairs = []
     for _ in range(repeats):
         plain = tiny_ops(count)
-        with Session(1 << 30, "ram", record=False):
+        with Session(1 << 30, "ram", device="cpu", record=False):
             pairs.append((plain, tiny_ops(count)))
     return pairs
 

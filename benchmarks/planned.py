@@ -72,7 +72,7 @@ def allocator() -> ModuleType:
 
 def in_session(*, planned: bool) -> float:
     """Return the same in a session, from a table or by searching."""
-    with Session(64 << 20, "ram", record=False):
+    with Session(64 << 20, "ram", device="cpu", record=False):
         if planned:
             takes = Takes(np.full(len(SIZES), len(SIZES)), np.array(SIZES))
             plan = plan_addresses(takes, alignment=64, effort=1.0)

@@ -58,7 +58,7 @@ def main() -> None:
 def session_of(request: dict[str, Any]) -> Session:
     tier = replace(parse_tier(request.get("tier", "disk")), link_bytes_per_second=request.get("link", 0.0))
     plan, measures = request.get("plan", True), request.get("measures", False)
-    return Session(request["budget"], tier, plan=plan, measures=measures)
+    return Session(request["budget"], tier, device="cpu", plan=plan, measures=measures)
 
 
 def about(session: Session) -> dict[str, Any]:

@@ -1,5 +1,13 @@
+import os
+
 from hypothesis import settings
 
 # A time limit on each example says more about the machine than about the code.
 settings.register_profile("memfit", deadline=None)
 settings.load_profile("memfit")
+
+
+def pytest_configure(config):
+    """Only the tests marked gpu are of a GPU: the others' sessions would govern one, if they saw it."""
+    if config.getoption("markexpr") != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""

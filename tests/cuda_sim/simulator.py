@@ -71,6 +71,7 @@ def run(arguments: list[str], gpu_bytes: int = 1 << 30, timeout: float = 600) ->
         "OMP_NUM_THREADS": "1",  # of each stream's thread
         "PYTHONPATH": os.pathsep.join(paths),
     }
+    environment.pop("CUDA_VISIBLE_DEVICES", None)  # the simulated one is to be seen
     return subprocess.run(
         [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=timeout
     )

@@ -336,4 +336,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("watch_meta", [] { Engine::get().watch_meta(); }, py::call_guard<py::gil_scoped_release>());
   m.def("stop_recording", &stop_recording);
   m.def("on_period", &set_on_period);
+  // For tests: "evict" or "move" whatever may move before every op; "" stops that.
+  m.def("set_stress", [](const std::string& kind) {
+    Engine::get().set_stress(kind == "evict" ? Stress::kEvict : kind == "move" ? Stress::kMove : Stress::kNone);
+  });
 }

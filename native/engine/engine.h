@@ -33,6 +33,9 @@ namespace memfit {
 
 struct OpInfo;
 
+// What is done to storages before every op, whether or not there is need (for tests).
+enum class Stress { kNone, kEvict, kMove };
+
 // Why an op could not have the bytes it needs.
 struct Failure {
   enum class Kind { kNone, kBudget, kTier } kind = Kind::kNone;
@@ -154,13 +157,15 @@ class Engine {
   void release_ghost(Block* ghost);
   void op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
                  int64_t sequence_number);
-  void op_ends(ThreadState& thread, const OpInfo& op, const std::vector<c10::IValue>& outputs);
+  void op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
   // `action` runs, with no lock held, when the op stream turned out to repeat itself, and whenever it has again.
   void on_period(std::function<void()> action) { on_period_ = std::move(action); }
   // The op stream's period is no iteration after all: wait for optimizer steps.
   void reject_period();
   // The next allocation raises this (for errors found where nothing may be raised).
   void fail_next(const std::string& message, size_t required_bytes);
+
+  void set_stress(Stress stress);
 
   // Called around fork.
   void before_fork();
@@ -230,11 +235,16 @@ class Engine {
   bool find_zone(size_t bytes, size_t& offset) const;
   bool clear_zone(size_t from, size_t bytes);
 
+  // stress.cpp
+  void press_out_all();
+  void press_out(Block& block);
+
   // touch.cpp
   void make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost);
   void frame_begins(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number);
   bool frame_ends(ThreadState& thread);
   void touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
+  void keep_in_place(ThreadState& thread, const c10::Storage& storage);
   void use(ThreadState& thread, Block& block, bool write);
   void show(ThreadState& thread, const c10::Storage& storage, bool held);
   bool records(const ThreadState& thread) const;
@@ -295,6 +305,7 @@ class Engine {
   std::vector<StorageRef> graveyard_;  // references to be dropped after the mutex is
   std::atomic<bool> active_{false};
   bool forked_ = false;
+  Stress stress_ = Stress::kNone;
   int frames_ = 0;   // threads with an op running, or about to
   int waiting_ = 0;  // those of them that wait for another's end
   uint64_t turns_ = 0;  // grows when somebody lets go of storages

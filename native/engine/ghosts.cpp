@@ -9,6 +9,7 @@
 #include "hash.h"
 #include "lock.h"
 #include "observer.h"
+#include "operands.h"
 #include "pointers.h"
 
 namespace memfit {
@@ -29,14 +30,7 @@ class MetaAllocator final : public c10::Allocator {
 
 void append_shape(const at::Tensor& tensor, std::string& text) {
   if (!text.empty() && text.back() != '>') text += ';';
-  if (!tensor.defined() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
-    text += '-';
-    return;
-  }
-  text += c10::toString(tensor.scalar_type());
-  text += '[';
-  for (int64_t i = 0; i < tensor.dim(); ++i) text += (i ? "," : "") + std::to_string(tensor.sizes()[i]);
-  text += ']';
+  text += tensor.defined() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ? shape_of(tensor) : "-";
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "engine.h"
 #include "hash.h"
+#include "operands.h"
 
 namespace memfit {
 
@@ -35,8 +36,9 @@ const std::unordered_set<std::string_view> kMetadataReaders = {
     "aten::new_full", "aten::new_empty_strided", "aten::is_same_size", "aten::_reshape_alias",
 };
 
-// Operators that only call others, for each layer and time step in turn, and keep no raw pointers meanwhile:
-// looked through, so that their working set is one call's and not the whole network's.
+// Operators that only call others, for each layer and time step in turn: looked through, so that their working set
+// is one call's and not the whole network's. What one reads through raw pointers all along (the `data` overloads:
+// their batch sizes) stays where it is until it ends.
 const std::unordered_set<std::string_view> kLookedThrough = {
     "aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu",
 };
@@ -52,12 +54,16 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
     const c10::AliasInfo* alias = argument.alias_info();
     bool write = alias != nullptr && alias->isWrite();
     info.writes.push_back(write);
+    info.aliased.push_back(alias != nullptr);
     writes |= write;
     aliases |= alias != nullptr && !write;
   }
   const std::string& name = schema.name();
   // A view does not read. (`reshape`, `to`, `contiguous` may copy: the nested copy is seen as an op of its own.)
-  info.reads_data = !(aliases && !writes) && kMetadataReaders.count(name) == 0;
+  info.is_view = aliases && !writes;
+  info.returns = schema.returns().size();
+  info.reads_data = !info.is_view && kMetadataReaders.count(name) == 0;
+  if (kLookedThrough.count(name) != 0 && schema.overload_name() == "data") info.raw_arguments = {1};
   // (torch's own `prims` are what its rules for device meta call.)
   bool own = name.rfind("aten::", 0) == 0 || name.rfind("prims::", 0) == 0;
   info.writes_any = !own || kUnmarkedWriters.count(name) != 0;
@@ -119,19 +125,49 @@ OpTable& table() {
   return *instance;
 }
 
+// A boxed call shows the whole stack of its interpreter: what is the call's own lies on top.
+template <typename Values>
+Values top(const Values& stack, size_t count) {
+  if (stack.size() <= count) return stack;
+  return Values(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+}
+
+// What a looked-through op reads all along, held until it ends.
+struct Reading final : at::ObserverContext {
+  ~Reading() override {
+    for (Block* block : held) Engine::get().unhold(block);
+  }
+  std::vector<Block*> held;
+};
+
+std::unique_ptr<at::ObserverContext> look_through(const OpInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
+  if (info.raw_arguments.empty() || !Engine::get().active()) return nullptr;
+  auto reading = std::make_unique<Reading>();
+  for (size_t argument : info.raw_arguments)
+    each_storage(inputs[argument], [&](const c10::Storage& storage, Part) {
+      try {
+        if (Block* block = Engine::get().hold(storage)) reading->held.push_back(block);
+      } catch (const std::exception&) {
+        // It stays away, and whoever reads it is told.
+      }
+    });
+  return reading;
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   Engine& engine = Engine::get();
   ThreadState& thread = this_thread();
   const OpInfo& info = table().get(fn);
-  if (!info.is_operator) return nullptr;
+  c10::ArrayRef<const c10::IValue> inputs = top(fn.inputs(), info.writes.size());
+  if (!info.is_operator) return look_through(info, inputs);
   bool record = thread.depth == 0 && engine.recording();
-  engine.op_begins(thread, info, fn.inputs(), record ? current_source() : -1, record ? fn.seqNr() : -1);
+  engine.op_begins(thread, info, inputs, record ? current_source() : -1, record ? fn.seqNr() : -1);
   return nullptr;
 }
 
 void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
   const OpInfo& info = table().get(fn);
-  if (info.is_operator) Engine::get().op_ends(this_thread(), info, fn.outputs());
+  if (info.is_operator) Engine::get().op_ends(this_thread(), info, top(c10::ArrayRef<c10::IValue>(fn.outputs()), info.returns));
 }
 
 }  // namespace

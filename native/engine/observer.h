@@ -15,15 +15,21 @@ struct OpInfo {
   int64_t id = 0;
   uint64_t name_hash = 0;  // the same in every process
   bool is_operator = true;  // false: only groups operators (autograd's nodes, an LSTM)
-  bool reads_data = true;  // false: views and factories that look at metadata only
+  bool reads_data = true;  // false: views and factories that look at metadata only (but for what `reads` says)
+  bool is_view = false;
   bool writes_any = false; // the schema is not to be trusted: every argument may be written to
   bool uninitialised = false;  // its output is filled by whoever called it
   bool keeps_pointers = false;  // works on its arguments after it has returned: they must stay where they are
   std::vector<bool> writes;    // by argument
+  std::vector<bool> aliased;   // by argument: a view of it is returned
+  size_t returns = 0;
+  std::vector<size_t> raw_arguments;  // of one that is looked through: what it reads through raw pointers all along
 
   bool may_write(size_t argument) const {
     return writes_any || (argument < writes.size() && writes[argument]);
   }
+  // A view reads none of what it is a view of, but may well read another argument (indices to split at).
+  bool reads(size_t argument) const { return reads_data || (is_view && !aliased[argument]); }
 };
 
 uint64_t add_observer();

@@ -1,6 +1,4 @@
 // What happens when an op begins and ends: its storages are made available, marked in use, and let go again.
-#include <ATen/SparseCsrTensorImpl.h>
-#include <ATen/SparseTensorImpl.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include "hash.h"
 #include "lock.h"
 #include "observer.h"
+#include "operands.h"
 #include "pointers.h"
 #include "stopwatch.h"
 
@@ -17,52 +16,12 @@ namespace memfit {
 
 namespace {
 
-// Calls `use` with every dense tensor inside a value.
-template <typename Use>
-void each_tensor(const at::Tensor& tensor, const Use& use) {
-  if (!tensor.defined()) return;
-  at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (impl->has_storage()) return use(impl->unsafe_storage());
-  if (impl->is_sparse()) {
-    auto* sparse = static_cast<at::SparseTensorImpl*>(impl);
-    each_tensor(sparse->indices(), use);
-    each_tensor(sparse->values(), use);
-  } else if (impl->is_sparse_csr()) {
-    auto* compressed = static_cast<at::SparseCsrTensorImpl*>(impl);
-    each_tensor(compressed->compressed_indices(), use);
-    each_tensor(compressed->plain_indices(), use);
-    each_tensor(compressed->values(), use);
-  }
-}
-
-template <typename Use>
-void each_storage(const c10::IValue& value, const Use& use) {
-  if (value.isTensor()) {
-    each_tensor(value.toTensor(), use);
-  } else if (value.isStorage()) {
-    use(value.toStorage());
-  } else if (value.isList()) {
-    // Lists of numbers have no storages, and turning them into values is slow.
-    if (value.isIntList() || value.isDoubleList() || value.isBoolList() || value.isSymIntList()) return;
-    for (const c10::IValue& item : value.toListRef()) each_storage(item, use);
-  } else if (value.isTuple()) {
-    for (const c10::IValue& item : value.toTupleRef().elements()) each_storage(item, use);
-  } else if (value.isGenericDict()) {
-    for (const auto& item : value.toGenericDict()) each_storage(item.value(), use);
-  }
-}
-
 void describe(const c10::IValue& value, std::string& text) {
-  if (text.size() > 1000) return;
-  if (value.isTensor() && value.toTensor().defined() && value.toTensor().unsafeGetTensorImpl()->has_storage()) {
-    const at::Tensor& tensor = value.toTensor();
+  each_tensor(value, [&](const at::Tensor& tensor) {
+    if (text.size() > 1000 || !tensor.defined() || !tensor.unsafeGetTensorImpl()->has_storage()) return;
     text += text.empty() ? "" : "; ";
-    text += std::string(c10::toString(tensor.scalar_type())) + "[";
-    for (int64_t i = 0; i < tensor.dim(); ++i) text += (i ? "," : "") + std::to_string(tensor.sizes()[i]);
-    text += "] of a storage of " + format_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
-  } else if (value.isTensorList()) {
-    for (const c10::IValue& item : value.toListRef()) describe(item, text);
-  }
+    text += shape_of(tensor) + " of a storage of " + format_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
+  });
 }
 
 constexpr int64_t kLongestSearch = int64_t{1} << 22;  // ops
@@ -75,11 +34,17 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   Lock lock(*this);
   if (!active()) return;
   if (outermost) frame_begins(thread, op, source, sequence_number);
+  if (outermost && stress_ != Stress::kNone) press_out_all();
   if (outermost && watches_meta() && records(thread))
     for (const c10::IValue& input : inputs) append_shapes(input, recorder_.shapes(thread.row));
   for (size_t i = 0; i < inputs.size(); ++i) {
-    bool write = op.may_write(i);
-    each_storage(inputs[i], [&](const c10::Storage& storage) { touch(thread, storage, write, op.reads_data); });
+    bool write = op.may_write(i), reads = op.reads(i);
+    each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
+      if (part == Part::kElements)
+        touch(thread, storage, write, reads);
+      else
+        keep_in_place(thread, storage);
+    });
   }
   if (op.keeps_pointers)
     for (Block* block : thread.touched) block->pinned = true;
@@ -154,6 +119,12 @@ void Engine::touch(ThreadState& thread, const c10::Storage& storage, bool write,
   }
   attach(*block, storage);
   if (reads_data) use(thread, *block, write);
+}
+
+// What describes a tensor (the sizes of a nested one) is read through raw pointers at any time, without an op.
+void Engine::keep_in_place(ThreadState& thread, const c10::Storage& storage) {
+  touch(thread, storage, /*write=*/false, /*reads_data=*/true);
+  if (Block* block = device_->has(storage.device()) ? find(*storage.unsafeGetStorageImpl()) : nullptr) block->pinned = true;
 }
 
 // Mark the block in use until the thread's outermost op ends.
@@ -274,18 +245,20 @@ void Engine::make_roomy(ThreadState& thread) {
   }
 }
 
-void Engine::op_ends(ThreadState& thread, const OpInfo& op, const std::vector<c10::IValue>& outputs) {
+void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
   bool period_found = false;
   {
     Lock lock(*this);
     bool held = op.uninitialised && thread.depth == 1;
     if (active() && !forked_)
       for (const c10::IValue& output : outputs)
-        each_storage(output, [&](const c10::Storage& storage) { show(thread, storage, held); });
+        each_storage(output, [&](const c10::Storage& storage, Part) { show(thread, storage, held); });
     if (thread.depth == 1 && watches_meta() && records(thread)) {
       recorder_.shapes(thread.row) += '>';
       for (const c10::IValue& output : outputs) append_shapes(output, recorder_.shapes(thread.row));
     }
+    if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
+      for (Block* block : thread.touched) block->pinned = true;
     if (thread.depth == 1) period_found = frame_ends(thread) || std::exchange(iteration_passed_, false);
   }
   --thread.depth;

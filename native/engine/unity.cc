@@ -19,6 +19,7 @@
 #include "recorder.cpp"
 #include "residency.cpp"
 #include "source.cpp"
+#include "stress.cpp"
 #include "swapping.cpp"
 #include "swaps.cpp"
 #include "tier.cpp"

@@ -50,6 +50,7 @@ def load() -> ModuleType:
     engine = _import(library)
     engine.set_error_types(_budget_error(engine), TierError)
     engine.set_library_folders(_library_folders())
+    engine.set_stress(os.environ.get("MEMFIT_STRESS", ""))  # for tests: see CONTRIBUTING.md
     return engine
 
 

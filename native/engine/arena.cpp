@@ -5,7 +5,7 @@
 namespace memfit {
 
 Arena::Arena(Device& device, size_t limit_bytes)
-    : ranges(limit_bytes, device.alignment()), device_(device), space_(device.reserve(limit_bytes)), base_(space_->base()) {}
+    : ranges(limit_bytes, device.alignment()), shelf_(limit_bytes, device.alignment()), device_(device), space_(device.reserve(limit_bytes)), base_(space_->base()) {}
 
 void Arena::back(Region* region) {
   try {
@@ -27,8 +27,26 @@ void Arena::set_plan(PlanTable table, size_t offset, bool at_once, void* owner) 
   plan_ = std::make_unique<Plan>(std::move(table), offset, at_once);
 }
 
+void Arena::grow_shelf(size_t end, void* owner) {
+  if (end > shelf_end_) set_shelf(end, owner);
+}
+
+void Arena::trim_shelf(size_t slack, void* owner) {
+  const Region* tail = shelf_.largest_hole();
+  if (tail == nullptr || tail->end() != shelf_.limit() || tail->offset + slack >= shelf_end_) return;
+  set_shelf(tail->offset, owner);
+}
+
+void Arena::set_shelf(size_t end, void* owner) {
+  if (shelf_region_ != nullptr) ranges.give_back(shelf_region_);
+  shelf_end_ = end;
+  shelf_region_ = end == 0 ? nullptr : ranges.reserve_at(ranges.first(), 0, end, owner);
+}
+
 void Arena::give_back(Region* region) {
-  if (plan_ && plan_->contains(region))
+  if (on_shelf(region))
+    shelf_.give_back(region);
+  else if (plan_ && plan_->contains(region))
     plan_->give_back(region);
   else
     ranges.give_back(region);
@@ -37,16 +55,19 @@ void Arena::give_back(Region* region) {
 size_t Arena::footprint() const {
   size_t end = plan_ ? plan_->taken_end() : 0;
   for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
-    if (!r->is_free() && !(plan_ && r == zone_)) end = std::max(end, r->end());
+    if (!r->is_free() && r != shelf_region_ && !(plan_ && r == zone_)) end = std::max(end, r->end());
+  for (const Region* r = end == 0 ? shelf_.first() : nullptr; r != nullptr; r = r->next)
+    if (!r->is_free()) end = r->end();
   return end;
 }
 
 size_t Arena::peak_footprint() const {
-  return plan_ ? std::max(ranges.footprint(), plan_->peak_end()) : ranges.footprint();
+  return std::max({ranges.footprint(), shelf_.footprint(), plan_ ? plan_->peak_end() : 0});
 }
 
 void Arena::reset_footprint() {
-  ranges.reset_footprint(plan_ ? zone_ : nullptr);
+  ranges.reset_footprint({shelf_region_, plan_ ? zone_ : nullptr});
+  shelf_.reset_footprint();
   if (plan_) plan_->reset_peak();
 }
 

@@ -37,10 +37,24 @@ class Arena {
   void drop_plan(const Moved& moved);
   Plan* plan() const { return plan_.get(); }
 
+  // The shelf: the low end of the arena, for small storages and for what must stay where it is, so that none of them
+  // ever lies between large ones. [0, shelf_end()) is its own; a region beyond is only asked for.
+  Region* take_on_shelf(size_t bytes, void* owner) { return shelf_.take(bytes, owner); }
+  void leave_shelf(Region* region) { shelf_.give_back(region); }
+  size_t shelf_end() const { return shelf_end_; }
+  size_t shelf_used() const { return shelf_.used(); }
+  bool on_shelf(const Region* region) const { return region->offset < shelf_end_; }
+  // [shelf_end(), end) must be free.
+  void grow_shelf(size_t end, void* owner);
+  // Give back what is free at its upper end, but for less than `slack` bytes.
+  void trim_shelf(size_t slack, void* owner);
+
   void give_back(Region* region);
   // As `give_back`; its pages go back to the system.
   void give_back_with_pages(Region* region);
-  size_t used() const { return ranges.used() - (plan_ ? zone_->size - plan_->used() : 0); }
+  size_t used() const {
+    return ranges.used() - (shelf_end_ - shelf_.used()) - (plan_ ? zone_->size - plan_->used() : 0);
+  }
   // The highest address in use: now, and ever since the last reset.
   size_t footprint() const;
   size_t peak_footprint() const;
@@ -49,7 +63,12 @@ class Arena {
   Ranges ranges;
 
  private:
+  void set_shelf(size_t end, void* owner);
+
   Region* zone_ = nullptr;  // the plan's
+  Ranges shelf_;
+  Region* shelf_region_ = nullptr;  // among `ranges`
+  size_t shelf_end_ = 0;
   std::unique_ptr<Plan> plan_;
   Device& device_;
   std::unique_ptr<AddressSpace> space_;

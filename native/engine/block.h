@@ -42,6 +42,7 @@ struct Block {
   int32_t active = 0;  // running ops (and open holds) that use the bytes
   int32_t aside = 0;   // ops about to start that let others go first
   bool pinned = false;  // raw memory escaped (numpy, data_ptr, DLPack)
+  bool small = false;   // lies on the shelf if it can, and moves only while no op runs
   bool held = true;  // made outside an op, or by an op that leaves it uninitialised: C++ may still write to it
   const void* maker = nullptr;  // the thread that made it, by identity
   bool dead = false;  // released while active; deleted when the last user ends
@@ -58,7 +59,8 @@ struct Block {
 
   bool resident() const { return region != nullptr; }
   bool attached() const { return storage_address != nullptr; }
-  bool may_move() const { return attached() && active == 0 && !pinned && !held && resident(); }
+  // Nothing keeps it where it is (but ops that read small storages unseen: Engine::may_move).
+  bool is_idle() const { return attached() && active == 0 && !pinned && !held && resident(); }
   char* address() const;
 };
 

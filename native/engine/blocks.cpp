@@ -67,6 +67,11 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
 }
 
 Region* Engine::place_for_op(ThreadState& thread, Block& block) {
+  if (block.small) {  // it takes nothing of the stretch that the op needs
+    block.ticket = OpWindow::kNone;
+    Region* region = place_by_plan(block);
+    return region != nullptr ? region : place(block.bytes, 0, &block);
+  }
   size_t size = arena_->round(block.bytes);
   bool high = OpWindow::goes_high(size, thread.largest);
   thread.largest = std::max(thread.largest, size);
@@ -89,6 +94,7 @@ Block* Engine::new_block(size_t bytes) {
   block->session = session_;
   block->bytes = bytes;
   block->device = device_;
+  block->small = is_small(bytes);
   block->index = blocks_.size();
   blocks_.push_back(block);
   return block;
@@ -111,7 +117,7 @@ void Engine::release(Block* block) {
   ThreadState& thread = this_thread();
   if (block->copy) settle(*block);
   if (swaps_) swaps_->on_release(*block);
-  if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial)
+  if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial && block->ticket != OpWindow::kNone)
     thread.window.give_back(block->ticket);
   // One that an earlier session left behind is none of this one's business.
   if (active() && block->session == session_) {
@@ -127,6 +133,7 @@ void Engine::release(Block* block) {
       block->arena->give_back_with_pages(block->region);
     else
       block->arena->give_back(block->region);
+    if (block->arena == arena_ && arena_->plan() == nullptr) arena_->trim_shelf(2 * shelf_step(), &shelf_owner_);
     block->region = nullptr;
   }
   delete_block(block);

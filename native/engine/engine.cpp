@@ -58,7 +58,8 @@ void Engine::start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bo
     ordinary_until_ = std::chrono::steady_clock::now() + kGrace;
     stats_.budget = budget;
     restart_clock();
-    zone_owner_.pinned = true;
+    zone_owner_.pinned = shelf_owner_.pinned = true;
+    scattered_ = false;
     active_.store(true);
   }
   callback_ = add_observer();
@@ -121,7 +122,7 @@ void Engine::set_budget(size_t budget) {
   size_t strays = 0, limit = most;
   // What cannot move and lies beyond the limit is paid for with a lower limit.
   auto immovable_beyond = [&](const Block* b) {
-    return b->arena == arena_ && b->resident() && !b->may_move() && b->region->end() > limit;
+    return b->arena == arena_ && b->resident() && !may_move(*b) && b->region->end() > limit;
   };
   for (size_t before = SIZE_MAX; before != strays;) {
     before = strays;
@@ -131,8 +132,9 @@ void Engine::set_budget(size_t budget) {
     limit = strays < most ? most - strays : 0;
   }
   for (Block* block : std::vector<Block*>(blocks_))
-    if (block->arena == arena_ && block->may_move() && block->region->end() > limit) evict(*block);
+    if (block->arena == arena_ && may_move(*block) && block->region->end() > limit) evict(*block);
   arena_->shrink(limit);
+  sort_by_size();
   stats_.strays = strays;
   stats_.budget = budget;
   reset_peaks_locked();

@@ -50,6 +50,7 @@ struct Failure {
 struct ThreadState {
   int depth = 0;
   bool in_frame = false;  // between frame_begins and frame_ends
+  bool running = false;   // between op_begins and frame_ends
   bool starting = false;  // the op has its inputs brought in: it holds no raw pointers yet
   bool stepped_aside = false;  // since when any of them may have left again
   bool aside = false;     // runs on another stream than the compute stream, in its order
@@ -235,6 +236,17 @@ class Engine {
   bool find_zone(size_t bytes, size_t& offset) const;
   bool clear_zone(size_t from, size_t bytes);
 
+  // shelf.cpp
+  size_t shelf_step() const;
+  bool is_small(size_t bytes) const;
+  bool may_move(const Block& block) const;
+  Region* place_on_shelf(Block& block);
+  bool grow_shelf(size_t needed);
+  void gather_small();
+  void shelve(Block& block);
+  bool clear_shelf();
+  void sort_by_size();
+
   // stress.cpp
   void press_out_all();
   void press_out(Block& block);
@@ -254,6 +266,8 @@ class Engine {
   void adopt_foreign(ThreadState& thread, size_t more);
   bool make_available(Block& block, size_t more);
   bool is_tight(const ThreadState& thread) const;
+  bool knows_need(const ThreadState& thread) const;
+  bool is_roomy(const ThreadState& thread, size_t want) const;
   size_t wanted(const ThreadState& thread) const;
   void make_roomy(ThreadState& thread);
   void fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input = false);
@@ -307,6 +321,7 @@ class Engine {
   bool forked_ = false;
   Stress stress_ = Stress::kNone;
   int frames_ = 0;   // threads with an op running, or about to
+  int running_ = 0;  // those of them whose op has started: it holds raw pointers
   int waiting_ = 0;  // those of them that wait for another's end
   uint64_t turns_ = 0;  // grows when somebody lets go of storages
   std::condition_variable_any turn_;
@@ -331,6 +346,8 @@ class Engine {
   std::vector<int64_t> marks_;  // op counts of the recording at which an iteration ended
   std::vector<int64_t> tick_marks_;
   uint64_t first_recorded_block_ = 0;
+  Block shelf_owner_;  // stands for the shelf in the arena's list of regions
+  bool scattered_ = false;  // small storages lie elsewhere than on the shelf
   Block zone_owner_;  // stands for the plan in the arena's list of regions
   bool steps_seen_ = false;     // an optimizer has stepped: its boundaries are used, not the op stream's period
   uint64_t iteration_hash_ = 0;

@@ -50,7 +50,7 @@ bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64
 void Engine::carry_over() {
   for (Block* block : blocks_) {
     int64_t ordinal = block->session == session_ ? forecast_.last_ordinal(*block) : -1;
-    bool movable = block->may_move() || (!block->resident() && !block->copy && block->slot != nullptr);
+    bool movable = may_move(*block) || (!block->resident() && !block->copy && block->slot != nullptr);
     if (ordinal < 0 || !movable) continue;
     uint32_t back = swaps_ ? swaps_->last_arrival(static_cast<uint32_t>(ordinal)) : SwapTable::kNone;
     size_t take = back == SwapTable::kNone ? arena_->plan()->take_of_allocation(ordinal) : back;
@@ -78,7 +78,7 @@ bool Engine::pack(const std::vector<Block*>& resident) {
 
 // The plan gives them their places when they are needed.
 bool Engine::clear_away(const std::vector<Block*>& blocks) {
-  return std::all_of(blocks.begin(), blocks.end(), [&](Block* block) { return !block->may_move() || evict(*block); });
+  return std::all_of(blocks.begin(), blocks.end(), [&](Block* block) { return !may_move(*block) || evict(*block); });
 }
 
 // The lowest stretch of `bytes` with nothing in it that must stay. False when there is none.
@@ -86,7 +86,7 @@ bool Engine::find_zone(size_t bytes, size_t& offset) const {
   const Ranges& ranges = arena_->ranges;
   size_t begin = 0;
   for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
-    if (!r->is_free() && !owner_of(r)->may_move()) {
+    if (!r->is_free() && !may_move(*owner_of(r))) {
       if (r->offset >= begin + bytes) break;
       begin = r->end();
     }
@@ -123,7 +123,10 @@ bool Engine::drop_plan() {
   if (arena_->plan() == nullptr) return false;
   count_planned(stats_);
   end_swapping();
-  arena_->drop_plan([](Region* region) { owner_of(region)->region = region; });
+  arena_->drop_plan([this](Region* region) {
+    owner_of(region)->region = region;
+    scattered_ |= owner_of(region)->small;
+  });
   return true;
 }
 

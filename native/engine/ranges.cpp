@@ -5,9 +5,10 @@
 namespace memfit {
 
 Ranges::Ranges(size_t limit, size_t alignment)
-    : limit_(limit / alignment * alignment),
+    : size_(limit / alignment * alignment),
+      limit_(size_),
       alignment_(alignment),
-      head_(new Region{0, limit / alignment * alignment, nullptr, nullptr, nullptr}) {
+      head_(new Region{0, size_, nullptr, nullptr, nullptr}) {
   add_hole(head_);
 }
 
@@ -102,6 +103,7 @@ Region* Ranges::reserve_at(Region* hole, size_t offset, size_t size, void* owner
 void Ranges::give_back(Region* region) {
   used_ -= region->size;
   region->owner = nullptr;
+  if (region->offset < limit_ && region->end() > limit_) split_after(region, limit_ - region->offset);
   // A hole never crosses the limit: what lies beyond it is lost, not free.
   auto same_side = [this](const Region* a, const Region* b) {
     return (a->offset < limit_) == (b->offset < limit_);
@@ -121,21 +123,42 @@ void Ranges::give_back(Region* region) {
 void Ranges::shrink(size_t limit) {
   limit = limit / alignment_ * alignment_;
   if (limit >= limit_) return;
-  std::set<Region*, BySize> before;
-  before.swap(holes_);
-  free_bytes_ = 0;
   limit_ = limit;
-  for (Region* hole : before) {
-    if (hole->offset < limit && hole->end() > limit) split_after(hole, limit - hole->offset);
-    add_hole(hole);
-  }
+  find_holes();
   reset_footprint();
 }
 
-void Ranges::reset_footprint(const Region* except) {
+void Ranges::grow(size_t limit) {
+  limit = std::min(limit / alignment_ * alignment_, size_);
+  if (limit <= limit_) return;
+  limit_ = limit;
+  find_holes();
+}
+
+// The limit has changed: free regions are joined, cut where it lies now, and those below it are holes.
+void Ranges::find_holes() {
+  holes_.clear();
+  free_bytes_ = 0;
+  for (Region* r = head_; r != nullptr; r = r->next) {
+    if (!r->is_free()) continue;
+    while (r->next != nullptr && r->next->is_free()) absorb_next(r);
+    if (r->offset < limit_ && r->end() > limit_) split_after(r, limit_ - r->offset);
+    add_hole(r);
+  }
+}
+
+const Region* Ranges::last_hole() const {
+  const Region* last = nullptr;
+  for (const Region* hole : holes_)
+    if (hole->end() == limit_) last = hole;
+  return last;
+}
+
+void Ranges::reset_footprint(std::initializer_list<const Region*> except) {
   footprint_ = 0;
   for (Region* r = head_; r != nullptr; r = r->next)
-    if (!r->is_free() && r != except && r->offset < limit_) footprint_ = std::max(footprint_, r->end());
+    if (!r->is_free() && r->offset < limit_ && std::find(except.begin(), except.end(), r) == except.end())
+      footprint_ = std::max(footprint_, r->end());
 }
 
 }  // namespace memfit

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <set>
 #include <stdexcept>
 
@@ -44,6 +45,11 @@ class Ranges {
   // The free region that holds `offset`; nullptr when it is taken.
   Region* hole_at(size_t offset) const;
   void give_back(Region* region);
+  // The free region that ends at the limit, and the largest one; nullptr when there is none.
+  const Region* last_hole() const;
+  const Region* largest_hole() const { return holes_.empty() ? nullptr : *holes_.rbegin(); }
+  // Allow everything up to `limit`, at most the one it was made with.
+  void grow(size_t limit);
   // Forbid everything from `limit` on. Free space there disappears; taken regions there stay until given back.
   void shrink(size_t limit);
 
@@ -54,7 +60,7 @@ class Ranges {
   size_t free_bytes() const { return free_bytes_; }
   size_t largest_free() const { return holes_.empty() ? 0 : (*holes_.rbegin())->size; }
   size_t footprint() const { return footprint_; }
-  void reset_footprint(const Region* except = nullptr);
+  void reset_footprint(std::initializer_list<const Region*> except = {});
 
  private:
   struct BySize {
@@ -67,7 +73,9 @@ class Ranges {
   void remove_hole(Region* region);
   Region* split_after(Region* region, size_t size);
   void absorb_next(Region* region);
+  void find_holes();
 
+  size_t size_;  // the limit it was made with
   size_t limit_;
   size_t alignment_;
   size_t used_ = 0;

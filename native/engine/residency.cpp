@@ -19,6 +19,8 @@ constexpr double kImmovable = std::numeric_limits<double>::infinity();
 
 // A place for `bytes`. `more` is what the running op will want beside them.
 Region* Engine::place(size_t bytes, size_t more, Block* block, bool high) {
+  if (block->small)
+    if (Region* region = place_on_shelf(*block)) return region;
   Ranges& ranges = arena_->ranges;
   if (arena_->plan() != nullptr) {  // what it doesn't know goes beside its zone, as long as nothing must leave
     if (Region* region = ranges.take_lowest(bytes, block)) return region;
@@ -57,7 +59,7 @@ std::pair<Region*, Region*> Engine::smallest_stretch(size_t bytes) const {
   for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit();) {
     Region* first = r;
     Region* last = nullptr;
-    for (; r != nullptr && r->offset < ranges.limit() && (r->is_free() || owner_of(r)->may_move()); r = r->next) last = r;
+    for (; r != nullptr && r->offset < ranges.limit() && (r->is_free() || may_move(*owner_of(r))); r = r->next) last = r;
     if (last == nullptr) {
       r = r->next;
       continue;
@@ -88,7 +90,7 @@ bool Engine::make_room(size_t bytes) {
     size_t span = 0;
     Region* first = ranges.first();
     for (Region* r = first; r != nullptr && r->offset < ranges.limit(); r = r->next) {
-      if (!r->is_free() && !owner_of(r)->may_move()) {
+      if (!r->is_free() && !may_move(*owner_of(r))) {
         first = r->next, span = 0, cost = 0;
         continue;
       }
@@ -123,7 +125,12 @@ bool Engine::clear(Region* first, Region* last) {
 }
 
 bool Engine::relocate(Block& block, size_t avoid_from, size_t avoid_to) {
-  Region* target = arena_->ranges.take_outside(block.bytes, &block, avoid_from, avoid_to);
+  Region* target = block.small ? arena_->take_on_shelf(block.bytes, &block) : nullptr;
+  if (target != nullptr && target->end() > arena_->shelf_end()) {
+    arena_->leave_shelf(target);
+    target = nullptr;
+  }
+  if (target == nullptr) target = arena_->ranges.take_outside(block.bytes, &block, avoid_from, avoid_to);
   return target != nullptr && move_to(block, target);
 }
 
@@ -249,7 +256,7 @@ size_t Engine::widest_window() const {
   const Ranges& ranges = arena_->ranges;
   size_t widest = 0, span = 0;
   for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next) {
-    bool stays = !r->is_free() && !owner_of(r)->may_move();
+    bool stays = !r->is_free() && !may_move(*owner_of(r));
     span = stays ? 0 : span + std::min(r->end(), ranges.limit()) - r->offset;
     widest = std::max(widest, span);
   }
@@ -261,7 +268,8 @@ size_t Engine::widest_window() const {
 void Engine::consolidate(const std::vector<Block*>& own) {
   std::vector<Block*> movers;
   for (Block* block : own)
-    if (block->arena == arena_ && block->resident() && block->active == 1 && !block->pinned && !block->held && block->attached())
+    if (block->arena == arena_ && block->resident() && block->active == 1 && !block->pinned && !block->held &&
+        block->attached() && !arena_->on_shelf(block->region))
       movers.push_back(block);
   std::sort(movers.begin(), movers.end(), [](Block* a, Block* b) { return a->region->offset < b->region->offset; });
   ++stats_.consolidations;
@@ -279,7 +287,7 @@ size_t Engine::slide_down(Block& mover, size_t floor) {
   Region* r = ranges.first();
   for (; r != nullptr && r != mover.region && span < size; r = r->next) {
     if (r->offset < floor) continue;
-    if (!r->is_free() && !owner_of(r)->may_move()) {
+    if (!r->is_free() && !may_move(*owner_of(r))) {
       first = nullptr, span = 0;
       continue;
     }
@@ -317,7 +325,7 @@ size_t Engine::move_down(Block& mover, size_t target) {
 size_t Engine::immovable_bytes() const {
   size_t bytes = 0;
   for (const Block* block : blocks_)
-    if (block->arena == arena_ && block->resident() && block->active == 0 && !block->may_move()) bytes += block->region->size;
+    if (block->arena == arena_ && block->resident() && block->active == 0 && !may_move(*block)) bytes += block->region->size;
   return bytes;
 }
 
@@ -343,7 +351,7 @@ std::string Engine::describe_occupants() const {
       active += block->bytes;
     else if (block->pinned)
       pinned += block->bytes;
-    else if (!block->may_move())
+    else if (!may_move(*block))
       held += block->bytes;
   }
   std::string text = "in use by running ops: " + format_bytes(active);

@@ -33,7 +33,7 @@ void Engine::swap_after_op() {
 
 void Engine::start_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
-  if (block == nullptr || block->copy || !block->may_move() || block->arena != arena_ || !block->dirty) return;
+  if (block == nullptr || block->copy || !may_move(*block) || block->arena != arena_ || !block->dirty) return;
   StorageRef storage = block->storage.lock();
   if (!storage) return;
   bool ours = points_to(*storage, *block);
@@ -71,7 +71,7 @@ void Engine::finish_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
   if (block == nullptr) return;
   if (block->copy && block->copy->direction == Copy::Direction::kOut) settle(*block);
-  if (block->dirty || block->slot == nullptr || !block->may_move() || block->arena != arena_) return;
+  if (block->dirty || block->slot == nullptr || !may_move(*block) || block->arena != arena_) return;
   StorageRef storage = block->storage.lock();
   if (!storage) return;
   if (points_to(*storage, *block)) {

@@ -50,6 +50,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
     for (Block* block : thread.touched) block->pinned = true;
   bool comes_in = !thread.missing.empty() || !thread.foreign.empty();
   make_ready(thread, op, inputs, outermost);
+  if (outermost && thread.in_frame && !std::exchange(thread.running, true)) ++running_;
   if (!device_->is_asynchronous()) return;
   if (outermost && records(thread)) recorder_.op_starts(thread.row);
   if ((comes_in || !thread.aside) && !thread.touched.empty() && device_->is_aside()) {
@@ -182,8 +183,9 @@ bool Engine::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt
     do {
       if (attempt()) return true;
       if (!thread.starting || !active()) continue;  // an op that runs already holds pointers: nothing of its own may move
+      gather_small();
       consolidate(thread.touched);
-      if (attempt()) return true;
+      if (attempt() || (clear_shelf() && attempt())) return true;
     } while (wait_for_others(thread));
     if (!active()) return attempt();
     fail(thread, Failure::Kind::kBudget, "", bytes, /*is_input=*/true);
@@ -218,31 +220,44 @@ bool Engine::is_tight(const ThreadState& thread) const {
   return !thread.missing.empty() || arena_->ranges.largest_free() < wanted(thread);
 }
 
+bool Engine::knows_need(const ThreadState& thread) const { return needs_.count(thread.need_key) != 0; }
+
 // What the op will allocate, as far as can be known before it runs.
 size_t Engine::wanted(const ThreadState& thread) const {
   auto known = needs_.find(thread.need_key);
   return known != needs_.end() ? known->second : 8 * thread.input_bytes + (size_t{1} << 16);
 }
 
-// An op's own storages must not cut up the space it will need: once it runs they cannot be moved.
+// An op's own storages must not cut up the space it will need: once it runs they cannot be moved. What is not known
+// to need less may need everything.
 void Engine::make_roomy(ThreadState& thread) {
-  size_t want = wanted(thread);
-  if (arena_->ranges.largest_free() >= want) return;
+  bool known = knows_need(thread);
+  if (arena_->ranges.largest_free() >= wanted(thread) && (known || arena_->plan() != nullptr)) return;
   if (arena_->plan() != nullptr) {
-    if (needs_.count(thread.need_key) != 0) return;  // it is in the plan
+    if (known) return;  // it is in the plan
     drop_plan();
   }
-  size_t window = widest_window();
-  if (window >= want) return;
-  size_t in_use = 0;
-  for (const Block* block : thread.touched) in_use += block->resident() ? block->region->size : 0;
-  size_t rest = arena_->ranges.limit() - std::min(in_use, arena_->ranges.limit());
-  if (window >= rest - rest / 64) return;
+  gather_small();
+  size_t want = known ? wanted(thread) : SIZE_MAX;
+  if (is_roomy(thread, want)) return;
   try {
     consolidate(thread.touched);
+    bool counts = known || arena_->shelf_used() > arena_->ranges.limit() / 64;
+    if (counts && !is_roomy(thread, want)) clear_shelf();
   } catch (const TierFailure&) {
     // It was only to help: the op may still find room, and says what is wrong if it does not.
   }
+}
+
+// There is a stretch of `want` bytes that can be cleared, or one that is as long as any could be.
+bool Engine::is_roomy(const ThreadState& thread, size_t want) const {
+  size_t window = widest_window();
+  if (window >= want) return true;
+  size_t taken = arena_->shelf_used();  // of the shelf, what is on it: the rest of it can be given back
+  for (const Block* block : thread.touched)
+    if (block->resident() && block->arena == arena_ && !arena_->on_shelf(block->region)) taken += block->region->size;
+  size_t rest = arena_->ranges.limit() - std::min(taken, arena_->ranges.limit());
+  return window >= rest - rest / 64;
 }
 
 void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {

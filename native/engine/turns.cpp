@@ -87,6 +87,7 @@ void Engine::step_back(ThreadState& thread) {
 
 void Engine::frame_is_over(ThreadState& thread) {
   if (!thread.in_frame) return;
+  if (std::exchange(thread.running, false)) --running_;
   thread.in_frame = thread.gave_way = false;
   --frames_;
   ++turns_;

@@ -18,6 +18,7 @@
 #include "planned.cpp"
 #include "recorder.cpp"
 #include "residency.cpp"
+#include "shelf.cpp"
 #include "source.cpp"
 #include "stress.cpp"
 #include "swapping.cpp"

@@ -1,0 +1,103 @@
+// The shelf: where small storages live, and large ones that must stay where they are.
+//
+// Sizes, lengths, offsets, seeds and scalars are read through raw pointers that nobody announces, and four bytes that
+// cannot move cut the arena in two. So they lie at its low end, among themselves. They leave it only while no op runs,
+// and only if there is no other way to make room.
+#include <algorithm>
+
+#include "engine.h"
+#include "lock.h"
+#include "pointers.h"
+
+namespace memfit {
+
+namespace {
+
+constexpr size_t kSmall = size_t{16} << 10;       // bytes
+constexpr size_t kSmallShare = 256;               // nor is a storage small that is more than this part of the budget
+constexpr size_t kSteps = 512;                    // the shelf grows by such a part of the budget,
+constexpr size_t kLeastStep = size_t{4} << 10;    // in bytes at least
+constexpr size_t kLargestStep = size_t{256} << 10;  // and at most
+
+}  // namespace
+
+size_t Engine::shelf_step() const { return std::clamp(arena_->ranges.limit() / kSteps, kLeastStep, kLargestStep); }
+
+bool Engine::is_small(size_t bytes) const { return bytes <= std::min(kSmall, arena_->ranges.limit() / kSmallShare); }
+
+bool Engine::may_move(const Block& block) const { return block.is_idle() && (!block.small || running_ == 0); }
+
+// The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way.
+Region* Engine::place_on_shelf(Block& block) {
+  Region* region = arena_->take_on_shelf(block.bytes, &block);
+  if (region == nullptr || region->end() <= arena_->shelf_end() || grow_shelf(region->end())) return region;
+  arena_->leave_shelf(region);
+  scattered_ |= block.small;
+  return nullptr;
+}
+
+bool Engine::grow_shelf(size_t needed) {
+  const size_t end = std::min(round_up(needed, shelf_step()), arena_->ranges.limit());
+  if (end < needed) return false;
+  Region *first = nullptr, *last = nullptr;
+  for (Region* r = arena_->ranges.first(); r != nullptr && r->offset < end; r = r->next) {
+    if (r->offset < arena_->shelf_end()) continue;
+    // What a plan has packed there is meant to stay.
+    if (!r->is_free() && (arena_->plan() != nullptr || !may_move(*owner_of(r)))) return false;
+    if (first == nullptr) first = r;
+    last = r;
+  }
+  try {
+    if (first != nullptr && !clear(first, last)) return false;
+  } catch (const TierFailure&) {
+    return false;
+  }
+  arena_->grow_shelf(end, &shelf_owner_);
+  return true;
+}
+
+// Small storages that came to lie elsewhere, for want of room on the shelf or by a plan that was dropped.
+void Engine::gather_small() {
+  if (!scattered_ || running_ != 0 || arena_->plan() != nullptr) return;
+  scattered_ = false;
+  for (Block* block : blocks_) {
+    if (!block->small || !block->resident() || block->arena != arena_ || arena_->on_shelf(block->region)) continue;
+    Region* region = may_move(*block) ? place_on_shelf(*block) : nullptr;
+    if (region == nullptr)
+      scattered_ = true;
+    else
+      move_to(*block, region);
+  }
+}
+
+// It must not move from now on: it had better not lie in the way. Its one user is the caller.
+void Engine::shelve(Block& block) {
+  bool stuck = !block.resident() || block.arena != arena_ || block.active != 1 || block.pinned || block.held || !block.attached();
+  if (stuck || arena_->on_shelf(block.region) || (block.small && running_ != 0) || arena_->plan() != nullptr) return;
+  if (Region* region = place_on_shelf(block)) move_to(block, region);
+}
+
+// The last resort of an op that has not started: idle small storages leave too. False when none has.
+bool Engine::clear_shelf() {
+  bool cleared = false;
+  if (running_ == 0)
+    for (Block* block : std::vector<Block*>(blocks_))
+      if (block->resident() && block->arena == arena_ && arena_->on_shelf(block->region) && may_move(*block))
+        cleared |= evict(*block);
+  if (cleared) arena_->trim_shelf(0, &shelf_owner_);
+  return cleared;
+}
+
+// The limit is another one: what counts as small is too.
+void Engine::sort_by_size() {
+  for (Block* block : std::vector<Block*>(blocks_)) {
+    if (!block->resident() || block->arena != arena_) continue;
+    block->small = is_small(block->bytes);
+    scattered_ |= block->small;
+    if (!block->small && arena_->on_shelf(block->region) && may_move(*block)) evict(*block);
+  }
+  gather_small();
+  arena_->trim_shelf(0, &shelf_owner_);
+}
+
+}  // namespace memfit

@@ -43,6 +43,8 @@ class Arena {
   void leave_shelf(Region* region) { shelf_.give_back(region); }
   size_t shelf_end() const { return shelf_end_; }
   size_t shelf_used() const { return shelf_.used(); }
+  Ranges& shelf() { return shelf_; }
+  Region* first_on_shelf() const { return shelf_.first(); }
   bool on_shelf(const Region* region) const { return region->offset < shelf_end_; }
   // [shelf_end(), end) must be free.
   void grow_shelf(size_t end, void* owner);

@@ -48,8 +48,9 @@ auto without_gil(py::handle object, Action&& action) {
 // A storage's bytes kept in memory until this goes: however an exception comes in between, it does go.
 class Hold {
  public:
-  explicit Hold(py::handle object)
-      : block_(without_gil(object, [](const c10::Storage& s) { return Engine::get().hold(s); })) {}
+  // `stays`: its memory is about to escape.
+  Hold(py::handle object, bool stays)
+      : block_(without_gil(object, [&](const c10::Storage& s) { return Engine::get().hold(s, stays); })) {}
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
   ~Hold() { release(); }
@@ -59,8 +60,9 @@ class Hold {
     if (block != nullptr) Engine::get().unhold(block);
   }
   void pin() {
+    const int64_t source = current_source();
     py::gil_scoped_release no_gil;
-    if (block_ != nullptr) Engine::get().pin(block_);
+    if (block_ != nullptr) Engine::get().pin(block_, source);
   }
 
  private:
@@ -183,6 +185,11 @@ py::dict stats() {
   d["plans"] = s.plans;
   d["planned_allocations"] = s.planned;
   d["plan_mismatches"] = s.mismatches;
+  d["unseen_writes"] = s.unseen_writes;
+  d["bytes_checked"] = s.bytes_checked;
+  d["check_ns"] = s.check_ns;
+  d["growths"] = s.growths;
+  d["peak_growth_bytes"] = s.peak_growth;
   d["swaps"] = s.swaps;
   d["prefetches"] = s.prefetches;
   d["failed_copies"] = s.failed_copies;
@@ -231,7 +238,7 @@ py::dict last_failure() {
   const char* kinds[] = {"", "budget", "tier"};
   py::dict d;
   d["kind"] = kinds[static_cast<int>(failure.kind)];
-  d["message"] = failure.message;
+  d["message"] = in_words(failure);
   d["op"] = failure.op;
   d["tensors"] = failure.tensors;
   d["source"] = failure.source;
@@ -252,14 +259,26 @@ void set_on_period(py::object action) {
   });
 }
 
+// Python's way to tell the user a line. It must not raise into the op that happens to run.
+void set_on_notice(py::object action) {
+  auto* callable = new py::object(std::move(action));  // as above; there is one for the process
+  Engine::get().on_notice([callable](const std::string& line) {
+    py::gil_scoped_acquire gil;
+    try {
+      (*callable)(line);
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("memfit");
+    }
+  });
+}
+
 }  // namespace
 
 void raise(const Failure& failure) {
-  std::string message = failure.message;
-  std::string source = source_text(current_source());
-  Engine::get().note_failure_source(source);
-  if (!source.empty()) message += "; at " + source;
-  throw PythonError(message, failure.kind == Failure::Kind::kTier ? tier_error_type : budget_error_type);
+  Failure told = failure;
+  told.source = source_text(current_source());
+  Engine::get().note_failure_source(told.source);
+  throw PythonError(in_words(told), failure.kind == Failure::Kind::kTier ? tier_error_type : budget_error_type);
 }
 
 std::string format_bytes(size_t bytes) {
@@ -302,13 +321,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::gil_scoped_release no_gil;
     telling_of_tiers([&] { Engine::get().set_budget(budget); });
   });
+  m.def("set_peak", [](size_t bytes) { Engine::get().set_peak(bytes); }, py::call_guard<py::gil_scoped_release>());
+  m.def("allow_growth", [](bool allowed) { Engine::get().allow_growth(allowed); }, py::call_guard<py::gil_scoped_release>());
+  m.def("on_notice", &set_on_notice);
   m.def("set_phase", [](int64_t phase) { Engine::get().set_phase(static_cast<Phase>(phase)); });
   m.def("adopt", &adopt);
   m.def("release_cached", [] { Engine::get().release_cached(); }, py::call_guard<py::gil_scoped_release>());
   m.def("alignment", [] { return Engine::get().alignment(); });
   m.def("page_bytes", [] { return Engine::get().page(); });
   m.def("reject_period", [] { Engine::get().reject_period(); });
-  py::class_<Hold>(m, "Hold").def(py::init<py::handle>()).def("release", &Hold::release).def("pin", &Hold::pin);
+  py::class_<Hold>(m, "Hold").def(py::init<py::handle, bool>(), py::arg("object"), py::arg("stays") = false).def("release", &Hold::release).def("pin", &Hold::pin);
   m.def("read_bytes", [](py::object object, size_t offset, size_t size) {
     return py::bytes(
         without_gil(object, [&](const c10::Storage& s) { return Engine::get().read_bytes(s, offset, size); }));

@@ -16,6 +16,7 @@ namespace memfit {
 class Arena;
 class Device;
 struct Copy;
+struct OpInfo;
 
 struct Block {
   uint64_t id = 0;
@@ -29,6 +30,7 @@ struct Block {
   Region* region = nullptr;
   Slot slot = nullptr;
   bool dirty = true;
+  uint64_t print = 0;  // of the bytes that the tier's copy has too, as long as `dirty` is false (on a host)
   std::shared_ptr<Arena> arena;  // keeps the mapping alive as long as the bytes lie in it
   std::shared_ptr<Tier> tier;
 
@@ -45,12 +47,14 @@ struct Block {
   bool small = false;   // lies on the shelf if it can, and moves only while no op runs
   bool held = true;  // made outside an op, or by an op that leaves it uninitialised: C++ may still write to it
   const void* maker = nullptr;  // the thread that made it, by identity
+  int64_t source = -1;  // the line that pinned it, or that made it outside an op
   bool dead = false;  // released while active; deleted when the last user ends
 
   // What the policy knows.
   uint64_t last_use = 0;  // op clock
   uint64_t touched_by = 0;  // serial of the depth-0 op that touched it last
   uint64_t written_by = 0;  // serial of the depth-0 op that wrote to it last
+  const OpInfo* used_by = nullptr;  // the op that touched it last
   uint64_t born_in = 0;     // serial of the depth-0 op that allocated it
   size_t ticket = 0;        // of that op's window
   int32_t position = -1;  // index in this iteration's access log

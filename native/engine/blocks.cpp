@@ -13,20 +13,23 @@ at::DataPtr Engine::allocate(Device& device, size_t bytes) {
   if (bytes == 0 || !active() || device_ != &device || forked_) return device.ordinary().allocate(bytes);
   ThreadState& thread = this_thread();
   bool inside = thread.depth > 0;
-  int64_t source = inside ? thread.source : (recorder_.on() ? current_source() : -1);
+  int64_t source = inside ? thread.source : current_source();
   Failure failure;
+  at::DataPtr made;
   {
     Lock lock(*this);
     if (!active()) return device.ordinary().allocate(bytes);
     if (next_failure_.kind != Failure::Kind::kNone) std::swap(thread.failure, next_failure_);
     if (thread.failure.kind == Failure::Kind::kNone) {
       if (Block* block = allocate_block(thread, bytes, inside, source))
-        return {block->address(), block->address(), &delete_resident, device.name()};
-      if (!active()) return device.ordinary().allocate(bytes);  // the session ended while this thread waited
+        made = {block->address(), block->address(), &delete_resident, device.name()};
+      if (!made && !active()) return device.ordinary().allocate(bytes);  // the session ended while this thread waited
     }
-    failure = thread.failure;
-    if (!inside) thread.failure = Failure();
+    if (!made) failure = thread.failure;
+    if (!made && !inside) thread.failure = Failure();
   }
+  say();
+  if (made) return made;
   raise(failure);
 }
 
@@ -37,7 +40,7 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
     Stopwatch stopwatch(thread.waited_ns, nullptr, inside && recorder_.on());
     do {
       block->region = inside ? place_for_op(thread, *block) : place_outside_ops(*block);
-    } while (block->region == nullptr && wait_for_others(thread) && active());
+    } while (block->region == nullptr && ((wait_for_others(thread) && active()) || grow(bytes)));
     if (block->region != nullptr) arena_->back(block->region);
   } catch (const TierFailure& error) {
     block->region = nullptr;
@@ -49,6 +52,7 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
     return nullptr;
   }
   block->arena = arena_;
+  block->source = source;
   block->last_use = clock_;
   by_address_.emplace(block->address(), block);
   stats_.live += bytes;
@@ -67,12 +71,8 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
 }
 
 Region* Engine::place_for_op(ThreadState& thread, Block& block) {
-  if (block.small) {  // it takes nothing of the stretch that the op needs
-    block.ticket = OpWindow::kNone;
-    Region* region = place_by_plan(block);
-    return region != nullptr ? region : place(block.bytes, 0, &block);
-  }
-  size_t size = arena_->round(block.bytes);
+  const size_t size = arena_->round(block.bytes);
+  thread.allocated += size;
   bool high = OpWindow::goes_high(size, thread.largest);
   thread.largest = std::max(thread.largest, size);
   size_t more = 0;
@@ -117,7 +117,7 @@ void Engine::release(Block* block) {
   ThreadState& thread = this_thread();
   if (block->copy) settle(*block);
   if (swaps_) swaps_->on_release(*block);
-  if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial && block->ticket != OpWindow::kNone)
+  if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial)
     thread.window.give_back(block->ticket);
   // One that an earlier session left behind is none of this one's business.
   if (active() && block->session == session_) {

@@ -6,8 +6,9 @@
 
 namespace memfit {
 
-// Bring the storage's bytes in and keep them there until `unhold`. Null when it is none of the engine's.
-Block* Engine::hold(const c10::Storage& storage) {
+// Bring the storage's bytes in and keep them there until `unhold`; where they can be kept for good, if its memory is
+// about to escape (`stays`). Null when it is none of the engine's.
+Block* Engine::hold(const c10::Storage& storage, bool stays) {
   ThreadState outside;  // not this thread's: a hold is no op
   {
     Lock lock(*this);
@@ -15,13 +16,16 @@ Block* Engine::hold(const c10::Storage& storage) {
     if (block == nullptr) return nullptr;
     attach(*block, storage);
     ++block->active;
+    block->dirty = true;  // whoever holds it may write to it unseen
     try {
       bool available;
       do {
         available = block->dead || make_available(*block, 0);
-      } while (!available && wait_for_others(outside));
-      block->dirty = true;  // whoever holds it may write to it unseen
-      if (available) return block;
+      } while (!available && (wait_for_others(outside) || grow(block->bytes)));
+      if (available) {
+        if (stays) shelve(*block);
+        return block;
+      }
       fail(outside, Failure::Kind::kBudget, "", block->bytes);
     } catch (const TierFailure& error) {
       fail(outside, Failure::Kind::kTier, error.what(), block->bytes);
@@ -36,10 +40,11 @@ void Engine::unhold(Block* block) {
   deactivate(*block);
 }
 
-// Raw memory of a held block has escaped: it stays where it is until its storage dies.
-void Engine::pin(Block* block) {
+// Raw memory of a held block has escaped, at line `source`: it stays where it is until its storage dies.
+void Engine::pin(Block* block, int64_t source) {
   Lock lock(*this);
   block->pinned = true;
+  block->source = source;
 }
 
 bool Engine::is_known(const void* address) {

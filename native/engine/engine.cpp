@@ -59,7 +59,11 @@ void Engine::start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bo
     stats_.budget = budget;
     restart_clock();
     zone_owner_.pinned = shelf_owner_.pinned = true;
-    scattered_ = false;
+    scattered_ = grows_ = grown_ = false;
+    said_.clear();
+    notices_.clear();
+    limit_ = limit;
+    peak_ = 0;
     active_.store(true);
   }
   callback_ = add_observer();
@@ -135,9 +139,16 @@ void Engine::set_budget(size_t budget) {
     if (block->arena == arena_ && may_move(*block) && block->region->end() > limit) evict(*block);
   arena_->shrink(limit);
   sort_by_size();
+  limit_ = arena_->ranges.limit();
+  grown_ = false;
   stats_.strays = strays;
   stats_.budget = budget;
   reset_peaks_locked();
+}
+
+void Engine::set_peak(size_t bytes) {
+  Lock lock(*this);
+  peak_ = bytes;
 }
 
 void Engine::boundary() {

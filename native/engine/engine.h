@@ -16,6 +16,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "arena.h"
@@ -40,6 +41,8 @@ enum class Stress { kNone, kEvict, kMove };
 struct Failure {
   enum class Kind { kNone, kBudget, kTier } kind = Kind::kNone;
   std::string message;
+  std::string why;
+  std::string remedy;
   std::string op;
   std::string tensors;
   std::string source;
@@ -61,6 +64,7 @@ struct ThreadState {
   std::vector<Block*> missing;         // of those, the ones to be brought in
   std::vector<c10::Storage> foreign;   // ordinary memory to be adopted
   OpWindow window;  // what it allocates
+  size_t allocated = 0;  // in all
   size_t largest = 0;  // the largest storage it has touched or allocated
   size_t input_bytes = 0;
   uint64_t need_key = 0;    // the op and the sizes of its inputs
@@ -80,6 +84,9 @@ struct Stats {
   uint64_t plans = 0, planned = 0, mismatches = 0;
   uint64_t ops = 0, allocations = 0, evictions = 0, drops = 0, bytes_out = 0, bytes_in = 0, relocations = 0;
   uint64_t bytes_relocated = 0, consolidations = 0, iterations = 0;
+  uint64_t unseen_writes = 0, bytes_checked = 0, check_ns = 0;  // by whatever is no op
+  uint64_t growths = 0;  // ops for which the budget was exceeded,
+  size_t peak_growth = 0;  // by so much at most
   uint64_t swaps = 0, prefetches = 0, failed_copies = 0, derailments = 0;  // of plans that swap
   uint64_t stall_ns = 0;  // ops waited for a lane
   uint64_t copy_ns = 0;   // ops waited for a copy of their own
@@ -104,6 +111,14 @@ class Engine {
   bool active() const { return active_.load(std::memory_order_relaxed); }
   // Lower the arena's limit; moves or swaps out what lies beyond it. Raises TierFailure.
   void set_budget(size_t budget);
+  // The peak that the budget is told as a share of, in messages.
+  void set_peak(size_t bytes);
+  // Rather than fail, an op may have more than the budget.
+  void allow_growth(bool allowed);
+  // `action` is called with a line for the user, with no lock held.
+  void on_notice(std::function<void(const std::string&)> action) { on_notice_ = std::move(action); }
+  // Call it where no lock is held.
+  void say();
   Stats stats();
   size_t alignment();  // of the arena's storages
   size_t page();       // of the session's device
@@ -117,9 +132,9 @@ class Engine {
   void finish();
   // What has been adopted need not be kept by the device's own allocator.
   void release_cached();
-  Block* hold(const c10::Storage& storage);
+  Block* hold(const c10::Storage& storage, bool stays = false);
   void unhold(Block* block);
-  void pin(Block* block);
+  void pin(Block* block, int64_t source = -1);
   std::string read_bytes(const c10::Storage& storage, size_t offset, size_t size);
   int64_t block_id(const c10::Storage& storage);
   bool is_resident(const c10::Storage& storage);
@@ -236,6 +251,18 @@ class Engine {
   bool find_zone(size_t bytes, size_t& offset) const;
   bool clear_zone(size_t from, size_t bytes);
 
+  // refusal.cpp
+  void refuse(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const;
+  size_t smallest_budget(const ThreadState& thread, size_t request, bool is_input) const;
+  std::string share_of_peak(size_t bytes) const;
+  size_t immovable_bytes() const;
+  std::string describe_immovable() const;
+
+  // growth.cpp
+  bool grow(size_t request);
+  void return_to_budget();
+  void notify(const std::string& key, const std::string& text);
+
   // shelf.cpp
   size_t shelf_step() const;
   bool is_small(size_t bytes) const;
@@ -246,6 +273,7 @@ class Engine {
   void shelve(Block& block);
   bool clear_shelf();
   void sort_by_size();
+  void tidy_shelf();
 
   // stress.cpp
   void press_out_all();
@@ -269,7 +297,7 @@ class Engine {
   bool knows_need(const ThreadState& thread) const;
   bool is_roomy(const ThreadState& thread, size_t want) const;
   size_t wanted(const ThreadState& thread) const;
-  void make_roomy(ThreadState& thread);
+  void make_roomy(ThreadState& thread, size_t announced);
   void fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input = false);
   void mark_unavailable(Block& block, const std::string& message);
   bool find_period_if_due();
@@ -296,19 +324,19 @@ class Engine {
   bool bring_in(Block& block, size_t more);
   void consolidate(const std::vector<Block*>& own);
   size_t slide_down(Block& mover, size_t floor);
-  size_t move_down(Block& mover, size_t target);
+  size_t move_down(Ranges& ranges, Block& mover, size_t target);
   void move_by_tier(Block& mover, char* to, c10::StorageImpl& storage);
   size_t widest_window() const;
   std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;
   double eviction_cost(const Block& block) const;
+  bool written_unseen(const Block& block);
+  void mend_unseen_write(Block& block);
   void copy_out(Block& block);
   void release_frozen_slot(Block& block);
   void leave_arena(Block& block, c10::StorageImpl& storage);
   bool fetch(Block& block, Region* region);
   void come_in(Block& block, Region* region, c10::StorageImpl& storage);
   void thaw_if_alone();
-  size_t immovable_bytes() const;
-  std::string describe_occupants() const;
 
   // fork.cpp
   void install_fork_handlers();
@@ -357,6 +385,14 @@ class Engine {
   int64_t period_check_ = 512;
   uint64_t period_start_ = 0;   // the op count at which the current repetition began
   std::function<void()> on_period_;
+  size_t limit_ = 0;  // the arena's under the budget; it is higher while it has grown
+  size_t peak_ = 0;   // what shares in messages are of
+  bool grows_ = false, grown_ = false;
+  static constexpr size_t kMostNotices = 20;
+  std::unordered_set<std::string> said_;
+  std::vector<std::string> notices_;
+  std::atomic<bool> has_notices_{false};
+  std::function<void(const std::string&)> on_notice_;
   Failure next_failure_;
   bool others_at_start_ = false;
   std::vector<void*> ordinary_;  // memory of adopted storages that an op may still read
@@ -373,6 +409,8 @@ class Engine {
   std::vector<int> children_;  // ends of pipes that close when a forked child ends
 };
 
+// What happened, why, and what to do about it.
+std::string in_words(const Failure& failure);
 // An allocator's failure as a Python exception of memfit's own types.
 [[noreturn]] void raise(const Failure& failure);
 void set_error_types(void* budget_error, void* tier_error);

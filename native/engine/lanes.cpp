@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "device.h"
+#include "fingerprint.h"
 
 namespace memfit {
 
@@ -36,10 +37,14 @@ void ThreadLane::wait(Copy& copy) {
 
 void ThreadLane::perform(Copy& copy) {
   auto copying = [&copy] {
-    if (copy.direction == Copy::Direction::kOut)
+    // Before the bytes go and after they have come: whoever writes to them meanwhile is found out.
+    const bool out = copy.direction == Copy::Direction::kOut;
+    if (out && copy.takes_print) copy.print = fingerprint(copy.memory, copy.bytes);
+    if (out)
       copy.tier->write(copy.slot, copy.memory, copy.bytes);
     else
       copy.tier->get(copy.slot, copy.memory, copy.bytes);
+    if (!out && copy.takes_print) copy.print = fingerprint(copy.memory, copy.bytes);
   };
   copy.began = host().stamp();
   try {

@@ -32,6 +32,8 @@ struct Copy {
   std::string error;  // empty: it succeeded
   bool done = false;  // under the lane's mutex
   std::shared_ptr<void> marks;  // the lane's own
+  bool takes_print = false;
+  uint64_t print = 0;  // of the bytes copied
   int64_t waited_by = -1;  // the op, for the timeline
 };
 

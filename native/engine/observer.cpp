@@ -55,6 +55,7 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
     bool write = alias != nullptr && alias->isWrite();
     info.writes.push_back(write);
     info.aliased.push_back(alias != nullptr);
+    if (argument.name() == "size") info.size_argument = static_cast<int>(info.writes.size()) - 1;
     writes |= write;
     aliases |= alias != nullptr && !write;
   }
@@ -161,7 +162,10 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   c10::ArrayRef<const c10::IValue> inputs = top(fn.inputs(), info.writes.size());
   if (!info.is_operator) return look_through(info, inputs);
   bool record = thread.depth == 0 && engine.recording();
-  engine.op_begins(thread, info, inputs, record ? current_source() : -1, record ? fn.seqNr() : -1);
+  // What is made and not filled yet may be told of as what is in the way.
+  bool asks = thread.depth == 0 && info.uninitialised && engine.active();
+  engine.op_begins(thread, info, inputs, record || asks ? current_source() : -1, record ? fn.seqNr() : -1);
+  engine.say();
   return nullptr;
 }
 

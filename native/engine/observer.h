@@ -23,6 +23,7 @@ struct OpInfo {
   std::vector<bool> writes;    // by argument
   std::vector<bool> aliased;   // by argument: a view of it is returned
   size_t returns = 0;
+  int size_argument = -1;  // of a factory: the shape of what it returns
   std::vector<size_t> raw_arguments;  // of one that is looked through: what it reads through raw pointers all along
 
   bool may_write(size_t argument) const {
@@ -34,6 +35,8 @@ struct OpInfo {
 
 uint64_t add_observer();
 void remove_observer(uint64_t handle);
+// "2 x Float[2,3] of a storage of 24 B; ...": for a message.
+std::string describe(c10::ArrayRef<const c10::IValue> values);
 // "Float[2,3];Long[2]>Float[]": the tensors that went in and came out, '-' for one that is missing.
 void append_shapes(const c10::IValue& value, std::string& text);
 // Names of all operators seen so far, by OpInfo::id.
@@ -42,6 +45,7 @@ std::vector<std::string> op_names();
 // The user's line of Python that is running on this thread, as an index into `sources()`; -1 when there is
 // none. Takes the interpreter lock: never call it with the engine's mutex held.
 int64_t current_source();
+bool is_python_thread();
 std::vector<std::string> sources();
 std::string source_text(int64_t source);
 // Frames of files below these folders are not the user's.

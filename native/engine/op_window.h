@@ -14,8 +14,6 @@ namespace memfit {
 
 class OpWindow {
  public:
-  static constexpr size_t kNone = static_cast<size_t>(-1);
-
   static bool goes_high(size_t size, size_t largest) { return 2 * size <= largest; }
 
   void clear() {
@@ -48,6 +46,7 @@ class OpWindow {
   }
 
  private:
+  static constexpr size_t kNone = static_cast<size_t>(-1);
   static constexpr size_t kLongest = 2048;  // events; replaying more would cost more than the op
 
   struct Event {

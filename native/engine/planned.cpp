@@ -17,6 +17,8 @@ bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64
   auto fresh = swaps.swaps.empty() ? nullptr : std::make_unique<Swaps>(std::move(swaps), at_boundary);
   std::unordered_set<uint64_t> stays(resident.begin(), resident.end());
   std::vector<Block*> staying, swapped;
+  gather_small();
+  tidy_shelf();
   for (Block* block : blocks_) {
     if (block->session != session_) continue;
     if (fresh) fresh->bind(*block);

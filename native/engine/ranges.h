@@ -55,6 +55,7 @@ class Ranges {
 
   Region* first() const { return head_; }
   size_t limit() const { return limit_; }
+  size_t most() const { return size_; }  // what the limit can be raised to
   size_t alignment() const { return alignment_; }
   size_t used() const { return used_; }
   size_t free_bytes() const { return free_bytes_; }

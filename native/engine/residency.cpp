@@ -4,7 +4,9 @@
 #include <limits>
 
 #include "engine.h"
+#include "fingerprint.h"
 #include "lock.h"
+#include "observer.h"
 #include "pointers.h"
 #include "stopwatch.h"
 
@@ -159,8 +161,33 @@ bool Engine::move_to(Block& block, Region* target) {
   return true;
 }
 
+// Something wrote to the block's bytes that was no op's argument (a compiled kernel, an extension's function): the
+// tier's copy is not what it was taken for. Told once, with the op that had them last.
+bool Engine::written_unseen(const Block& block) {
+  if (block.dirty || device_->is_asynchronous()) return false;
+  Stopwatch stopwatch(stats_.check_ns);
+  stats_.bytes_checked += block.bytes;
+  if (fingerprint(block.address(), block.bytes) == block.print) return false;
+  ++stats_.unseen_writes;
+  const std::string op = block.used_by != nullptr ? block.used_by->name : "no op";
+  notify("unseen " + op, "bytes of a tensor changed while no op was seen to write to them (the last that used them: " + op +
+                             "); they are kept, at the price of a copy. Was it torch.compile, or an extension's function?");
+  return true;
+}
+
+// Its copy in the tier is right again, or it counts as written to. Raises nothing.
+void Engine::mend_unseen_write(Block& block) {
+  if (!written_unseen(block)) return;
+  block.dirty = true;
+  try {
+    copy_out(block);
+  } catch (const TierFailure&) {
+    // It stays, for now.
+  }
+}
+
 void Engine::copy_out(Block& block) {
-  if (!block.dirty) {
+  if (!block.dirty && !written_unseen(block)) {
     ++stats_.drops;
     return;
   }
@@ -236,6 +263,7 @@ bool Engine::fetch(Block& block, Region* region) {
     come_in(block, region, *storage);
   else
     arena_->give_back(region);
+  if (storage && !block.dirty && !device_->is_asynchronous()) block.print = fingerprint(block.address(), block.bytes);
   if (storage && device_->is_asynchronous()) stats_.untimed_in += block.bytes;
   bool readable = storage != nullptr;
   if (readable) graveyard_.push_back(std::move(storage));
@@ -299,14 +327,13 @@ size_t Engine::slide_down(Block& mover, size_t floor) {
   Region* last = span < size ? mover.region->prev : r->prev;
   size_t target = first->offset;
   if (!clear(first, last)) return mover.region->end();
-  return move_down(mover, target);
+  return move_down(ranges, mover, target);
 }
 
 // The span between `target` and the block (or the block's own size from `target` on) is free.
-size_t Engine::move_down(Block& mover, size_t target) {
+size_t Engine::move_down(Ranges& ranges, Block& mover, size_t target) {
   StorageRef storage = mover.storage.lock();
   if (!storage || !points_to(*storage, mover)) return mover.region->end();
-  Ranges& ranges = arena_->ranges;
   const char* from = mover.address();
   char* to = arena_->base() + target;
   arena_->back(target, target + mover.region->size);
@@ -321,14 +348,6 @@ size_t Engine::move_down(Block& mover, size_t target) {
   return mover.region->end();
 }
 
-// What stays in the arena though no op uses it.
-size_t Engine::immovable_bytes() const {
-  size_t bytes = 0;
-  for (const Block* block : blocks_)
-    if (block->arena == arena_ && block->resident() && block->active == 0 && !may_move(*block)) bytes += block->region->size;
-  return bytes;
-}
-
 // There and back. The op that needs the bytes may be about to write to them: they stay as dirty as they were.
 void Engine::move_by_tier(Block& mover, char* to, c10::StorageImpl& storage) {
   bool was_dirty = mover.dirty;
@@ -341,23 +360,6 @@ void Engine::move_by_tier(Block& mover, char* to, c10::StorageImpl& storage) {
     throw;
   }
   mover.dirty = was_dirty;
-}
-
-std::string Engine::describe_occupants() const {
-  size_t pinned = 0, held = 0, active = 0;
-  for (const Block* block : blocks_) {
-    if (!block->resident()) continue;
-    if (block->active > 0)
-      active += block->bytes;
-    else if (block->pinned)
-      pinned += block->bytes;
-    else if (!may_move(*block))
-      held += block->bytes;
-  }
-  std::string text = "in use by running ops: " + format_bytes(active);
-  if (pinned > 0) text += ", pinned because raw memory escaped (numpy, data_ptr, DLPack): " + format_bytes(pinned);
-  if (held > 0) text += ", made but not used by any op yet, or a library's workspace: " + format_bytes(held);
-  return text;
 }
 
 }  // namespace memfit

@@ -16,12 +16,13 @@ namespace {
 constexpr size_t kSmall = size_t{16} << 10;       // bytes
 constexpr size_t kSmallShare = 256;               // nor is a storage small that is more than this part of the budget
 constexpr size_t kSteps = 512;                    // the shelf grows by such a part of the budget,
-constexpr size_t kLeastStep = size_t{4} << 10;    // in bytes at least
-constexpr size_t kLargestStep = size_t{256} << 10;  // and at most
+constexpr size_t kLargestStep = size_t{256} << 10;  // in bytes at most
 
 }  // namespace
 
-size_t Engine::shelf_step() const { return std::clamp(arena_->ranges.limit() / kSteps, kLeastStep, kLargestStep); }
+size_t Engine::shelf_step() const {
+  return arena_->round(std::min(arena_->ranges.limit() / kSteps + 1, kLargestStep));
+}
 
 bool Engine::is_small(size_t bytes) const { return bytes <= std::min(kSmall, arena_->ranges.limit() / kSmallShare); }
 
@@ -84,7 +85,7 @@ bool Engine::clear_shelf() {
     for (Block* block : std::vector<Block*>(blocks_))
       if (block->resident() && block->arena == arena_ && arena_->on_shelf(block->region) && may_move(*block))
         cleared |= evict(*block);
-  if (cleared) arena_->trim_shelf(0, &shelf_owner_);
+  if (running_ == 0) tidy_shelf();
   return cleared;
 }
 
@@ -97,6 +98,19 @@ void Engine::sort_by_size() {
     if (!block->small && arena_->on_shelf(block->region) && may_move(*block)) evict(*block);
   }
   gather_small();
+  tidy_shelf();
+}
+
+// What is on the shelf moves to its low end, and the rest of it is given back.
+void Engine::tidy_shelf() {
+  for (Region* r = arena_->first_on_shelf(); r != nullptr; r = r->next) {
+    const Region* hole = r->prev;
+    if (r->is_free() || hole == nullptr || !hole->is_free() || !may_move(*owner_of(r))) continue;
+    Block& block = *owner_of(r);
+    const size_t target = hole->offset;
+    move_down(arena_->shelf(), block, target);
+    r = block.region;
+  }
   arena_->trim_shelf(0, &shelf_owner_);
 }
 

@@ -58,8 +58,12 @@ int64_t find_source() {
 
 }  // namespace
 
+bool is_python_thread() { return Py_IsInitialized() && PyGILState_GetThisThreadState() != nullptr; }
+
+// A thread without Python's own state runs no line of the user's, and may be one that the holder of the interpreter
+// lock waits for.
 int64_t current_source() {
-  if (!Py_IsInitialized()) return -1;
+  if (!is_python_thread()) return -1;
   PyGILState_STATE state = PyGILState_Ensure();
   int64_t source = find_source();
   PyGILState_Release(state);

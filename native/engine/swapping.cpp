@@ -55,6 +55,7 @@ void Engine::start_out(uint32_t swap) {
 void Engine::begin_copy(Block& block, Copy::Direction direction, Region* region, uint32_t swap) {
   block.copy = std::make_shared<Copy>();
   *block.copy = {direction, block.tier, block.slot, arena_->base() + region->offset, block.bytes, region, swap};
+  block.copy->takes_print = !device_->is_asynchronous();
   ++block.active;
   copying_.push_back(&block);
   lane(direction).push(block.copy);
@@ -71,6 +72,7 @@ void Engine::finish_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
   if (block == nullptr) return;
   if (block->copy && block->copy->direction == Copy::Direction::kOut) settle(*block);
+  if (!block->dirty && block->slot != nullptr && may_move(*block)) mend_unseen_write(*block);
   if (block->dirty || block->slot == nullptr || !may_move(*block) || block->arena != arena_) return;
   StorageRef storage = block->storage.lock();
   if (!storage) return;
@@ -112,6 +114,7 @@ bool Engine::settle(Block& block) {
   copying_.erase(std::find(copying_.begin(), copying_.end(), &block));
   --block.active;
   bool failed = !copy->error.empty();
+  block.print = copy->print;
   stats_.failed_copies += failed;
   if (copy->direction == Copy::Direction::kOut) {
     if (failed)

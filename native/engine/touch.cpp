@@ -16,12 +16,12 @@ namespace memfit {
 
 namespace {
 
-void describe(const c10::IValue& value, std::string& text) {
-  each_tensor(value, [&](const at::Tensor& tensor) {
-    if (text.size() > 1000 || !tensor.defined() || !tensor.unsafeGetTensorImpl()->has_storage()) return;
-    text += text.empty() ? "" : "; ";
-    text += shape_of(tensor) + " of a storage of " + format_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
-  });
+// What a factory (`zeros`, `full`) says of itself that it will allocate; 0: nothing. Elements may be smaller.
+size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  if (op.size_argument < 0 || !inputs[op.size_argument].isIntList()) return 0;
+  double bytes = sizeof(double);
+  for (int64_t size : inputs[op.size_argument].toDimVector()) bytes *= static_cast<double>(std::max<int64_t>(size, 0));
+  return bytes < 1e18 ? static_cast<size_t>(bytes) : 0;
 }
 
 constexpr int64_t kLongestSearch = int64_t{1} << 22;  // ops
@@ -63,15 +63,12 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
 void Engine::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost) {
   bool limited = stats_.budget != 0 && !forked_;
   if (thread.missing.empty() && thread.foreign.empty() && !(outermost && limited)) return;
-  if (outermost && limited && is_tight(thread)) {
-    thread.tensors.clear();
-    for (const c10::IValue& value : inputs) describe(value, thread.tensors);
-  }
+  if (outermost && limited && is_tight(thread)) thread.tensors = describe(inputs);
   thread.starting = outermost;
   Stopwatch stopwatch(thread.waited_ns, nullptr, recorder_.on());
   try {
     bring_in_missing(thread);
-    if (outermost && active() && limited && op.reads_data) make_roomy(thread);
+    if (outermost && active() && limited && op.reads_data) make_roomy(thread, bytes_announced(op, inputs));
   } catch (const std::exception& error) {  // a callback that throws is only logged: the op must hear of it
     fail(thread, Failure::Kind::kTier, error.what(), 0);
   }
@@ -84,18 +81,20 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
   thread.in_frame = true;
   thread.serial = ++clock_;
   thread.op = &op;
-  thread.input_bytes = thread.largest = 0;
+  thread.input_bytes = thread.largest = thread.allocated = 0;
   thread.window.clear();
   thread.need_key = op.name_hash;
   thread.source = source;
   thread.row = -1;
   thread.failure = Failure();
+  thread.tensors.clear();
   if (period_ != 0 && stats_.ops - period_start_ > static_cast<uint64_t>(period_)) {
     period_start_ = stats_.ops - 1;
     iteration_ends();
     iteration_passed_ = true;
   }
   if (others_at_start_) free_ordinary(false);
+  if (grown_) return_to_budget();
   forecast_.on_op();
   if (timeline_.on()) timeline_.op_begins(device_->stamp(), arena_->used());
   if (swaps_) swap_before_op(op.name_hash);
@@ -136,6 +135,7 @@ void Engine::use(ThreadState& thread, Block& block, bool write) {
   if (first) {
     block.touched_by = thread.serial;
     block.last_use = clock_;
+    block.used_by = thread.op;
     ++block.active;
     thread.touched.push_back(&block);
     thread.input_bytes += arena_->round(block.bytes);
@@ -167,7 +167,7 @@ void Engine::bring_in_missing(ThreadState& thread) {
     thread.stepped_aside = false;
     std::sort(missing.begin(), missing.end(), [](Block* a, Block* b) { return a->bytes > b->bytes; });
     for (Block* block : missing)
-      if (!comes_in(block)) mark_unavailable(*block, thread.failure.message);
+      if (!comes_in(block)) mark_unavailable(*block, in_words(thread.failure));
     missing.clear();
     if (!thread.stepped_aside || thread.failure.kind != Failure::Kind::kNone) break;
     for (Block* block : thread.touched)  // what came in first may have left meanwhile
@@ -188,6 +188,8 @@ bool Engine::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt
       if (attempt() || (clear_shelf() && attempt())) return true;
     } while (wait_for_others(thread));
     if (!active()) return attempt();
+    while (grow(bytes))
+      if (attempt()) return true;
     fail(thread, Failure::Kind::kBudget, "", bytes, /*is_input=*/true);
   } catch (const TierFailure& error) {
     fail(thread, Failure::Kind::kTier, error.what(), bytes);
@@ -230,7 +232,7 @@ size_t Engine::wanted(const ThreadState& thread) const {
 
 // An op's own storages must not cut up the space it will need: once it runs they cannot be moved. What is not known
 // to need less may need everything.
-void Engine::make_roomy(ThreadState& thread) {
+void Engine::make_roomy(ThreadState& thread, size_t announced) {
   bool known = knows_need(thread);
   if (arena_->ranges.largest_free() >= wanted(thread) && (known || arena_->plan() != nullptr)) return;
   if (arena_->plan() != nullptr) {
@@ -239,11 +241,11 @@ void Engine::make_roomy(ThreadState& thread) {
   }
   gather_small();
   size_t want = known ? wanted(thread) : SIZE_MAX;
-  if (is_roomy(thread, want)) return;
+  const bool is_crowded = !known && arena_->shelf_used() > arena_->ranges.limit() / 64;
+  if (!is_crowded && is_roomy(thread, want) && announced <= widest_window()) return;
   try {
     consolidate(thread.touched);
-    bool counts = known || arena_->shelf_used() > arena_->ranges.limit() / 64;
-    if (counts && !is_roomy(thread, want)) clear_shelf();
+    if (is_crowded || std::max(announced, known ? want : 0) > widest_window()) clear_shelf();
   } catch (const TierFailure&) {
     // It was only to help: the op may still find room, and says what is wrong if it does not.
   }
@@ -297,7 +299,7 @@ bool Engine::frame_ends(ThreadState& thread) {
     size_t need = learn_need(thread);
     if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(need), thread.waited_ns);
   }
-  iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.window.peak());
+  iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.allocated);
   if (std::exchange(thread.aside, false)) device_->lead();
   for (Block* block : thread.touched) deactivate(*block);
   thread.touched.clear();
@@ -331,37 +333,6 @@ bool Engine::find_period_if_due() {
   iteration_ends();
   marks_ = {ops - length, ops};
   return true;
-}
-
-void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input) {
-  if (arena_) request = arena_->round(request);
-  Failure failure;
-  failure.kind = kind;
-  failure.op = thread.op != nullptr && thread.depth > 0 ? thread.op->name : "an allocation outside any op";
-  failure.tensors = thread.tensors;
-  if (kind == Failure::Kind::kTier) {
-    failure.message = "memfit: " + failure.op + " could not get its bytes: " + why;
-  } else {
-    failure.required_bytes = thread.input_bytes + thread.window.live() + (is_input ? 0 : request);
-    failure.message = "memfit: the budget of " + format_bytes(stats_.budget) + " cannot be met: " + failure.op +
-                      " needs at least " + format_bytes(failure.required_bytes) + " at once (inputs " +
-                      format_bytes(thread.input_bytes) + ", allocated by it so far " + format_bytes(thread.window.live()) +
-                      (is_input ? ", of the inputs now " : ", asked for now ") + format_bytes(request) + ")";
-    if (!thread.tensors.empty()) failure.message += "; its tensors: " + thread.tensors;
-    failure.message += "; in the arena: " + describe_occupants();
-    if (arena_) failure.message += "; longest stretch that can be cleared: " + format_bytes(widest_window());
-    failure.message += "; the smallest budget that could do: " + format_bytes(failure.required_bytes + immovable_bytes()) +
-                       "; `memfit trace` and `memfit plan` tell what fits beforehand";
-  }
-  thread.failure = failure;
-  last_failure_ = failure;
-}
-
-void Engine::mark_unavailable(Block& block, const std::string& message) {
-  StorageRef storage = block.storage.lock();
-  if (!storage || block.resident()) return;
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
-  graveyard_.push_back(std::move(storage));
 }
 
 }  // namespace memfit

@@ -132,7 +132,7 @@ def held(engine: ModuleType, target: Any, pin: bool = False) -> Iterator[None]:
     if not has_storage(target):
         yield
         return
-    hold = engine.Hold(target)
+    hold = engine.Hold(target, pin)
     try:
         yield
         if pin:  # not when the call failed: then nothing escaped

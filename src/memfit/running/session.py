@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -40,7 +41,9 @@ class Stats:
     and `prefetches` came back by a plan, copied beside the ops, which waited `stall_ns` for them; `copy_ns` is what ops
     waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's. All
     copies together took `out_ns` and `in_ns`, but for those of `untimed_*` bytes, which no clock was held to: on a GPU
-    they are part of its work.
+    they are part of its work. `unseen_writes` are storages that changed though no op was seen to write to them, found
+    among the `bytes_checked` before their copies were trusted, in `check_ns`. `growths` are the times the budget was
+    exceeded for an op, by `peak_growth_bytes` at most.
     """
 
     budget_bytes: int
@@ -70,6 +73,11 @@ class Stats:
     plans: int
     planned_allocations: int
     plan_mismatches: int
+    unseen_writes: int
+    bytes_checked: int
+    check_ns: int
+    growths: int
+    peak_growth_bytes: int
     swaps: int
     prefetches: int
     failed_copies: int
@@ -93,7 +101,7 @@ class Session:
     def __init__(
         self, budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
-        on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None,
+        on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
     ) -> None:  # fmt: skip
         # With an accelerator the session records storages of device meta, and those alone, as if that one ran them.
         self._accelerator = accelerator
@@ -108,6 +116,7 @@ class Session:
         self._measures = measures
         self._on_trace = on_trace
         self._share_pending = self._budget is not None and self._budget.bytes is None
+        self._grow = self._share_pending if grow is None else grow
         self._trace: Trace | None = None
         self._final: Stats | None = None
         self._signatures: list[str] = []
@@ -154,6 +163,9 @@ class Session:
         return cuda_machine(self._device) if direct and self._plan else None
 
     def _enter_contexts(self) -> None:
+        self._engine.on_notice(_say)
+        if self._fixed_bytes is not None:
+            self._engine.allow_growth(self._grow)
         self._contexts.enter_context(guards.installed(self._engine))
         self._contexts.enter_context(chunking.installed(devices.chunk_bytes(self._device, self._fixed_bytes)))
         self._contexts.enter_context(self._iterations.watched())
@@ -293,13 +305,16 @@ class Session:
     def _apply(self, trace: Trace) -> None:
         """Turn the budget's share of the peak into a limit."""
         assert self._budget is not None
-        budget_bytes = self._budget.resolve(peak_live(trace, aligned=True)[0])
+        peak_bytes = peak_live(trace, aligned=True)[0]
+        budget_bytes = self._budget.resolve(peak_bytes)
+        self._engine.set_peak(peak_bytes)
         needed, op = minimum_budget(trace)
         needed = align_up(needed, self._engine.page_bytes())
         if needed > budget_bytes:
             raise infeasible(trace, budget_bytes, needed, op)
         self._adopt_visible()
         self._engine.set_budget(budget_bytes)
+        self._engine.allow_growth(self._grow)
         self._share_pending = False
 
     def _period_found(self) -> None:
@@ -312,6 +327,11 @@ class Session:
             self._iteration_ended(at_boundary=False)
         except MemfitError as error:
             self._engine.fail_next(str(error), getattr(error, "required_bytes", None) or 0)
+
+
+def _say(line: str) -> None:
+    if sys.stderr is not None and not sys.stderr.closed:
+        print(line, file=sys.stderr, flush=True)
 
 
 def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int) -> BudgetError:
@@ -334,7 +354,7 @@ def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int
 
 
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
-            plan: bool | Plan = True) -> Session:  # fmt: skip
+            plan: bool | Plan = True, grow: bool | None = None) -> Session:  # fmt: skip
     """Return a context manager that keeps every tensor storage of `device` within `budget`.
 
     `budget`: bytes (int or "2GiB"), which hold from the first op; or a share such as "60%" of the peak live
@@ -343,9 +363,11 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
     bytes go that do not fit: "ram" (of a GPU: page-locked host memory, and its default), "ram:8GiB", "disk",
     "disk:PATH" (the CPU's default) or "ram:8GiB+disk:PATH". `plan`: whether iterations that repeat are run by a plan
     (addresses from a table, copies beside the ops), or a plan of `memfit plan` to run them by.
+    `grow`: whether an op that does not fit gets more than the budget, for as long as it runs, rather than end the run
+    (None: under a share, whose peak says nothing of a larger evaluation; not under bytes).
     Only one session can be active in a process.
 
     Raises InputError for a malformed budget, tier or device; BudgetError, from the op or optimizer step where it is
     found out, if the budget cannot be met; TierError if a copy fails.
     """
-    return Session(budget, tier, device=device, plan=plan)
+    return Session(budget, tier, device=device, plan=plan, grow=grow)

@@ -1,0 +1,135 @@
+// Refusals: what is said of an op that cannot have its bytes, and the smallest budget that has room for it.
+#include <algorithm>
+#include <map>
+
+#include "engine.h"
+#include "lock.h"
+#include "observer.h"
+#include "operands.h"
+#include "pointers.h"
+
+namespace memfit {
+
+namespace {
+
+constexpr size_t kLongestList = 8;  // kinds of things that are named one by one
+
+// "3 x a; b; 2 more".
+std::string listed(const std::map<std::string, size_t>& counts) {
+  std::string text;
+  size_t named = 0, rest = 0;
+  for (const auto& [what, count] : counts) {
+    if (named++ >= kLongestList) {
+      rest += count;
+      continue;
+    }
+    text += (text.empty() ? "" : "; ") + (count > 1 ? std::to_string(count) + " x " : std::string()) + what;
+  }
+  return rest == 0 ? text : text + "; " + std::to_string(rest) + " more";
+}
+
+}  // namespace
+
+std::string describe(c10::ArrayRef<const c10::IValue> values) {
+  std::map<std::string, size_t> counts;
+  for (const c10::IValue& value : values)
+    each_tensor(value, [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->has_storage()) return;
+      size_t bytes = tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+      ++counts[shape_of(tensor) + " of a storage of " + format_bytes(bytes)];
+    });
+  return listed(counts);
+}
+
+std::string in_words(const Failure& failure) {
+  std::string text = failure.message;
+  if (!failure.source.empty()) text += "; at " + failure.source;
+  if (!failure.why.empty()) text += "\n  why: " + failure.why;
+  if (!failure.remedy.empty()) text += "\n  try: " + failure.remedy;
+  return text;
+}
+
+void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input) {
+  if (arena_) request = arena_->round(request);
+  Failure failure;
+  failure.kind = kind;
+  failure.op = thread.op != nullptr && thread.depth > 0 ? thread.op->name : "an allocation outside any op";
+  failure.tensors = thread.tensors;
+  if (kind == Failure::Kind::kTier)
+    failure.message = "memfit: " + failure.op + " could not get its bytes: " + why;
+  else
+    refuse(thread, failure, request, is_input);
+  thread.failure = failure;
+  last_failure_ = failure;
+}
+
+void Engine::refuse(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const {
+  const size_t own = thread.input_bytes + thread.window.live() + (is_input ? 0 : request);
+  const bool holes = own + immovable_bytes() <= arena_->ranges.limit();
+  failure.required_bytes = smallest_budget(thread, request, is_input);
+  failure.message = "memfit: the budget of " + format_bytes(stats_.budget) + share_of_peak(stats_.budget) +
+                    " cannot be met: " + failure.op + " needs at least " + format_bytes(own) + " at once";
+  failure.why = "inputs " + format_bytes(thread.input_bytes) + ", allocated by it so far " +
+                format_bytes(thread.window.live()) + (is_input ? ", of the inputs now " : ", asked for now ") +
+                format_bytes(request);
+  if (!thread.tensors.empty()) failure.why += "; its tensors: " + thread.tensors;
+  const std::string stays = describe_immovable();
+  if (holes)
+    failure.why += "; it would fit, but the longest stretch that can be cleared has " + format_bytes(widest_window()) +
+                   (stays.empty() ? ", between storages that running ops use" : ", between what cannot move");
+  if (!stays.empty()) failure.why += "; cannot move: " + stays;
+  failure.remedy = "the smallest budget that could do: " + format_bytes(failure.required_bytes) +
+                   share_of_peak(failure.required_bytes) + "; `memfit trace` and `memfit plan` tell what fits beforehand";
+}
+
+std::string Engine::share_of_peak(size_t bytes) const {
+  return peak_ == 0 ? "" : ", " + std::to_string((bytes * 100 + peak_ - 1) / peak_) + " % of the iteration's peak,";
+}
+
+// With the shelf as it is, and all that cannot move beside it, the op's inputs and its allocations so far are laid out
+// anew under larger limits until this one fits. If they fit under the present limit, it is holes that refuse it: then
+// the limit is raised until the last stretch is long enough, the others being where they are.
+size_t Engine::smallest_budget(const ThreadState& thread, size_t request, bool is_input) const {
+  const Ranges& ranges = arena_->ranges;
+  OpWindow window = thread.window;
+  if (!is_input) window.take(request, OpWindow::goes_high(request, std::max(thread.largest, request)));
+  const size_t laid_out = immovable_bytes() + thread.input_bytes + window.length(ranges.alignment());
+  if (laid_out > ranges.limit()) return std::max(laid_out + (stats_.budget - ranges.limit()), stats_.budget + 1);
+  size_t last = 0;
+  for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
+    last = r->is_free() || may_move(*owner_of(r)) ? last + std::min(r->end(), ranges.limit()) - r->offset : 0;
+  return stats_.budget + std::max(request - std::min(request, last), ranges.alignment());
+}
+
+// What stays in the arena though the running ops do not use it.
+size_t Engine::immovable_bytes() const {
+  size_t bytes = 0;
+  for (const Block* block : blocks_)
+    if (block->arena == arena_ && block->resident() && block->active == 0 && !may_move(*block)) bytes += block->region->size;
+  return bytes;
+}
+
+// "2 x 64 B pinned because raw memory escaped (numpy, data_ptr, DLPack) at train.py:12; ..."
+std::string Engine::describe_immovable() const {
+  std::map<std::string, size_t> counts;
+  for (const Block* block : blocks_) {
+    if (block->arena != arena_ || !block->resident() || block->active > 0 || may_move(*block)) continue;
+    const char* why = block->pinned       ? " pinned because raw memory escaped (numpy, data_ptr, DLPack)"
+                      : !block->attached() ? " of a library's workspace"
+                      : block->small       ? " of small storages, which stay while ops run"
+                                           : " made but not used by any op yet";
+    std::string source = source_text(block->source);
+    if (block->small && !block->pinned && block->attached() && !block->held) source.clear();
+    ++counts[format_bytes(block->region->size) + why + (source.empty() ? "" : " at " + source)];
+  }
+  return listed(counts);
+}
+
+void Engine::mark_unavailable(Block& block, const std::string& message) {
+  StorageRef storage = block.storage.lock();
+  if (!storage || block.resident()) return;
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+  graveyard_.push_back(std::move(storage));
+}
+
+}  // namespace memfit

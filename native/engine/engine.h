@@ -274,6 +274,7 @@ class Engine {
   bool clear_shelf();
   void sort_by_size();
   void tidy_shelf();
+  void sort_shelf(const std::unordered_set<uint64_t>& stays);
 
   // stress.cpp
   void press_out_all();

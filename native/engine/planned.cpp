@@ -17,8 +17,6 @@ bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64
   auto fresh = swaps.swaps.empty() ? nullptr : std::make_unique<Swaps>(std::move(swaps), at_boundary);
   std::unordered_set<uint64_t> stays(resident.begin(), resident.end());
   std::vector<Block*> staying, swapped;
-  gather_small();
-  tidy_shelf();
   for (Block* block : blocks_) {
     if (block->session != session_) continue;
     if (fresh) fresh->bind(*block);
@@ -27,11 +25,14 @@ bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64
     else if (stays.count(block->id) != 0)
       staying.push_back(block);
   }
+  sort_shelf(stays);
   for (Block* block : staying) ++block->active;  // so that only this moves them
   bool fits = false;
   try {
     size_t offset = 0;
-    fits = pack(staying) && clear_away(swapped) && find_zone(table.bytes, offset) && clear_zone(offset, table.bytes);
+    fits = pack(staying) && clear_away(swapped) &&
+           (find_zone(table.bytes, offset) || (clear_shelf() && find_zone(table.bytes, offset))) &&
+           clear_zone(offset, table.bytes);
     if (fits) {
       stats_.planned_footprint = offset + table.bytes;
       arena_->set_plan(std::move(table), offset, at_boundary, &zone_owner_);

@@ -24,7 +24,10 @@ size_t Engine::shelf_step() const {
   return arena_->round(std::min(arena_->ranges.limit() / kSteps + 1, kLargestStep));
 }
 
-bool Engine::is_small(size_t bytes) const { return bytes <= std::min(kSmall, arena_->ranges.limit() / kSmallShare); }
+// Without a budget nothing is ever in the way.
+bool Engine::is_small(size_t bytes) const {
+  return stats_.budget != 0 && bytes <= std::min(kSmall, arena_->ranges.limit() / kSmallShare);
+}
 
 bool Engine::may_move(const Block& block) const { return block.is_idle() && (!block.small || running_ == 0); }
 
@@ -92,13 +95,28 @@ bool Engine::clear_shelf() {
 // The limit is another one: what counts as small is too.
 void Engine::sort_by_size() {
   for (Block* block : std::vector<Block*>(blocks_)) {
+    if (block->session == session_) block->small = is_small(block->bytes);
     if (!block->resident() || block->arena != arena_) continue;
-    block->small = is_small(block->bytes);
     scattered_ |= block->small;
     if (!block->small && arena_->on_shelf(block->region) && may_move(*block)) evict(*block);
   }
   gather_small();
   tidy_shelf();
+}
+
+// A plan's zone begins where the shelf ends: what recurs is to lie lowest on it.
+void Engine::sort_shelf(const std::unordered_set<uint64_t>& stays) {
+  gather_small();
+  for (Block* block : std::vector<Block*>(blocks_)) {
+    if (!block->resident() || block->arena != arena_ || !arena_->on_shelf(block->region) || !may_move(*block)) continue;
+    if (stays.count(block->id) != 0) continue;
+    Region* region = arena_->ranges.take(block->bytes, block);
+    if (region == nullptr || !move_to(*block, region)) evict(*block);
+    scattered_ = true;
+  }
+  tidy_shelf();
+  gather_small();
+  arena_->trim_shelf(0, &shelf_owner_);
 }
 
 // What is on the shelf moves to its low end, and the rest of it is given back.

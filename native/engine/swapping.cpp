@@ -33,7 +33,7 @@ void Engine::swap_after_op() {
 
 void Engine::start_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
-  if (block == nullptr || block->copy || !may_move(*block) || block->arena != arena_ || !block->dirty) return;
+  if (block == nullptr || block->copy || !block->is_idle() || block->arena != arena_ || !block->dirty) return;
   StorageRef storage = block->storage.lock();
   if (!storage) return;
   bool ours = points_to(*storage, *block);

@@ -133,7 +133,7 @@ void Engine::release(Block* block) {
       block->arena->give_back_with_pages(block->region);
     else
       block->arena->give_back(block->region);
-    if (block->arena == arena_ && arena_->plan() == nullptr) arena_->trim_shelf(2 * shelf_step(), &shelf_owner_);
+    if (block->arena == arena_ && arena_->plan() == nullptr) arena_->trim_shelf(shelf_slack() + 2 * shelf_step(), &shelf_owner_);
     block->region = nullptr;
   }
   delete_block(block);

@@ -57,6 +57,7 @@ void Engine::start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bo
     others_at_start_ = others;
     ordinary_until_ = std::chrono::steady_clock::now() + kGrace;
     stats_.budget = budget;
+    grow_shelf(shelf_slack(), /*evicts=*/false);
     restart_clock();
     zone_owner_.pinned = shelf_owner_.pinned = true;
     scattered_ = grows_ = grown_ = false;

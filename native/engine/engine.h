@@ -265,10 +265,11 @@ class Engine {
 
   // shelf.cpp
   size_t shelf_step() const;
+  size_t shelf_slack() const;
   bool is_small(size_t bytes) const;
   bool may_move(const Block& block) const;
-  Region* place_on_shelf(Block& block);
-  bool grow_shelf(size_t needed);
+  Region* place_on_shelf(Block& block, bool evicts);
+  bool grow_shelf(size_t needed, bool evicts);
   void gather_small();
   void shelve(Block& block);
   bool clear_shelf();
@@ -318,7 +319,7 @@ class Engine {
   Region* place(size_t bytes, size_t more, Block* block, bool high = false);
   Region* place_at_edge(size_t bytes, Block* block, bool high);
   bool make_room(size_t bytes);
-  bool clear(Region* first, Region* last);
+  bool clear(Region* first, Region* last, bool evicts = true);
   bool evict(Block& block);
   bool relocate(Block& block, size_t avoid_from, size_t avoid_to);
   bool move_to(Block& block, Region* target);

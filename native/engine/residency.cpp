@@ -22,7 +22,7 @@ constexpr double kImmovable = std::numeric_limits<double>::infinity();
 // A place for `bytes`. `more` is what the running op will want beside them.
 Region* Engine::place(size_t bytes, size_t more, Block* block, bool high) {
   if (block->small)
-    if (Region* region = place_on_shelf(*block)) return region;
+    if (Region* region = place_on_shelf(*block, /*evicts=*/false)) return region;
   Ranges& ranges = arena_->ranges;
   if (arena_->plan() != nullptr) {  // what it doesn't know goes beside its zone, as long as nothing must leave
     if (Region* region = ranges.take_lowest(bytes, block)) return region;
@@ -112,7 +112,7 @@ bool Engine::make_room(size_t bytes) {
 }
 
 // Empty the regions from `first` to `last`: largest first, into holes elsewhere if they fit, else to the tier.
-bool Engine::clear(Region* first, Region* last) {
+bool Engine::clear(Region* first, Region* last, bool evicts) {
   std::vector<Block*> victims;
   for (Region* r = first;; r = r->next) {
     if (!r->is_free()) victims.push_back(owner_of(r));
@@ -122,7 +122,7 @@ bool Engine::clear(Region* first, Region* last) {
   std::sort(victims.begin(), victims.end(), [](Block* a, Block* b) { return a->bytes > b->bytes; });
   bool cleared = true;
   for (Block* victim : victims)
-    if (!relocate(*victim, from, to) && !evict(*victim)) cleared = false;
+    if (!relocate(*victim, from, to) && !(evicts && evict(*victim))) cleared = false;
   return cleared;
 }
 

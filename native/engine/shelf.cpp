@@ -24,6 +24,10 @@ size_t Engine::shelf_step() const {
   return arena_->round(std::min(arena_->ranges.limit() / kSteps + 1, kLargestStep));
 }
 
+// Bytes that are kept free for it, so that not every scalar has to push something large aside; an op that needs
+// them has them.
+size_t Engine::shelf_slack() const { return stats_.budget == 0 ? 0 : arena_->round(arena_->ranges.limit() / kSmallShare); }
+
 // Without a budget nothing is ever in the way.
 bool Engine::is_small(size_t bytes) const {
   return stats_.budget != 0 && bytes <= std::min(kSmall, arena_->ranges.limit() / kSmallShare);
@@ -31,16 +35,17 @@ bool Engine::is_small(size_t bytes) const {
 
 bool Engine::may_move(const Block& block) const { return block.is_idle() && (!block.small || running_ == 0); }
 
-// The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way.
-Region* Engine::place_on_shelf(Block& block) {
+// The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way (or only by
+// leaving the arena, where that is not wanted: `evicts`).
+Region* Engine::place_on_shelf(Block& block, bool evicts) {
   Region* region = arena_->take_on_shelf(block.bytes, &block);
-  if (region == nullptr || region->end() <= arena_->shelf_end() || grow_shelf(region->end())) return region;
+  if (region == nullptr || region->end() <= arena_->shelf_end() || grow_shelf(region->end(), evicts)) return region;
   arena_->leave_shelf(region);
   scattered_ |= block.small;
   return nullptr;
 }
 
-bool Engine::grow_shelf(size_t needed) {
+bool Engine::grow_shelf(size_t needed, bool evicts) {
   const size_t end = std::min(round_up(needed, shelf_step()), arena_->ranges.limit());
   if (end < needed) return false;
   Region *first = nullptr, *last = nullptr;
@@ -52,7 +57,7 @@ bool Engine::grow_shelf(size_t needed) {
     last = r;
   }
   try {
-    if (first != nullptr && !clear(first, last)) return false;
+    if (first != nullptr && !clear(first, last, evicts)) return false;
   } catch (const TierFailure&) {
     return false;
   }
@@ -66,7 +71,7 @@ void Engine::gather_small() {
   scattered_ = false;
   for (Block* block : blocks_) {
     if (!block->small || !block->resident() || block->arena != arena_ || arena_->on_shelf(block->region)) continue;
-    Region* region = may_move(*block) ? place_on_shelf(*block) : nullptr;
+    Region* region = may_move(*block) ? place_on_shelf(*block, /*evicts=*/true) : nullptr;
     if (region == nullptr)
       scattered_ = true;
     else
@@ -78,18 +83,18 @@ void Engine::gather_small() {
 void Engine::shelve(Block& block) {
   bool stuck = !block.resident() || block.arena != arena_ || block.active != 1 || block.pinned || block.held || !block.attached();
   if (stuck || arena_->on_shelf(block.region) || (block.small && running_ != 0) || arena_->plan() != nullptr) return;
-  if (Region* region = place_on_shelf(block)) move_to(block, region);
+  if (Region* region = place_on_shelf(block, /*evicts=*/true)) move_to(block, region);
 }
 
-// The last resort of an op that has not started: idle small storages leave too. False when none has.
+// The last resort of an op that has not started: idle small storages leave too. False when that gives back nothing.
 bool Engine::clear_shelf() {
-  bool cleared = false;
+  const size_t before = arena_->shelf_end();
   if (running_ == 0)
     for (Block* block : std::vector<Block*>(blocks_))
       if (block->resident() && block->arena == arena_ && arena_->on_shelf(block->region) && may_move(*block))
-        cleared |= evict(*block);
+        evict(*block);
   if (running_ == 0) tidy_shelf();
-  return cleared;
+  return arena_->shelf_end() < before;
 }
 
 // The limit is another one: what counts as small is too.
@@ -102,6 +107,7 @@ void Engine::sort_by_size() {
   }
   gather_small();
   tidy_shelf();
+  grow_shelf(arena_->shelf_end() + shelf_slack(), /*evicts=*/false);
 }
 
 // A plan's zone begins where the shelf ends: what recurs is to lie lowest on it.

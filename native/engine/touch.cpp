@@ -240,6 +240,7 @@ void Engine::make_roomy(ThreadState& thread, size_t announced) {
     drop_plan();
   }
   gather_small();
+  arena_->trim_shelf(0, &shelf_owner_);
   size_t want = known ? wanted(thread) : SIZE_MAX;
   const bool is_crowded = !known && arena_->shelf_used() > arena_->ranges.limit() / 64;
   if (!is_crowded && is_roomy(thread, want) && announced <= widest_window()) return;

@@ -9,7 +9,8 @@ import torch
 
 import memfit
 from memfit.errors import InputError, TierError
-from memfit.running.devices import chunk_bytes, default_tier, host_memory_bytes, parse_device
+from memfit.running.devices import chunk_bytes, default_tier, parse_device
+from memfit.running.host import host_memory_bytes
 from memfit.running.tiers import TierSpec, parse_tier
 from running.pressure import BUDGET, COUNT, press, ramp
 

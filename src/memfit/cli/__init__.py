@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from memfit import __version__
 from memfit.errors import MemfitError, UsageError
+from memfit.messages import flush_output, say_error
 
 # Modules of memfit.cli in the order --help lists them. Each has `add_parser(subparsers)`, which sets `run` as
 # the parser's default, and `run(args) -> exit code`; what it needs it imports inside `run`.
@@ -23,10 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         words, arguments = _split(words)
         args = _parser().parse_args(words, argparse.Namespace(arguments=arguments))
+        args.words = words
         return int(args.run(args)) if args.command == "run" else _ours(args)
     except MemfitError as error:
-        # The engine's messages name memfit themselves, since they also surface inside torch's errors.
-        print(f"memfit: error: {str(error).removeprefix('memfit: ')}", file=sys.stderr)
+        say_error(error)
         return error.exit_code
 
 
@@ -34,7 +35,7 @@ def _ours(args: argparse.Namespace) -> int:
     """Run a command whose output is its own, not a script's: a reader that has enough (`| head`) is no error."""
     try:
         code = int(args.run(args))
-        sys.stdout.flush()
+        flush_output()
         return code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _ours(args: argparse.Namespace) -> int:
     """Run a command whose output is its own, not a script's: a reader that has enough (`| head`) is no error."""
+    with contextlib.suppress(AttributeError, ValueError):  # it is closed, or no stream of Python's
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a file's name may be any bytes
     try:
         code = int(args.run(args))
         flush_output()

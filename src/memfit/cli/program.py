@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,19 @@ def program_of(args: argparse.Namespace) -> tuple[Program, list[str]]:
     from memfit.running.script import Program
 
     module: str | list[str] | None = args.module
-    if module is None:
+    if args.script == "-m":  # after "--", which tells that all the rest is the program's
+        module = args.arguments
+    if not module:
         return Program(args.script), args.arguments
     if isinstance(module, str):
         return Program(module, is_module=True), args.arguments
     return Program(module[0], is_module=True), module[1:]
+
+
+def command_of(script: str) -> str:
+    """Return a trace's script as one types it."""
+    name, space, module = script.partition(" ")
+    return f"-m {shlex.quote(module)}" if space and name == "-m" else shlex.quote(script or "SCRIPT")
 
 
 class _Module(argparse.Action):

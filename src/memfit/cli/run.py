@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memfit.running.launch import Outcome
+    from memfit.running.script import Program
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from memfit.units import parse_budget
 
     program, arguments = program_of(args)
-    _check_options(args, str(program), arguments)
+    _check_options(args, program, arguments)
     if args.budget is not None:
         parse_budget(args.budget)
     if args.timeline:
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     return outcome.exit_code or (missing.exit_code if missing is not None else 0)
 
 
-def _check_options(args: argparse.Namespace, program: str, arguments: list[str]) -> None:
+def _check_options(args: argparse.Namespace, program: Program, arguments: list[str]) -> None:
     """Find options of memfit's among the script's, where memfit has none: nobody would see that they are not heeded.
 
     Raises UsageError for --budget, without which the run has no limit; "--" before the script says it is the script's.
@@ -103,8 +104,8 @@ def _check_options(args: argparse.Namespace, program: str, arguments: list[str])
         raise UsageError(
             f"--budget stands after the script, so that it is the script's: memfit itself has none ({program})",
             why="options of memfit come before the script; without one the run would have no limit",
-            remedy=f"memfit run --budget 60% {program} ..., or, if it is the script's own: memfit run -- "
-            f"{shlex.join([*program.split(' ', 1), *arguments])}",
+            remedy=f"memfit run --budget 60% {shlex.join(program.words())} ..., or, if it is the script's own: "
+            f"memfit run -- {shlex.join([*program.words(), *arguments])}",
         )
     if misplaced("--tier") and args.tier is None:
         say("memfit: warning: --tier stands after the script, so that it is the script's; memfit uses its default tier")

@@ -8,6 +8,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from memfit.running.script import Program
     from memfit.running.verify import Verdict
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -58,16 +59,16 @@ def run(args: argparse.Namespace) -> int:
     print(_text(verdict))
     if verdict.difference is not None:
         raise VerificationError("the two runs are not the same", why=str(verdict.difference))
-    print_next(_same_run(args, str(program), arguments))
+    print_next(_same_run(args, program, arguments))
     return 0
 
 
-def _same_run(args: argparse.Namespace, program: str, arguments: list[str]) -> str:
+def _same_run(args: argparse.Namespace, program: Program, arguments: list[str]) -> str:
     """Return the command that runs what was verified."""
     options = ["--budget", args.budget]
     options += ["--tier", args.tier] if args.tier else []
     options += ["--device", args.device] if args.device != "auto" else []
-    return shlex.join(["memfit", "run", *options, *program.split(" ", 1), *arguments])
+    return shlex.join(["memfit", "run", *options, *program.words(), *arguments])
 
 
 def _text(verdict: Verdict) -> str:

@@ -30,7 +30,11 @@ class Program:
     is_module: bool = False
 
     def __str__(self) -> str:
-        return f"-m {self.name}" if self.is_module else self.name
+        return " ".join(self.words())
+
+    def words(self) -> list[str]:
+        """Return it as the words of a command line."""
+        return ["-m", self.name] if self.is_module else [self.name]
 
 
 def as_program(program: Program | str) -> Program:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -30,6 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemfitError as error:
         say_error(error)
         return error.exit_code
+    except KeyboardInterrupt:  # of memfit's own work: what interrupts a script is the script's
+        from memfit.running.script import die_as
+
+        die_as(-signal.SIGINT)
+        raise
 
 
 def _ours(args: argparse.Namespace) -> int:

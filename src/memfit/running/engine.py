@@ -136,7 +136,11 @@ def _build(folder: Path) -> None:
         )
     say(f"memfit: building the engine for torch {torch.__version__} (once, about a minute) ...", end=" ")
     started = time.monotonic()
-    _compile(folder)
+    try:
+        _compile(folder)
+    except BaseException:
+        say("failed")
+        raise
     say(f"done in {time.monotonic() - started:.0f} s")
 
 

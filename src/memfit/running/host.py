@@ -18,9 +18,10 @@ def host_memory_bytes() -> int:
 def reservable_bytes() -> int:
     """Return how much memory may be reserved, and used later: what the machine has, as far as addresses reach.
 
-    Where addresses are limited (`ulimit -v`, or no overcommitment) it is half of what is left, since others need some.
+    Where addresses are limited (`ulimit -v`, or no overcommitment) it is a third of what is left: an arena and a tier
+    may each take that, and all else needs some too.
     """
-    return min([host_memory_bytes(), *(left // 2 for left in _addresses_left())])
+    return min([host_memory_bytes(), *(left // 3 for left in _addresses_left())])
 
 
 def unlimited_arena_bytes(device_type: str) -> int:

@@ -121,15 +121,14 @@ def launch(
         budget = plan.budget_bytes
     session = Session(budget, tier, device=device, script=str(program), plan=plan or True, measures=measures,
                       announce=None if budget is None else _announce)  # fmt: skip
-    started, failure, code = time.monotonic(), None, 0
+    failure, code = None, 0
     try:
         code = run_program(program, arguments, session)
     except MemfitError as error:
         failure, code = error, error.exit_code
-    if not session.began:
-        assert failure is not None
-        raise failure
-    outcome = _outcome(session, code, budget, time.monotonic() - started)
+        if session.began is None:
+            raise
+    outcome = _outcome(session, code, budget)
     try:
         if stats_file is not None:
             write_text(stats_file, json.dumps(outcome.as_dict(), indent=1) + "\n")
@@ -143,7 +142,7 @@ def _announce(text: str) -> None:
     say(f"memfit: {text}")
 
 
-def _outcome(session: Session, code: int, budget: str | int | None, seconds: float) -> Outcome:
+def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
     return Outcome(
         code,
         session.stats,
@@ -156,6 +155,6 @@ def _outcome(session: Session, code: int, budget: str | int | None, seconds: flo
         peak_bytes=session.peak_bytes,
         planned_iterations=session.planned_iterations,
         tier=str(session.tier),
-        seconds=seconds,
+        seconds=time.monotonic() - (session.began or 0.0),
         peak_rss_bytes=peak_rss_bytes(),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ class Session:
         # Is told in a sentence when a share becomes a limit, and when a plan first comes into force.
         self._announce = announce
         self._told_of_plan = False
-        self._began = False
+        self._began: float | None = None
         # With an accelerator the session records storages of device meta, and those alone, as if that one ran them.
         self._accelerator = accelerator
         self._budget = None if budget is None else parse_budget(budget)
@@ -156,7 +157,7 @@ class Session:
         except BaseException:
             self._leave()
             raise
-        self._began = True
+        self._began = time.monotonic()
         return self
 
     @property
@@ -240,8 +241,8 @@ class Session:
         return None if self._trace is None else peak_live(self._trace, aligned=True)[0]
 
     @property
-    def began(self) -> bool:
-        """Whether it is, or has been, inside its block."""
+    def began(self) -> float | None:
+        """When its block began, by `time.monotonic`; None if it has not."""
         return self._began
 
     @property

@@ -24,9 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        words, arguments = _split(words)
-        args = _parser().parse_args(words, argparse.Namespace(arguments=arguments))
-        args.words = words
+        own, arguments = _split(words)
+        args = _parser().parse_args(own, argparse.Namespace(arguments=arguments, words=words))
         return int(args.run(args)) if args.command == "run" else _ours(args)
     except MemfitError as error:
         say_error(error)
@@ -52,11 +51,22 @@ def _ours(args: argparse.Namespace) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Take off the script's own arguments, which follow "--" (after `run SCRIPT` they need none)."""
-    if "--" not in words or words[0] == "run":
+    """Take off the script's own arguments, which follow "--" (after `run SCRIPT` and `run -m MODULE` they need none)."""
+    if words[:1] == ["run"]:
+        at = _module_at(words)
+        return [*words[:at], "--", *words[at:]] if at else words, []
+    if "--" not in words:
         return words, []
     at = words.index("--")
     return words[:at], words[at + 1 :]
+
+
+def _module_at(words: list[str]) -> int:
+    """Return where the -m of `run -m MODULE` stands; 0 if there is none before a script or a "--"."""
+    at = 1
+    while at < len(words) and words[at].startswith("--") and words[at] != "--":
+        at += 1 if "=" in words[at] or words[at] == "--json" else 2
+    return at if words[at : at + 1] == ["-m"] else 0
 
 
 class _Parser(argparse.ArgumentParser):

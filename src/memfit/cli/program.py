@@ -13,26 +13,24 @@ if TYPE_CHECKING:
 
 def add_program(parser: argparse.ArgumentParser, *, takes_the_rest: bool = False) -> None:
     """Add SCRIPT and -m MODULE; `takes_the_rest`: what follows either is the script's, options included."""
-    rest = argparse.REMAINDER if takes_the_rest else None
     about = "a module, as python -m takes it"
-    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=rest, action=_Module, help=about)
+    parser.add_argument("-m", dest="module", metavar="MODULE", action=_Module, help=about)
     parser.add_argument("script", metavar="SCRIPT", help="a training script, as it is: a file, a folder or a zip file")
     if takes_the_rest:
-        parser.add_argument("arguments", nargs=rest, metavar="ARGS", help="the script's own arguments")
+        parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="the script's own arguments")
 
 
 def program_of(args: argparse.Namespace) -> tuple[Program, list[str]]:
     """Return what is to be run, and its own arguments."""
+    from memfit.errors import UsageError
     from memfit.running.script import Program
 
-    module: str | list[str] | None = args.module
-    if args.script == "-m":  # after "--", which tells that all the rest is the program's
-        module = args.arguments
-    if not module:
-        return Program(args.script), args.arguments
-    if isinstance(module, str):
-        return Program(module, is_module=True), args.arguments
-    return Program(module[0], is_module=True), module[1:]
+    module, arguments = args.module, args.arguments
+    if args.script == "-m":  # behind "--", where all is taken as it is
+        module, arguments = arguments[0] if arguments else "", arguments[1:]
+    if module == "":
+        raise UsageError("-m needs the name of a module", remedy="memfit run --budget 60% -m package.module")
+    return Program(module or args.script, is_module=module is not None), arguments
 
 
 def command_of(script: str) -> str:
@@ -48,8 +46,6 @@ class _Module(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
         values: str | Sequence[Any] | None, option_string: str | None = None,
     ) -> None:  # fmt: skip
-        if not values:
-            parser.error("-m needs the name of a module")
         setattr(namespace, self.dest, values)
         for action in parser._actions:
             if not action.option_strings:

@@ -51,7 +51,7 @@ def _ours(args: argparse.Namespace) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Take off the script's own arguments, which follow "--" (after `run SCRIPT` and `run -m MODULE` they need none)."""
+    """Take off the script's own arguments, which follow "--" (after `run SCRIPT` and `run -m M` they need none)."""
     if words[:1] == ["run"]:
         at = _module_at(words)
         return [*words[:at], "--", *words[at:]] if at else words, []

@@ -69,6 +69,17 @@ def test_the_compiler_may_have_words_behind_its_name_or_be_empty(monkeypatch):
     assert engine.compiler() == [*plain, "-m64", "-DA=b c"]
 
 
+def test_a_compiler_of_several_words_gets_all_of_them_as_torchs_builder_runs_it(load, monkeypatch, tmp_path):
+    wrapper = tmp_path / "ccache"
+    wrapper.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {tmp_path}/log\nexit 1\n")
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", f"{wrapper} g++ '-DA=b c'")
+    with pytest.raises(EngineError, match="could not be built"):
+        load()
+    words = (tmp_path / "log").read_text().splitlines()
+    assert words[:3] == ["g++", "-DA=b c", "-MMD"] and any(word.endswith("unity.cc") for word in words)
+
+
 @pytest.fixture
 def built(load, monkeypatch) -> list[Path]:
     """Stands in for the compiler: what it "builds" is no library. The folders it was called for."""

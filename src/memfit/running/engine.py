@@ -156,7 +156,7 @@ def _compile(folder: Path) -> None:
         includes.append(str(headers))
         # The CUDA runtime itself is the one that torch has loaded.
         links = [f"-L{Path(torch.__file__).parent / 'lib'}", "-lc10_cuda"]
-    with _build_environment():
+    with _build_environment(folder):
         try:
             cpp_extension.load(
                 _NAME,
@@ -176,12 +176,12 @@ def _compile(folder: Path) -> None:
 
 
 @contextmanager
-def _build_environment() -> Iterator[None]:
+def _build_environment(folder: Path) -> Iterator[None]:
     """Set what torch's builder reads."""
     ours = {
         # The ninja package puts its program beside the interpreter, which need not be on the PATH.
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
-        "CXX": _compiler_command(),
+        "CXX": _one_word(compiler(), folder),
         "TORCH_DONT_CHECK_COMPILER_ABI": "1",  # it asks a program of the whole command's name for its version
     }
     before = {name: os.environ.get(name) for name in ours}
@@ -193,6 +193,16 @@ def _build_environment() -> Iterator[None]:
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
+
+
+def _one_word(command: list[str], folder: Path) -> str:
+    """Return the path of a program that is `command`: torch's builder takes the whole of CXX for a program's name."""
+    if len(command) == 1:
+        return command[0]
+    program = folder / "c++"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    program.chmod(0o700)
+    return str(program)
 
 
 def _import(library: Path) -> ModuleType:

@@ -151,7 +151,7 @@ def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
         session.measured,
         session.given_plan,
         budget="" if budget is None else str(budget),
-        no_limit=session.why_no_limit,
+        no_limit=session.why_no_limit if session.stats.ops else "",  # as after --help: there was nothing to limit
         peak_bytes=session.peak_bytes,
         planned_iterations=session.planned_iterations,
         tier=str(session.tier),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ import torch
 from memfit.errors import BudgetError, EngineError, MemfitError, TierError, UsageError
 from memfit.ir import Plan, Timeline, Trace, align_up
 from memfit.machine import Machine
+from memfit.messages import say
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import chunking, devices, engine, guards, host
 from memfit.running.devices import parse_device
@@ -171,7 +171,7 @@ class Session:
         return cuda_machine(self._device) if direct and self._plan else None
 
     def _enter_contexts(self) -> None:
-        self._engine.on_notice(_say)
+        self._engine.on_notice(say)
         if self._fixed_bytes is not None:
             self._engine.allow_growth(self._grow)
         self._contexts.enter_context(guards.installed(self._engine))
@@ -361,8 +361,7 @@ class Session:
         self._engine.allow_growth(self._grow)
         self._share_pending = False
         if self._announce is not None:
-            peak = peak_live(trace, aligned=True)[0]
-            self._announce(f"the limit is in force: {format_part(budget_bytes, peak)} of the peak")
+            self._announce(f"the limit is in force: {format_part(budget_bytes, peak_bytes)} of the peak")
 
     def _period_found(self) -> None:
         """Answer the engine at the end of some op: an error may only be left for the next allocation."""
@@ -374,11 +373,6 @@ class Session:
             self._iteration_ended(at_boundary=False)
         except MemfitError as error:
             self._engine.fail_next(str(error), getattr(error, "required_bytes", None) or 0)
-
-
-def _say(line: str) -> None:
-    if sys.stderr is not None and not sys.stderr.closed:
-        print(line, file=sys.stderr, flush=True)
 
 
 def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int) -> BudgetError:

@@ -75,7 +75,7 @@ void Engine::start(Device& device, size_t budget, size_t most, std::shared_ptr<T
     scattered_ = grows_ = grown_ = false;
     said_.clear();
     notices_.clear();
-    limit_ = limit;
+    limit_ = budget != 0 ? limit : arena_->ranges.limit();
     peak_ = 0;
     active_.store(true);
   } catch (const std::bad_alloc&) {

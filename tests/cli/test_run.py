@@ -306,15 +306,15 @@ def test_a_script_that_catches_the_error_decides_its_own_exit_code(tmp_path):
 
 
 def test_the_limit_the_plan_and_the_sum_are_told_in_a_line_each(tmp_path):
-    write(tmp_path, TRAINING)
-    command = ("run", "--budget", "90%", "--tier", "ram", "--stats", "stats.json", "script.py", "--steps", "14")
+    write(tmp_path, TRAINING.replace("64, ", "256, ").replace("64)", "256)"))
+    command = ("run", "--budget", "80%", "--tier", "ram", "--stats", "stats.json", "script.py", "--steps", "14")
     result = memfit(*command, cwd=tmp_path)
     limit, plan, last = result.stderr.splitlines()
     stats = json.loads((tmp_path / "stats.json").read_text())
     size = format_bytes(stats["budget_bytes"])
-    assert limit == f"memfit: the limit is in force: {size}, 90 % of the peak"
+    assert limit == f"memfit: the limit is in force: {size}, 80 % of the peak"
     assert plan.startswith("memfit: a plan is in force for iterations like this one: ")
-    assert last.startswith(f"memfit: budget {size}, 90 %, arena peak ") and "(tier ram) over 14 iterations" in last
+    assert last.startswith(f"memfit: budget {size}, 80 %, arena peak ") and "(tier ram) over 14 iterations" in last
     assert 0 < stats["planned_iterations"] < 12 and f"{stats['planned_iterations']} by a plan" in last
     assert "; waited " in last and f"of {stats['seconds']:.1f} s for copies; peak RSS " in last
     assert stats["peak_rss_bytes"] > 100 << 20 and stats["tier"] == "ram" and stats["no_limit"] == ""

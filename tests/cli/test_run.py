@@ -306,7 +306,12 @@ def test_a_script_that_catches_the_error_decides_its_own_exit_code(tmp_path):
 
 
 def test_the_limit_the_plan_and_the_sum_are_told_in_a_line_each(tmp_path):
-    write(tmp_path, TRAINING.replace("64, ", "256, ").replace("64)", "256)"))
+    write(
+        tmp_path,
+        TRAINING.replace("randn(32, 64)", "randn(64, 256)")
+        .replace("Linear(64, 64", "Linear(256, 256")
+        .replace("(64, 1)", "(256, 1)"),
+    )
     command = ("run", "--budget", "80%", "--tier", "ram", "--stats", "stats.json", "script.py", "--steps", "14")
     result = memfit(*command, cwd=tmp_path)
     limit, plan, last = result.stderr.splitlines()

@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "memfit"
 
 # Lower levels may be imported by higher ones, and `errors` by all; a package may import itself.
 LEVELS = [
-    {"errors", "units", "_native"},
+    {"errors", "messages", "units", "_native"},
     {"ir"},
     {"events", "machine"},
     {"files", "validate", "validate_plan"},
@@ -27,7 +27,7 @@ LEVELS = [
 # These drive torch, and stand beside the levels: what each may import besides levels below reporting.
 TORCH_SIDE = {"tracing": set(), "running": {"tracing"}, "integrations": {"tracing", "running", "reporting"}}
 # `memfit --help` imports these: the standard library and names without weight.
-LIGHT = {"memfit", "memfit.errors", "memfit.cli"}
+LIGHT = {"memfit", "memfit.errors", "memfit.messages", "memfit.cli"}
 
 
 def level(package: str) -> int:

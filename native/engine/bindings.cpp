@@ -93,12 +93,12 @@ auto telling_of_tiers(Action&& action) {
   }
 }
 
-void start(const std::string& device, size_t budget, const py::dict& tier, bool others) {
+void start(const std::string& device, size_t budget, size_t most, const py::dict& tier, bool others) {
   TierRecipe recipe = tier_recipe(tier);
   py::gil_scoped_release no_gil;
   telling_of_tiers([&] {
     Device& where = find_device(c10::Device(device));
-    Engine::get().start(where, budget, make_tier(where, recipe), others);
+    Engine::get().start(where, budget, most, make_tier(where, recipe), others);
   });
 }
 

@@ -15,6 +15,19 @@ namespace {
 
 // For so long memory that was adopted stays readable if other threads were about when the session began.
 constexpr std::chrono::seconds kGrace{2};
+// An arena below this is not worth a try.
+constexpr size_t kLeastArena = size_t{1} << 20;
+
+// `may_be_less`: where the system refuses so many addresses, half as many will do, and so on.
+std::shared_ptr<Arena> make_arena(Device& device, size_t limit, bool may_be_less) {
+  for (;; limit /= 2) {
+    try {
+      return std::make_shared<Arena>(device, limit);
+    } catch (const std::bad_alloc&) {
+      if (!may_be_less || limit / 2 < kLeastArena) throw;
+    }
+  }
+}
 
 }  // namespace
 
@@ -28,17 +41,17 @@ Engine& Engine::get() {
   return *engine;
 }
 
-void Engine::start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bool others) {
-  const size_t limit = device.limit(budget);
-  if (limit == 0) refuse_budget(budget, device.page());
-  {
+void Engine::start(Device& device, size_t budget, size_t most, std::shared_ptr<Tier> tier, bool others) {
+  const size_t limit = budget == 0 && most != 0 ? std::min(most, device.limit(0)) : device.limit(budget);
+  if (limit == 0) refuse_budget(budget, "the device's memory is given out in pages of " + format_bytes(device.page()), device.page());
+  try {
     Lock lock(*this);
     if (active()) throw std::runtime_error("a memfit session is active already; end it before starting another");
     install_fork_handlers();
     device.install();
     device_ = &device;
     if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) devices_.push_back(&device);
-    arena_ = std::make_shared<Arena>(device, limit);
+    arena_ = make_arena(device, limit, budget == 0);
     tier_ = std::move(tier);
     forecast_ = Forecast();
     stats_ = Stats();
@@ -63,20 +76,23 @@ void Engine::start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bo
     scattered_ = grows_ = grown_ = false;
     said_.clear();
     notices_.clear();
-    limit_ = limit;
+    limit_ = budget != 0 ? limit : arena_->ranges.limit();
     peak_ = 0;
     active_.store(true);
+  } catch (const std::bad_alloc&) {
+    refuse_budget(budget, "the system refuses this process " + format_bytes(limit) +
+                              " of addresses (a limit as of ulimit -v, or vm.overcommit_memory = 2)", 0);
   }
   callback_ = add_observer();
 }
 
-void Engine::refuse_budget(size_t budget, size_t page) {
+void Engine::refuse_budget(size_t budget, const std::string& why, size_t required_bytes) {
   Failure failure;
   failure.kind = Failure::Kind::kBudget;
-  failure.required_bytes = page;
+  failure.required_bytes = required_bytes;
   failure.message = budget != 0 ? "memfit: the budget of " + format_bytes(budget) + " cannot be met"
                                 : std::string("memfit: there is no memory left");
-  failure.message += ": the device's memory is given out in pages of " + format_bytes(page);
+  failure.message += ": " + why;
   {
     Lock lock(*this);
     last_failure_ = failure;

@@ -105,8 +105,9 @@ class Engine {
   static Engine& get();
 
   // Session. `budget` 0 means no limit yet.
+  // `most`: no arena without a budget is larger than this; 0 means as large as the device has it.
   // `others`: other threads may be in the midst of an op that nobody has seen begin.
-  void start(Device& device, size_t budget, std::shared_ptr<Tier> tier, bool others);
+  void start(Device& device, size_t budget, size_t most, std::shared_ptr<Tier> tier, bool others);
   StopReport stop();
   bool active() const { return active_.load(std::memory_order_relaxed); }
   // Lower the arena's limit; moves or swaps out what lies beyond it. Raises TierFailure.
@@ -192,7 +193,7 @@ class Engine {
   friend class Lock;
   using StorageRef = c10::intrusive_ptr<c10::StorageImpl>;
 
-  [[noreturn]] void refuse_budget(size_t budget, size_t page);
+  [[noreturn]] void refuse_budget(size_t budget, const std::string& why, size_t required_bytes);
 
   // blocks.cpp
   Block* new_block(size_t bytes);

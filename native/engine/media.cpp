@@ -23,7 +23,9 @@ class Ram final : public Medium {
  public:
   explicit Ram(size_t capacity) : capacity_(capacity) {
     void* slab = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (slab == MAP_FAILED) throw TierFailure(std::string("the ram tier cannot be reserved: ") + strerror(errno));
+    if (slab == MAP_FAILED)
+      throw TierFailure("the system refuses the ram tier " + std::to_string(capacity) + " bytes of addresses (" +
+                        strerror(errno) + "); choose fewer with --tier ram:BYTES, or --tier disk:PATH");
     slab_ = static_cast<char*>(slab);
   }
   ~Ram() override { munmap(slab_, capacity_); }
@@ -51,7 +53,12 @@ int open_unlinked(const std::string& folder) {
     throw TierFailure("no file can be made in '" + folder + "': " + strerror(errno) +
                       "; choose a folder that exists and can be written with --tier disk:PATH");
   unlink(path.c_str());
-  return file;
+  if (file > STDERR_FILENO) return file;
+  // The process began with a standard stream closed: what is written to that stream must not land in the tier.
+  int above = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+  close(file);
+  if (above < 0) throw TierFailure("no file can be kept open in '" + folder + "': " + strerror(error));
+  return above;
 }
 
 class Disk final : public Medium {

@@ -58,7 +58,7 @@ inline void set_absent(c10::StorageImpl& storage, Block& block) {
   replace_pointer(storage, nullptr, &block, &delete_absent);
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(
       "memfit: this tensor's bytes are not in memory now and this access is not an op; "
-      "use the session's hold(tensor) around it");
+      "tensor.data_ptr() before it keeps them there for as long as the tensor lives");
 }
 
 }  // namespace memfit

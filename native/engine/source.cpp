@@ -35,6 +35,17 @@ Sources& all() {
   return *instance;
 }
 
+// What is no text in a file's name (it may be any bytes) is written as an escape.
+std::string text_of(PyObject* name) {
+  if (const char* text = PyUnicode_AsUTF8(name)) return text;
+  PyErr_Clear();
+  PyObject* bytes = PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace");
+  if (bytes == nullptr) return PyErr_Clear(), "";
+  std::string text = PyBytes_AS_STRING(bytes);
+  Py_DECREF(bytes);
+  return text;
+}
+
 // Walks outwards from the running frame to the first one of the user's. The interpreter lock is held.
 int64_t find_source() {
   Sources& known = all();
@@ -42,11 +53,10 @@ int64_t find_source() {
   Py_XINCREF(frame);
   while (frame != nullptr) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    const char* file = PyUnicode_AsUTF8(code->co_filename);
-    if (file == nullptr) PyErr_Clear();
+    const std::string file = text_of(code->co_filename);
     std::lock_guard<std::mutex> lock(known.mutex);
-    bool found = file != nullptr && known.is_users(file);
-    int64_t id = found ? known.id(std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame))) : -1;
+    bool found = !file.empty() && known.is_users(file.c_str());
+    int64_t id = found ? known.id(file + ":" + std::to_string(PyFrame_GetLineNumber(frame))) : -1;
     Py_DECREF(code);
     PyFrameObject* outer = found ? nullptr : PyFrame_GetBack(frame);
     Py_DECREF(frame);

@@ -65,6 +65,12 @@ class VerificationError(MemfitError):
     exit_code = 4
 
 
+class NoLimitError(MemfitError):
+    """A share of the peak never became a limit: the program ended before its first whole iteration had."""
+
+    exit_code = 5
+
+
 class TierError(MemfitError, RuntimeError):
     """A slower tier (host or disk) could not take or give back bytes."""
 

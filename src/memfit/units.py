@@ -122,6 +122,21 @@ def format_bytes(size_bytes: float) -> str:
     return _format(size_bytes, ("B", "KiB", "MiB", "GiB", "TiB"), 1024)
 
 
+def format_least_bytes(size_bytes: int) -> str:
+    """Return `size_bytes` as `format_bytes` does, but rounded up: what is read from it suffices."""
+    text = format_bytes(size_bytes)
+    if parse_bytes(text) >= size_bytes:
+        return text
+    number, unit = text.split()
+    digits = len(number.partition(".")[2])
+    return f"{float(number) + 10**-digits:.{digits}f} {unit}"
+
+
+def format_part(size_bytes: int, whole_bytes: int) -> str:
+    """Return bytes and what part of `whole_bytes` they are, for people: "34.0 MiB, 65 %"."""
+    return f"{format_bytes(size_bytes)}, {round(100 * size_bytes / max(whole_bytes, 1))} %"
+
+
 def format_us(duration_us: float) -> str:
     """Return `duration_us` (microseconds) for people: "850 us", "1.20 ms", "3.40 s" (three digits)."""
     return _format(duration_us, ("us", "ms", "s"), 1000)

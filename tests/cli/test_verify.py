@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import subprocess
+from dataclasses import replace
 
 import pytest
 
 from cli.helpers_cli import TRAINING, line_of, write
 from memfit.cli import main
+from memfit.cli.verify import _same_run
+from memfit.running.script import Program
+from memfit.running.verify import _failure
+from memfit.running.witness import Request
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -56,7 +63,7 @@ def test_the_verdict_for_a_person_and_the_steps_it_stops_after(verify):
     result = verify(TRAINING, "--budget", "60%", "--steps", "3", "--", "--steps", "100000")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("equal: 3 x loss, 18 x gradient, 18 x weight, 18 x state, over 3 optimizer steps\n")
-    assert result.stderr == "next: memfit run --budget 60% script.py\n"
+    assert result.stderr == "next: memfit run --budget 60% script.py --steps 100000\n"
 
 
 def test_a_script_that_does_not_repeat_itself_is_found_out_with_the_op(verify):
@@ -132,3 +139,30 @@ def test_mistakes_are_found_before_anything_runs(tmp_path, words, code, capsys, 
     assert main(["verify", *words]) == code
     assert capsys.readouterr().err.startswith("memfit: error: ")
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_next_command_has_the_scripts_arguments_the_tier_and_the_device():
+    args = argparse.Namespace(budget="40%", tier="ram", device="cpu")
+    command = _same_run(args, Program("pkg.train", is_module=True), ["--name", "a b"])
+    assert command == "memfit run --budget 40% --tier ram --device cpu -m pkg.train --name 'a b'"
+
+
+def test_under_torchrun_it_refuses_to_wait_for_ever(tmp_path, monkeypatch, capsys):
+    path = write(tmp_path, "open('ran', 'w')")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert main(["verify", str(path), "--budget", "1MiB"]) == 2
+    err = capsys.readouterr().err
+    assert "torchrun" in err and "torchrun --no-python memfit run" in err and not (tmp_path / "ran").exists()
+
+
+def test_a_script_that_fails_under_the_budget_alone_is_said_to_have_run_plainly():
+    request = Request("s.py", [], "log")
+    done = subprocess.CompletedProcess([], 1, stderr="Traceback: own")
+    assert "plain run succeeded" not in str(_failure(request, done))
+    assert "plain run succeeded" in str(_failure(replace(request, budget="40%"), done))
+
+
+@pytest.mark.slow
+def test_a_share_that_never_took_effect_verifies_nothing(verify):
+    result = verify(TRAINING, "--budget", "60%", "--", "--steps", "1")
+    assert result.returncode == 5 and "nothing was verified" in result.stderr and "one step" in result.stderr

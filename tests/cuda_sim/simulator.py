@@ -49,7 +49,7 @@ def build() -> Path:
 def _compile(folder: Path) -> None:
     home = Path(torch.__file__).parent
     includes = [f"-I{engine.cuda_headers()}", f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
-    compiler = [str(engine.compiler()), "-std=c++20", "-O1", "-g", "-shared", "-fPIC", *includes]
+    compiler = [*engine.compiler(), "-std=c++20", "-O1", "-g", "-shared", "-fPIC", *includes]
     # It bears the driver's name, so that who asks for the driver gets it.
     runtime = [*(str(_HERE / name) for name in _RUNTIME), "-Wl,-soname,libcuda.so.1", "-lpthread"]
     subprocess.run([*compiler, *runtime, "-o", str(folder / "runtime.so")], check=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.errors import InputError
-from memfit.files.plain_pickle import load_plain_pickle
+from memfit.files.plain_pickle import brief, load_plain_pickle
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -136,3 +136,15 @@ def test_cut_short_or_changed_anywhere_it_is_an_error_or_plain(tmp_path_factory,
     except InputError:
         return
     assert isinstance(value, dict | list | tuple | str | int | float | bool | bytes | bytearray | set | type(None))
+
+
+def test_what_is_in_a_file_is_told_in_few_words():
+    doubled: list = []
+    for _ in range(60):
+        doubled = [doubled, doubled]
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert brief(doubled) == "a list of 2" and brief(deep) == "a list of 1"
+    assert brief(10**9000) == "an integer of 29898 bits" and brief(-1) == "-1" and brief(None) == "None"
+    assert brief("x" * 1000) == repr("x" * 60) and brief({}) == "a dict of 0"

@@ -172,6 +172,15 @@ def test_what_is_wrong_is_named_by_its_place(tmp_path, value, match):
     assert "s.pickle" in str(caught.value) and "_record_memory_history" in caught.value.remedy
 
 
+def test_a_small_file_whose_whole_text_would_be_endless_or_too_deep_is_named_at_once(tmp_path):
+    endless = b"\x80\x04)" + b"2\x86" * 60 + b"."
+    deep = b"\x80\x04" + b"]" * 9999 + b"a" * 9998 + b"."
+    for name, content in (("endless", endless), ("deep", deep)):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match="is not a dict: a (list|tuple) of"):
+            load_snapshot(tmp_path / name)
+
+
 def test_hostile_and_truncated_files(tmp_path):
     class Hostile:
         def __reduce__(self):

@@ -33,7 +33,14 @@ def test_it_compiles(tmp_path):
     includes = Path(torch.__file__).parent / "include"
     folders = [includes, includes / "torch/csrc/api/include", cuda_headers(), Path(sysconfig.get_path("include"))]
     # torch's own copy of the generated header, where it has one, comes first.
-    command = [engine.compiler() or "c++", "-fsyntax-only", "-std=c++20", "-DNDEBUG", "-DMEMFIT_CUDA", f"-I{SOURCE}"]
+    command = [
+        *(engine.compiler() or ["c++"]),
+        "-fsyntax-only",
+        "-std=c++20",
+        "-DNDEBUG",
+        "-DMEMFIT_CUDA",
+        f"-I{SOURCE}",
+    ]
     command += [f"-isystem{folder}" for folder in (*folders, tmp_path)]
     done = subprocess.run([*command, str(SOURCE / "engine/cuda/cuda_unity.cc")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]

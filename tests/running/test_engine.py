@@ -54,25 +54,113 @@ def test_a_compiler_that_fails_is_quoted(load, monkeypatch, tmp_path):
     assert list(engine.cached_library().parent.iterdir()) == [engine.cached_library().parent / "lock"]
 
 
-@pytest.mark.parametrize("content", [b"", b"not a library", b"\x7fELF" + bytes(1000)])
-def test_a_damaged_library_is_named_with_the_folder_to_remove(load, content):
-    library = engine.cached_library()
-    library.parent.mkdir(parents=True)
-    library.write_bytes(content)
-    with pytest.raises(EngineError) as caught:
+@pytest.mark.parametrize("variable", ["/bin/false", "/bin/false -m64", "'unbalanced"])
+def test_a_compiler_that_cannot_run_is_an_engine_error(load, monkeypatch, variable):
+    monkeypatch.setenv("CXX", variable)
+    with pytest.raises(EngineError, match="could not be built|there is no C"):
         load()
-    assert "could not be loaded" in caught.value.what
-    assert str(library.parent) in caught.value.remedy
 
 
-def test_a_library_of_something_else_is_an_engine_error(load):
-    """A real shared library, but without the engine in it."""
-    other = Path(sys.modules["_ssl"].__file__ if "_ssl" in sys.modules else __import__("_ssl").__file__)
+def test_the_compiler_may_have_words_behind_its_name_or_be_empty(monkeypatch):
+    monkeypatch.setenv("CXX", "")
+    plain = engine.compiler()
+    assert len(plain) == 1 and plain[0].endswith("c++")
+    monkeypatch.setenv("CXX", "c++ -m64 '-DA=b c'")
+    assert engine.compiler() == [*plain, "-m64", "-DA=b c"]
+
+
+def test_a_compiler_of_several_words_gets_all_of_them_as_torchs_builder_runs_it(load, monkeypatch, tmp_path):
+    wrapper = tmp_path / "ccache"
+    wrapper.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {tmp_path}/log\nexit 1\n")
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", f"{wrapper} g++ '-DA=b c'")
+    with pytest.raises(EngineError, match="could not be built"):
+        load()
+    words = (tmp_path / "log").read_text().splitlines()
+    assert words[:3] == ["g++", "-DA=b c", "-MMD"] and any(word.endswith("unity.cc") for word in words)
+
+
+@pytest.fixture
+def built(load, monkeypatch) -> list[Path]:
+    """Stands in for the compiler: what it "builds" is no library. The folders it was called for."""
+    folders: list[Path] = []
+
+    def compile(folder: Path) -> None:
+        folders.append(folder)
+        (folder / "memfit_engine.so").write_bytes(b"\x7fELF" + bytes(range(256)) * 64)
+
+    monkeypatch.setattr(engine, "_compile", compile)
+    return folders
+
+
+def test_what_was_built_but_is_no_engine_is_named_with_the_folder_to_remove(load, built):
+    for _ in range(2):
+        with pytest.raises(EngineError) as caught:
+            load()
+        assert "could not be loaded" in caught.value.what
+        assert str(engine.cached_library().parent) in caught.value.remedy
+    assert len(built) == 1
+
+
+@pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[:4096], lambda b: b[:4096] + bytes(len(b) - 4096)])
+def test_a_library_that_is_cut_short_or_has_zeros_in_it_is_built_anew_and_never_loaded(load, built, damage):
     library = engine.cached_library()
-    library.parent.mkdir(parents=True)
-    library.write_bytes(other.read_bytes())
+    with pytest.raises(EngineError):
+        load()
+    whole = library.read_bytes()
+    library.write_bytes(damage(whole))
+    (library.parent / "tmpkilled").mkdir()  # of a build that was killed
+    with pytest.raises(EngineError):
+        load()
+    assert library.read_bytes() == whole and len(built) == 2
+    assert {path.name for path in library.parent.iterdir()} == {"lock", library.name, "memfit_engine.sum"}
+
+
+@pytest.mark.parametrize("of_others", [0, 1])
+def test_an_engine_is_not_loaded_from_a_folder_that_others_can_write(load, built, of_others):
+    folder = engine.cached_library().parent
     with pytest.raises(EngineError, match="could not be loaded"):
         load()
+    assert folder.stat().st_mode & 0o777 == 0o700 == folder.parent.stat().st_mode & 0o777
+    unsafe = (folder, folder.parent)[of_others]
+    unsafe.chmod(0o777)
+    if unsafe == folder:
+        with pytest.raises(EngineError, match="not safe"):
+            load()
+    else:  # what others may have put into one's own cache is another's
+        with pytest.raises(EngineError, match="could not be loaded"):
+            load()
+        assert unsafe.stat().st_mode & 0o777 == 0o755
+    assert len(built) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
+def test_an_engine_of_another_user_is_not_loaded(load, built):
+    folder = engine.cached_library().parent
+    folder.mkdir(parents=True, mode=0o755)
+    os.chown(folder, 12345, 12345)
+    with pytest.raises(EngineError, match="not safe") as caught:
+        load()
+    assert "another user" in caught.value.why and "MEMFIT_CACHE" in caught.value.remedy and not built
+
+
+def test_the_lock_follows_no_link_and_empties_no_file(load, built, tmp_path):
+    folder = engine.cached_library().parent
+    folder.mkdir(parents=True, mode=0o700)
+    folder.parent.chmod(0o700)
+    (tmp_path / "precious").write_text("text")
+    (folder / "lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(EngineError, match="cannot be written"):
+        load()
+    assert (tmp_path / "precious").read_text() == "text" and not built
+
+
+def test_without_a_home_the_cache_is_a_folder_of_ones_own_among_the_temporary_ones(monkeypatch, tmp_path):
+    for name in ("MEMFIT_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert engine.cache_folder() == tmp_path / f"memfit-{os.geteuid()}"
 
 
 def test_missing_sources_are_named_with_a_remedy(monkeypatch, tmp_path, load):
@@ -133,7 +221,7 @@ try:
     engine.load()
 except Exception:
     pass  # what was "built" is no library
-assert library.read_text() == "built"
+assert library.read_text() == "built" and library.with_suffix(".sum").exists()
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 
 import memfit
 from memfit.errors import InputError, TierError
-from memfit.running.devices import chunk_bytes, default_tier, host_memory_bytes, parse_device
+from memfit.running.devices import chunk_bytes, default_tier, parse_device
+from memfit.running.host import host_memory_bytes
 from memfit.running.tiers import TierSpec, parse_tier
 from running.pressure import BUDGET, COUNT, press, ramp
 
@@ -60,6 +62,18 @@ def test_what_does_not_fit_into_memory_goes_to_the_disk_behind_it(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert stats.bytes_out > 8 * COUNT and stats.tier_used_bytes < stats.tier_footprint_bytes
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_tiers_file_never_takes_the_place_of_a_closed_standard_stream(tmp_path):
+    """What is printed there would land among the bytes of tensors."""
+    kept = os.dup(0)
+    os.close(0)
+    try:
+        with memfit.session(BUDGET, f"disk:{tmp_path}", device="cpu"), pytest.raises(OSError):
+            os.fstat(0)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
 
 
 def test_memory_that_is_full_with_nothing_behind_it_says_so():

@@ -295,3 +295,10 @@ def test_a_loop_that_does_not_train_is_no_iteration():
         for _ in range(2_000):
             x = x.mul(1.0)
     assert session.recorded is None
+
+
+def test_a_file_whose_name_is_no_text_is_named_with_escapes():
+    """Its name may be any bytes, which Python keeps as lone surrogates."""
+    names: dict[str, Callable[[], Tensor]] = {}
+    exec(compile("import torch\ndef step(): return torch.ones(3) + 1", "odd\udcff.py", "exec"), names)
+    assert {op.source for op in memfit.record(names["step"]).ops} == {"odd\\udcff.py:2"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,6 +13,7 @@ from typing import NoReturn
 
 from memfit import __version__
 from memfit.errors import MemfitError, UsageError
+from memfit.messages import flush_output, say_error
 
 # Modules of memfit.cli in the order --help lists them. Each has `add_parser(subparsers)`, which sets `run` as
 # the parser's default, and `run(args) -> exit code`; what it needs it imports inside `run`.
@@ -21,20 +24,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        words, arguments = _split(words)
-        args = _parser().parse_args(words, argparse.Namespace(arguments=arguments))
+        own, arguments = _split(words)
+        args = _parser().parse_args(own, argparse.Namespace(arguments=arguments, words=words))
         return int(args.run(args)) if args.command == "run" else _ours(args)
     except MemfitError as error:
-        # The engine's messages name memfit themselves, since they also surface inside torch's errors.
-        print(f"memfit: error: {str(error).removeprefix('memfit: ')}", file=sys.stderr)
+        say_error(error)
         return error.exit_code
+    except KeyboardInterrupt:  # of memfit's own work: what interrupts a script is the script's
+        from memfit.running.script import die_as
+
+        die_as(-signal.SIGINT)
+        raise
 
 
 def _ours(args: argparse.Namespace) -> int:
     """Run a command whose output is its own, not a script's: a reader that has enough (`| head`) is no error."""
+    with contextlib.suppress(AttributeError, ValueError):  # it is closed, or no stream of Python's
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a file's name may be any bytes
     try:
         code = int(args.run(args))
-        sys.stdout.flush()
+        flush_output()
         return code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
@@ -42,11 +51,22 @@ def _ours(args: argparse.Namespace) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Take off the script's own arguments, which follow "--" (after `run SCRIPT` they need none)."""
-    if "--" not in words or words[0] == "run":
+    """Take off the script's own arguments, which follow "--" (after `run SCRIPT` and `run -m M` they need none)."""
+    if words[:1] == ["run"]:
+        at = _module_at(words)
+        return [*words[:at], "--", *words[at:]] if at else words, []
+    if "--" not in words:
         return words, []
     at = words.index("--")
     return words[:at], words[at + 1 :]
+
+
+def _module_at(words: list[str]) -> int:
+    """Return where the -m of `run -m MODULE` stands; 0 if there is none before a script or a "--"."""
+    at = 1
+    while at < len(words) and words[at].startswith("--") and words[at] != "--":
+        at += 1 if "=" in words[at] or words[at] == "--json" else 2
+    return at if words[at : at + 1] == ["-m"] else 0
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the report on `args.file`; raises InputError if it is not a trace."""
     from memfit.cli.next_step import print_next
+    from memfit.cli.program import command_of
     from memfit.files import load_trace
     from memfit.reporting.info import describe, to_json
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from memfit.reporting.text import print_info
 
     print_info(info)
-    print_next(f"memfit run --budget {_feasible_percent(info)}% {shlex.quote(info.script or 'SCRIPT')}")
+    print_next(f"memfit run --budget {_feasible_percent(info)}% {command_of(info.script)}")
     return 0
 
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import os
+import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memfit.running.launch import Outcome
+    from memfit.running.script import Program
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `run` subcommand."""
-    parser = subparsers.add_parser("run", help="train an unmodified script inside a byte budget")
+    from memfit.cli.program import add_program
+
+    parser = subparsers.add_parser(
+        "run",
+        help="train an unmodified script inside a byte budget",
+        usage="memfit run [--budget B] [--tier T] [...] [--] SCRIPT [ARGS ...]  (or -m MODULE [ARGS ...])",
+        epilog="Options of memfit come before SCRIPT; what follows it is the script's.",
+    )
     parser.add_argument(
         "--budget",
         metavar="B",
@@ -26,8 +35,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--plan", metavar="PLAN", help="run by this plan, as `memfit plan` writes it")
     parser.add_argument("--timeline", metavar="OUT.json", help="write what was predicted and measured, for Perfetto")
     parser.add_argument("--json", action="store_true", help="end with the statistics as JSON on standard error")
-    parser.add_argument("script", metavar="SCRIPT", help="a training script, as it is")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="the script's own arguments")
+    add_program(parser, takes_the_rest=True)
     parser.set_defaults(run=run)
 
 
@@ -48,27 +56,59 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the script and return its own exit code; raises BudgetError if the budget cannot be met."""
+    """Run the script and return its own exit code; raises BudgetError if the budget cannot be met.
+
+    Where all went well but a share never became a limit, the code says that.
+    """
+    from memfit.cli.program import program_of
     from memfit.files.document import check_folder
+    from memfit.messages import say, say_error
     from memfit.running.launch import launch
     from memfit.running.script import die_as
     from memfit.units import parse_budget
 
+    program, arguments = program_of(args)
+    _check_options(args, program, arguments)
     if args.budget is not None:
         parse_budget(args.budget)
     if args.timeline:
         check_folder(args.timeline)
-    outcome = launch(args.script, args.arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
+        args.timeline = os.path.abspath(args.timeline)  # wherever the script goes
+    outcome = launch(program, arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
                      plan_file=args.plan, measures=args.timeline is not None)  # fmt: skip
     if args.timeline:
         _write_timelines(args.timeline, outcome)
-    if args.json:
-        print(outcome.to_json(), file=sys.stderr)
-    else:
-        print(outcome.summary(), file=sys.stderr)
+    say(outcome.to_json() if args.json else outcome.summary())
+    missing = outcome.missing_limit()
+    if missing is not None and not args.json:
+        say_error(missing)
     if outcome.exit_code < 0:
         die_as(outcome.exit_code)
-    return outcome.exit_code
+    return outcome.exit_code or (missing.exit_code if missing is not None else 0)
+
+
+def _check_options(args: argparse.Namespace, program: Program, arguments: list[str]) -> None:
+    """Find options of memfit's among the script's, where memfit has none: nobody would see that they are not heeded.
+
+    Raises UsageError for --budget, without which the run has no limit; "--" before the script says it is the script's.
+    """
+    from memfit.errors import UsageError
+    from memfit.messages import say
+
+    def misplaced(name: str) -> bool:
+        return any(word == name or word.startswith(f"{name}=") for word in arguments)
+
+    if "--" in args.words[: len(args.words) - len(arguments)]:
+        return
+    if misplaced("--budget") and args.budget is None and args.plan is None:
+        raise UsageError(
+            f"--budget stands after the script, so that it is the script's: memfit itself has none ({program})",
+            why="options of memfit come before the script; without one the run would have no limit",
+            remedy=f"memfit run --budget 60% {shlex.join(program.words())} ..., or, if it is the script's own: "
+            f"memfit run -- {shlex.join([*program.words(), *arguments])}",
+        )
+    if misplaced("--tier") and args.tier is None:
+        say("memfit: warning: --tier stands after the script, so that it is the script's; memfit uses its default tier")
 
 
 def _write_timelines(path: str, outcome: Outcome) -> None:

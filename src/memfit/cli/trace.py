@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `trace` subcommand."""
+    from memfit.cli.program import add_program
+
     parser = subparsers.add_parser(
         "trace",
         help="record one iteration of a script to a file",
-        usage="memfit trace SCRIPT -o FILE [--json] [-- ARGS ...]",
+        usage="memfit trace SCRIPT|-m MODULE -o FILE [--json] [-- ARGS ...]",
     )
-    parser.add_argument("script", metavar="SCRIPT", help="a training script, as it is")
+    add_program(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write the trace (.gz: packed)")
     parser.add_argument("--json", action="store_true", help="print what was recorded as JSON")
     parser.set_defaults(run=run)
@@ -27,13 +30,15 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the script until its first whole iteration has ended, and save that."""
     from memfit.cli.next_step import print_next
+    from memfit.cli.program import program_of
     from memfit.files import save_trace
     from memfit.files.document import check_folder
     from memfit.running.record import record_script
 
     check_folder(args.output)
-    trace = record_script(args.script, args.arguments)
-    save_trace(trace, args.output)
+    output = os.path.abspath(args.output)  # wherever the script goes
+    trace = record_script(*program_of(args))
+    save_trace(trace, output)
     about = {"file": args.output, "ops": len(trace.ops), "storages": len(trace.storages)}
     if args.json:
         print(json.dumps(about | {"signature": trace.signature}))

@@ -8,6 +8,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from memfit.running.script import Program
     from memfit.running.verify import Verdict
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `verify` subcommand."""
+    from memfit.cli.program import add_program
     from memfit.cli.run import add_device, add_tier
 
     parser = subparsers.add_parser(
         "verify",
         help="run a script plainly and under a budget and compare every bit",
-        usage="memfit verify SCRIPT --budget B [--tier T] [--device D] [--steps N] [--json] [-- ARGS ...]",
+        usage="memfit verify SCRIPT|-m MODULE --budget B [--tier T] [--device D] [--steps N] [--json] [-- ARGS ...]",
     )
-    parser.add_argument("script", metavar="SCRIPT", help="a training script, as it is")
+    add_program(parser)
     parser.add_argument("--budget", required=True, metavar="B", help='bytes ("2GiB") or a share of the peak ("60%%")')
     add_tier(parser)
     add_device(parser)
@@ -37,6 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the verdict; returns 0 only if every hash is equal, else 4."""
     from memfit.cli.next_step import print_next
+    from memfit.cli.program import program_of
     from memfit.errors import UsageError, VerificationError
     from memfit.running.devices import parse_device
     from memfit.running.tiers import tier_for
@@ -48,15 +51,24 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--steps {args.steps} is negative", remedy="--steps 4")
     device = parse_device(args.device)
     tier = tier_for(args.tier, device)
-    verdict = verify(args.script, args.arguments, args.budget, tier, args.steps, str(device), args.deterministic)
+    program, arguments = program_of(args)
+    verdict = verify(program, arguments, args.budget, tier, args.steps, str(device), args.deterministic)
     if args.json:
         print(json.dumps(verdict.as_dict()))
         return 0 if verdict.difference is None else VerificationError.exit_code
     print(_text(verdict))
     if verdict.difference is not None:
         raise VerificationError("the two runs are not the same", why=str(verdict.difference))
-    print_next(f"memfit run --budget {args.budget} {shlex.quote(args.script)}")
+    print_next(_same_run(args, program, arguments))
     return 0
+
+
+def _same_run(args: argparse.Namespace, program: Program, arguments: list[str]) -> str:
+    """Return the command that runs what was verified."""
+    options = ["--budget", args.budget]
+    options += ["--tier", args.tier] if args.tier else []
+    options += ["--device", args.device] if args.device != "auto" else []
+    return shlex.join(["memfit", "run", *options, *program.words(), *arguments])
 
 
 def _text(verdict: Verdict) -> str:

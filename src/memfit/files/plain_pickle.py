@@ -54,3 +54,14 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
         why = f"{type(error).__name__}: {error}"
         remedy = "the file is cut short or is no pickle: copy or record it again"
         raise InputError(f"cannot unpickle {path}", why=why, remedy=remedy) from error
+
+
+def brief(value: Any) -> str:
+    """Return what `value` is in a few words; the whole text of a small file's may be endless, or too deep."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, str | bytes):
+        return repr(value[:60])
+    if value is None or isinstance(value, int | float):
+        return repr(value)
+    return f"a {type(value).__name__} of {len(value)}"

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from memfit.errors import InputError
 from memfit.events import Lifetimes, lifetimes_of_rows
-from memfit.files.plain_pickle import load_plain_pickle
+from memfit.files.plain_pickle import brief, load_plain_pickle
 
 _FREED = ("free_completed", "free")  # "free" in snapshots of the first versions
 _REQUESTED = ("free_requested",)
@@ -68,20 +68,20 @@ class _Record:
     def text(self, field: str) -> str:
         value = self._get(field)
         if not isinstance(value, str):
-            self.fail(field, f"is not a string: {value!r:.60}")
+            self.fail(field, f"is not a string: {brief(value)}")
         return value
 
     def integer(self, field: str) -> int:
         value = self._get(field)
         if type(value) is not int:  # True is an int to isinstance
-            self.fail(field, f"is not an integer: {value!r:.60}")
+            self.fail(field, f"is not an integer: {brief(value)}")
         if not 0 <= value <= _INT64_MAX:
-            self.fail(field, f"is {value}, outside [0, {_INT64_MAX}]")
+            self.fail(field, f"is {brief(value)}, outside [0, {_INT64_MAX}]")
         return value
 
     def _get(self, field: str) -> Any:
         if not isinstance(self.value, dict):
-            self.fail("", f"is not a dict: {self.value!r:.60}")
+            self.fail("", f"is not a dict: {brief(self.value)}")
         if field not in self.value:
             self.fail(field, "is missing")
         return self.value[field]

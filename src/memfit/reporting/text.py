@@ -135,6 +135,10 @@ def _minimum(minimum: MinimumBudget) -> RenderableType:
     lines.append(f"  {format_bytes(minimum.workspace_bytes):>10}  outputs and scratch of the op")
     if minimum.pinned_bytes:
         lines.append(f"  {format_bytes(minimum.pinned_bytes):>10}  pinned: can never leave the arena")
+    lines.append(
+        "It is this iteration's. Not covered: what runs before it (initialisation), evaluation and checkpoints, "
+        "longer or larger batches, and holes beside what cannot move."
+    )
     return Text("\n".join(lines))
 
 

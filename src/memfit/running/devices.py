@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,11 +44,6 @@ def _no_device(text: str, why: str) -> InputError:
 def default_tier(device: torch.device) -> str:
     """Return the tier for swapped-out bytes: page-locked host memory for a GPU, a file for the CPU."""
     return "ram" if device.type == "cuda" else "disk"
-
-
-def host_memory_bytes() -> int:
-    """Return how much memory this machine has."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def chunk_bytes(device: torch.device, budget_bytes: int | None) -> int:

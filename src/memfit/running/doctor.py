@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -70,11 +71,16 @@ def _torch() -> Finding:
 
 
 def _compiler() -> Finding:
-    path = engine.compiler()
-    if path is None:
+    command = engine.compiler()
+    if not command:
         return Finding("compiler", False, "none: install g++ (apt-get install g++) or set CXX", {})
-    first = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.splitlines()
-    return Finding("compiler", True, f"{path}: {first[0] if first else 'no version'}", {})
+    name = shlex.join(command)
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+    except OSError as error:
+        return Finding("compiler", False, f"{name}: {error.strerror}; set CXX to one that runs", {})
+    first = done.stdout.splitlines()
+    return Finding("compiler", done.returncode == 0, f"{name}: {first[0] if first else 'no version'}", {})
 
 
 def _engine() -> Finding:

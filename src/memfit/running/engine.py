@@ -6,15 +6,14 @@ It is not part of the wheel, since it must match the torch it runs in; its sourc
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib.util
 import os
+import shlex
 import shutil
-import sys
+import subprocess
 import sysconfig
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +24,9 @@ from types import ModuleType
 import torch
 
 from memfit.errors import BudgetError, EngineError, TierError
+from memfit.messages import say
+from memfit.running.engine_cache import cache_folder as cache_folder
+from memfit.running.engine_cache import obtain
 
 _NAME = "memfit_engine"
 _UNITS = ("unity.cc", "bindings.cpp")
@@ -43,10 +45,7 @@ def load() -> ModuleType:
     Raises EngineError when there is no compiler or the build fails.
     """
     library = cached_library()
-    if not library.exists():
-        with _locked(library.parent):
-            if not library.exists():
-                _build(library)
+    obtain(library, _build)
     engine = _import(library)
     engine.set_error_types(_budget_error(engine), TierError)
     engine.set_library_folders(_library_folders())
@@ -100,15 +99,18 @@ def cuda_headers() -> Path | None:
     return next((folder for folder in folders if all((folder / name).is_file() for name in needed)), None)
 
 
-def compiler() -> str | None:
-    """Return the path of the C++ compiler that would be used, or None."""
-    return shutil.which(os.environ.get("CXX", "c++"))
+def compiler() -> list[str]:
+    """Return the command of the C++ compiler that would be used, as $CXX has it; empty if it is not there."""
+    try:
+        words = shlex.split(_compiler_command())
+    except ValueError:  # a quotation mark without its other
+        return []
+    path = shutil.which(words[0]) if words else None
+    return [path, *words[1:]] if path else []
 
 
-def cache_folder() -> Path:
-    """Return where what is built or measured on this machine is kept."""
-    base = os.environ.get("MEMFIT_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "memfit"
-    return Path(base).expanduser()
+def _compiler_command() -> str:
+    return os.environ.get("CXX", "").strip() or "c++"
 
 
 def _source_folder() -> Path:
@@ -125,37 +127,21 @@ def _source_folder() -> Path:
     )
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one process build at a time; the lock goes with the process, so a killed build blocks nobody."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / "lock", "w")  # noqa: SIM115 - closed below, once it is known to open
-    except OSError as error:
-        raise EngineError(
-            f"the engine's cache folder {folder} cannot be written",
-            why=error.strerror or str(error),
-            remedy="name another folder in MEMFIT_CACHE",
-        ) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _build(library: Path) -> None:
-    if compiler() is None:
+def _build(folder: Path) -> None:
+    if not compiler():
         raise EngineError(
             "the native engine cannot be built: there is no C++ compiler",
-            why=f"'{os.environ.get('CXX', 'c++')}' is not on the PATH",
+            why=f"'{_compiler_command()}' is not on the PATH",
             remedy="install one (Debian and Ubuntu: apt-get install g++; conda: conda install gxx) or set CXX",
         )
-    announcement = f"memfit: building the engine for torch {torch.__version__} (once, about a minute) ..."
-    print(announcement, end=" ", file=sys.stderr, flush=True)
+    say(f"memfit: building the engine for torch {torch.__version__} (once, about a minute) ...", end=" ")
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        _compile(Path(folder))
-        os.replace(Path(folder) / library.name, library)
-    print(f"done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    try:
+        _compile(folder)
+    except BaseException:
+        say("failed")
+        raise
+    say(f"done in {time.monotonic() - started:.0f} s")
 
 
 def _compile(folder: Path) -> None:
@@ -170,7 +156,7 @@ def _compile(folder: Path) -> None:
         includes.append(str(headers))
         # The CUDA runtime itself is the one that torch has loaded.
         links = [f"-L{Path(torch.__file__).parent / 'lib'}", "-lc10_cuda"]
-    with _ninja_on_path():
+    with _build_environment(folder):
         try:
             cpp_extension.load(
                 _NAME,
@@ -181,23 +167,42 @@ def _compile(folder: Path) -> None:
                 build_directory=str(folder),
                 is_python_module=False,
             )
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             raise EngineError(
                 "the native engine could not be built",
                 why=str(error),
-                remedy=f"check that {compiler()} is g++ >= 10 or clang >= 12: memfit doctor",
+                remedy=f"check that {shlex.join(compiler())} is g++ >= 10 or clang >= 12: memfit doctor",
             ) from error
 
 
 @contextmanager
-def _ninja_on_path() -> Iterator[None]:
-    """The ninja package puts its program beside the interpreter, which need not be on the PATH."""
-    before = os.environ.get("PATH", "")
-    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), before])
+def _build_environment(folder: Path) -> Iterator[None]:
+    """Set what torch's builder reads."""
+    ours = {
+        # The ninja package puts its program beside the interpreter, which need not be on the PATH.
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
+        "CXX": _one_word(compiler(), folder),
+        "TORCH_DONT_CHECK_COMPILER_ABI": "1",  # it asks a program of the whole command's name for its version
+    }
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        os.environ["PATH"] = before
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _one_word(command: list[str], folder: Path) -> str:
+    """Return the path of a program that is `command`: torch's builder takes the whole of CXX for a program's name."""
+    if len(command) == 1:
+        return command[0]
+    program = folder / "c++"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    program.chmod(0o700)
+    return str(program)
 
 
 def _import(library: Path) -> ModuleType:

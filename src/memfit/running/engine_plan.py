@@ -37,6 +37,13 @@ class EnginePlan:
     machine: Machine | None = None
     is_given: bool = False
 
+    def describe(self) -> str:
+        """Return what it does, in a few words."""
+        if self.plan is None or not self.plan.swaps:
+            return "nothing has to leave"
+        moved = sum(self.trace.storages[swap.storage].size_bytes for swap in self.plan.swaps)
+        return f"{len(self.plan.swaps)} swaps of {format_bytes(moved)} in all, copied beside the ops"
+
 
 @dataclass(frozen=True)
 class Recorded:

@@ -36,6 +36,7 @@ class Iterations:
         self._last_new: weakref.ref[Optimizer] | None = None
         self._open = False  # an end has been seen since the set of optimizers last grew
         self._paused = False
+        self._steps = 0
         self.watch_roles = True
 
     @contextmanager
@@ -60,11 +61,23 @@ class Iterations:
         finally:
             self._paused = False
 
+    def why_none_was_whole(self) -> str:
+        """Say why no iteration has been one from its beginning to its end, when none has."""
+        if not self._steps:
+            return "no torch optimizer made a step, and the ops did not repeat themselves often enough"
+        if self._steps == 1:
+            return "the optimizer made one step, and the first whole iteration ends with the second"
+        return (
+            f"of {self._steps} optimizer steps none ended a whole iteration: of several optimizers, the one that "
+            "appeared last has to make two"
+        )
+
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         self._engine.set_phase(_OPTIMIZER)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self._engine.set_phase(_FORWARD)
+        self._steps += 1
         if self.watch_roles:
             self._note_roles(optimizer)
         if self._paused:

@@ -11,7 +11,7 @@ import torch
 
 from memfit.machine import Link, Machine
 from memfit.running import engine
-from memfit.running.devices import host_memory_bytes
+from memfit.running.host import host_memory_bytes
 from memfit.running.tiers import TierSpec
 
 _SIZES = tuple(1 << exponent for exponent in range(12, 27, 2))  # 4 KiB to 64 MiB

@@ -9,7 +9,6 @@ with it while training goes on.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from types import ModuleType
 
 from memfit.ir import Plan, Timeline
 from memfit.machine import Machine
+from memfit.messages import say
 from memfit.running.engine_plan import EnginePlan, Recorded, given_engine_plan, make_engine_plan
 from memfit.running.link import SessionLink
 from memfit.running.timeline import measured_timeline
@@ -82,6 +82,8 @@ class Planner:
     given_outcome: str = ""  # "used", or why it was not; empty while it has not been tried
     known: dict[int, _Known | None] = field(default_factory=dict)
     """By signature; None for an iteration that cannot be planned."""
+    followed: int = 0
+    """Iterations that a plan was in force for throughout, and right."""
     _at_boundary: bool = True
     _recording: int = 0  # iterations yet to be recorded
     _signature: int = 0  # of the iteration that is recorded or planned
@@ -96,6 +98,11 @@ class Planner:
         """The plan in force, or that was last; None if there was none."""
         known = self.known.get(self._signature)
         return known.plan if known else None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a plan is in force."""
+        return self._in_use
 
     def close(self) -> None:
         """End what is under way: the session is over."""
@@ -169,7 +176,7 @@ class Planner:
             return
         self.given_outcome = why
         remedy = "swaps are planned by the session itself; for another plan: memfit trace, then memfit plan --addresses"
-        print(f"memfit: warning: the given plan is not used: {why}; {remedy}", file=sys.stderr)
+        say(f"memfit: warning: the given plan is not used: {why}; {remedy}")
 
     def _use_when_made(self, known: _Known) -> None:
         if known.making is not None:
@@ -197,6 +204,7 @@ class Planner:
         known = self.known.get(self._signature)
         missed = any(stats[name] > before[name] for name in ("plan_mismatches", "derailments"))
         self._strikes = self._strikes + 1 if missed else 0
+        self.followed += not missed
         if self._strikes >= _STRIKES:
             self._forget()
         elif known is not None and known.making is not None:

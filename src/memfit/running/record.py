@@ -9,7 +9,8 @@ import torch
 
 from memfit.errors import InputError
 from memfit.ir import Trace
-from memfit.running.script import check_script, exit_code_of, run_as_main
+from memfit.running.inside import EndOfProgram, run_program
+from memfit.running.script import Program, as_program, check_program
 from memfit.running.session import Session
 from memfit.tracing.roofline import Accelerator, accelerator_named
 
@@ -44,26 +45,21 @@ def record_meta(step: Callable[[], object], accelerator: str | Accelerator = "h1
         return session.record_span(step)
 
 
-class _Recorded(BaseException):
-    """Ends the script once there is a trace. Not an Exception: no handler of the script's is meant for it."""
+class _Recorded(EndOfProgram):
+    """There is a trace."""
 
 
-def record_script(script: str, arguments: Sequence[str]) -> Trace:
+def record_script(script: Program | str, arguments: Sequence[str]) -> Trace:
     """Run `script` up to the end of its first whole iteration and return that.
 
     Raises InputError if the script is missing, fails, or ends before it has repeated an iteration.
     """
-    check_script(script)
-    session = Session(None, "ram", script=script, on_trace=_stop)
-    try:
-        with session:
-            run_as_main(script, arguments)
-    except _Recorded:
-        pass
-    except BaseException as error:
-        code = exit_code_of(error)
-        if code:
-            raise InputError(f"the script '{script}' ended with exit code {code}", why="see above") from error
+    program = as_program(script)
+    check_program(program)
+    session = Session(None, "ram", script=str(program), on_trace=_stop)
+    code = run_program(program, arguments, session)
+    if code:
+        raise InputError(f"the script '{script}' ended with exit code {code}", why="see above")
     if session.recorded is None:
         raise InputError(
             f"the script '{script}' ended before a whole iteration had been seen",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,8 +16,9 @@ import torch
 from memfit.errors import BudgetError, EngineError, MemfitError, TierError, UsageError
 from memfit.ir import Plan, Timeline, Trace, align_up
 from memfit.machine import Machine
+from memfit.messages import say
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
-from memfit.running import chunking, devices, engine, guards
+from memfit.running import chunking, devices, engine, guards, host
 from memfit.running.devices import parse_device
 from memfit.running.engine_plan import EnginePlan
 from memfit.running.iterations import Iterations
@@ -28,7 +29,7 @@ from memfit.running.tiers import TierSpec, tier_for
 from memfit.tracing.build import RawRecording, build_trace
 from memfit.tracing.ghosts import only_ghosts, timed
 from memfit.tracing.roofline import Accelerator
-from memfit.units import format_bytes, parse_budget
+from memfit.units import format_bytes, format_least_bytes, format_part, parse_budget
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,12 @@ class Session:
         self, budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
+        announce: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
+        # Is told in a sentence when a share becomes a limit, and when a plan first comes into force.
+        self._announce = announce
+        self._told_of_plan = False
+        self._began: float | None = None
         # With an accelerator the session records storages of device meta, and those alone, as if that one ran them.
         self._accelerator = accelerator
         self._budget = None if budget is None else parse_budget(budget)
@@ -139,8 +145,9 @@ class Session:
         try:
             self._contexts.enter_context(devices.entered(self._device))
             self._engine.start(
-                str(self._device), self._fixed_bytes or 0, self._tier.recipe(), threading.active_count() > 1
-            )
+                str(self._device), self._fixed_bytes or 0, host.unlimited_arena_bytes(self._device.type),
+                self._tier.recipe(), threading.active_count() > 1,
+            )  # fmt: skip
         except BaseException:
             self._contexts.close()
             raise
@@ -150,6 +157,7 @@ class Session:
         except BaseException:
             self._leave()
             raise
+        self._began = time.monotonic()
         return self
 
     @property
@@ -163,7 +171,7 @@ class Session:
         return cuda_machine(self._device) if direct and self._plan else None
 
     def _enter_contexts(self) -> None:
-        self._engine.on_notice(_say)
+        self._engine.on_notice(say)
         if self._fixed_bytes is not None:
             self._engine.allow_growth(self._grow)
         self._contexts.enter_context(guards.installed(self._engine))
@@ -228,6 +236,33 @@ class Session:
         return self._trace
 
     @property
+    def peak_bytes(self) -> int | None:
+        """The peak that shares are of, or None while no whole iteration has ended."""
+        return None if self._trace is None else peak_live(self._trace, aligned=True)[0]
+
+    @property
+    def began(self) -> float | None:
+        """When its block began, by `time.monotonic`; None if it has not."""
+        return self._began
+
+    @property
+    def tier(self) -> TierSpec:
+        """Where bytes go that do not fit."""
+        return self._tier
+
+    @property
+    def why_no_limit(self) -> str:
+        """Why a share of the peak is no limit yet; empty if it is one, or none was asked for."""
+        if not self._share_pending:
+            return ""
+        return self._iterations.why_none_was_whole() if self._trace is None else "it could not be met"
+
+    @property
+    def planned_iterations(self) -> int:
+        """How many iterations a plan was in force for, from their beginning to their end, and right."""
+        return self._planner.followed
+
+    @property
     def planned(self) -> EnginePlan | None:
         """The plan in force, or that was last."""
         return self._planner.plan
@@ -288,6 +323,15 @@ class Session:
             self._apply(self._trace)
         if self._plan:
             self._planner.iteration_ended(at_boundary)
+            self._tell_of_plan()
+
+    def _tell_of_plan(self) -> None:
+        """Announce the first plan that is in force."""
+        plan = self._planner.plan
+        if self._announce is None or self._told_of_plan or plan is None or not self._planner.in_use:
+            return
+        self._told_of_plan = True
+        self._announce(f"a plan is in force for iterations like this one: {plan.describe()}")
 
     def _build(self, raw: Mapping[str, Any], first: int, last: int) -> Trace:
         signatures = self._engine.signatures()
@@ -316,6 +360,8 @@ class Session:
         self._engine.set_budget(budget_bytes)
         self._engine.allow_growth(self._grow)
         self._share_pending = False
+        if self._announce is not None:
+            self._announce(f"the limit is in force: {format_part(budget_bytes, peak_bytes)} of the peak")
 
     def _period_found(self) -> None:
         """Answer the engine at the end of some op: an error may only be left for the next allocation."""
@@ -329,23 +375,20 @@ class Session:
             self._engine.fail_next(str(error), getattr(error, "required_bytes", None) or 0)
 
 
-def _say(line: str) -> None:
-    if sys.stderr is not None and not sys.stderr.closed:
-        print(line, file=sys.stderr, flush=True)
-
-
 def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int) -> BudgetError:
     """Return the error for a budget below the smallest feasible one, which op `op_index` sets."""
-    op = trace.ops[op_index]
+    op, peak = trace.ops[op_index], peak_live(trace, aligned=True)[0]
+    percent = min(-(-100 * needed_bytes // max(peak, 1)), 100)
     tensors = [
         f"{format_bytes(s.size_bytes)} {s.category}" + (f" from {s.source}" if s.source else "")
         for s in (trace.storages[i] for i in operands(trace, op_index))
     ]
     return BudgetError(
-        f"the budget of {format_bytes(budget_bytes)} cannot be met",
+        f"the budget of {format_part(budget_bytes, peak)} of the peak, cannot be met",
         why=f"{op.name} at {op.source or 'an unknown line'} needs {format_bytes(needed_bytes)} at once: "
         f"{', '.join(tensors)}, and {format_bytes(op.workspace_bytes)} that it allocates",
-        remedy=f"the smallest feasible budget is {needed_bytes} bytes; a smaller batch lowers it",
+        remedy=f"the smallest feasible budget is {format_least_bytes(needed_bytes)}, {percent} % "
+        f"(--budget {percent}%); a smaller batch lowers it",
         required_bytes=needed_bytes,
         op=op.name,
         source=op.source,

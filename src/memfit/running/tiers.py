@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from memfit.errors import InputError, MemfitError
-from memfit.running.devices import default_tier, host_memory_bytes
+from memfit.running.devices import default_tier
+from memfit.running.host import host_memory_bytes, reservable_bytes
 from memfit.units import format_bytes, parse_bytes
 
 
@@ -52,7 +53,7 @@ class TierSpec:
     def recipe(self) -> dict[str, Any]:
         """Return what the engine needs to make it."""
         fields = asdict(self)
-        return fields | {"capacity": fields.pop("capacity_bytes") or host_memory_bytes()}
+        return fields | {"capacity": fields.pop("capacity_bytes") or reservable_bytes()}
 
 
 def tier_for(text: str | None, device: torch.device) -> TierSpec:

@@ -7,6 +7,7 @@ and optimizer state; the hashes must be equal, one by one.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,8 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memfit.errors import BudgetError, InputError, MemfitError, TierError
-from memfit.running.script import check_script
+from memfit.errors import BudgetError, InputError, MemfitError, TierError, UsageError
+from memfit.running.launch import no_limit_error
+from memfit.running.script import Program, as_program, check_program
 from memfit.running.tiers import TierSpec
 from memfit.running.witness import Request
 
@@ -29,6 +31,7 @@ class Run:
     seconds: float
     peak_rss_bytes: int
     stats: dict[str, int] | None
+    no_limit: str  # why a share never became a limit; empty if it did
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Verdict:
 
 
 def verify(
-    script: str,
+    script: Program | str,
     arguments: Sequence[str],
     budget: str,
     tier: TierSpec,
@@ -76,21 +79,21 @@ def verify(
 
     `deterministic` asks torch for algorithms that repeat themselves, in both runs.
 
-    Raises InputError if the script fails by itself, BudgetError or TierError if the budget run ends so.
+    Raises InputError if the script fails by itself, BudgetError or TierError if the budget run ends so, NoLimitError
+    if a share never took effect, and UsageError in a process of torchrun's.
     """
-    check_script(script)
+    program = as_program(script)
+    check_program(program)
+    _refuse_torchrun()
     with tempfile.TemporaryDirectory(prefix="memfit-verify-") as folder:
         plain = Request(
-            script, list(arguments), f"{folder}/plain", steps=steps, device=device, deterministic=deterministic
-        )
+            program.name, list(arguments), f"{folder}/plain", program.is_module,
+            steps=steps, device=device, deterministic=deterministic,
+        )  # fmt: skip
         limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier))
         runs = _run(plain), _run(limited)
-        if runs[1].stats is not None and not runs[1].stats["budget_bytes"]:
-            raise InputError(
-                f"the budget of {budget} never took effect, so nothing was verified",
-                why="a share holds from the end of the first whole iteration on, and the script ended before that",
-                remedy="let it run more steps, or give the budget in bytes",
-            )
+        if runs[1].no_limit:
+            raise no_limit_error(budget, runs[1].no_limit, "nothing was verified")
         unequal = _first_difference(runs[0].rows, runs[1].rows)
         difference = None
         if unequal is not None:
@@ -98,6 +101,17 @@ def verify(
             again = [_run(replace(request, steps=step, op_step=step)).rows for request in (plain, plain, limited)]
             difference = Difference(step, what, _first_op(*again))
     return Verdict(_steps(runs[0].rows), _counts(runs[0].rows), difference, *runs)
+
+
+def _refuse_torchrun() -> None:
+    """Raise UsageError where each process is one of a group: both runs would meet in one store, and wait for ever."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise UsageError(
+            "memfit verify cannot run under torchrun",
+            why="it runs the script twice, and the second run's process group would wait in the store of the first's",
+            remedy="verify the script as one process (memfit verify SCRIPT --budget B), or train both ways and compare "
+            "(torchrun --no-python memfit run --budget B SCRIPT)",
+        )
 
 
 def _run(request: Request) -> Run:
@@ -108,10 +122,10 @@ def _run(request: Request) -> Run:
     *rows, end = [json.loads(line) for line in Path(request.log).read_text().splitlines()]
     if not rows:
         raise InputError(
-            f"the script '{request.script}' trains nothing that could be compared",
+            f"the script '{request.program}' trains nothing that could be compared",
             why="no backward pass and no optimizer step was seen",
         )
-    return Run(rows, end["seconds"], end["peak_rss_bytes"], end["stats"])
+    return Run(rows, end["seconds"], end["peak_rss_bytes"], end["stats"], end["no_limit"])
 
 
 def _failure(request: Request, done: subprocess.CompletedProcess[str]) -> MemfitError:
@@ -121,8 +135,11 @@ def _failure(request: Request, done: subprocess.CompletedProcess[str]) -> Memfit
         return BudgetError(message)
     if "memfit: error:" in done.stderr:
         return TierError(message)
-    return InputError(f"the script '{request.script}' failed when run {how} (exit code {done.returncode})",
-                      why=message)  # fmt: skip
+    remedy = ""
+    if request.budget is not None:
+        remedy = "the plain run succeeded: the budget or memfit is to blame, unless the script fails now and then"
+    return InputError(f"the script '{request.program}' failed when run {how} (exit code {done.returncode})",
+                      why=message, remedy=remedy)  # fmt: skip
 
 
 def _first_difference(plain: list[dict[str, Any]], limited: list[dict[str, Any]]) -> tuple[int, str] | None:

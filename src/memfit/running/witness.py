@@ -10,11 +10,10 @@ import ctypes
 import hashlib
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -29,8 +28,11 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from memfit.errors import MemfitError
+from memfit.messages import say_error
 from memfit.running.guards import replaced
-from memfit.running.script import exit_code_of, run_as_main
+from memfit.running.host import peak_rss_bytes
+from memfit.running.inside import EndOfProgram, run_program
+from memfit.running.script import Program
 from memfit.running.session import Session
 from memfit.running.tiers import TierSpec
 
@@ -45,6 +47,7 @@ class Request:
     script: str
     arguments: list[str]
     log: str
+    is_module: bool = False  # `script` is a module's name
     budget: str | None = None
     tier: dict[str, Any] | None = None
     steps: int = 0
@@ -52,9 +55,14 @@ class Request:
     device: str = "cpu"  # whose memory the budget is for
     deterministic: bool = False  # ask torch for its deterministic algorithms
 
+    @property
+    def program(self) -> Program:
+        """What is run."""
+        return Program(self.script, self.is_module)
 
-class _Done(BaseException):
-    """Ends the script after the last step that was asked for."""
+
+class _Done(EndOfProgram):
+    """The last step that was asked for has been made."""
 
 
 def digest(tensor: torch.Tensor, read: Callable[[torch.UntypedStorage], bytes]) -> str:
@@ -86,6 +94,7 @@ class Witness:
         self._read = read
         self._request = request
         self._ops: _OpLog | None = None
+        self._owner = os.getpid()
 
     def installed(self) -> ExitStack:
         """Return an open context that watches every backward pass and optimizer step."""
@@ -98,8 +107,8 @@ class Witness:
         return stack
 
     def note(self, kind: str, name: str, tensor: torch.Tensor) -> None:
-        """Write the hash of one tensor."""
-        if tensor.layout is torch.strided and tensor.device.type in ("cpu", "cuda"):
+        """Write the hash of one tensor; not in a child that the script has forked."""
+        if os.getpid() == self._owner and tensor.layout is torch.strided and tensor.device.type in ("cpu", "cuda"):
             row = {"step": self.step, "kind": kind, "name": name, "hash": digest(tensor.detach(), self._read)}
             self._log.write(json.dumps(row) + "\n")
 
@@ -185,14 +194,11 @@ def _parameters(optimizer: Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
 
 def run(request: Request) -> int:
     """Run the script and write its log; returns the exit code. Raises BudgetError and TierError."""
-    session: Session | None = None
-    context: AbstractContextManager[Any] = nullcontext()
-    read = read_plainly
+    session, read = None, read_plainly
     if request.budget is not None:
         tier = TierSpec(**(request.tier or {}))
-        session = Session(request.budget, tier, device=request.device, script=request.script)
-        context, read = session, session.read_bytes
-    code = 0
+        session = Session(request.budget, tier, device=request.device, script=str(request.program))
+        read = session.read_bytes
     if request.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -200,14 +206,11 @@ def run(request: Request) -> int:
     started = time.monotonic()
     with open(request.log, "w") as log:
         try:
-            with context, Witness(log, read, request).installed():
-                run_as_main(request.script, request.arguments)
-        except _Done:
-            pass
-        except MemfitError:
+            witness = Witness(log, read, request)
+            code = run_program(request.program, request.arguments, session, witness.installed)
+        except SystemExit:  # of a child that the script has forked: what is buffered will be written by its parent
+            os.dup2(os.open(os.devnull, os.O_WRONLY), log.fileno())
             raise
-        except BaseException as error:
-            code = exit_code_of(error)
         log.write(json.dumps(_end(session, time.monotonic() - started)) + "\n")
     return code
 
@@ -222,9 +225,9 @@ def _settle_kernels() -> None:
 
 
 def _end(session: Session | None, seconds: float) -> dict[str, Any]:
-    peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     stats = asdict(session.stats) if session is not None else None
-    return {"kind": "end", "seconds": seconds, "peak_rss_bytes": peak_rss_bytes, "stats": stats}
+    return {"kind": "end", "seconds": seconds, "peak_rss_bytes": peak_rss_bytes(), "stats": stats,
+            "no_limit": session.why_no_limit if session is not None else ""}  # fmt: skip
 
 
 def main() -> int:
@@ -232,7 +235,7 @@ def main() -> int:
     try:
         return run(Request(**json.loads(sys.argv[1])))
     except MemfitError as error:
-        print(f"memfit: error: {error}", file=sys.stderr)
+        say_error(error)
         return error.exit_code
 
 

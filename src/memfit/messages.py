@@ -1,0 +1,28 @@
+"""What memfit says beside the output of a script, whose streams may be closed, or replaced by what it likes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Print `text` on standard error if that can be: no run is worse for a line that nobody could have read."""
+    stream = getattr(sys, "stderr", None)
+    if stream is not None:  # to print, None would be standard output
+        with contextlib.suppress(Exception):
+            print(text, end=end, file=stream, flush=True)
+
+
+def flush_output() -> None:
+    """Write out what is buffered for standard output, so that what is said next comes after it."""
+    stream = getattr(sys, "stdout", None)
+    if stream is not None:
+        with contextlib.suppress(ValueError):  # it is closed
+            stream.flush()
+
+
+def say_error(error: Exception) -> None:
+    """Print an error of memfit's own, as every command does."""
+    # The engine's messages name memfit themselves, since they also surface inside torch's errors.
+    say(f"memfit: error: {str(error).removeprefix('memfit: ')}")

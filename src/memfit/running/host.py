@@ -1,0 +1,74 @@
+"""How much memory this machine, this container and this process may have, and how much it has had."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def host_memory_bytes() -> int:
+    """Return how much memory this machine has, or lets this process's container have."""
+    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_cgroup_limits()])
+
+
+def reservable_bytes() -> int:
+    """Return how much memory may be reserved, and used later: what the machine has, as far as addresses reach.
+
+    Where addresses are limited (`ulimit -v`, or no overcommitment) it is a third of what is left: an arena and a tier
+    may each take that, and all else needs some too.
+    """
+    return min([host_memory_bytes(), *(left // 3 for left in _addresses_left())])
+
+
+def unlimited_arena_bytes(device_type: str) -> int:
+    """Return the size of an arena that has no budget yet; 0 for as much as the device has."""
+    return reservable_bytes() if device_type == "cpu" else 0
+
+
+def peak_rss_bytes() -> int:
+    """Return the most memory this process has had, as the system counts it."""
+    # Not getrusage: what a process had before it became this one by exec counts there.
+    peak = _table("/proc/self/status").get("VmHWM")
+    return peak if peak is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _addresses_left() -> Iterator[int]:
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        yield max(soft - _table("/proc/self/status").get("VmSize", 0), 0)
+    if _text("/proc/sys/vm/overcommit_memory").strip() == "2":
+        memory = _table("/proc/meminfo")
+        yield max(memory.get("CommitLimit", 0) - memory.get("Committed_AS", 0), 0)
+
+
+def _cgroup_limits() -> Iterator[int]:
+    """Yield the limit of every control group this process is in, its own and those above it."""
+    for line in _text("/proc/self/cgroup").splitlines():
+        _, controllers, group = line.split(":", 2)
+        folder, name = _CGROUPS, "memory.max"
+        if controllers:  # version 1
+            folder, name = _CGROUPS / "memory", "memory.limit_in_bytes"
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        path = Path(group.lstrip("/"))
+        for part in (path, *path.parents):
+            text = _text(folder / part / name).strip()
+            if text.isdigit():
+                yield int(text)
+
+
+def _table(path: str) -> dict[str, int]:
+    """Return the rows "name: N kB" of one of the kernel's files, in bytes."""
+    rows = (line.split() for line in _text(path).splitlines())
+    return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3 and row[2] == "kB"}
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, ValueError):
+        return ""

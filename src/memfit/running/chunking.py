@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from memfit.running.guards import replaced
+from memfit.running.patching import replaced
 
 _OTHERS = (
     "_fused_adam_",

@@ -29,7 +29,7 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from memfit.errors import MemfitError
-from memfit.running.guards import replaced
+from memfit.running.patching import replaced
 from memfit.running.script import exit_code_of, run_as_main
 from memfit.running.session import Session
 from memfit.running.tiers import TierSpec

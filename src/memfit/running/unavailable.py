@@ -63,8 +63,9 @@ def _is_users(frame: FrameType) -> bool:
 
 
 def _is_compiled(frame: FrameType) -> bool:
-    """Return whether it is the Python that torch.compile writes to call its kernels from."""
-    return "async_compile" in frame.f_globals and "extern_kernels" in frame.f_globals
+    """Return whether it is of torch.compile, or of the Python that it writes to call its kernels from."""
+    module = str(frame.f_globals.get("__name__"))
+    return module.startswith("torch._inductor.") or {"extern_kernels", "assert_size_stride"} <= frame.f_globals.keys()
 
 
 def _place(frame: FrameType, line: int) -> str:

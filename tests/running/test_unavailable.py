@@ -65,20 +65,3 @@ def test_the_native_stack_is_left_out():
         except RuntimeError as error:
             raise RuntimeError(f"{error}\nException raised from throw_data_ptr_access_error\nframe #0") from None
     assert "frame #0" not in str(caught.value) + str(caught.value.__cause__)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiling_without_kernels_of_its_own_goes_on_working(backend):
-    def result() -> torch.Tensor:
-        torch.manual_seed(0)
-        torch._dynamo.reset()
-        net = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
-        compiled = torch.compile(net, backend=backend)
-        for _ in range(3):
-            compiled(torch.ones(8, 256)).square().mean().backward()
-        return net[0].weight.grad.clone()
-
-    expected = result()
-    with memfit.session(2 * BUDGET, "ram"):
-        assert torch.equal(result(), expected)

@@ -56,7 +56,7 @@ def data_ptr(engine: ModuleType, original: Callable[[Any], int]) -> Callable[[An
 
     def data_ptr(target: Any) -> int:
         asker = _asker(sys._getframe(1))
-        if asker in _READING_HERE.get(engine, ()):  # its wrapper holds the bytes
+        if asker in _held_readers:  # its wrapper holds the bytes
             return original(target)
         if has_storage(target) and _compares(asker) and engine.may_leave(target):
             return number(target)
@@ -90,14 +90,12 @@ def _compares(asker: tuple[str, str]) -> bool:
     return name in COMPARING.get(module, ())
 
 
-# Readers that are wrapped now, of the engine whose session wraps them.
-_READING_HERE: dict[ModuleType, set[tuple[str, str]]] = {}
+_held_readers: set[tuple[str, str]] = set()  # those of READING that are wrapped now
 
 
 @contextmanager
 def readers_held(engine: ModuleType) -> Iterator[None]:
     """Have the bytes in memory for as long as a serialiser reads them, once its library is imported."""
-    _READING_HERE[engine] = set()
     with ExitStack() as stack:
         for (library, name), gives_view in READING.items():
             wrap = _viewing if gives_view else _reading
@@ -106,10 +104,10 @@ def readers_held(engine: ModuleType) -> Iterator[None]:
                 reader = getattr(module, name, None)
                 if reader is not None:
                     stack.enter_context(replaced(module, name, wrap(engine, reader)))
-                    _READING_HERE[engine].add((module.__name__, name))
+                    _held_readers.add((module.__name__, name))
 
             stack.enter_context(when_imported(library, found))
-        stack.callback(_READING_HERE.pop, engine)
+        stack.callback(_held_readers.clear)
         yield
 
 

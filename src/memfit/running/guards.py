@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.utils.dlpack
 
-from memfit.running import addresses, profiling, scripted
+from memfit.running import addresses, compiled, profiling, scripted
 from memfit.running.patching import all_held, answered, has_storage, held
 
 # (owner, names): calls whose first argument is the tensor or storage, and from which raw memory escapes.
@@ -66,6 +66,7 @@ def installed(engine: ModuleType) -> Iterator[None]:
         stack.enter_context(_exchange_watched(engine))
         stack.enter_context(addresses.readers_held(engine))
         stack.enter_context(scripted.modules_held(engine))
+        stack.enter_context(compiled.kernels_held(engine))
         stack.enter_context(profiling.calls_unnamed(engine))
         yield
 

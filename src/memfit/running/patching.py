@@ -45,7 +45,7 @@ def held(engine: ModuleType, target: Any, pin: bool = False) -> Iterator[None]:
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Set an attribute for as long as the context is open; one the owner inherits is inherited again after."""
     own = name in vars(owner)
-    before = getattr(owner, name)
+    before = vars(owner).get(name)
     setattr(owner, name, value)
     try:
         yield

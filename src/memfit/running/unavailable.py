@@ -37,8 +37,8 @@ def _no_op(error: RuntimeError) -> MemfitError:
     where = f", at {source}" if source else ""
     if any(_is_compiled(frame) for frame, _ in frames):
         return UsageError(
-            f"torch.compile does not work in a memfit session: a compiled kernel met a tensor that is moved out{where}",
-            why="memfit brings back what torch's ops use, and a compiled kernel is none that it sees",
+            f"this use of torch.compile does not work in a session: a kernel met a tensor that is moved out{where}",
+            why="memfit brings back what ops and inductor's C++ kernels use, and this kernel is none that it sees",
             remedy="leave torch.compile out, or use its backend 'eager' or 'aot_eager'",
         )
     door = "TorchScript" if "TorchScript interpreter" in str(error) else _door(frames)

@@ -60,8 +60,8 @@ def _holding(engine: ModuleType, name: str, kernel: Callable[..., Any]) -> Calla
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         holds: list[Any] = []
         try:
-            # As if they escaped: what the wrapper has allocated has been used now, and may leave after this.
-            holds.extend(engine.Hold(tensor, True) for tensor in tensors)
+            engine.adopt(tensors)  # what the wrapper has allocated has been used now, and may leave after this
+            holds.extend(engine.Hold(tensor) for tensor in tensors)
             return kernel(*args)
         except BudgetError as error:
             raise _too_small(name, tensors) from error

@@ -111,7 +111,8 @@ OWNERS = {"tensor": torch.Tensor, "storage": torch.UntypedStorage}
 
 
 @pytest.mark.parametrize(("kind", "state"), [
-    ("storage", "away"), ("storage", "here"), ("tensor", "away"), pytest.param("tensor", "here", marks=pytest.mark.slow),
+    ("storage", "away"), ("storage", "here"), ("tensor", "away"),
+    pytest.param("tensor", "here", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_every_attribute_gives_what_it_gives_plainly(kind, state):
     warnings.simplefilter("ignore")

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
 BUDGET = 1_000_000
 
 
-def train() -> tuple[float, profile]:
+def train() -> float:
     torch.manual_seed(0)
     net = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(3)))
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
@@ -53,6 +53,20 @@ def test_training_is_profiled_with_stacks_and_the_same(order, options):
         assert train() == expected
     names = {event.name for event in made[ORDERS[order].index(profiled)].events()}
     assert "aten::addmm" in names and any("train" in name for name in names)
+
+
+def shapes(made: profile) -> list[tuple[str, list[list[int]]]]:
+    return [(event.name, event.input_shapes) for event in made.events() if event.name.startswith("aten::")]
+
+
+def test_the_shapes_of_every_op_are_noted_and_nothing_is_complained_of(capfd):
+    """It asks for the address of every input, of views of what is away too."""
+    with profiled(record_shapes=True) as plainly:
+        train()
+    with session(), profiled(record_shapes=True) as made:
+        train()
+    assert shapes(made) == shapes(plainly)
+    assert "memfit" not in capfd.readouterr().err
 
 
 def test_modules_and_optimizers_are_themselves_again_after_the_profile():

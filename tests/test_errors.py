@@ -3,6 +3,7 @@ import pickle
 import pytest
 
 from memfit.errors import (
+    AccessError,
     BudgetError,
     EngineError,
     InputError,
@@ -20,6 +21,7 @@ from memfit.errors import (
         (UsageError, 2),
         (BudgetError, 3),
         (VerificationError, 4),
+        (AccessError, 5),
         (TierError, 1),
         (EngineError, 1),
     ],

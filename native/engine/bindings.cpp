@@ -2,6 +2,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Storage.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "engine.h"
@@ -9,6 +10,7 @@
 #include "measure.h"
 #include "observer.h"
 #include "plan_columns.h"
+#include "redirect.h"
 
 #include <string>
 
@@ -45,12 +47,26 @@ auto without_gil(py::handle object, Action&& action) {
   return action(storage);
 }
 
+// Runs `action`; a TierFailure becomes Python's TierError.
+template <typename Action>
+auto telling_of_tiers(Action&& action) {
+  try {
+    return action();
+  } catch (const TierFailure& error) {
+    throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
+  }
+}
+
 // A storage's bytes kept in memory until this goes: however an exception comes in between, it does go.
 class Hold {
  public:
-  // `stays`: its memory is about to escape.
+  // `stays`: its memory is about to escape. What is ordinary memory becomes the engine's for that, which would move it
+  // otherwise later.
   Hold(py::handle object, bool stays)
-      : block_(without_gil(object, [&](const c10::Storage& s) { return Engine::get().hold(s, stays); })) {}
+      : block_(without_gil(object, [&](const c10::Storage& s) {
+          if (stays) telling_of_tiers([&] { Engine::get().adopt(s); });
+          return Engine::get().hold(s, stays);
+        })) {}
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
   ~Hold() { release(); }
@@ -81,16 +97,6 @@ TierRecipe tier_recipe(const py::dict& tier) {
                  tier["link_changes_at"].cast<int64_t>(), tier["link_change"].cast<double>()};
   recipe.longest_delay_us = tier["longest_delay_us"].cast<int64_t>();
   return recipe;
-}
-
-// Runs `action`; a TierFailure becomes Python's TierError.
-template <typename Action>
-auto telling_of_tiers(Action&& action) {
-  try {
-    return action();
-  } catch (const TierFailure& error) {
-    throw PythonError(std::string("memfit: ") + error.what(), tier_error_type);
-  }
 }
 
 void start(const std::string& device, size_t budget, size_t most, const py::dict& tier, bool others) {
@@ -219,6 +225,23 @@ void adopt(const py::list& objects) {
   }
 }
 
+// Every tensor among the attributes of a TorchScript module and of those in it.
+std::vector<at::Tensor> script_tensors(const torch::jit::Module& module) {
+  std::vector<at::Tensor> tensors;
+  auto keep = [&](const c10::IValue& value) {
+    if (value.isTensor() && value.toTensor().defined()) tensors.push_back(value.toTensor());
+    return value.isObject();  // an attribute of its own
+  };
+  for (const c10::IValue& attribute : module.attributes()) attribute.visit(keep);
+  return tensors;
+}
+
+py::object original(py::object function) {
+  PyObject* result = original_of(function.ptr());
+  if (result == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(result);
+}
+
 py::dict stop_recording() {
   Recording recording = Engine::get().stop_recording();
   py::dict d;
@@ -330,7 +353,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("alignment", [] { return Engine::get().alignment(); });
   m.def("page_bytes", [] { return Engine::get().page(); });
   m.def("reject_period", [] { Engine::get().reject_period(); });
-  py::class_<Hold>(m, "Hold").def(py::init<py::handle, bool>(), py::arg("object"), py::arg("stays") = false).def("release", &Hold::release).def("pin", &Hold::pin);
+  py::class_<Hold>(m, "Hold")
+      .def(py::init<py::handle, bool>(), py::arg("object"), py::arg("stays") = false)
+      .def("release", &Hold::release)
+      .def("pin", &Hold::pin);
   m.def("read_bytes", [](py::object object, size_t offset, size_t size) {
     return py::bytes(
         without_gil(object, [&](const c10::Storage& s) { return Engine::get().read_bytes(s, offset, size); }));
@@ -351,6 +377,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("is_resident", [](py::object object) {
     return without_gil(object, [](const c10::Storage& s) { return Engine::get().is_resident(s); });
   });
+  m.def("may_leave", [](py::object object) {
+    return without_gil(object, [](const c10::Storage& s) { return Engine::get().may_leave(s); });
+  });
+  m.def("original_of", &original);
+  m.def("redirect", [](py::object function, py::object to) {
+    if (!redirect(function.ptr(), to.is_none() ? nullptr : to.ptr())) throw py::error_already_set();
+  });
+  m.def("watch_exchange", [](py::object capsule, bool on) {
+    if (!watch_exchange(capsule.ptr(), on)) throw py::error_already_set();
+  });
+  m.def("script_tensors", &script_tensors);
   m.def("signatures", [] { return Engine::get().signatures(); });
   m.def("last_failure", &last_failure);
   m.def("fail_next", [](const std::string& message, size_t bytes) { Engine::get().fail_next(message, bytes); });

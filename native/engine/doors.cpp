@@ -83,6 +83,13 @@ int64_t Engine::block_id(const c10::Storage& storage) {
   return block == nullptr ? -1 : static_cast<int64_t>(block->id);
 }
 
+bool Engine::may_leave(const c10::Storage& storage) {
+  Lock lock(*this);
+  const c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  Block* block = find(impl);
+  return block != nullptr ? !block->pinned : adoptable(impl);
+}
+
 bool Engine::is_resident(const c10::Storage& storage) {
   Lock lock(*this);
   Block* block = find(*storage.unsafeGetStorageImpl());

@@ -139,6 +139,8 @@ class Engine {
   std::string read_bytes(const c10::Storage& storage, size_t offset, size_t size);
   int64_t block_id(const c10::Storage& storage);
   bool is_resident(const c10::Storage& storage);
+  // Whether the storage's bytes may lie elsewhere after the next op: nobody has their address to keep.
+  bool may_leave(const c10::Storage& storage);
   Failure last_failure();
   void note_failure_source(const std::string& source);
 

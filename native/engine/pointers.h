@@ -57,8 +57,7 @@ void open_again(Storage& storage) {
 inline void set_absent(c10::StorageImpl& storage, Block& block) {
   replace_pointer(storage, nullptr, &block, &delete_absent);
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(
-      "memfit: this tensor's bytes are not in memory now and this access is not an op; "
-      "tensor.data_ptr() before it keeps them there for as long as the tensor lives");
+      "memfit: this tensor's bytes are not in memory now and this access is not an op");
 }
 
 }  // namespace memfit

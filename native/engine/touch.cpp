@@ -1,4 +1,5 @@
 // What happens when an op begins and ends: its storages are made available, marked in use, and let go again.
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -37,8 +38,10 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   if (outermost && stress_ != Stress::kNone) press_out_all();
   if (outermost && watches_meta() && records(thread))
     for (const c10::IValue& input : inputs) append_shapes(input, recorder_.shapes(thread.row));
+  // A profiler that notes shapes asks all inputs for their addresses, a view's too.
+  const bool profiled = at::hasThreadLocalCallbacks();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    bool write = op.may_write(i), reads = op.reads(i);
+    bool write = op.may_write(i), reads = op.reads(i) || profiled;
     each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
       if (part == Part::kElements)
         touch(thread, storage, write, reads);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memfit.errors import BudgetError, MemfitError, TierError
+from memfit.errors import AccessError, BudgetError, MemfitError, TierError
 
 if TYPE_CHECKING:
     from memfit.files import load_trace, save_trace
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessError",
     "BudgetError",
     "MemfitError",
     "Session",

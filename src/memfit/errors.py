@@ -59,6 +59,20 @@ class BudgetError(MemfitError, RuntimeError):
         self.tensors = tuple(tensors)
 
 
+class AccessError(MemfitError, RuntimeError):
+    """Something that is no op, and no way memfit knows, asked for bytes that had been moved out.
+
+    `source` is the line of the script it happened in ("file.py:12"), `door` the call that asked.
+    """
+
+    exit_code = 6
+
+    def __init__(self, what: str, *, why: str = "", remedy: str = "", source: str = "", door: str = "") -> None:
+        super().__init__(what, why=why, remedy=remedy)
+        self.source = source
+        self.door = door
+
+
 class VerificationError(MemfitError):
     """A run under the budget did not give the result of the plain run."""
 

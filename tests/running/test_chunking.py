@@ -268,3 +268,25 @@ def test_a_gradient_scaler_unscales_within_the_budget():
     plain = scaled()
     with memfit.session(1 << 20, "ram"):
         assert same(plain, scaled())
+
+
+LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_lists_of_sparse_tensors_are_worked_on_as_plainly(layout, chunks):
+    blocks = {"blocksize": (2, 2)} if layout in (torch.sparse_bsr, torch.sparse_bsc) else {}
+    made = [torch.eye(6).to_sparse(layout=layout, **blocks) for _ in range(5)]
+    expected = torch._foreach_neg(made)
+    with chunks():
+        got = torch._foreach_neg(made)
+        assert [t.layout for t in got] == [layout] * 5
+        assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(got, expected, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_list_op_cannot_do_stays_the_error_that_it_is(chunks):
+    nested = [torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]) for _ in range(3)]
+    with pytest.raises(NotImplementedError), chunks():
+        torch._foreach_mul(nested, 2.0)

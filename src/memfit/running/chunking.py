@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from memfit.running.guards import replaced
+from memfit.running.patching import replaced
 
 _OTHERS = (
     "_fused_adam_",
@@ -41,6 +41,8 @@ def installed(chunk_bytes: int) -> Iterator[None]:
 def _chunked(op: Any, chunk_bytes: int) -> Any:
     @functools.wraps(op)
     def in_chunks(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # what is compiled is to be what is compiled without a session
+            return op(*args, **kwargs)
         lists = [a for a in (*args, *kwargs.values()) if _is_list(a) and a]
         count = _length(lists)
         # Lists of different lengths are an error, or one that only the op itself knows what to do with.
@@ -72,12 +74,23 @@ def _length(lists: Sequence[Any]) -> int:
 def _bounds(lists: Sequence[Any], count: int, chunk_bytes: int) -> list[tuple[int, int]]:
     bounds, begin, taken = [], 0, 0
     for i in range(count):
-        size = sum(a[i].nbytes for a in lists if isinstance(a[i], torch.Tensor))
+        size = sum(_size(a[i]) for a in lists if isinstance(a[i], torch.Tensor))
         if i > begin and taken + size > chunk_bytes:
             bounds.append((begin, i))
             begin, taken = i, 0
         taken += size
     return [*bounds, (begin, count)]
+
+
+def _size(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor, or of those that a sparse one consists of."""
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices().nbytes + tensor._values().nbytes
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices().nbytes + tensor.col_indices().nbytes + tensor.values().nbytes
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices().nbytes + tensor.row_indices().nbytes + tensor.values().nbytes
+    return tensor.nbytes if tensor.layout is torch.strided and not tensor.is_nested else 0
 
 
 def _part(argument: Any, count: int, begin: int, end: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from memfit.errors import InputError, UsageError
-from memfit.running.guards import replaced
+from memfit.running.patching import replaced
 
 _LEAST_CUDA_CHUNK_BYTES = 64 << 20
 _CUDA_CHUNKS = 64  # a list op's part of the budget

@@ -1,40 +1,40 @@
 """The doors to a storage that are not ops: each brings the bytes in first.
 
 An op is seen by the engine. `numpy()`, `tolist()`, pickling and the like are not, and would meet a storage
-without bytes; they are wrapped while a session is active. Where raw memory escapes (numpy, DLPack,
+without bytes; they are answered here while a session is active. Where raw memory escapes (numpy, DLPack,
 `data_ptr`) the storage stays where it is from then on, since its address is known outside.
 """
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import torch
 import torch.utils.dlpack
 
-# (owner, names): calls whose first argument is the tensor or storage.
+from memfit.running import addresses, compiled, profiling, scripted
+from memfit.running.patching import all_held, answered, has_storage, held
+
+# (owner, names): calls whose first argument is the tensor or storage, and from which raw memory escapes.
 _ESCAPES: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (torch.Tensor, ("numpy", "data_ptr", "const_data_ptr", "mutable_data_ptr", "__dlpack__")),
-    (torch.UntypedStorage, ("data_ptr",)),
-    (torch._C, ("_to_dlpack", "_to_dlpack_versioned")),
-    (torch, ("to_dlpack",)),
-    (torch.utils.dlpack, ("to_dlpack",)),
+    (torch.Tensor, ("numpy", "const_data_ptr", "mutable_data_ptr")),
+    (torch._C, ("_data_address",)),
 )
-_READS: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (torch.Tensor, ("tolist", "share_memory_", "__reduce_ex__", "apply_", "map_", "map2_")),
+# (owner, names, indices): calls that read or write bytes of these arguments, and keep no address.
+_USES: tuple[tuple[Any, tuple[str, ...], tuple[int, ...]], ...] = (
+    (torch.Tensor, ("tolist", "apply_"), (0,)),
+    (torch.Tensor, ("map_",), (0, 1)),
+    (torch.Tensor, ("map2_",), (0, 1, 2)),
     (
         torch.UntypedStorage,
         (
             "tolist",
-            "__getitem__",
             "__setitem__",
             "fill_",
-            "byteswap",
             "resize_",
             "_share_filename_cpu_",
             "_share_fd_cpu_",
@@ -44,134 +44,114 @@ _READS: tuple[tuple[Any, tuple[str, ...]], ...] = (
             "is_shared",  # reads the pointer in a noexcept function: the guard's error would end the process
             "_get_filename",
             "_get_shared_fd",
-            "_swap_data_ptr_",
+            "_shared_incref",
+            "_shared_decref",
             "_byteswap",
-            "__reduce__",
         ),
+        (0,),
     ),
-)
-# (owner, name, index of the argument that is the tensor or storage).
-_ARGUMENTS: tuple[tuple[Any, str, int], ...] = (
-    (torch._C.PyTorchFileWriter, "write_record", 2),
-    (torch.UntypedStorage, "copy_", 0),
-    (torch.UntypedStorage, "copy_", 1),
-    (torch.Tensor, "map_", 1),
-    (torch.Tensor, "map2_", 1),
-    (torch.Tensor, "map2_", 2),
-    (torch, "set_rng_state", 0),
-    (torch.random, "set_rng_state", 0),
+    (torch.UntypedStorage, ("copy_", "_swap_data_ptr_"), (0, 1)),
+    (torch._C, ("_overlaps",), (0, 1)),
+    (torch._C.PyTorchFileWriter, ("write_record",), (2,)),
+    (torch.Generator, ("set_state",), (1,)),
 )
 
 
 @contextmanager
 def installed(engine: ModuleType) -> Iterator[None]:
-    """Wrap every door for as long as the context is open."""
+    """Answer at every door for as long as the context is open."""
     with ExitStack() as stack:
-        for owner, names in _ESCAPES:
-            for name in names:
-                stack.enter_context(_wrapped(owner, name, 0, _door(engine, pin=True)))
-        for owner, names in _READS:
-            for name in names:
-                stack.enter_context(_wrapped(owner, name, 0, _door(engine, pin=False)))
-        stack.enter_context(replaced(torch.UntypedStorage, "data_ptr", _data_ptr(torch.UntypedStorage.data_ptr)))
-        for name in ("save", "load"):
-            stack.enter_context(replaced(torch, name, _by_identity(getattr(torch, name))))
-        for owner, name, index in _ARGUMENTS:
-            stack.enter_context(_wrapped(owner, name, index, _door(engine, pin=False)))
+        for owner, name, door in _doors(engine):
+            stack.enter_context(answered(engine, owner, name, door))
+        stack.enter_context(_exchange_watched(engine))
+        stack.enter_context(addresses.readers_held(engine))
+        stack.enter_context(scripted.modules_held(engine))
+        stack.enter_context(compiled.kernels_held(engine))
+        stack.enter_context(profiling.calls_unnamed(engine))
         yield
 
 
-_DEVICES = ("cpu", "cuda")
-_thread = threading.local()
+_Door = Callable[[Any], Any]  # from what torch does to what is done in a session
 
 
-def _by_identity(serialize: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `torch.save` or `torch.load`, which ask for addresses only to tell storages apart."""
-
-    @functools.wraps(serialize)
-    def serializing(*args: Any, **kwargs: Any) -> Any:
-        _thread.serializing = getattr(_thread, "serializing", 0) + 1
-        try:
-            return serialize(*args, **kwargs)
-        finally:
-            _thread.serializing -= 1
-
-    return serializing
-
-
-def _data_ptr(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:
-    """Answer `torch.save` and `torch.load` with the storage's identity: for that it need not stay in place."""
-
-    @functools.wraps(data_ptr)
-    def address(storage: Any) -> int:
-        if getattr(_thread, "serializing", 0) and has_storage(storage):
-            return int(storage._cdata) if storage.nbytes() else 0
-        return data_ptr(storage)
-
-    return address
+def _doors(engine: ModuleType) -> Iterator[tuple[Any, str, _Door]]:
+    for owner, names in _ESCAPES:
+        for name in names:
+            yield owner, name, partial(_escaping, engine)
+    for owner, names, indices in _USES:
+        for name in names:
+            yield owner, name, partial(_using, engine, indices)
+    for owner in (torch.Tensor, torch.UntypedStorage):
+        yield owner, "data_ptr", partial(addresses.data_ptr, engine)
+    for name in ("_to_dlpack", "_to_dlpack_versioned"):
+        yield torch._C, name, partial(_exporting, engine)
+    yield torch.UntypedStorage, "__getitem__", partial(_getting, engine)
+    yield torch._C, "_is_alias_of", partial(_comparing, engine)
 
 
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute for as long as the context is open; one the owner inherits is inherited again after."""
-    own = name in vars(owner)
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, before)
-        else:
-            delattr(owner, name)
+def _escaping(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+    def escaping(target: Any, *args: Any, **kwargs: Any) -> Any:
+        with held(engine, target, pin=True):
+            return original(target, *args, **kwargs)
+
+    return escaping
 
 
-@contextmanager
-def held(engine: ModuleType, target: Any, pin: bool = False) -> Iterator[None]:
-    """Keep the bytes of a tensor or storage in memory; `pin` keeps them there until the storage dies."""
-    if not has_storage(target):
-        yield
-        return
-    hold = engine.Hold(target, pin)
-    try:
-        yield
-        if pin:  # not when the call failed: then nothing escaped
-            hold.pin()
-    finally:
-        hold.release()
-
-
-_Door = Callable[[Any], Any]
-
-
-def _door(engine: ModuleType, *, pin: bool) -> _Door:
-    return lambda target: held(engine, target, pin)
-
-
-@contextmanager
-def _wrapped(owner: Any, name: str, index: int, door: _Door) -> Iterator[None]:
-    original = getattr(owner, name, None)
-    if original is None:  # this torch has no such door
-        yield
-        return
-
-    @functools.wraps(original)
-    def opened(*args: Any, **kwargs: Any) -> Any:
+def _using(engine: ModuleType, indices: tuple[int, ...], original: Callable[..., Any]) -> Callable[..., Any]:
+    def using(*args: Any, **kwargs: Any) -> Any:
         # By keyword, what is held besides the one that is meant does no harm.
-        targets = args[index : index + 1] or tuple(kwargs.values())
-        with ExitStack() as open_doors:
-            for target in targets:
-                open_doors.enter_context(door(target))
+        targets = [args[index] for index in indices if index < len(args)] + list(kwargs.values())
+        with all_held(engine, targets):
             return original(*args, **kwargs)
 
-    with replaced(owner, name, opened):
+    return using
+
+
+def _exporting(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy is made here, where it can be pinned: one made in C++ would be exported unseen."""
+
+    def exporting(
+        tensor: torch.Tensor, *args: Any, dl_device: Any = None, copy: bool | None = None, **kwargs: Any
+    ) -> Any:
+        if copy and has_storage(tensor):
+            here = dl_device is None or tuple(dl_device) == tuple(torch._C._torchDeviceToDLDevice(tensor.device))
+            tensor, copy = tensor.clone() if here else tensor, None if here else copy
+        with held(engine, tensor, pin=True):
+            return original(tensor, *args, dl_device=dl_device, copy=copy, **kwargs)
+
+    return exporting
+
+
+def _getting(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A slice is another storage on the same address."""
+
+    def getting(storage: torch.UntypedStorage, index: Any) -> Any:
+        with held(engine, storage, pin=isinstance(index, slice)):
+            return original(storage, index)
+
+    return getting
+
+
+def _comparing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A storage whose bytes are away shares them with no other."""
+
+    def comparing(a: Any, b: Any) -> bool:
+        if all(has_storage(t) for t in (a, b)) and not (engine.is_resident(a) and engine.is_resident(b)):
+            return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
+        return bool(original(a, b))
+
+    return comparing
+
+
+@contextmanager
+def _exchange_watched(engine: ModuleType) -> Iterator[None]:
+    """Pin what other C libraries take by DLPack's table of functions, which they may have read long ago."""
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if table is None:
         yield
-
-
-def has_storage(target: Any) -> bool:
-    """Return whether `target` is a storage, or a tensor with one, that a session may have taken the bytes of."""
-    if isinstance(target, torch.UntypedStorage):
-        return target.device.type in _DEVICES
-    if not isinstance(target, torch.Tensor) or target.device.type not in _DEVICES:
-        return False
-    return bool(torch._C._has_storage(target))
+        return
+    engine.watch_exchange(table, True)
+    try:
+        yield
+    finally:
+        engine.watch_exchange(table, False)

@@ -20,6 +20,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from memfit.running.compiled import uncompiled
 from memfit.tracing.build import Roles
 
 _FORWARD, _OPTIMIZER = 0, 2  # the engine's Phase
@@ -43,8 +44,8 @@ class Iterations:
     def watched(self) -> Iterator[None]:
         """Hook into every optimizer for as long as the context is open."""
         hooks = (
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
+            register_optimizer_step_pre_hook(uncompiled(self._before_step)),
+            register_optimizer_step_post_hook(uncompiled(self._after_step)),
         )
         try:
             yield

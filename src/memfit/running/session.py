@@ -18,7 +18,7 @@ from memfit.ir import Plan, Timeline, Trace, align_up
 from memfit.machine import Machine
 from memfit.messages import say
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
-from memfit.running import chunking, devices, engine, guards, host
+from memfit.running import chunking, devices, engine, guards, host, patching
 from memfit.running.devices import parse_device
 from memfit.running.engine_plan import EnginePlan
 from memfit.running.iterations import Iterations
@@ -26,6 +26,7 @@ from memfit.running.link import SessionLink
 from memfit.running.measure_cuda import cuda_machine
 from memfit.running.planned import Planner
 from memfit.running.tiers import TierSpec, tier_for
+from memfit.running.unavailable import typed
 from memfit.tracing.build import RawRecording, build_trace
 from memfit.tracing.ghosts import only_ghosts, timed
 from memfit.tracing.roofline import Accelerator
@@ -190,8 +191,7 @@ class Session:
         lost = self._leave()
         if isinstance(error, RuntimeError) and not isinstance(error, MemfitError) and "memfit: " in str(error):
             # The op met a storage without bytes and raised torch's own error with the engine's message in it.
-            typed = TierError if failure["kind"] == "tier" else BudgetError
-            raise typed(failure["message"] or str(error)) from error
+            raise typed(error, failure) from error
         if lost and error is None:
             raise TierError("some tensors could not be read back", why="; ".join(lost), remedy="see `memfit doctor`")
 
@@ -294,7 +294,7 @@ class Session:
 
     def hold(self, tensor: torch.Tensor) -> Any:
         """Return a context in which `tensor`'s bytes are in memory, for code that reads them without an op."""
-        return guards.held(self._engine, tensor)
+        return patching.held(self._engine, tensor)
 
     def read_bytes(self, storage: torch.UntypedStorage) -> bytes:
         """Return a storage's bytes, wherever they are, without bringing them in and without an op."""

@@ -29,10 +29,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from memfit.errors import MemfitError
 from memfit.messages import say_error
-from memfit.running.guards import replaced
 from memfit.running.host import peak_rss_bytes
 from memfit.running.inside import EndOfProgram, run_program
 from memfit.running.script import Program
+from memfit.running.patching import replaced
 from memfit.running.session import Session
 from memfit.running.tiers import TierSpec
 

@@ -314,6 +314,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("start", &start);
   m.def("stop", &stop);
   m.def("active", [] { return Engine::get().active(); });
+  m.def("is_inert", [] { return Engine::get().is_inert(); });
   m.def("stats", &stats);
   m.def("reset_peaks", [] { Engine::get().reset_peaks(); }, py::call_guard<py::gil_scoped_release>());
   m.def("boundary", [] { Engine::get().boundary(); }, py::call_guard<py::gil_scoped_release>());

@@ -4,6 +4,8 @@
 // bookkeeping of which offsets are taken, the same for every medium.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -96,6 +98,7 @@ class Tier {
   void write(Slot slot, const void* from, size_t size);
   void get(Slot slot, void* to, size_t size);
 
+  // In a forked process only `get` does anything: the medium is the parent's, and so are the books of what is taken.
   // Slots keep their bytes, even after release, until thaw: a forked child may still read them.
   void freeze();
   void thaw();
@@ -108,7 +111,10 @@ class Tier {
 
  private:
   void drop(Slot slot);
+  bool is_own() const;
+  void check_own() const;
 
+  const pid_t maker_;
   std::unique_ptr<Medium> medium_;
   Ranges ranges_;
   size_t wall_;

@@ -10,6 +10,7 @@
 #include "growth.cpp"
 #include "host.cpp"
 #include "lanes.cpp"
+#include "lifelines.cpp"
 #include "measure.cpp"
 #include "media.cpp"
 #include "observer.cpp"

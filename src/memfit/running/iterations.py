@@ -61,9 +61,13 @@ class Iterations:
             self._paused = False
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._engine.is_inert():  # a forked child's steps are nobody's business
+            return
         self._engine.set_phase(_OPTIMIZER)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._engine.is_inert():
+            return
         self._engine.set_phase(_FORWARD)
         if self.watch_roles:
             self._note_roles(optimizer)

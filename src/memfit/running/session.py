@@ -178,6 +178,8 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._engine.is_inert():  # a forked child: it goes on reading what its parent's session has swapped out
+            return
         failure = self._engine.last_failure()
         lost = self._leave()
         if isinstance(error, RuntimeError) and not isinstance(error, MemfitError) and "memfit: " in str(error):

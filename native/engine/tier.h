@@ -39,7 +39,7 @@ class Medium {
 
 // One slab of ordinary memory outside the arena.
 std::unique_ptr<Medium> make_ram(size_t capacity);
-// One file in `folder`, unlinked while open: nothing is left behind, however the process ends.
+// One file in `folder`, without a name: nothing is left behind, however the process ends.
 std::unique_ptr<Medium> make_disk(const std::string& folder);
 // Offsets below `boundary` lie in `first`, the others in `second`.
 std::unique_ptr<Medium> one_behind_another(std::unique_ptr<Medium> first, size_t boundary, std::unique_ptr<Medium> second);

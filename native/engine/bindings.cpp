@@ -45,28 +45,57 @@ auto without_gil(py::handle object, Action&& action) {
   return action(storage);
 }
 
-// A storage's bytes kept in memory until this goes: however an exception comes in between, it does go.
+// The storages of a tensor, a storage, or a tuple or list of such and of other things, which are passed over.
+void gather_storages(py::handle target, std::vector<c10::Storage>& storages) {
+  if (py::isinstance<py::tuple>(target) || py::isinstance<py::list>(target)) {
+    for (py::handle item : target) gather_storages(item, storages);
+  } else if (THPVariable_Check(target.ptr()) || THPStorage_Check(target.ptr())) {
+    c10::Storage storage = storage_of(target);
+    if (storage && (storage.device().is_cpu() || storage.device().is_cuda())) storages.push_back(std::move(storage));
+  }
+}
+
+// The bytes of storages kept in memory until this goes, or the `with` block ends: however an exception comes in
+// between, it does go, at once. Nothing of it is Python's own, so that no signal's handler runs inside it.
 class Hold {
  public:
-  // `stays`: its memory is about to escape.
-  Hold(py::handle object, bool stays)
-      : block_(without_gil(object, [&](const c10::Storage& s) { return Engine::get().hold(s, stays); })) {}
+  // `pin`: their memory is about to escape; when the block has ended well, they stay where they are.
+  Hold(py::handle target, bool pin) : pins_(pin) {
+    std::vector<c10::Storage> storages;
+    gather_storages(target, storages);
+    py::gil_scoped_release no_gil;
+    try {
+      for (const c10::Storage& storage : storages)
+        if (Block* block = Engine::get().hold(storage, pin)) blocks_.push_back(block);
+    } catch (...) {
+      let_go();
+      throw;
+    }
+  }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
   ~Hold() { release(); }
+  void exit(const py::object& error) {
+    if (pins_ && error.is_none()) pin();  // not when the call failed: then nothing escaped
+    release();
+  }
   void release() {
-    Block* block = std::exchange(block_, nullptr);
     py::gil_scoped_release no_gil;
-    if (block != nullptr) Engine::get().unhold(block);
+    let_go();
   }
   void pin() {
     const int64_t source = current_source();
     py::gil_scoped_release no_gil;
-    if (block_ != nullptr) Engine::get().pin(block_, source);
+    for (Block* block : blocks_) Engine::get().pin(block, source);
   }
 
  private:
-  Block* block_;
+  void let_go() {
+    for (Block* block : std::exchange(blocks_, {})) Engine::get().unhold(block);
+  }
+
+  std::vector<Block*> blocks_;
+  bool pins_;
 };
 
 TierRecipe tier_recipe(const py::dict& tier) {
@@ -331,7 +360,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("alignment", [] { return Engine::get().alignment(); });
   m.def("page_bytes", [] { return Engine::get().page(); });
   m.def("reject_period", [] { Engine::get().reject_period(); });
-  py::class_<Hold>(m, "Hold").def(py::init<py::handle, bool>(), py::arg("object"), py::arg("stays") = false).def("release", &Hold::release).def("pin", &Hold::pin);
+  py::class_<Hold>(m, "Hold")
+      .def(py::init<py::handle, bool>(), py::arg("target"), py::arg("pin") = false)
+      .def("release", &Hold::release)
+      .def("pin", &Hold::pin)
+      .def("__enter__", [](Hold&) {})
+      .def("__exit__", [](Hold& hold, const py::object& error, const py::object&, const py::object&) { hold.exit(error); });
   m.def("read_bytes", [](py::object object, size_t offset, size_t size) {
     return py::bytes(
         without_gil(object, [&](const c10::Storage& s) { return Engine::get().read_bytes(s, offset, size); }));

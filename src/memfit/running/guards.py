@@ -126,19 +126,12 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
             delattr(owner, name)
 
 
-@contextmanager
-def held(engine: ModuleType, target: Any, pin: bool = False) -> Iterator[None]:
-    """Keep the bytes of a tensor or storage in memory; `pin` keeps them there until the storage dies."""
-    if not has_storage(target):
-        yield
-        return
-    hold = engine.Hold(target, pin)
-    try:
-        yield
-        if pin:  # not when the call failed: then nothing escaped
-            hold.pin()
-    finally:
-        hold.release()
+def held(engine: ModuleType, target: Any, pin: bool = False) -> Any:
+    """Return a context in which the bytes of a tensor or storage, or of several, are in memory.
+
+    `pin` keeps them there until the storage dies, unless the block raises.
+    """
+    return engine.Hold(target, pin)
 
 
 _Door = Callable[[Any], Any]
@@ -159,9 +152,7 @@ def _wrapped(owner: Any, name: str, index: int, door: _Door) -> Iterator[None]:
     def opened(*args: Any, **kwargs: Any) -> Any:
         # By keyword, what is held besides the one that is meant does no harm.
         targets = args[index : index + 1] or tuple(kwargs.values())
-        with ExitStack() as open_doors:
-            for target in targets:
-                open_doors.enter_context(door(target))
+        with door(targets):
             return original(*args, **kwargs)
 
     with replaced(owner, name, opened):

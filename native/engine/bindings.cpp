@@ -9,6 +9,7 @@
 #include "measure.h"
 #include "observer.h"
 #include "plan_columns.h"
+#include "undisturbed.h"
 
 #include <string>
 
@@ -366,6 +367,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("pin", &Hold::pin)
       .def("__enter__", [](Hold&) {})
       .def("__exit__", [](Hold& hold, const py::object& error, const py::object&, const py::object&) { hold.exit(error); });
+  m.def("undisturbed", &undisturbed);
   m.def("read_bytes", [](py::object object, size_t offset, size_t size) {
     return py::bytes(
         without_gil(object, [&](const c10::Storage& s) { return Engine::get().read_bytes(s, offset, size); }));

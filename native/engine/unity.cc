@@ -29,3 +29,4 @@
 #include "tier.cpp"
 #include "touch.cpp"
 #include "turns.cpp"
+#include "undisturbed.cpp"

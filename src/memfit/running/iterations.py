@@ -60,6 +60,10 @@ class Iterations:
         finally:
             self._paused = False
 
+    def forget(self) -> None:
+        """Call nobody from now on: what would be called refers to this in turn."""
+        self._on_whole = lambda: None
+
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self._engine.is_inert():  # a forked child's steps are nobody's business
             return

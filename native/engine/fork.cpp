@@ -57,12 +57,12 @@ void Engine::become_inert() {
 
 // No other thread came along, and the forking one's op moves nothing any more.
 void Engine::forget_running_ops() {
-  frames_ = waiting_ = 0;
+  frames_ = running_ = waiting_ = 0;
   ThreadState& thread = this_thread();
   for (Block* block : thread.touched) deactivate(*block);
   thread.touched.clear();
   thread.missing.clear();
-  thread.in_frame = thread.aside = false;
+  thread.in_frame = thread.running = thread.aside = false;
   thread.row = -1;
   thread.failure = Failure();
 }

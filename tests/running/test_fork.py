@@ -97,7 +97,9 @@ def family(steps: int, first: int) -> list[str]:
     return [*said, trainer.state()]
 
 
-@pytest.mark.parametrize("steps, first", [(20, PLANNED_FROM), pytest.param(212, 12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "steps, first", [(15, PLANNED_FROM), pytest.param(212, 12, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+)
 def test_forks_while_copies_run_change_no_bit_of_parent_children_or_grandchildren(steps, first):
     plain = family(steps, first)
     with memfit.session("45%", SLOW) as session:
@@ -187,7 +189,7 @@ def test_ended_children_leave_no_file_open():
         kept = evicted()
         Child(lambda: None).answer()
         before = open_files()
-        for _ in range(20):
+        for _ in range(12):
             Child(lambda: None).answer()
         assert open_files() <= before
         assert not is_resident(kept)
@@ -314,7 +316,7 @@ def test_forks_while_other_threads_train_hang_no_child():
         for thread in threads:
             thread.start()
         try:
-            for _ in range(20):
+            for _ in range(12):
                 assert child_says(lambda: trainers[0].step(torch.ones(4, 8)) is None)
         finally:
             stop.set()

@@ -130,7 +130,7 @@ def rings_at_each_line(files: tuple[str, ...], every: int, rings: int) -> None:
     assert surroundings()[:-1] == before
 
 
-@pytest.mark.parametrize("rings", [1, 2, 5])
+@pytest.mark.parametrize("rings", [1, 3])
 def test_a_signal_at_any_line_of_a_session_s_begin_or_end_is_raised_and_leaves_nothing(rings):
     rings_at_each_line(("session.py", "undisturbed.py", "iterations.py"), 1, rings)
 
@@ -298,7 +298,7 @@ def test_a_signal_inside_a_door_lets_go_of_the_storage_at_once(door):
 
 def test_thirty_sessions_leave_no_session_no_file_and_no_thread():
     def one() -> weakref.ref[memfit.Session]:
-        with memfit.session("60%", "disk") as session:
+        with memfit.session("90%", "disk") as session:
             net = torch.nn.Linear(32, 32)
             optimizer = torch.optim.Adam(net.parameters())
             for _ in range(8):

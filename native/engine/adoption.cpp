@@ -100,7 +100,7 @@ void Engine::adopt(const c10::Storage& storage) {
   bool meta = watches_meta() && storage.device_type() == at::DeviceType::Meta;
   Lock lock(*this);
   if (meta) return (void)ghost_of(this_thread(), storage, /*is_new=*/false);
-  if (!active() || forked_ || !device_->has(storage.device())) return;
+  if (!governs() || !device_->has(storage.device())) return;
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   if (Block* block = find(impl)) {
     attach(*block, storage);
@@ -123,12 +123,12 @@ void Engine::adopt_somewhere(const c10::Storage& storage) {
 
 void Engine::finish() {
   Lock lock(*this);
-  if (active()) device_->finish();
+  if (governs()) device_->finish();
 }
 
 void Engine::release_cached() {
   Lock lock(*this);
-  if (active()) device_->release_cached();
+  if (governs()) device_->release_cached();
 }
 
 // What is in the arena can stay there if memory is short: what is not comes first. The rest comes in the order of

@@ -11,6 +11,7 @@
 #include "observer.h"
 #include "plan_columns.h"
 #include "redirect.h"
+#include "undisturbed.h"
 
 #include <string>
 
@@ -57,32 +58,60 @@ auto telling_of_tiers(Action&& action) {
   }
 }
 
-// A storage's bytes kept in memory until this goes: however an exception comes in between, it does go.
+// The storages of a tensor, a storage, or a tuple or list of such and of other things, which are passed over.
+void gather_storages(py::handle target, std::vector<c10::Storage>& storages) {
+  if (py::isinstance<py::tuple>(target) || py::isinstance<py::list>(target)) {
+    for (py::handle item : target) gather_storages(item, storages);
+  } else if (THPVariable_Check(target.ptr()) || THPStorage_Check(target.ptr())) {
+    c10::Storage storage = storage_of(target);
+    if (storage && (storage.device().is_cpu() || storage.device().is_cuda())) storages.push_back(std::move(storage));
+  }
+}
+
+// The bytes of storages kept in memory until this goes, or the `with` block ends: however an exception comes in
+// between, it does go, at once. Nothing of it is Python's own, so that no signal's handler runs inside it.
 class Hold {
  public:
-  // `stays`: its memory is about to escape. What is ordinary memory becomes the engine's for that, which would move it
-  // otherwise later.
-  Hold(py::handle object, bool stays)
-      : block_(without_gil(object, [&](const c10::Storage& s) {
-          if (stays) telling_of_tiers([&] { Engine::get().adopt(s); });
-          return Engine::get().hold(s, stays);
-        })) {}
+  // `pin`: their memory is about to escape; when the block has ended well, they stay where they are.
+  Hold(py::handle target, bool pin) : pins_(pin) {
+    std::vector<c10::Storage> storages;
+    gather_storages(target, storages);
+    py::gil_scoped_release no_gil;
+    try {
+      // What is ordinary memory becomes the engine's before its address escapes: it would be moved later otherwise.
+      for (const c10::Storage& storage : storages)
+        if (pin) telling_of_tiers([&] { Engine::get().adopt(storage); });
+      for (const c10::Storage& storage : storages)
+        if (Block* block = Engine::get().hold(storage, pin)) blocks_.push_back(block);
+    } catch (...) {
+      let_go();
+      throw;
+    }
+  }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
   ~Hold() { release(); }
+  void exit(const py::object& error) {
+    if (pins_ && error.is_none()) pin();  // not when the call failed: then nothing escaped
+    release();
+  }
   void release() {
-    Block* block = std::exchange(block_, nullptr);
     py::gil_scoped_release no_gil;
-    if (block != nullptr) Engine::get().unhold(block);
+    let_go();
   }
   void pin() {
     const int64_t source = current_source();
     py::gil_scoped_release no_gil;
-    if (block_ != nullptr) Engine::get().pin(block_, source);
+    for (Block* block : blocks_) Engine::get().pin(block, source);
   }
 
  private:
-  Block* block_;
+  void let_go() {
+    for (Block* block : std::exchange(blocks_, {})) Engine::get().unhold(block);
+  }
+
+  std::vector<Block*> blocks_;
+  bool pins_;
 };
 
 TierRecipe tier_recipe(const py::dict& tier) {
@@ -337,6 +366,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("start", &start);
   m.def("stop", &stop);
   m.def("active", [] { return Engine::get().active(); });
+  m.def("is_inert", [] { return Engine::get().is_inert(); });
   m.def("stats", &stats);
   m.def("reset_peaks", [] { Engine::get().reset_peaks(); }, py::call_guard<py::gil_scoped_release>());
   m.def("boundary", [] { Engine::get().boundary(); }, py::call_guard<py::gil_scoped_release>());
@@ -354,9 +384,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("page_bytes", [] { return Engine::get().page(); });
   m.def("reject_period", [] { Engine::get().reject_period(); });
   py::class_<Hold>(m, "Hold")
-      .def(py::init<py::handle, bool>(), py::arg("object"), py::arg("stays") = false)
+      .def(py::init<py::handle, bool>(), py::arg("target"), py::arg("pin") = false)
       .def("release", &Hold::release)
-      .def("pin", &Hold::pin);
+      .def("pin", &Hold::pin)
+      .def("__enter__", [](Hold&) {})
+      .def("__exit__", [](Hold& hold, const py::object& error, const py::object&, const py::object&) { hold.exit(error); });
+  m.def("undisturbed", &undisturbed);
   m.def("read_bytes", [](py::object object, size_t offset, size_t size) {
     return py::bytes(
         without_gil(object, [&](const c10::Storage& s) { return Engine::get().read_bytes(s, offset, size); }));

@@ -127,9 +127,9 @@ void Engine::release(Block* block) {
   }
   if (block->resident()) {
     if (thread.aside) device_->lead();
-    block->device->released(block->address());
+    if (!forked_) block->device->released(block->address());
     by_address_.erase(block->address());
-    if (block->arena != arena_)
+    if (block->arena != arena_ && !forked_)
       block->arena->give_back_with_pages(block->region);
     else
       block->arena->give_back(block->region);

@@ -1,8 +1,6 @@
 // Engine: session start and stop, and the life of blocks.
 #include "engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "lock.h"
@@ -48,11 +46,13 @@ void Engine::start(Device& device, size_t budget, size_t most, std::shared_ptr<T
     Lock lock(*this);
     if (active()) throw std::runtime_error("a memfit session is active already; end it before starting another");
     install_fork_handlers();
+    auto lifelines = device.is_asynchronous() ? nullptr : std::make_unique<Lifelines>();
     device.install();
     device_ = &device;
     if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) devices_.push_back(&device);
     arena_ = make_arena(device, limit, budget == 0);
     tier_ = std::move(tier);
+    lifelines_ = std::move(lifelines);
     forecast_ = Forecast();
     stats_ = Stats();
     needs_.clear();
@@ -111,18 +111,18 @@ StopReport Engine::stop() {
     drop_plan();  // else its zone would stay as long as anything that stays in the arena
     turn_.notify_all();
     if (recorder_.on()) recorder_.stop();
-    restore_all(report);
-    for (int child : children_)
-      if (child >= 0) close(child);
-    children_.clear();
+    const bool reachable = !forked_ || !device_->is_asynchronous();
+    if (reachable) restore_all(report);
     end_swapping();
     free_ordinary(true);
     timeline_.stop();
     for (std::unique_ptr<Lane>& lane : lanes_) lane.reset();
-    device_->finish();
-    device_->session_ended(report.left_in_arena != 0);
+    if (reachable) device_->finish();
+    if (reachable) device_->session_ended(report.left_in_arena != 0);
     arena_.reset();
+    tier_->freeze();  // what could not be read back lies where it does: a child may have better luck
     tier_.reset();
+    lifelines_.reset();
   }
   remove_observer(callback_);
   return report;
@@ -137,7 +137,7 @@ Device& Engine::device_of(const void* address) const {
 
 void Engine::set_budget(size_t budget) {
   Lock lock(*this);
-  if (!active()) return;
+  if (!governs()) return;
   drop_plan();
   const size_t most = device_->limit(budget);
   size_t strays = 0, limit = most;
@@ -170,7 +170,7 @@ void Engine::set_peak(size_t bytes) {
 
 void Engine::boundary() {
   Lock lock(*this);
-  if (!active()) return;
+  if (!governs()) return;
   steps_seen_ = true;
   period_ = 0;
   iteration_ends();
@@ -260,6 +260,7 @@ void Engine::restart_clock() {
 
 void Engine::start_recording() {
   Lock lock(*this);
+  if (!governs()) return;
   marks_.clear();
   tick_marks_.clear();
   first_recorded_block_ = next_block_;

@@ -24,6 +24,7 @@
 #include "device.h"
 #include "forecast.h"
 #include "lanes.h"
+#include "lifelines.h"
 #include "op_window.h"
 #include "recorder.h"
 #include "swaps.h"
@@ -110,6 +111,8 @@ class Engine {
   void start(Device& device, size_t budget, size_t most, std::shared_ptr<Tier> tier, bool others);
   StopReport stop();
   bool active() const { return active_.load(std::memory_order_relaxed); }
+  // This process has inherited the session: nothing is done but to fetch what its ops read.
+  bool is_inert() const { return active() && forked_; }
   // Lower the arena's limit; moves or swaps out what lies beyond it. Raises TierFailure.
   void set_budget(size_t budget);
   // The peak that the budget is told as a share of, in messages.
@@ -196,6 +199,7 @@ class Engine {
   using StorageRef = c10::intrusive_ptr<c10::StorageImpl>;
 
   [[noreturn]] void refuse_budget(size_t budget, const std::string& why, size_t required_bytes);
+  bool governs() const { return active() && !forked_; }
 
   // blocks.cpp
   Block* new_block(size_t bytes);
@@ -285,6 +289,7 @@ class Engine {
   void press_out(Block& block);
 
   // touch.cpp
+  void read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
   void make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost);
   void frame_begins(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number);
   bool frame_ends(ThreadState& thread);
@@ -345,6 +350,9 @@ class Engine {
 
   // fork.cpp
   void install_fork_handlers();
+  void become_inert();
+  void forget_running_ops();
+  void keep_what_is_not_reachable();
 
   Device& device_of(const void* address) const;
 
@@ -409,9 +417,7 @@ class Engine {
   uint64_t clock_ = 0;
   uint64_t next_block_ = 1;
   uint64_t session_ = 0;
-  static constexpr int kNoFork = -2;
-  int fork_pipe_[2] = {kNoFork, kNoFork};
-  std::vector<int> children_;  // ends of pipes that close when a forked child ends
+  std::unique_ptr<Lifelines> lifelines_;  // of the children that may read the tier; in a child, its own
 };
 
 // What happened, why, and what to do about it.

@@ -1,35 +1,30 @@
 // Fork: a child gets a copy of the arena and reads what was swapped out from the tier it shares with its parent.
 //
-// The parent reuses no slot that the child might read until every child has ended (or called exec): each child
-// holds the write end of a pipe, which closes by itself. The child itself neither swaps nor uses the arena.
-#include <fcntl.h>
-#include <poll.h>
+// The parent reuses no slot that the child might read until every child has ended (or called exec). The child's
+// engine is inert: it fetches what the child's ops read into ordinary memory, and does nothing else.
 #include <pthread.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
+#include "at_fork.h"
 #include "engine.h"
 
 namespace memfit {
 
 void Engine::before_fork() {
   mutex_.lock();
+  AtFork::take_all();
+  if (!governs()) return;
   settle_all();  // a child has no lanes
-  // (No child can read a GPU's storages.)
-  if (!active() || forked_ || device_->is_asynchronous() || tier_->used() == 0) return;
-  if (pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
+  if (lifelines_ == nullptr || tier_->used() == 0) return;  // (no child can read a GPU's storages)
   tier_->freeze();
+  lifelines_->child_comes();
 }
 
 void Engine::after_fork_in_parent() {
-  if (active() && tier_->frozen() && fork_pipe_[0] != kNoFork) {
-    if (fork_pipe_[1] >= 0) close(fork_pipe_[1]);
-    children_.push_back(fork_pipe_[0]);  // without a pipe (-1) the child counts as alive for good
-    fork_pipe_[0] = fork_pipe_[1] = kNoFork;
-  }
+  if (governs() && tier_->frozen()) thaw_if_alone();
+  AtFork::give_all_back();
   mutex_.unlock();
 }
 
@@ -37,20 +32,51 @@ void Engine::after_fork_in_child() {
   // Only the forking thread lives on, and it owns the mutex; a fresh one has no memory of waiters.
   new (&mutex_) std::mutex();
   new (&turn_) std::condition_variable_any();
+  AtFork::renew_all();
+  if (governs()) become_inert();
+}
+
+void Engine::become_inert() {
   forked_ = true;
+  if (lifelines_) lifelines_->hold_on();
+  if (!tier_->frozen()) lifelines_.reset();  // there is nothing in it to be read
   for (std::unique_ptr<Lane>& lane : lanes_) (void)lane.release();  // its thread is not in this process
-  recorder_.stop();
+  swaps_.reset();
+  for (Block* block : blocks_) block->swapped = -1;
+  arena_->drop_plan([](Region* region) { owner_of(region)->region = region; });
+  settled_.clear();
+  recorder_.abandon();
+  timeline_.stop();
+  watches_meta_.store(false);
+  iteration_passed_ = false;
+  period_ = 0;
+  next_failure_ = Failure();
+  forget_running_ops();
+  if (device_->is_asynchronous()) keep_what_is_not_reachable();
+}
+
+// No other thread came along, and the forking one's op moves nothing any more.
+void Engine::forget_running_ops() {
+  frames_ = running_ = waiting_ = 0;
+  ThreadState& thread = this_thread();
+  for (Block* block : thread.touched) deactivate(*block);
+  thread.touched.clear();
+  thread.missing.clear();
+  thread.in_frame = thread.running = thread.aside = false;
+  thread.row = -1;
+  thread.failure = Failure();
+}
+
+// A child cannot even give a GPU's memory back.
+void Engine::keep_what_is_not_reachable() {
+  new std::shared_ptr<Tier>(tier_);
+  new std::shared_ptr<Arena>(arena_);
+  for (const Block* block : blocks_)
+    if (block->arena != nullptr && block->arena != arena_) new std::shared_ptr<Arena>(block->arena);
 }
 
 void Engine::thaw_if_alone() {
-  auto has_ended = [](int end) {
-    pollfd state{end, POLLIN, 0};
-    if (poll(&state, 1, 0) <= 0 || (state.revents & POLLHUP) == 0) return false;
-    close(end);
-    return true;
-  };
-  children_.erase(std::remove_if(children_.begin(), children_.end(), has_ended), children_.end());
-  if (children_.empty()) tier_->thaw();
+  if (!lifelines_->any_child()) tier_->thaw();
 }
 
 void Engine::install_fork_handlers() {

@@ -46,9 +46,12 @@ class Ram final : public Medium {
   char* slab_;
 };
 
-int open_unlinked(const std::string& folder) {
+// Some file systems make files only with a name, which a process killed in between would leave behind.
+int open_nameless(const std::string& folder) {
+  int file = open(folder.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (file >= 0) return file;
   std::string path = folder + "/memfit-XXXXXX";
-  int file = mkostemp(path.data(), O_CLOEXEC);
+  file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0)
     throw TierFailure("no file can be made in '" + folder + "': " + strerror(errno) +
                       "; choose a folder that exists and can be written with --tier disk:PATH");
@@ -63,7 +66,7 @@ int open_unlinked(const std::string& folder) {
 
 class Disk final : public Medium {
  public:
-  explicit Disk(std::string folder) : folder_(std::move(folder)), file_(open_unlinked(folder_)) {}
+  explicit Disk(std::string folder) : folder_(std::move(folder)), file_(open_nameless(folder_)) {}
   ~Disk() override { close(file_); }
 
   void write(size_t offset, const void* from, size_t size) override {

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "at_fork.h"
 #include "engine.h"
 #include "hash.h"
 #include "operands.h"
@@ -116,7 +117,7 @@ class OpTable {
     return *info;
   }
 
-  std::shared_mutex mutex_;
+  FreeAtFork<std::shared_mutex> mutex_;
   std::unordered_map<const char*, Entry> by_name_;
   std::vector<const OpInfo*> infos_;
 };
@@ -177,6 +178,7 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
 }  // namespace
 
 uint64_t add_observer() {
+  table();  // before another thread forks
   return at::addGlobalCallback(at::RecordFunctionCallback(&on_start, &on_end)
                                    .needsInputs(true)
                                    .needsOutputs(true)

@@ -12,7 +12,7 @@ namespace memfit {
 
 bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary) {
   Lock lock(*this);
-  if (!active() || forked_) return false;
+  if (!governs()) return false;
   drop_plan();
   auto fresh = swaps.swaps.empty() ? nullptr : std::make_unique<Swaps>(std::move(swaps), at_boundary);
   std::unordered_set<uint64_t> stays(resident.begin(), resident.end());

@@ -44,6 +44,7 @@ class Recorder {
   void adopted(const Block& block);
   void start(Device& device, const std::vector<Block*>& alive);
   Recording stop();
+  void abandon() { on_ = false, events_ = Recording(); }
 
   // Returns the op's row, to be passed to the calls below.
   int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number);

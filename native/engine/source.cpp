@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "at_fork.h"
 #include "observer.h"
 
 namespace memfit {
@@ -12,7 +13,7 @@ namespace memfit {
 namespace {
 
 struct Sources {
-  std::mutex mutex;
+  FreeAtFork<std::mutex> mutex;
   std::vector<std::string> texts;
   std::unordered_map<std::string, int64_t> ids;
   std::vector<std::string> libraries;

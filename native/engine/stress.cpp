@@ -19,7 +19,7 @@ void Engine::set_stress(Stress stress) {
 }
 
 void Engine::press_out_all() {
-  if (forked_ || device_->is_asynchronous()) return;
+  if (device_->is_asynchronous()) return;
   for (Block* block : std::vector<Block*>(blocks_))
     if (block->arena == arena_ && may_move(*block)) press_out(*block);
 }

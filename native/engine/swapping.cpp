@@ -162,6 +162,7 @@ void Engine::end_swapping() {
 
 void Engine::start_timeline() {
   Lock lock(*this);
+  if (!governs()) return;
   timeline_.stop();
   restart_clock();
   timeline_.start();

@@ -1,5 +1,7 @@
 #include "tier.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -174,7 +176,7 @@ std::unique_ptr<Medium> with_faults(std::unique_ptr<Medium> inner, Faults faults
 }
 
 Tier::Tier(std::unique_ptr<Medium> medium, size_t boundary)
-    : medium_(std::move(medium)), ranges_(kOffsets, kAlignment), wall_(boundary != 0 ? kAlignment : 0) {
+    : maker_(getpid()), medium_(std::move(medium)), ranges_(kOffsets, kAlignment), wall_(boundary != 0 ? kAlignment : 0) {
   if (boundary != 0) ranges_.reserve_at(ranges_.first(), boundary, wall_, this);
 }
 
@@ -193,7 +195,14 @@ std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe) {
   return std::make_shared<Tier>(std::move(medium), both ? capacity : 0);
 }
 
+bool Tier::is_own() const { return getpid() == maker_; }
+
+void Tier::check_own() const {
+  if (!is_own()) throw TierFailure(name() + " is another process's: a forked child reads it, and no more");
+}
+
 Slot Tier::reserve(size_t size) {
+  check_own();
   Slot slot = ranges_.take(size, this);
   if (slot == nullptr) throw TierFailure(name() + " is full");
   return slot;
@@ -212,9 +221,13 @@ Slot Tier::put(const void* from, size_t size) {
 
 void Tier::get(Slot slot, void* to, size_t size) { medium_->read(slot->offset, to, size); }
 
-void Tier::write(Slot slot, const void* from, size_t size) { medium_->write(slot->offset, from, size); }
+void Tier::write(Slot slot, const void* from, size_t size) {
+  check_own();
+  medium_->write(slot->offset, from, size);
+}
 
 void Tier::release(Slot slot) {
+  if (!is_own()) return;
   if (frozen_)
     released_while_frozen_.push_back(slot);
   else

@@ -4,6 +4,8 @@
 // bookkeeping of which offsets are taken, the same for every medium.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,7 +39,7 @@ class Medium {
 
 // One slab of ordinary memory outside the arena.
 std::unique_ptr<Medium> make_ram(size_t capacity);
-// One file in `folder`, unlinked while open: nothing is left behind, however the process ends.
+// One file in `folder`, without a name: nothing is left behind, however the process ends.
 std::unique_ptr<Medium> make_disk(const std::string& folder);
 // Offsets below `boundary` lie in `first`, the others in `second`.
 std::unique_ptr<Medium> one_behind_another(std::unique_ptr<Medium> first, size_t boundary, std::unique_ptr<Medium> second);
@@ -96,6 +98,7 @@ class Tier {
   void write(Slot slot, const void* from, size_t size);
   void get(Slot slot, void* to, size_t size);
 
+  // In a forked process only `get` does anything: the medium is the parent's, and so are the books of what is taken.
   // Slots keep their bytes, even after release, until thaw: a forked child may still read them.
   void freeze();
   void thaw();
@@ -108,7 +111,10 @@ class Tier {
 
  private:
   void drop(Slot slot);
+  bool is_own() const;
+  void check_own() const;
 
+  const pid_t maker_;
   std::unique_ptr<Medium> medium_;
   Ranges ranges_;
   size_t wall_;

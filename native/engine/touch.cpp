@@ -34,6 +34,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   bool outermost = thread.depth++ == 0;
   Lock lock(*this);
   if (!active()) return;
+  if (forked_) return read_in_child(op, inputs);
   if (outermost) frame_begins(thread, op, source, sequence_number);
   if (outermost && stress_ != Stress::kNone) press_out_all();
   if (outermost && watches_meta() && records(thread))
@@ -62,9 +63,22 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   }
 }
 
+// What a child has fetched lies in ordinary memory from then on. (If it cannot be, the storage itself tells who reads it.)
+void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  StopReport ignored;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
+      if (!device_->has(storage.device()) || (part == Part::kElements && !op.reads(i))) return;
+      Block* block = find(*storage.unsafeGetStorageImpl());
+      if (block == nullptr || block->resident()) return;
+      attach(*block, storage);
+      restore(*block, ignored);
+    });
+}
+
 // What the op has touched comes in, and what it will allocate finds room.
 void Engine::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost) {
-  bool limited = stats_.budget != 0 && !forked_;
+  bool limited = stats_.budget != 0;
   if (thread.missing.empty() && thread.foreign.empty() && !(outermost && limited)) return;
   if (outermost && limited && is_tight(thread)) thread.tensors = describe(inputs);
   thread.starting = outermost;
@@ -117,7 +131,7 @@ void Engine::touch(ThreadState& thread, const c10::Storage& storage, bool write,
   }
   Block* block = find(*storage.unsafeGetStorageImpl());
   if (block == nullptr) {
-    if (reads_data && !forked_ && adoptable(*storage.unsafeGetStorageImpl())) thread.foreign.push_back(storage);
+    if (reads_data && adoptable(*storage.unsafeGetStorageImpl())) thread.foreign.push_back(storage);
     return;
   }
   attach(*block, storage);
@@ -268,10 +282,11 @@ bool Engine::is_roomy(const ThreadState& thread, size_t want) const {
 
 void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
   bool period_found = false;
+  if (is_inert()) return (void)--thread.depth;
   {
     Lock lock(*this);
     bool held = op.uninitialised && thread.depth == 1;
-    if (active() && !forked_)
+    if (active())
       for (const c10::IValue& output : outputs)
         each_storage(output, [&](const c10::Storage& storage, Part) { show(thread, storage, held); });
     if (thread.depth == 1 && watches_meta() && records(thread)) {

@@ -11,6 +11,7 @@
 #include "growth.cpp"
 #include "host.cpp"
 #include "lanes.cpp"
+#include "lifelines.cpp"
 #include "measure.cpp"
 #include "media.cpp"
 #include "observer.cpp"
@@ -30,3 +31,4 @@
 #include "tier.cpp"
 #include "touch.cpp"
 #include "turns.cpp"
+#include "undisturbed.cpp"

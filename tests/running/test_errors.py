@@ -286,7 +286,9 @@ def test_raw_memory_that_escaped_is_named_as_the_reason():
     with memfit.session(MATRIX * 4, "ram"):
         kept = matrices(2)
         arrays = [m.numpy() for m in kept]
-        with pytest.raises(BudgetError, match=r"2 x 16\.00 KiB .* pinned because raw memory escaped \(numpy.* at .*test_errors\.py:\d+"):
+        with pytest.raises(
+            BudgetError, match=r"2 x 16\.00 KiB .* pinned because raw memory escaped \(numpy.* at .*test_errors\.py:\d+"
+        ):
             torch.zeros(MATRIX * 3 // 4)
         del arrays
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -19,6 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import memfit
+from running.children import child_says
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore")]
@@ -287,32 +286,6 @@ def test_training_from_a_loader_with_workers_gives_the_plain_weights():
         limited = train()
         assert session.stats.evictions > 0
     assert all(torch.equal(a, b) for a, b in zip(plain, limited, strict=True))
-
-
-def child_says(job: Callable[[], bool], meanwhile: Callable[[], object] = lambda: None) -> bool:
-    """Fork; the child waits until the parent has done `meanwhile`, then says what `job` returned."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        code = 2
-        try:
-            os.close(writer)
-            os.read(reader, 1)
-            code = 0 if job() else 1
-        finally:
-            os._exit(code)
-    meanwhile()
-    os.close(reader)
-    os.close(writer)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status) == 0
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    raise TimeoutError("the child hangs")
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -17,7 +17,7 @@ import torch
 import torch.utils.dlpack
 
 from memfit.running import addresses, compiled, profiling, scripted
-from memfit.running.patching import all_held, answered, has_storage, held
+from memfit.running.patching import answered, has_storage, held
 
 # (owner, names): calls whose first argument is the tensor or storage, and from which raw memory escapes.
 _ESCAPES: tuple[tuple[Any, tuple[str, ...]], ...] = (
@@ -101,7 +101,7 @@ def _using(engine: ModuleType, indices: tuple[int, ...], original: Callable[...,
     def using(*args: Any, **kwargs: Any) -> Any:
         # By keyword, what is held besides the one that is meant does no harm.
         targets = [args[index] for index in indices if index < len(args)] + list(kwargs.values())
-        with all_held(engine, targets):
+        with held(engine, targets):
             return original(*args, **kwargs)
 
     return using

@@ -73,10 +73,18 @@ class Iterations:
             "appeared last has to make two"
         )
 
+    def forget(self) -> None:
+        """Call nobody from now on: what would be called refers to this in turn."""
+        self._on_whole = lambda: None
+
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._engine.is_inert():  # a forked child's steps are nobody's business
+            return
         self._engine.set_phase(_OPTIMIZER)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._engine.is_inert():
+            return
         self._engine.set_phase(_FORWARD)
         self._steps += 1
         if self.watch_roles:

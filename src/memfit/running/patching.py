@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import BuiltinFunctionType, MethodDescriptorType, ModuleType
@@ -26,19 +26,12 @@ def has_storage(target: Any) -> bool:
     return bool(torch._C._has_storage(target))
 
 
-@contextmanager
-def held(engine: ModuleType, target: Any, pin: bool = False) -> Iterator[None]:
-    """Keep the bytes of a tensor or storage in memory; `pin` keeps them there until the storage dies."""
-    if not has_storage(target):
-        yield
-        return
-    hold = engine.Hold(target, pin)
-    try:
-        yield
-        if pin:  # not when the call failed: then nothing escaped
-            hold.pin()
-    finally:
-        hold.release()
+def held(engine: ModuleType, target: Any, pin: bool = False) -> Any:
+    """Return a context in which the bytes of a tensor or storage, or of several, are in memory.
+
+    `pin` keeps them there until the storage dies, unless the block raises.
+    """
+    return engine.Hold(target, pin)
 
 
 @contextmanager
@@ -124,15 +117,3 @@ class _Finder(MetaPathFinder):
                 self._found(module)
 
         loader.exec_module = exec_module
-
-
-def all_held(engine: ModuleType, targets: Any) -> ExitStack:
-    """Return a context in which all of `targets` that have bytes have them in memory."""
-    stack = ExitStack()
-    try:
-        for target in targets:
-            stack.enter_context(held(engine, target))
-    except BaseException:
-        stack.close()
-        raise
-    return stack

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from memfit.running.patching import all_held, answered
+from memfit.running.patching import answered, held
 
 _MODULES = ("save", "save_to_buffer", "_save_for_mobile", "_save_to_buffer_for_mobile", "dump", "dump_to_str")
 _FUNCTIONS = ("save", "save_to_buffer")
@@ -34,7 +34,7 @@ def modules_held(engine: ModuleType) -> Iterator[None]:
 
 def _writing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
     def writing(*args: Any, **kwargs: Any) -> Any:
-        with all_held(engine, [tensor for value in tree_leaves((args, kwargs)) for tensor in _tensors(engine, value)]):
+        with held(engine, [tensor for value in tree_leaves((args, kwargs)) for tensor in _tensors(engine, value)]):
             return original(*args, **kwargs)
 
     return writing

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +27,7 @@ from memfit.running.measure_cuda import cuda_machine
 from memfit.running.planned import Planner
 from memfit.running.tiers import TierSpec, tier_for
 from memfit.running.unavailable import typed
+from memfit.running.undisturbed import Undisturbed
 from memfit.tracing.build import RawRecording, build_trace
 from memfit.tracing.ghosts import only_ghosts, timed
 from memfit.tracing.roofline import Accelerator
@@ -97,6 +98,10 @@ class Stats:
         return 1 - self.largest_free_bytes / self.free_bytes if self.free_bytes else 0.0
 
 
+_begun: list[Session] = []
+"""The one that is active, in a forked child too."""
+
+
 class Session:
     """Runs what is inside its `with` block within a budget. Made by `memfit.session`."""
 
@@ -129,35 +134,41 @@ class Session:
         self._signatures: list[str] = []
         self._contexts = ExitStack()
 
-    def __enter__(self) -> Session:
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Session: ...
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        ) -> None: ...
+    else:
+        __enter__ = Undisturbed("_begin", undo="_end")
+        __exit__ = Undisturbed("_left")
+
+    def _begin(self) -> Session:
         if self._final is not None:
             raise UsageError("this session has ended", remedy="make another: memfit.session(...)")
-        self._engine = engine.load()
         if self._device.type == "cuda" and engine.cuda_headers() is None:
             raise EngineError(
                 f"memfit cannot govern {self._device} yet", why=engine.NO_CUDA_HEADERS, remedy="memfit doctor"
             )
-        if self._engine.active():
+        native = engine.load()
+        if native.is_inert():  # a forked child's own: it has no more use for its parent's
+            _begun[-1]._end()
+        if native.active():
             raise UsageError("a memfit session is active already", remedy="end it before you start another")
+        self._engine = native
         self._iterations = Iterations(self._engine, self._iteration_ended)
         self._planner = Planner(
             self._engine, SessionLink(self._tier, self._measured_machine()), self._given, self._measures
         )
-        try:
-            self._contexts.enter_context(devices.entered(self._device))
-            self._engine.start(
-                str(self._device), self._fixed_bytes or 0, host.unlimited_arena_bytes(self._device.type),
-                self._tier.recipe(), threading.active_count() > 1,
-            )  # fmt: skip
-        except BaseException:
-            self._contexts.close()
-            raise
-        try:
-            self._enter_contexts()
-            self._adopt_visible()
-        except BaseException:
-            self._leave()
-            raise
+        _begun.append(self)
+        self._contexts.enter_context(devices.entered(self._device))
+        self._engine.start(
+            str(self._device), self._fixed_bytes or 0, host.unlimited_arena_bytes(self._device.type),
+            self._tier.recipe(), threading.active_count() > 1,
+        )  # fmt: skip
+        self._enter_contexts()
+        self._adopt_visible()
         self._began = time.monotonic()
         return self
 
@@ -184,28 +195,38 @@ class Session:
             self._engine.on_period(self._period_found)
             self._engine.start_recording()
 
-    def __exit__(
+    def _left(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._engine.is_inert():  # a forked child: it goes on reading what its parent's session has swapped out
+            return
         failure = self._engine.last_failure()
-        lost = self._leave()
+        lost = self._end()
         if isinstance(error, RuntimeError) and not isinstance(error, MemfitError) and "memfit: " in str(error):
             # The op met a storage without bytes and raised torch's own error with the engine's message in it.
             raise typed(error, failure) from error
         if lost and error is None:
             raise TierError("some tensors could not be read back", why="; ".join(lost), remedy="see `memfit doctor`")
 
-    def _leave(self) -> list[str]:
-        """Give every storage ordinary memory again; returns what could not be."""
-        self._planner.close()
-        self._final = self.stats
-        self._signatures = self.signatures
+    def _end(self) -> list[str]:
+        """Give every storage ordinary memory again, as far as the session has begun; return what could not be."""
+        if self not in _begun:
+            return []
+        _begun.remove(self)
         try:
-            self._adopt_visible()
+            if self._engine.active():
+                self._close()
         finally:
+            self._iterations.forget()
             with self._contexts:
                 report = self._engine.stop()
         return list(report["lost"])
+
+    def _close(self) -> None:
+        if not self._engine.is_inert():
+            self._planner.close()
+        self._final, self._signatures = self.stats, self.signatures
+        self._adopt_visible()
 
     @property
     def stats(self) -> Stats:

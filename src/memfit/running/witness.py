@@ -31,8 +31,8 @@ from memfit.errors import MemfitError
 from memfit.messages import say_error
 from memfit.running.host import peak_rss_bytes
 from memfit.running.inside import EndOfProgram, run_program
-from memfit.running.script import Program
 from memfit.running.patching import replaced
+from memfit.running.script import Program
 from memfit.running.session import Session
 from memfit.running.tiers import TierSpec
 

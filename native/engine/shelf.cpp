@@ -78,15 +78,16 @@ void Engine::shelve(Block& block) {
   if (Region* region = place_on_shelf(block)) move_to(block, region);
 }
 
-// The last resort of an op that has not started: idle small storages leave too. False when none has.
+// The last resort of an op that has not started: idle small storages leave too. False when that made no room.
 bool Engine::clear_shelf() {
   bool cleared = false;
   if (running_ == 0)
     for (Block* block : std::vector<Block*>(blocks_))
       if (block->resident() && block->arena == arena_ && arena_->on_shelf(block->region) && may_move(*block))
         cleared |= evict(*block);
+  const size_t before = arena_->shelf_end();
   if (running_ == 0) tidy_shelf();
-  return cleared;
+  return cleared || arena_->shelf_end() < before;
 }
 
 // The limit is another one: what counts as small is too.

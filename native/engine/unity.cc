@@ -28,3 +28,4 @@
 #include "tier.cpp"
 #include "touch.cpp"
 #include "turns.cpp"
+#include "witness.cpp"

@@ -406,7 +406,7 @@ def _forked(tensor: torch.Tensor) -> str:
 
 
 class _Worker:
-    """Trains a small model in a thread beside the program. It draws no random numbers, whose order would be by chance."""
+    """Trains a small model in a thread beside the program, without random numbers: their order would be by chance."""
 
     def __init__(self, x: torch.Tensor) -> None:
         self._x, self._losses = x, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,11 +41,17 @@ class Report:
     raised: int = 0  # parts that raise, plainly and under stress
     tensors: int = 0
     faults: list[str] = field(default_factory=list)
+    testimonies: Counter[str] = field(default_factory=Counter)  # calls of operators that wrote as their schema says
+    liars: Counter[str] = field(default_factory=Counter)  # of those that did not
 
     def add(self, other: Report) -> None:
         """Take in another report."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers alone."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, int)}
 
 
 class Comparison:
@@ -62,7 +69,18 @@ class Comparison:
             for group, seen in zip(groups, self.under(stress, groups), strict=True):
                 report.faults += faults(f"{stress}: {group.name}", steady[group.name], seen)
         count(steady.values(), report)
+        self.testify(groups, report)
         return report
+
+    def testify(self, groups: list[Group], report: Report) -> None:
+        """Run all once more, to see what every operator writes to."""
+        native = engine.load()
+        native.set_witness(True)
+        list(self.under("", groups))
+        native.set_witness(False)
+        for name, (calls, changed) in native.testimonies().items():
+            report.testimonies[name] = calls - changed
+            report.liars[name] = changed
 
     def plainly(self, groups: list[Group], fill: int) -> dict[str, Seen]:
         """Run all without a session, with all new memory holding the same byte."""

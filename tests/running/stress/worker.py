@@ -18,13 +18,12 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 from memfit.running import engine
-from running.stress import modules, nested, operators, quantized
+from running.stress import modules, nested, operators, optimizers, quantized
 from running.stress.compare import MADE, PLAIN, Comparison, Left, Place, Report
 from running.stress.samples import Group
 
@@ -35,7 +34,7 @@ SLOW_S = 20  # a chunk that is named
 
 def all_groups() -> list[Group]:
     """Return every group there is."""
-    return [group for kind in (operators, modules, nested, quantized) for group in kind.groups()]
+    return [group for kind in (operators, modules, optimizers, nested, quantized) for group in kind.groups()]
 
 
 def compare(groups: list[Group], most: int) -> Report:
@@ -125,7 +124,11 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=8, help="samples of a group")
     parser.add_argument("--named", default="", help="what a group's name contains")
     parser.add_argument("--report", type=Path)
-    options = parser.parse_args()
+    run(parser.parse_args())
+
+
+def run(options: argparse.Namespace) -> None:
+    """Compare what the options name."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     engine.load()
@@ -134,8 +137,8 @@ def main() -> None:
     groups = [group for group in all_groups() if options.named in group.name]
     report = compare(groups[options.first :: options.every], options.most)
     if options.report:
-        options.report.write_text(json.dumps(asdict(report)))
-    print("\n".join([*report.faults, str({name: value for name, value in vars(report).items() if name != "faults"})]))
+        options.report.write_text(json.dumps(vars(report)))
+    print("\n".join([*report.faults, str(report.counts())]))
 
 
 if __name__ == "__main__":

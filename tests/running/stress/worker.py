@@ -16,6 +16,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ from running.stress.compare import MADE, PLAIN, Comparison, Left, Place, Report
 from running.stress.samples import Group
 
 CHUNK = 12  # groups a child
-LONGEST_S = 120  # a chunk
+LONGEST_S = 400  # a chunk
 SLOW_S = 20  # a chunk that is named
 
 
@@ -67,7 +68,7 @@ def compare_chunk(groups: list[Group], most: int) -> Report:
 
 
 def in_child(groups: list[Group], most: int, left: Left) -> Report | Place:
-    """Return a forked child's report, or what it was at when it ended without one."""
+    """Return a forked child's report, or what it was at when it crashed or hung."""
     place = mmap.mmap(-1, 4096)
     reads, writes = os.pipe()
     child = os.fork()
@@ -78,20 +79,23 @@ def in_child(groups: list[Group], most: int, left: Left) -> Report | Place:
     with os.fdopen(reads, "rb") as pipe:
         data = b"".join(until_it_ends(child, pipe.fileno()))
     os.waitpid(child, 0)
-    return pickle.loads(data) if data else read_place(place)
+    found = pickle.loads(data) if data else read_place(place)
+    if isinstance(found, str):
+        raise RuntimeError(f"at {read_place(place)}: {found}")
+    return found
 
 
 def run_child(groups: list[Group], most: int, left: Left, place: mmap.mmap, writes: int) -> None:
-    """Compare, write the report to the pipe, and end."""
+    """Compare, write the report to the pipe, or what went wrong with the comparing itself, and end."""
     try:
-        report = Comparison(most, left, lambda at: write_place(place, at)).of(groups)
+        found: Report | str = Comparison(most, left, lambda at: write_place(place, at)).of(groups)
+    except BaseException:
+        found = traceback.format_exc()
+    try:
         with os.fdopen(writes, "wb") as pipe:
-            pickle.dump(report, pipe)
-        os._exit(0)
-    except BaseException as error:
-        print(f"{read_place(place)}: {type(error).__name__}: {error}", file=sys.stderr)
+            pickle.dump(found, pipe)
     finally:
-        os._exit(1)
+        os._exit(0)
 
 
 def until_it_ends(child: int, pipe: int) -> Iterator[bytes]:

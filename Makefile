@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 DEMO := examples/decoder.py
 DEMO_ARGS := --layers 12 --width 384 --batch 16 --steps 4
 
-.PHONY: demo test slow lint bench bench-gpu clean
+.PHONY: demo test slow stress lint bench bench-gpu clean
 
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*/* native/*/*/*) $(shell find src -name '*.py')
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,6 +26,11 @@ test: $(STAMP)
 
 slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
+
+# The engine's tests with everything that may move evicted, then moved, before every op.
+stress: $(STAMP)
+	MEMFIT_STRESS=evict $(BIN)/python -m pytest -q tests/running
+	MEMFIT_STRESS=move $(BIN)/python -m pytest -q tests/running
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -31,10 +31,11 @@ void Arena::grow_shelf(size_t end, void* owner) {
   if (end > shelf_end_) set_shelf(end, owner);
 }
 
-void Arena::trim_shelf(size_t slack, void* owner) {
+bool Arena::trim_shelf(size_t slack, void* owner) {
   const Region* tail = shelf_.largest_hole();
-  if (tail == nullptr || tail->end() != shelf_.limit() || tail->offset + slack >= shelf_end_) return;
+  if (tail == nullptr || tail->end() != shelf_.limit() || tail->offset + slack >= shelf_end_) return false;
   set_shelf(tail->offset, owner);
+  return true;
 }
 
 void Arena::set_shelf(size_t end, void* owner) {

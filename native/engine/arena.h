@@ -49,7 +49,7 @@ class Arena {
   // [shelf_end(), end) must be free.
   void grow_shelf(size_t end, void* owner);
   // Give back what is free at its upper end, but for less than `slack` bytes.
-  void trim_shelf(size_t slack, void* owner);
+  bool trim_shelf(size_t slack, void* owner);
 
   void give_back(Region* region);
   // As `give_back`; its pages go back to the system.

@@ -12,6 +12,7 @@
 #include "plan_columns.h"
 #include "redirect.h"
 #include "undisturbed.h"
+#include "witness.h"
 
 #include <string>
 
@@ -431,5 +432,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   // For tests: "evict" or "move" whatever may move before every op; "" stops that.
   m.def("set_stress", [](const std::string& kind) {
     Engine::get().set_stress(kind == "evict" ? Stress::kEvict : kind == "move" ? Stress::kMove : Stress::kNone);
+  });
+  // For tests: have every operator's arguments compared before and after it; what was seen, by its name.
+  m.def("set_witness", &set_witness);
+  m.def("testimonies", [] {
+    py::dict found;
+    for (const auto& [name, testimony] : testimonies()) found[py::str(name)] = py::make_tuple(testimony.calls, testimony.changed);
+    return found;
   });
 }

@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
@@ -15,6 +16,8 @@
 #include "engine.h"
 #include "hash.h"
 #include "operands.h"
+#include "verified_ops.h"
+#include "witness.h"
 
 namespace memfit {
 
@@ -108,6 +111,7 @@ class OpTable {
     if (schema) {
       if (!schema->overload_name().empty()) info->name += "." + schema->overload_name();
       read_schema(*info, *schema);
+      info->verified = std::binary_search(std::begin(kVerifiedOps), std::end(kVerifiedOps), info->name);
     }
     info->name_hash = fnv1a(info->name);
     std::unique_lock<std::shared_mutex> lock(mutex_);
@@ -167,11 +171,12 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   bool asks = thread.depth == 0 && info.uninitialised && engine.active();
   engine.op_begins(thread, info, inputs, record || asks ? current_source() : -1, record ? fn.seqNr() : -1);
   engine.say();
-  return nullptr;
+  return witness(info, inputs);
 }
 
-void on_end(const at::RecordFunction& fn, at::ObserverContext*) {
+void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   const OpInfo& info = table().get(fn);
+  testify(context);
   if (info.is_operator) Engine::get().op_ends(this_thread(), info, top(c10::ArrayRef<c10::IValue>(fn.outputs()), info.returns));
 }
 

@@ -19,17 +19,21 @@ namespace memfit {
 // even without an op (`nested.size(0)`), and by ops that are views.
 enum class Part { kElements, kDescription };
 
+// What a tensor says of its layout may be that of another, which it wraps (a batched one has its value's keys): only
+// its class tells what it has.
 template <typename Use>
 void each_storage_of(const at::Tensor& tensor, Part part, const Use& use) {
   if (!tensor.defined()) return;
   at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (impl->is_nested() && impl->layout() == at::kStrided) {
-    auto* nested = static_cast<at::native::NestedTensorImpl*>(impl);
-    each_storage_of(nested->get_nested_sizes(), Part::kDescription, use);
-    each_storage_of(nested->get_nested_strides(), Part::kDescription, use);
-    each_storage_of(nested->get_storage_offsets(), Part::kDescription, use);
+  if (impl->is_nested()) {
+    if (auto* nested = dynamic_cast<at::native::NestedTensorImpl*>(impl)) {
+      each_storage_of(nested->get_nested_sizes(), Part::kDescription, use);
+      each_storage_of(nested->get_nested_strides(), Part::kDescription, use);
+      each_storage_of(nested->get_storage_offsets(), Part::kDescription, use);
+    }
   } else if (impl->is_quantized()) {
-    auto quantizer = static_cast<at::QTensorImpl*>(impl)->quantizer();
+    auto* quantized = dynamic_cast<at::QTensorImpl*>(impl);
+    auto quantizer = quantized != nullptr ? quantized->quantizer() : at::QuantizerPtr();
     if (auto* by_channel = dynamic_cast<at::PerChannelAffineQuantizer*>(quantizer.get())) {
       each_storage_of(by_channel->scales(), Part::kDescription, use);
       each_storage_of(by_channel->zero_points(), Part::kDescription, use);
@@ -37,14 +41,16 @@ void each_storage_of(const at::Tensor& tensor, Part part, const Use& use) {
   }
   if (impl->has_storage()) return use(impl->unsafe_storage(), part);
   if (impl->is_sparse()) {
-    auto* sparse = static_cast<at::SparseTensorImpl*>(impl);
-    each_storage_of(sparse->indices(), part, use);
-    each_storage_of(sparse->values(), part, use);
+    if (auto* sparse = dynamic_cast<at::SparseTensorImpl*>(impl)) {
+      each_storage_of(sparse->indices(), part, use);
+      each_storage_of(sparse->values(), part, use);
+    }
   } else if (impl->is_sparse_compressed()) {
-    auto* compressed = static_cast<at::SparseCsrTensorImpl*>(impl);
-    each_storage_of(compressed->compressed_indices(), part, use);
-    each_storage_of(compressed->plain_indices(), part, use);
-    each_storage_of(compressed->values(), part, use);
+    if (auto* compressed = dynamic_cast<at::SparseCsrTensorImpl*>(impl)) {
+      each_storage_of(compressed->compressed_indices(), part, use);
+      each_storage_of(compressed->plain_indices(), part, use);
+      each_storage_of(compressed->values(), part, use);
+    }
   }
 }
 

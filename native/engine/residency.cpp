@@ -31,10 +31,11 @@ Region* Engine::place(size_t bytes, size_t more, Block* block, bool high) {
   }
   // A stretch twice as long can be cut anywhere: one part will still be long enough.
   bool tight = ranges.largest_free() < bytes + more && widest_window() < 2 * (bytes + more);
-  if (tight) return place_at_edge(bytes, block, high);
-  Region* region = ranges.take(bytes, block);
-  if (region == nullptr && make_room(bytes)) region = ranges.take(bytes, block);
-  return region;
+  Region* region = tight ? place_at_edge(bytes, block, high) : ranges.take(bytes, block);
+  if (region == nullptr && !tight && make_room(bytes)) region = ranges.take(bytes, block);
+  // Before it is refused, it gets what the shelf has to spare.
+  bool grown = region == nullptr && arena_->trim_shelf(0, &shelf_owner_);
+  return grown ? place(bytes, more, block, high) : region;
 }
 
 // Where space is tight: at an end of the smallest stretch that holds it, so that no stretch is cut in two.

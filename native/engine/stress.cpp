@@ -22,6 +22,7 @@ void Engine::press_out_all() {
   if (device_->is_asynchronous()) return;
   for (Block* block : std::vector<Block*>(blocks_))
     if (block->arena == arena_ && may_move(*block)) press_out(*block);
+  if (arena_->plan() == nullptr) arena_->trim_shelf(0, &shelf_owner_);
 }
 
 void Engine::press_out(Block& block) {

@@ -32,3 +32,4 @@
 #include "touch.cpp"
 #include "turns.cpp"
 #include "undisturbed.cpp"
+#include "witness.cpp"

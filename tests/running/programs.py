@@ -9,17 +9,22 @@ step of a hypothesis draw chooses a template below and a seed that fills its hol
     {last}    the last tensor named             {o}     one without grad, to be written to
     {shape}   a small shape                     {n}     a small number
     {s:2,3}   an expression of shape (2, 3) on a tensor alive
+    {c}       a composite tensor: sparse, nested or quantized
 """
 
 from __future__ import annotations
 
 import copy
 import gc
+import hashlib
 import io
 import math
+import os
 import pickle
 import random
 import re
+import threading
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +34,7 @@ import torch
 import torch.nn.functional as F
 
 from memfit.errors import MemfitError
+from running.stress.seen import rows
 
 MOST_ELEMENTS = 4096
 
@@ -191,6 +197,64 @@ share({x})
 state = torch.get_rng_state()
 torch.set_rng_state(state)
 """
+COMPOSITES = """
+{new} = {f}.to_sparse()
+{new} = {s:4,6}.to_sparse_csr()
+{new} = {s:4,6}.to_sparse_csc()
+{new} = {s:4,6}.to_sparse_bsr((2, 2))
+{new} = {s:4,6}.to_sparse_bsc((2, 3))
+{new} = torch.nested.as_nested_tensor([{s:3,4}, {s:2,4}])
+{new} = torch.nested.nested_tensor([{s:3,4}.detach(), {s:1,4}.detach()], requires_grad=True)
+{new} = torch.nested.nested_tensor([{s:3,4}.detach(), {s:2,4}.detach()], layout=torch.jagged)
+{new} = torch.quantize_per_tensor({f}.detach(), 0.1, 3, torch.qint8)
+{new} = torch.quantize_per_channel({s:4,6}.detach(), torch.rand(4) + 0.1, torch.arange(4), 0, torch.quint8)
+{new} = {c}.clone()
+{new} = {c} * 2
+{new} = {c} + {last}
+{new} = {c}.detach()
+{c}.detach().mul_(0.5)
+{c}.detach().copy_({last})
+{new} = {c}.transpose(-1, -2)
+{new} = {c} @ {s:6,3}
+{new} = torch.softmax({c}, -1)
+{new} = F.linear({c}, {s:3,4})
+{new} = dense({c})
+{new} = dense({c})
+dense({c}).sum().backward()
+{new} = {c}.coalesce()
+{new} = {c}.values()
+{new} = copy.deepcopy({c})
+{new} = torch.load(saved({c}), weights_only=False)
+read(repr({c}))
+read({c}.size(0))
+{c}.requires_grad_()
+del {c}
+"""
+COMPOUND = """
+{new} = packed(torch.nn.LSTM(6, 4), {s:3,2,6})
+{new} = packed(torch.nn.GRU(6, 4, bidirectional=True), {s:3,2,6})
+{new} = torch.utils.checkpoint.checkpoint(lambda x: F.dropout(x * 2, 0.5).tanh(), {f}, use_reentrant=False)
+{new} = torch.utils.checkpoint.checkpoint(lambda x: F.rrelu(x, training=True) * x, {g}, use_reentrant=True)
+{new} = torch.func.vmap(lambda row: (row * 2).addcmul_(row, row))({s:4,6}.detach())
+{new} = torch.func.vmap(lambda row: row.addcmul_(row, row), randomness='same')({s:4,6})
+{new} = torch.autograd.functional.jacobian(lambda x: x.exp() * x, {s:4}.detach(), vectorize=True)
+{new} = torch.func.jacrev(torch.func.jacrev(lambda x: (x ** 3).sum()))({s:4}.detach())
+{new} = torch.func.jvp(torch.sin, ({s:4,6}.detach(),), ({s:4,6}.detach(),))[1]
+{new} = torch.complex({f}.detach().float(), {last}.detach().float() + 1)
+{new} = torch.view_as_complex({s:4,6,2})
+{new} = torch.fft.fft({f}.flatten())
+{new} = ({f} + 2j * {last}).conj()
+{new} = ({f} * 1j).conj().imag
+{new} = torch.view_as_real({f} * 1j)
+{new} = scripted({f}.detach())
+breaks({f})
+breaks({g})
+Breaks.apply({g} * 2).sum().backward()
+read(forked({x}))
+worker = Worker({s:4,6}.detach().clone())
+worker = Worker({s:16,24}.detach().clone())
+read(worker.result())
+"""
 DELETES = """
 del {x}
 del {x}
@@ -203,6 +267,7 @@ GROUPS = {
     for name, text in {
         "create": CREATE, "views": VIEWS, "in_place": IN_PLACE, "storages": STORAGES, "ops": OPS,
         "autograd": AUTOGRAD, "reads": READS, "deletes": DELETES,
+        "composites": COMPOSITES, "compound": COMPOUND,
     }.items()
 }  # fmt: skip
 SHAPES = ("3", "17", "300", "4, 6", "6, 4", "16, 24", "2, 3, 5", "2, 2, 6, 6", "1, 40")
@@ -227,6 +292,11 @@ def contents(tensor: torch.Tensor, read: Reader) -> tuple[str, tuple[int, ...], 
         shape = (*tensor.shape, size)
         elements = np.ndarray(shape, np.uint8, whole, tensor.storage_offset() * size, strides).tobytes()
     return str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad, elements
+
+
+def _is_composite(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is more than elements in one storage."""
+    return tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:
@@ -274,6 +344,92 @@ def _share(tensor: torch.Tensor) -> None:
     tensor.share_memory_()
 
 
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a composite's elements as an ordinary tensor."""
+    if tensor.is_nested:
+        return torch.nested.to_padded_tensor(tensor, 0.0)
+    return tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
+
+
+def _packed(network: torch.nn.RNNBase, x: torch.Tensor) -> torch.Tensor:
+    """Run over sequences of lengths that only a tensor knows."""
+    sequences = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2]))
+    return torch.nn.utils.rnn.pad_packed_sequence(network(sequences)[0])[0]
+
+
+def _averaged(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    for _ in range(3):
+        y.add_(x).mul_(0.5)
+    return y
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # TorchScript is on its way out, and in use
+    _scripted = torch.jit.script(_averaged)
+
+
+class _Breaks(torch.autograd.Function):
+    """The identity, without a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        raise ArithmeticError(str((gradient * 2).sum().item() != 0))
+
+
+def _breaks(x: torch.Tensor) -> torch.Tensor:
+    """Raise in mid-forward, with a graph alive and results on the stack."""
+    hidden = torch.tanh(x * 2)
+    kept = [hidden.exp(), hidden + 1]
+    raise ArithmeticError(len(kept))
+
+
+def _forked(tensor: torch.Tensor) -> str:
+    """Return what a forked child reads of a tensor."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            data = repr(contents(tensor.detach().clone(), read_plainly)).encode()
+            os.write(writes, hashlib.sha1(data).hexdigest().encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return text
+
+
+class _Worker:
+    """Trains a small model in a thread beside the program, without random numbers: their order would be by chance."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self._x, self._losses = x, []
+        self._thread = threading.Thread(target=self._train)
+        self._thread.start()
+
+    def _train(self) -> None:
+        x = self._x
+        weight = torch.linspace(-1, 1, x.shape[1] * 3).reshape(x.shape[1], 3).requires_grad_()
+        for _ in range(4):
+            loss = torch.tanh(x @ weight).square().sum()
+            weight.grad = None
+            loss.backward()
+            with torch.no_grad():
+                weight -= 0.1 * weight.grad
+            self._losses.append(loss.item())
+
+    def result(self) -> list[float]:
+        """Return the losses, once all are known."""
+        self._thread.join()
+        return self._losses
+
+
 def _step(optimizer: torch.optim.Optimizer) -> None:
     for parameter in optimizer.param_groups[0]["params"]:
         states = [t for t in optimizer.state.get(parameter, {}).values() if torch.is_tensor(t) and t.dim()]
@@ -290,7 +446,9 @@ class Run:
         self._line = 0
         modules = {"torch": torch, "F": F, "np": np, "copy": copy, "pickle": pickle, "gc": gc}
         helpers = {"saved": _saved, "rebuild": _rebuild, "share": _share, "step": _step, "hooked": _hooked}
-        self.names: dict[str, Any] = {**modules, **helpers, "read": self._read}
+        more = {"dense": _dense, "packed": _packed, "scripted": _scripted, "Breaks": _Breaks, "breaks": _breaks}
+        beside = {"forked": _forked, "Worker": _Worker}
+        self.names: dict[str, Any] = {**modules, **helpers, **more, **beside, "read": self._read}
         torch.manual_seed(0)
 
     def _read(self, value: Any) -> None:
@@ -312,11 +470,14 @@ class Run:
         """Run every line."""
         for source in lines:
             self.line(source)
+        if "worker" in self.names:
+            self.names["worker"].result()
         return self
 
-    def tensors(self) -> dict[str, torch.Tensor]:
+    def tensors(self, composite: bool = False) -> dict[str, torch.Tensor]:
         """Return the tensors alive, by the names the program gave them (not a saved generator state)."""
-        return {n: v for n, v in self.names.items() if isinstance(v, torch.Tensor) and n != "state"}
+        tensors = {n: v for n, v in self.names.items() if isinstance(v, torch.Tensor) and n != "state"}
+        return {n: t for n, t in tensors.items() if _is_composite(t) == composite}
 
     def final(self, read: Reader) -> dict[str, Any]:
         """Return the contents of all tensors and gradients."""
@@ -324,7 +485,9 @@ class Run:
         for name, tensor in self.tensors().items():
             found[name] = contents(tensor, read)
             if _is_leaf(tensor) and tensor.grad is not None:
-                found[f"{name}.grad"] = contents(tensor.grad, read)
+                found[f"{name}.grad"] = list(rows(tensor.grad, read))
+        for name, tensor in self.tensors(composite=True).items():
+            found[name] = list(rows(tensor, read))
         return found
 
 
@@ -369,6 +532,10 @@ class Writer:
 
     def _f(self) -> str:
         return self._choose(lambda t: t.is_floating_point() and t.numel() > 0)
+
+    def _c(self) -> str:
+        self._last_name = self._random.choice(list(self.run.tensors(composite=True)))
+        return self._last_name
 
     def _o(self) -> str:
         return self._choose(lambda t: t.dtype == torch.float32 and not t.requires_grad and _may_grow(t))

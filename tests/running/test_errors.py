@@ -224,6 +224,13 @@ def test_a_tensor_larger_than_the_budget_is_named():
         torch.zeros(100_000)
 
 
+def test_room_that_small_storages_have_left_is_the_next_op_s():
+    with memfit.session(1 << 16, "ram"):
+        small = torch.zeros(16)
+        del small
+        assert torch.ones(63 << 8).sum() == 63 << 8
+
+
 def test_the_smallest_tensor_requires_what_it_takes_in_the_arena():
     with pytest.raises(BudgetError) as caught, memfit.session(1, "ram"):
         torch.ones(10)

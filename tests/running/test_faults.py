@@ -74,6 +74,7 @@ def rows() -> Iterator[list[Tensor]]:
 # --- writes
 
 
+@pytest.mark.unstressed("how often the tier is written to and read")
 @pytest.mark.parametrize("kind", ["ram", "disk"])
 @pytest.mark.parametrize("repeat", [False, True])
 @pytest.mark.parametrize("nth", [1, 4])
@@ -88,6 +89,7 @@ def test_a_write_that_fails_ends_one_op_and_loses_nothing(tmp_path, nth, repeat,
     assert all(is_ordinary(tensor) for tensor in rows)
 
 
+@pytest.mark.unstressed("how often the tier is written to and read")
 def test_a_write_that_failed_once_succeeds_when_the_op_is_run_again(tmp_path, rows):
     with memfit.session(BUDGET, faulty(tmp_path, fail_write=3)) as session:
         with pytest.raises(TierError):
@@ -158,6 +160,7 @@ def test_a_failed_read_is_an_error_at_every_door_and_only_once(tmp_path, door, r
     assert all(holds(tensor.detach(), value) for value, tensor in enumerate(rows))
 
 
+@pytest.mark.unstressed("how often the tier is written to and read")
 def test_a_corrupted_read_is_noticed_by_its_checksum_and_can_be_tried_again(tmp_path, rows):
     with memfit.session(BUDGET, faulty(tmp_path, corrupt_read=2, checked=True)):
         fill(rows, 10)
@@ -168,6 +171,7 @@ def test_a_corrupted_read_is_noticed_by_its_checksum_and_can_be_tried_again(tmp_
     assert all(holds(tensor, value) for value, tensor in enumerate(rows))
 
 
+@pytest.mark.unstressed("how often the tier is written to and read")
 def test_reads_that_fail_at_the_end_are_reported_and_everything_else_is_there(tmp_path, rows):
     with (
         pytest.raises(TierError, match=r"(?s)could not be read back.*9\.77 KiB.*read failed"),
@@ -247,6 +251,7 @@ def train(steps: int = 4) -> tuple[list[object], list[Tensor]]:
     return losses, [p.detach() for p in model.parameters()]
 
 
+@pytest.mark.unstressed("how often the tier is written to and read")
 @pytest.mark.parametrize("fault", ["fail_write", "fail_read", "corrupt_read"])
 def test_training_that_repeats_what_failed_gets_the_plain_result(tmp_path, fault):
     plain_losses, plain_weights = train()
@@ -294,6 +299,7 @@ def test_a_write_that_fails_while_a_model_is_adopted_leaves_no_session_and_the_m
     assert all(is_ordinary(tensor) and holds(tensor, value) for value, tensor in enumerate(rows))
 
 
+@pytest.mark.unstressed("how often the tier is written to and read")
 def test_a_write_that_fails_when_a_share_takes_effect_does_not_end_the_limit(tmp_path):
     torch.manual_seed(0)
     model = mlp()

@@ -85,6 +85,11 @@ def indices_that_a_view_is_split_at():
     return torch.cat([part * i for i, part in enumerate(torch.tensor_split(torch.arange(9.0), torch.tensor([2, 6])))])
 
 
+def sparse_rows_under_vmap():
+    x = torch.eye(4).to_sparse()
+    return torch.func.vmap(lambda row: row * 2)(torch.stack([x, x])).to_dense()
+
+
 def scales_of_a_quantized_tensor():
     scales, zeros = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 2, 3])
     quantized = torch.quantize_per_channel(torch.randn(3, 8).fill_(1.5), scales, zeros, 0, torch.qint8)
@@ -109,6 +114,7 @@ PROGRAMS = {
     **{kind.__name__: lambda kind=kind: lengths_of_a_packed_sequence(kind) for kind in (nn.LSTM, nn.GRU, nn.RNN)},
     "nested": sizes_of_a_nested_tensor,
     **{str(layout): lambda layout=layout: members_of_compressed_tensors(layout) for layout in LAYOUTS},
+    "sparse under vmap": sparse_rows_under_vmap,
     "split": indices_that_a_view_is_split_at,
     "quantized": scales_of_a_quantized_tensor,
     "packed weight": what_a_packed_weight_holds,

@@ -58,6 +58,7 @@ def test_without_planning_there_is_no_plan():
         assert session.stats.plans == session.stats.planned_allocations == 0
 
 
+@pytest.mark.unstressed("what lies where a plan put it")
 def test_the_footprint_is_the_plan_s():
     def start_peaks_anew(step: int) -> int:
         if step == STEPS - 1:  # what was alive when the plan took over is gone by now
@@ -110,6 +111,7 @@ def test_a_budget_the_plan_fits_into_moves_nothing_once_it_is_in_force():
     assert equal(plain, training(STEPS + 8))
 
 
+@pytest.mark.unstressed("what lies where a plan put it")
 def test_below_the_plan_swaps_are_planned():
     plain = training()
     with memfit.session("60%", "ram") as session:

@@ -15,8 +15,10 @@ import memfit
 from memfit.planning.lifetimes import minimum_budget, peak_live
 from memfit.running.tiers import TierSpec
 from running.programs import GROUPS, Program, Run, read_plainly, write
+from running.stress.compare import STRESSES, stressed
 
 TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), TierSpec("ram", checked=True))
+AMPLE = 1 << 26
 LARGEST_RETRY = 4.0  # times the peak: pinned and held storages cut up the arena
 
 steps = st.lists(
@@ -75,6 +77,42 @@ def drawn(examples: int):
         return limits(draws(test))
 
     return wrap
+
+
+def check_under_stress(program: Program) -> None:
+    gc.collect()
+    gc.freeze()
+    for stress in STRESSES:
+        CURRENT.write_text(f"# {stress}\n" + "\n".join(program.lines) + "\n")
+        with stressed(stress):
+            check(program, AMPLE, TierSpec("ram"))
+    CURRENT.unlink()
+
+
+@quiet
+@pytest.mark.timeout(300)
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(steps=steps)
+def test_programs_are_bit_identical_under_stress(steps):
+    check_under_stress(write(steps))
+
+
+@quiet
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_programs_are_bit_identical_under_stress(capsys):
+    tried = []
+
+    @settings(max_examples=2000, suppress_health_check=list(HealthCheck), database=None)
+    @given(steps=steps)
+    def draws(steps):
+        check_under_stress(write(steps))
+        tried.append(len(steps))
+
+    draws()
+    with capsys.disabled():
+        print(f"\n{len(tried)} programs of {sum(tried)} steps, under evict and move")
+    assert len(tried) >= 2000
 
 
 @quiet

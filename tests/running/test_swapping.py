@@ -92,6 +92,7 @@ def assert_equal(plain: list[torch.Tensor], planned: list[torch.Tensor]) -> None
 QUIET = ["train"] * 14
 
 
+@pytest.mark.unstressed("what there is left for a plan to swap")
 @pytest.mark.parametrize("tier", TIERS, ids=str)
 @pytest.mark.parametrize("budget", ["50%", "40%"])
 def test_planned_swaps_change_no_bit(budget, tier):
@@ -104,6 +105,7 @@ def test_planned_swaps_change_no_bit(budget, tier):
     assert stats.peak_footprint_bytes <= stats.budget_bytes
 
 
+@pytest.mark.unstressed("what there is left for a plan to swap")
 @pytest.mark.parametrize("event", sorted(set(EVENTS)))
 def test_whatever_happens_in_planned_mode_changes_no_bit(event):
     events = [*QUIET, event, "train", "train", event, event, *QUIET]
@@ -146,6 +148,7 @@ def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
         assert_equal(plain, planned)
 
 
+@pytest.mark.unstressed("what there is left for a plan to swap")
 @pytest.mark.parametrize("change", [0.1, 10.0])
 def test_a_link_whose_speed_changes_in_mid_run_changes_no_bit(change):
     events, bytes_per_second = QUIET * 8, 2e9 if change < 1 else 2e8

@@ -7,6 +7,7 @@ the op stream.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ class Iterations:
         self._last_new: weakref.ref[Optimizer] | None = None
         self._open = False  # an end has been seen since the set of optimizers last grew
         self._paused = False
+        self._turn = threading.Lock()
         self.watch_roles = True
 
     @contextmanager
@@ -52,6 +54,16 @@ class Iterations:
                 hook.remove()
 
     @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Let one thread at a time see an iteration end; the others get False, and pass theirs over."""
+        mine = self._turn.acquire(blocking=False)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._turn.release()
+
+    @contextmanager
     def one(self) -> Iterator[None]:
         """Take everything inside as one iteration, whatever steps it has."""
         self._paused = True
@@ -65,6 +77,11 @@ class Iterations:
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         self._engine.set_phase(_FORWARD)
+        with self.turn() as mine:
+            if mine:
+                self._stepped(optimizer)
+
+    def _stepped(self, optimizer: Optimizer) -> None:
         if self.watch_roles:
             self._note_roles(optimizer)
         if self._paused:

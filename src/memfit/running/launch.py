@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ class Outcome:
 
     exit_code: int
     stats: Stats
-    signatures: Sequence[str]
+    signatures: Mapping[str, int]  # and how many iterations had each
     planned: EnginePlan | None = None
     measured: Timeline | None = None
     given_plan: str = ""  # "used", or why it was not; empty if there was none
@@ -34,15 +34,12 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
-        counts: dict[str, int] = {}
-        for signature in self.signatures:
-            counts[signature] = counts.get(signature, 0) + 1
         fragmentation = self.stats.fragmentation
         return {
             "exit_code": self.exit_code,
             **asdict(self.stats),
             "fragmentation": fragmentation,
-            "signatures": counts,
+            "signatures": dict(self.signatures),
             "given_plan": self.given_plan,
         }
 
@@ -54,7 +51,7 @@ class Outcome:
             f"memfit: {budget}arena peak {format_bytes(s.peak_footprint_bytes)}, "
             f"peak of live tensors {format_bytes(s.peak_live_bytes)}; "
             f"moved {format_bytes(s.bytes_out)} out and {format_bytes(s.bytes_in)} in "
-            f"over {s.iterations} iterations ({len(set(self.signatures))} kinds)"
+            f"over {s.iterations} iterations ({len(self.signatures)} kinds)"
         )
 
 
@@ -92,7 +89,8 @@ def launch(
         raise
     except BaseException as error:  # the script's own: reported, and its exit code passed on
         code = exit_code_of(error)
-    outcome = Outcome(code, session.stats, session.signatures, session.planned, session.measured, session.given_plan)
+    outcome = Outcome(code, session.stats, session.signature_counts, session.planned, session.measured,
+                      session.given_plan)  # fmt: skip
     if stats_file is not None:
         write_text(stats_file, json.dumps(outcome.as_dict(), indent=1) + "\n")
     return outcome

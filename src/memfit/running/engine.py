@@ -44,16 +44,21 @@ def load() -> ModuleType:
 
     Raises EngineError when there is no compiler or the build fails.
     """
+    engine = _import(build())
+    engine.set_error_types(_budget_error(engine), TierError)
+    engine.set_library_folders(_library_folders())
+    engine.set_stress(os.environ.get("MEMFIT_STRESS", ""))  # for tests: see CONTRIBUTING.md
+    return engine
+
+
+def build() -> Path:
+    """Build the engine if there is none yet for this torch; return where it lies. Raises EngineError."""
     library = cached_library()
     if not library.exists():
         with _locked(library.parent):
             if not library.exists():
                 _build(library)
-    engine = _import(library)
-    engine.set_error_types(_budget_error(engine), TierError)
-    engine.set_library_folders(_library_folders())
-    engine.set_stress(os.environ.get("MEMFIT_STRESS", ""))  # for tests: see CONTRIBUTING.md
-    return engine
+    return library
 
 
 def _budget_error(engine: ModuleType) -> type[BudgetError]:

@@ -131,6 +131,20 @@ void Engine::release_cached() {
   if (governs()) device_->release_cached();
 }
 
+// References to all storages, had before the mutex is taken: for some of them the interpreter is needed.
+std::vector<Engine::StorageRef> Engine::live_storages() {
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> known;
+  {
+    Lock lock(*this);
+    for (const Block* block : blocks_)
+      if (block->attached()) known.push_back(block->storage);
+  }
+  std::vector<StorageRef> alive;
+  for (const auto& storage : known)
+    if (StorageRef reference = storage.lock()) alive.push_back(std::move(reference));
+  return alive;
+}
+
 // What is in the arena can stay there if memory is short: what is not comes first. The rest comes in the order of
 // addresses, so that whole pages are given back on the way.
 void Engine::restore_all(StopReport& report) {
@@ -147,7 +161,7 @@ void Engine::restore_all(StopReport& report) {
 bool Engine::restore(Block& block, StopReport& report) {
   bool movable = block.attached() && block.active == 0 && !block.pinned && !block.held;
   if (block.resident() && !movable) return false;
-  StorageRef storage = block.storage.lock();
+  StorageRef storage = storage_behind(block);
   if (!storage) return true;
   graveyard_.push_back(storage);
   if (block.resident() && !points_to(*storage, block)) return false;

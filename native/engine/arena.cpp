@@ -5,7 +5,7 @@
 namespace memfit {
 
 Arena::Arena(Device& device, size_t limit_bytes)
-    : ranges(limit_bytes, device.alignment()), shelf_(limit_bytes, device.alignment()), device_(device), space_(device.reserve(limit_bytes)), base_(space_->base()) {}
+    : ranges(limit_bytes, device.alignment()), shelf_(std::make_unique<Ranges>(limit_bytes, device.alignment())), device_(device), space_(device.reserve(limit_bytes)), base_(space_->base()) {}
 
 void Arena::back(Region* region) {
   try {
@@ -32,8 +32,8 @@ void Arena::grow_shelf(size_t end, void* owner) {
 }
 
 bool Arena::trim_shelf(size_t slack, void* owner) {
-  const Region* tail = shelf_.largest_hole();
-  if (tail == nullptr || tail->end() != shelf_.limit() || tail->offset + slack >= shelf_end_) return false;
+  const Region* tail = shelf_->largest_hole();
+  if (tail == nullptr || tail->end() != shelf_->limit() || tail->offset + slack >= shelf_end_) return false;
   set_shelf(tail->offset, owner);
   return true;
 }
@@ -46,7 +46,7 @@ void Arena::set_shelf(size_t end, void* owner) {
 
 void Arena::give_back(Region* region) {
   if (on_shelf(region))
-    shelf_.give_back(region);
+    shelf_->give_back(region);
   else if (plan_ && plan_->contains(region))
     plan_->give_back(region);
   else
@@ -57,18 +57,18 @@ size_t Arena::footprint() const {
   size_t end = plan_ ? plan_->taken_end() : 0;
   for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
     if (!r->is_free() && r != shelf_region_ && !(plan_ && r == zone_)) end = std::max(end, r->end());
-  for (const Region* r = end == 0 ? shelf_.first() : nullptr; r != nullptr; r = r->next)
+  for (const Region* r = end == 0 ? shelf_->first() : nullptr; r != nullptr; r = r->next)
     if (!r->is_free()) end = r->end();
   return end;
 }
 
 size_t Arena::peak_footprint() const {
-  return std::max({ranges.footprint(), shelf_.footprint(), plan_ ? plan_->peak_end() : 0});
+  return std::max({ranges.footprint(), shelf_->footprint(), plan_ ? plan_->peak_end() : 0});
 }
 
 void Arena::reset_footprint() {
   ranges.reset_footprint({shelf_region_, plan_ ? zone_ : nullptr});
-  shelf_.reset_footprint();
+  shelf_->reset_footprint();
   if (plan_) plan_->reset_peak();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "block.h"
 #include "device.h"
@@ -39,23 +40,27 @@ class Arena {
 
   // The shelf: the low end of the arena, for small storages and for what must stay where it is, so that none of them
   // ever lies between large ones. [0, shelf_end()) is its own; a region beyond is only asked for.
-  Region* take_on_shelf(size_t bytes, void* owner) { return shelf_.take(bytes, owner); }
-  void leave_shelf(Region* region) { shelf_.give_back(region); }
+  Region* take_on_shelf(size_t bytes, void* owner) { return shelf_->take(bytes, owner); }
+  void leave_shelf(Region* region) { shelf_->give_back(region); }
   size_t shelf_end() const { return shelf_end_; }
-  size_t shelf_used() const { return shelf_.used(); }
-  Ranges& shelf() { return shelf_; }
-  Region* first_on_shelf() const { return shelf_.first(); }
+  size_t shelf_used() const { return shelf_->used(); }
+  Ranges& shelf() { return *shelf_; }
+  Region* first_on_shelf() const { return shelf_->first(); }
   bool on_shelf(const Region* region) const { return region->offset < shelf_end_; }
   // [shelf_end(), end) must be free.
   void grow_shelf(size_t end, void* owner);
   // Give back what is free at its upper end, but for less than `slack` bytes.
   bool trim_shelf(size_t slack, void* owner);
 
+  // Make what is on the shelf ordinary regions, where they are, and begin with an empty one. `moved` as above.
+  template <typename Moved>
+  void dissolve_shelf(const Moved& moved);
+
   void give_back(Region* region);
   // As `give_back`; its pages go back to the system.
   void give_back_with_pages(Region* region);
   size_t used() const {
-    return ranges.used() - (shelf_end_ - shelf_.used()) - (plan_ ? zone_->size - plan_->used() : 0);
+    return ranges.used() - (shelf_end_ - shelf_->used()) - (plan_ ? zone_->size - plan_->used() : 0);
   }
   // The highest address in use: now, and ever since the last reset.
   size_t footprint() const;
@@ -68,7 +73,7 @@ class Arena {
   void set_shelf(size_t end, void* owner);
 
   Region* zone_ = nullptr;  // the plan's
-  Ranges shelf_;
+  std::unique_ptr<Ranges> shelf_;
   Region* shelf_region_ = nullptr;  // among `ranges`
   size_t shelf_end_ = 0;
   std::unique_ptr<Plan> plan_;
@@ -84,6 +89,16 @@ void Arena::drop_plan(const Moved& moved) {
   ranges.give_back(zone_);
   for (const Region& slot : plan->regions())
     if (!slot.is_free()) moved(ranges.take_at(ranges.hole_at(slot.offset), slot.offset, slot.size, slot.owner));
+}
+
+template <typename Moved>
+void Arena::dissolve_shelf(const Moved& moved) {
+  if (shelf_region_ != nullptr) ranges.give_back(shelf_region_);
+  shelf_region_ = nullptr;
+  shelf_end_ = 0;
+  std::unique_ptr<Ranges> before = std::exchange(shelf_, std::make_unique<Ranges>(ranges.limit(), ranges.alignment()));
+  for (const Region* r = before->first(); r != nullptr; r = r->next)
+    if (!r->is_free()) moved(ranges.take_at(ranges.hole_at(r->offset), r->offset, r->size, r->owner));
 }
 
 inline char* Block::address() const { return arena->base() + region->offset; }

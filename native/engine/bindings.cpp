@@ -14,6 +14,7 @@
 #include "undisturbed.h"
 #include "witness.h"
 
+#include <memory>
 #include <string>
 
 namespace py = pybind11;
@@ -126,6 +127,7 @@ TierRecipe tier_recipe(const py::dict& tier) {
   recipe.link = {tier["link_bytes_per_second"].cast<double>(), tier["link_latency_seconds"].cast<double>(),
                  tier["link_changes_at"].cast<int64_t>(), tier["link_change"].cast<double>()};
   recipe.longest_delay_us = tier["longest_delay_us"].cast<int64_t>();
+  recipe.no_threads = tier["no_threads"].cast<bool>();
   return recipe;
 }
 
@@ -230,6 +232,8 @@ py::dict stats() {
   d["prefetches"] = s.prefetches;
   d["failed_copies"] = s.failed_copies;
   d["derailments"] = s.derailments;
+  d["lane_failures"] = s.lane_failures;
+  d["recording_given_up_ops"] = s.recording_given_up;
   d["stall_ns"] = s.stall_ns;
   d["copy_ns"] = s.copy_ns;
   d["out_ns"] = s.out_ns;
@@ -239,20 +243,45 @@ py::dict stats() {
   return d;
 }
 
-// Show the engine every tensor among `objects` (whatever they are).
-void adopt(const py::list& objects) {
+// Calls `use` with everything that the garbage collector knows of. Some of it may be in the making by other threads,
+// which rely on nobody else's having a reference to it: none is left by the time that they go on, since neither this
+// nor `use` lets go of the interpreter.
+template <typename Use>
+void each_visible(const Use& use) {
+  py::object get_objects = py::module_::import("gc").attr("get_objects");
+  py::list objects = get_objects();
+  for (py::handle object : objects) use(object);
+}
+
+// A tensor in the making may have nothing in it yet.
+c10::Storage storage_if_any(py::handle tensor) {
+  const c10::TensorImpl* impl = THPVariable_Unpack(tensor.ptr()).unsafeGetTensorImpl();
+  return impl != nullptr && impl->has_storage() ? impl->storage() : c10::Storage();
+}
+
+// Show the engine every tensor that Python can see.
+void adopt_visible() {
   {
     py::gil_scoped_release no_gil;
     telling_of_tiers([] { Engine::get().finish(); });
   }
+  std::vector<c10::Storage> storages;
   auto* tensor_type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
-  for (py::handle object : objects) {
-    if (!PyObject_TypeCheck(object.ptr(), tensor_type)) continue;
-    c10::Storage storage = storage_of(object);
-    if (!storage.unsafeGetStorageImpl()) continue;
-    py::gil_scoped_release no_gil;
-    telling_of_tiers([&] { Engine::get().adopt(storage); });
-  }
+  each_visible([&](py::handle object) {
+    if (!PyObject_TypeCheck(object.ptr(), tensor_type)) return;
+    if (c10::Storage storage = storage_if_any(object)) storages.push_back(std::move(storage));
+  });
+  py::gil_scoped_release no_gil;
+  telling_of_tiers([&] {
+    for (const c10::Storage& storage : storages) Engine::get().adopt(storage);
+  });
+}
+
+bool has_instance(const py::type& type) {
+  bool found = false;
+  auto* wanted = reinterpret_cast<PyTypeObject*>(type.ptr());
+  each_visible([&](py::handle object) { found = found || PyObject_TypeCheck(object.ptr(), wanted); });
+  return found;
 }
 
 // Every tensor among the attributes of a TorchScript module and of those in it.
@@ -299,15 +328,44 @@ py::dict last_failure() {
   return d;
 }
 
-// Python's answer to a repeating op stream. It must not raise into the op that happens to run.
+// A reference that may go where the interpreter is not held, or no more.
+using SharedObject = std::shared_ptr<PyObject>;
+SharedObject shared(py::object object) {
+  return SharedObject(object.release().ptr(), [](PyObject* owned) {
+    if (!Py_IsInitialized()) return;
+    py::gil_scoped_acquire gil;
+    Py_DECREF(owned);
+  });
+}
+
+// Raises what Py_AddPendingCall was given, in the main thread.
+int raise_pending(void* error) {
+  auto* value = static_cast<PyObject*>(error);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value)), value);
+  Py_DECREF(value);
+  return -1;
+}
+
+// What the callback raised may be an interrupt, or come from a signal's handler. It cannot be raised into the op that
+// happens to run: the main thread raises it as soon as it is back in Python. Another thread's is printed.
+void raise_later(py::error_already_set& error) {
+  bool main = PyThread_get_thread_ident() == py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  py::object value = error.value();
+  if (main && Py_AddPendingCall(&raise_pending, value.ptr()) == 0)
+    value.release();  // the pending call's
+  else
+    error.discard_as_unraisable("memfit");
+}
+
+// Python's answer to a repeating op stream, until the session ends.
 void set_on_period(py::object action) {
-  auto* callable = new py::object(std::move(action));  // outlives the interpreter's own teardown
-  Engine::get().on_period([callable] {
+  Engine::get().on_period([callable = shared(std::move(action))] {
+    if (!Py_IsInitialized()) return;
     py::gil_scoped_acquire gil;
     try {
-      (*callable)();
+      py::reinterpret_borrow<py::object>(callable.get())();
     } catch (py::error_already_set& error) {
-      error.discard_as_unraisable("memfit");
+      raise_later(error);
     }
   });
 }
@@ -379,7 +437,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("allow_growth", [](bool allowed) { Engine::get().allow_growth(allowed); }, py::call_guard<py::gil_scoped_release>());
   m.def("on_notice", &set_on_notice);
   m.def("set_phase", [](int64_t phase) { Engine::get().set_phase(static_cast<Phase>(phase)); });
-  m.def("adopt", &adopt);
+  m.def("adopt_visible", &adopt_visible);
+  m.def("has_instance", &has_instance);
   m.def("release_cached", [] { Engine::get().release_cached(); }, py::call_guard<py::gil_scoped_release>());
   m.def("alignment", [] { return Engine::get().alignment(); });
   m.def("page_bytes", [] { return Engine::get().page(); });
@@ -423,6 +482,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   m.def("script_tensors", &script_tensors);
   m.def("signatures", [] { return Engine::get().signatures(); });
+  m.def("signature_counts", [] { return Engine::get().signature_counts(); });
+  m.def("in_use", [] { return Engine::get().in_use(); }, py::call_guard<py::gil_scoped_release>());
   m.def("last_failure", &last_failure);
   m.def("fail_next", [](const std::string& message, size_t bytes) { Engine::get().fail_next(message, bytes); });
   m.def("start_recording", [] { Engine::get().start_recording(); }, py::call_guard<py::gil_scoped_release>());

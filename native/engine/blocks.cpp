@@ -25,7 +25,10 @@ at::DataPtr Engine::allocate(Device& device, size_t bytes) {
         made = {block->address(), block->address(), &delete_resident, device.name()};
       if (!made && !active()) return device.ordinary().allocate(bytes);  // the session ended while this thread waited
     }
-    if (!made) failure = thread.failure;
+    if (!made) {
+      failure = thread.failure;
+      thread.untold = false;
+    }
     if (!made && !inside) thread.failure = Failure();
   }
   say();
@@ -104,6 +107,7 @@ void Engine::delete_block(Block* block) {
   blocks_.back()->index = block->index;
   std::swap(blocks_[block->index], blocks_.back());
   blocks_.pop_back();
+  if (swaps_) swaps_->on_release(*block);
   if (block->slot != nullptr) block->tier->release(block->slot);
   block->slot = nullptr;
   // A running op may have it on its list: then it goes when the op ends.
@@ -116,7 +120,6 @@ void Engine::delete_block(Block* block) {
 void Engine::release(Block* block) {
   ThreadState& thread = this_thread();
   if (block->copy) settle(*block);
-  if (swaps_) swaps_->on_release(*block);
   if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial)
     thread.window.give_back(block->ticket);
   // One that an earlier session left behind is none of this one's business.

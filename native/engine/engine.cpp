@@ -27,6 +27,9 @@ std::shared_ptr<Arena> make_arena(Device& device, size_t limit, bool may_be_less
   }
 }
 
+constexpr size_t kSignatures = 1024;  // that are kept in order
+constexpr size_t kKinds = 4096;       // of iterations that are counted apart
+
 }  // namespace
 
 ThreadState& this_thread() {
@@ -64,9 +67,12 @@ void Engine::start(Device& device, size_t budget, size_t most, std::shared_ptr<T
     iteration_passed_ = false;
     iteration_hash_ = 0;
     signatures_.clear();
+    signature_counts_.clear();
+    gave_up_ = false;
+    longest_iteration_ = 0;
     period_check_ = 512;
     last_failure_ = next_failure_ = Failure();
-    forked_ = false;
+    forked_ = standstill_ = false;
     others_at_start_ = others;
     ordinary_until_ = std::chrono::steady_clock::now() + kGrace;
     stats_.budget = budget;
@@ -102,13 +108,17 @@ void Engine::refuse_budget(size_t budget, const std::string& why, size_t require
 
 StopReport Engine::stop() {
   StopReport report;
+  std::function<void()> finished;  // it has Python's objects: they go where nothing is locked
+  std::vector<StorageRef> alive = live_storages();
   {
     Lock lock(*this);
     if (!active()) return report;
     active_.store(false);
+    finished.swap(on_period_);
     watches_meta_.store(false);
     settle_all();
-    drop_plan();  // else its zone would stay as long as anything that stays in the arena
+    drop_plan();  // otherwise its zone would stay as long as anything that stays in the arena
+    standstill_ = false;
     turn_.notify_all();
     if (recorder_.on()) recorder_.stop();
     const bool reachable = !forked_ || !device_->is_asynchronous();
@@ -138,7 +148,11 @@ Device& Engine::device_of(const void* address) const {
 void Engine::set_budget(size_t budget) {
   Lock lock(*this);
   if (!governs()) return;
+  Standstill standstill(*this);
+  if (!active()) return;
   drop_plan();
+  // Something in use by another thread may lie on it beyond the new limit: no shelf reaches there.
+  arena_->dissolve_shelf([](Region* region) { owner_of(region)->region = region; });
   const size_t most = device_->limit(budget);
   size_t strays = 0, limit = most;
   // What cannot move and lies beyond the limit is paid for with a lower limit.
@@ -177,9 +191,13 @@ void Engine::boundary() {
 }
 
 void Engine::iteration_ends() {
+  longest_iteration_ = std::max(longest_iteration_, forecast_.ops());
   forecast_.on_boundary(blocks_);
   signatures_.push_back(iteration_hash_);
+  if (signatures_.size() > kSignatures) signatures_.pop_front();
+  if (signature_counts_.size() < kKinds || signature_counts_.count(iteration_hash_) != 0) ++signature_counts_[iteration_hash_];
   iteration_hash_ = 0;
+  ++course_;
   if (arena_->plan() != nullptr && !arena_->plan()->begun()) carry_over();
   if (arena_->plan() != nullptr) arena_->plan()->iteration_ends();
   if (swaps_) swaps_->iteration_ends();
@@ -189,11 +207,32 @@ void Engine::iteration_ends() {
     tick_marks_.push_back(recorder_.tick_count());
   }
   ++stats_.iterations;
+  if (std::exchange(gave_up_, false)) record_anew();
 }
 
 std::vector<uint64_t> Engine::signatures() {
   Lock lock(*this);
-  return signatures_;
+  return {signatures_.begin(), signatures_.end()};
+}
+
+std::unordered_map<uint64_t, uint64_t> Engine::signature_counts() {
+  Lock lock(*this);
+  return signature_counts_;
+}
+
+std::array<int64_t, 3> Engine::in_use() {
+  Lock lock(*this);
+  std::array<int64_t, 3> sums{frames_, 0, 0};
+  for (const Block* block : blocks_) {
+    sums[1] += block->active - (block->copy ? 1 : 0);
+    sums[2] += block->aside;
+  }
+  return sums;
+}
+
+void Engine::on_period(std::function<void()> action) {
+  Lock lock(*this);
+  on_period_.swap(action);  // what it was goes when nothing is locked any more
 }
 
 Stats Engine::stats() {
@@ -261,6 +300,11 @@ void Engine::restart_clock() {
 void Engine::start_recording() {
   Lock lock(*this);
   if (!governs()) return;
+  record_anew();
+}
+
+void Engine::record_anew() {
+  gave_up_ = false;
   marks_.clear();
   tick_marks_.clear();
   first_recorded_block_ = next_block_;

@@ -8,9 +8,11 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -69,12 +71,15 @@ struct ThreadState {
   size_t largest = 0;  // the largest storage it has touched or allocated
   size_t input_bytes = 0;
   uint64_t need_key = 0;    // the op and the sizes of its inputs
+  uint64_t course = 0;      // the plan's iteration in which it began,
+  size_t planned_op = 0;    // as which of the plan's ops
   int64_t row = -1;  // the recorder's
   uint64_t waited_ns = 0;  // for room and for its inputs, while recording
   int64_t source = -1;
   uint64_t recording = 0;
   std::string tensors;  // shapes, gathered only when memory is tight
   Failure failure;      // raised from the op's next allocation
+  bool untold = false;  // and, if it makes none, from the next one of all
 };
 ThreadState& this_thread();
 
@@ -89,6 +94,8 @@ struct Stats {
   uint64_t growths = 0;  // ops for which the budget was exceeded,
   size_t peak_growth = 0;  // by so much at most
   uint64_t swaps = 0, prefetches = 0, failed_copies = 0, derailments = 0;  // of plans that swap
+  uint64_t lane_failures = 0;  // no thread could be had for such a plan's copies: it was not used
+  uint64_t recording_given_up = 0;  // ops after which no iteration had been found
   uint64_t stall_ns = 0;  // ops waited for a lane
   uint64_t copy_ns = 0;   // ops waited for a copy of their own
   uint64_t out_ns = 0, in_ns = 0;  // all copies took, whoever waited, but for
@@ -155,8 +162,12 @@ class Engine {
   bool recording() const { return recorder_.on(); }
   std::vector<int64_t> iteration_marks();  // op counts at which an iteration ended
   std::vector<int64_t> tick_marks();       // numbers of allocations and frees at the same ends
-  // One hash an iteration: equal ones ran the same ops on storages of the same sizes.
+  // One hash an iteration: equal ones ran the same ops on storages of the same sizes. The last of them, the latest
+  // last; and how often each has been.
   std::vector<uint64_t> signatures();
+  std::unordered_map<uint64_t, uint64_t> signature_counts();
+  // What nobody may have begun and not ended while no op runs: frames, storages in use and set aside.
+  std::array<int64_t, 3> in_use();
 
   // Planned mode, from an iteration's end on. False when the plan does not fit: the reactive mode goes on.
   // `resident`: ids of the blocks that stay in the arena throughout; what the plan swaps comes and goes; all else
@@ -181,7 +192,7 @@ class Engine {
                  int64_t sequence_number);
   void op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
   // `action` runs, with no lock held, when the op stream turned out to repeat itself, and whenever it has again.
-  void on_period(std::function<void()> action) { on_period_ = std::move(action); }
+  void on_period(std::function<void()> action);
   // The op stream's period is no iteration after all: wait for optimizer steps.
   void reject_period();
   // The next allocation raises this (for errors found where nothing may be raised).
@@ -196,6 +207,7 @@ class Engine {
 
  private:
   friend class Lock;
+  friend class Standstill;
   using StorageRef = c10::intrusive_ptr<c10::StorageImpl>;
 
   [[noreturn]] void refuse_budget(size_t budget, const std::string& why, size_t required_bytes);
@@ -222,6 +234,7 @@ class Engine {
   void adopt_somewhere(const c10::Storage& storage);
   void adopted(Block& block, const c10::Storage& storage);
   void put_behind_ordinary(Block& block, c10::StorageImpl& impl);
+  std::vector<StorageRef> live_storages();
   void restore_all(StopReport& report);
   bool restore(Block& block, StopReport& report);
   void free_ordinary(bool all);
@@ -235,8 +248,9 @@ class Engine {
   void touch_ghost(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
 
   // swapping.cpp
-  void swap_before_op(uint64_t name_hash);
-  void swap_after_op();
+  bool make_lanes();
+  void swap_before_op(ThreadState& thread, uint64_t name_hash);
+  void swap_after_op(const ThreadState& thread);
   void start_out(uint32_t swap);
   void finish_out(uint32_t swap);
   void start_in(uint32_t swap);
@@ -291,8 +305,16 @@ class Engine {
   // touch.cpp
   void read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
   void make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost);
-  void frame_begins(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number);
+  template <typename Action>
+  void guarded(ThreadState& thread, const Action& action);
+  void failed(ThreadState& thread, const char* why) noexcept;
+  void op_prepares(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost);
+  void frame_begins(ThreadState& thread, const OpInfo& op, int64_t source);
+  void frame_prepares(ThreadState& thread, const OpInfo& op);
+  void frame_is_recorded(ThreadState& thread, const OpInfo& op, int64_t sequence_number);
+  void show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
   bool frame_ends(ThreadState& thread);
+  void let_go(ThreadState& thread);
   void touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
   void keep_in_place(ThreadState& thread, const c10::Storage& storage);
   void use(ThreadState& thread, Block& block, bool write);
@@ -311,6 +333,8 @@ class Engine {
   void fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input = false);
   void mark_unavailable(Block& block, const std::string& message);
   bool find_period_if_due();
+  void give_up_recording_if_due();
+  void record_anew();
   size_t learn_need(const ThreadState& thread);
   void iteration_ends();
   void restart_clock();
@@ -322,6 +346,11 @@ class Engine {
   void step_aside(ThreadState& thread);
   void step_back(ThreadState& thread);
   void frame_is_over(ThreadState& thread);
+  template <typename Condition>
+  bool wait_without_interpreter(std::chrono::milliseconds patience, const Condition& condition);
+  void stand_still();
+  void move_again();
+  void wait_for_standstill();
 
   // residency.cpp
   Region* place(size_t bytes, size_t more, Block* block, bool high = false);
@@ -364,11 +393,14 @@ class Engine {
   int frames_ = 0;   // threads with an op running, or about to
   int running_ = 0;  // those of them whose op has started: it holds raw pointers
   int waiting_ = 0;  // those of them that wait for another's end
+  bool standstill_ = false;  // ops wait before they begin
+  const void* standstill_owner_ = nullptr;  // but for this thread's
   uint64_t turns_ = 0;  // grows when somebody lets go of storages
   std::condition_variable_any turn_;
   Device* device_ = nullptr;       // the session's, or the last one's
   std::vector<Device*> devices_;  // that have had a session
   uint64_t callback_ = 0;
+  uint64_t course_ = 0;  // grows when a plan's iteration begins, and when it is no longer followed
 
   std::shared_ptr<Arena> arena_;
   std::shared_ptr<Tier> tier_;
@@ -390,9 +422,12 @@ class Engine {
   Block shelf_owner_;  // stands for the shelf in the arena's list of regions
   bool scattered_ = false;  // small storages lie elsewhere than on the shelf
   Block zone_owner_;  // stands for the plan in the arena's list of regions
+  bool gave_up_ = false;        // the recording became too long; the next iteration's end begins another
+  size_t longest_iteration_ = 0;  // ops
   bool steps_seen_ = false;     // an optimizer has stepped: its boundaries are used, not the op stream's period
   uint64_t iteration_hash_ = 0;
-  std::vector<uint64_t> signatures_;
+  std::deque<uint64_t> signatures_;  // the last ones
+  std::unordered_map<uint64_t, uint64_t> signature_counts_;
   int64_t period_ = 0;
   bool iteration_passed_ = false;  // by the period; nobody has been told yet
   int64_t period_check_ = 512;

@@ -16,6 +16,7 @@ class Forecast {
   static constexpr uint64_t kNever = uint64_t{1} << 40;  // as far away as it gets, in ops
 
   void on_op() { ++now_.ops; }
+  size_t ops() const { return now_.ops; }  // of this iteration
   void on_allocation(Block& block);
   void on_access(Block& block);
   void on_release(const Block& block);

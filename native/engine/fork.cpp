@@ -48,7 +48,7 @@ void Engine::become_inert() {
   recorder_.abandon();
   timeline_.stop();
   watches_meta_.store(false);
-  iteration_passed_ = false;
+  iteration_passed_ = standstill_ = false;
   period_ = 0;
   next_failure_ = Failure();
   forget_running_ops();

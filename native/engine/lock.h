@@ -20,4 +20,16 @@ class Lock {
   Engine& engine_;
 };
 
+// No other thread's op runs, as far as that can be had. The mutex is held.
+class Standstill {
+ public:
+  explicit Standstill(Engine& engine) : engine_(engine) { engine_.stand_still(); }
+  ~Standstill() { engine_.move_again(); }
+  Standstill(const Standstill&) = delete;
+  Standstill& operator=(const Standstill&) = delete;
+
+ private:
+  Engine& engine_;
+};
+
 }  // namespace memfit

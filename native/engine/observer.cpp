@@ -1,16 +1,19 @@
 #include "observer.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <variant>
 
 #include "at_fork.h"
 #include "engine.h"
@@ -77,57 +80,81 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   info.uninitialised = kUninitialisedFactories.count(name) != 0;
 }
 
-// Operators by the address of their name: a schema's name stays where it is.
-class OpTable {
+// RecordFunction copies the schema for whoever asks. Naming a private member in an explicit instantiation is allowed,
+// and gives a way to the original ([temp.spec]/6).
+using Described = std::variant<std::string, at::RecordFunction::schema_ref_t>;
+template <Described at::RecordFunction::*Member>
+struct SchemaAccess {
+  friend const Described& described(const at::RecordFunction& fn) { return fn.*Member; }
+};
+const Described& described(const at::RecordFunction& fn);
+template struct SchemaAccess<&at::RecordFunction::fn_>;
+
+// Null for what is no operator: autograd's nodes, and what a profiler's user has named.
+const c10::FunctionSchema* schema_of(const at::RecordFunction& fn) {
+  const auto* schema = std::get_if<at::RecordFunction::schema_ref_t>(&described(fn));
+  return schema == nullptr ? nullptr : &schema->get();
+}
+
+// Operators by the address of their schema, for as long as they are registered. What is no operator has no row: its
+// name is made anew at each call.
+class OpTable final : public c10::OpRegistrationListener {
  public:
-  const OpInfo& get(const at::RecordFunction& fn) {
-    const char* key = fn.name();
+  const OpInfo& get(const c10::FunctionSchema& schema) {
     {
       std::shared_lock<std::shared_mutex> lock(mutex_);
-      auto it = by_name_.find(key);
-      if (it != by_name_.end() && it->second.bare == key) return *it->second.info;
+      auto it = by_schema_.find(&schema);
+      if (it != by_schema_.end()) return *it->second;
     }
-    return add(fn, key);
+    return add(schema);
+  }
+
+  void onOperatorRegistered(const c10::OperatorHandle&) override {}
+  // Another operator's schema may come to lie at the same address.
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override {
+    if (!op.hasSchema()) return;
+    std::unique_lock<std::shared_mutex> lock(mutex_);
+    by_schema_.erase(&op.schema());
   }
 
   std::vector<std::string> names() {
     std::shared_lock<std::shared_mutex> lock(mutex_);
     std::vector<std::string> names;
-    for (const OpInfo* info : infos_) names.push_back(info->name);
+    for (const auto& info : infos_) names.push_back(info->name);
     return names;
   }
 
  private:
-  struct Entry {
-    std::string bare;  // guards against an address used again for another name
-    const OpInfo* info;
-  };
-
-  const OpInfo& add(const at::RecordFunction& fn, const char* key) {
-    auto* info = new OpInfo;
-    auto schema = fn.operator_schema();
-    info->name = fn.name();
-    info->is_operator = schema.has_value() && kLookedThrough.count(key) == 0;
-    if (schema) {
-      if (!schema->overload_name().empty()) info->name += "." + schema->overload_name();
-      read_schema(*info, *schema);
-      info->verified = std::binary_search(std::begin(kVerifiedOps), std::end(kVerifiedOps), info->name);
-    }
+  const OpInfo& add(const c10::FunctionSchema& schema) {
+    auto info = std::make_unique<OpInfo>();
+    info->name = schema.name();
+    info->is_operator = kLookedThrough.count(schema.name()) == 0;
+    if (!schema.overload_name().empty()) info->name += "." + schema.overload_name();
+    read_schema(*info, schema);
+    info->verified = std::binary_search(std::begin(kVerifiedOps), std::end(kVerifiedOps), info->name);
     info->name_hash = fnv1a(info->name);
     std::unique_lock<std::shared_mutex> lock(mutex_);
+    auto [it, is_new] = by_schema_.emplace(&schema, info.get());
+    if (!is_new) return *it->second;
     info->id = static_cast<int64_t>(infos_.size());
-    infos_.push_back(info);
-    by_name_.insert_or_assign(key, Entry{key, info});
-    return *info;
+    infos_.push_back(std::move(info));  // for good: an op that runs may be the last of its operator
+    return *it->second;
   }
 
   FreeAtFork<std::shared_mutex> mutex_;
-  std::unordered_map<const char*, Entry> by_name_;
-  std::vector<const OpInfo*> infos_;
+  std::unordered_map<const c10::FunctionSchema*, const OpInfo*> by_schema_;
+  std::vector<std::unique_ptr<const OpInfo>> infos_;
 };
 
 OpTable& table() {
-  static auto* instance = new OpTable;
+  static OpTable* instance = [] {  // the dispatcher owns it, and goes with the process
+    auto made = std::make_unique<OpTable>();
+    OpTable* table = made.get();
+    static auto* registration =
+        new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(std::move(made)));
+    (void)registration;
+    return table;
+  }();
   return *instance;
 }
 
@@ -161,9 +188,11 @@ std::unique_ptr<at::ObserverContext> look_through(const OpInfo& info, c10::Array
 }
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
+  const c10::FunctionSchema* schema = schema_of(fn);
+  if (schema == nullptr) return nullptr;
   Engine& engine = Engine::get();
   ThreadState& thread = this_thread();
-  const OpInfo& info = table().get(fn);
+  const OpInfo& info = table().get(*schema);
   c10::ArrayRef<const c10::IValue> inputs = top(fn.inputs(), info.writes.size());
   if (!info.is_operator) return look_through(info, inputs);
   bool record = thread.depth == 0 && engine.recording();
@@ -175,15 +204,17 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
 }
 
 void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
-  const OpInfo& info = table().get(fn);
+  const c10::FunctionSchema* schema = schema_of(fn);
+  if (schema == nullptr) return;
   testify(context);
+  const OpInfo& info = table().get(*schema);
   if (info.is_operator) Engine::get().op_ends(this_thread(), info, top(c10::ArrayRef<c10::IValue>(fn.outputs()), info.returns));
 }
 
 }  // namespace
 
 uint64_t add_observer() {
-  table();  // before another thread forks
+  table();  // made here, where no op runs
   return at::addGlobalCallback(at::RecordFunctionCallback(&on_start, &on_end)
                                    .needsInputs(true)
                                    .needsOutputs(true)

@@ -13,7 +13,10 @@ namespace memfit {
 bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary) {
   Lock lock(*this);
   if (!governs()) return false;
+  Standstill standstill(*this);
+  if (!active()) return false;
   drop_plan();
+  if (!swaps.swaps.empty() && !make_lanes()) return false;
   auto fresh = swaps.swaps.empty() ? nullptr : std::make_unique<Swaps>(std::move(swaps), at_boundary);
   std::unordered_set<uint64_t> stays(resident.begin(), resident.end());
   std::vector<Block*> staying, swapped;
@@ -37,6 +40,7 @@ bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64
       stats_.planned_footprint = offset + table.bytes;
       arena_->set_plan(std::move(table), offset, at_boundary, &zone_owner_);
       swaps_ = std::move(fresh);
+      ++course_;
       if (at_boundary) carry_over();
     }
   } catch (const TierFailure&) {
@@ -49,7 +53,8 @@ bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64
   return fits;
 }
 
-// The plan begins with this iteration: what is alive from the last one goes where it would have put it.
+// The plan begins with this iteration: what is alive from the last one goes where it would have put it. What a failing
+// tier keeps from going there stays where it is.
 void Engine::carry_over() {
   for (Block* block : blocks_) {
     int64_t ordinal = block->session == session_ ? forecast_.last_ordinal(*block) : -1;
@@ -59,10 +64,14 @@ void Engine::carry_over() {
     size_t take = back == SwapTable::kNone ? arena_->plan()->take_of_allocation(ordinal) : back;
     Region* region = arena_->plan()->carry_over(take, arena_->round(block->bytes), block);
     if (region == nullptr) continue;
-    if (block->resident())
-      move_to(*block, region);
-    else
-      fetch(*block, region);
+    try {
+      if (block->resident())
+        move_to(*block, region);
+      else
+        fetch(*block, region);
+    } catch (const TierFailure&) {
+      return;
+    }
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <c10/core/StorageImpl.h>
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "arena.h"
@@ -19,6 +21,29 @@ Block* ghost_behind(c10::StorageImpl& storage);
 // gives it no allocator either.)
 inline bool has_escaped(const c10::StorageImpl& storage) {
   return !storage.resizable() && storage.allocator() != nullptr;
+}
+
+// The private count is named as above. A storage that nobody but its Python object holds cannot be had without the
+// interpreter (its object would have to live on, too), and nobody may wait for that with the engine's mutex in hand.
+template <std::atomic<uint64_t> c10::intrusive_ptr_target::*Count>
+struct CountAccess {
+  friend std::atomic<uint64_t>& count_of(c10::intrusive_ptr_target& target) { return target.*Count; }
+};
+std::atomic<uint64_t>& count_of(c10::intrusive_ptr_target& target);
+template struct CountAccess<&c10::intrusive_ptr_target::combined_refcount_>;
+
+// A reference to the block's storage; null if it is unknown, dying, or cannot be had now.
+inline c10::intrusive_ptr<c10::StorageImpl> storage_behind(const Block& block) {
+  constexpr uint64_t kHasObject = uint64_t{1} << 63;
+  c10::StorageImpl* impl = block.storage._unsafe_get_target();
+  if (impl == nullptr) return {};
+  std::atomic<uint64_t>& count = count_of(*impl);
+  uint64_t seen = count.load(std::memory_order_relaxed);
+  do {
+    auto references = static_cast<uint32_t>(seen);
+    if (references == 0 || (references == 1 && (seen & kHasObject) != 0)) return {};
+  } while (!count.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire, std::memory_order_relaxed));
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim(impl);
 }
 
 inline bool points_to(c10::StorageImpl& storage, const Block& block) {

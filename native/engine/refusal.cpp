@@ -126,8 +126,8 @@ std::string Engine::describe_immovable() const {
 }
 
 void Engine::mark_unavailable(Block& block, const std::string& message) {
-  StorageRef storage = block.storage.lock();
-  if (!storage || block.resident()) return;
+  StorageRef storage = block.resident() ? StorageRef() : storage_behind(block);
+  if (!storage) return;
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
   graveyard_.push_back(std::move(storage));
 }

@@ -144,7 +144,7 @@ bool Engine::move_to(Block& block, Region* target) {
   } catch (const TierFailure&) {
     return false;
   }
-  StorageRef storage = block.storage.lock();
+  StorageRef storage = storage_behind(block);
   if (!storage || !points_to(*storage, block)) {
     arena_->give_back(target);
     block.held = true;  // its storage is dying or was tampered with: leave it alone
@@ -215,7 +215,7 @@ void Engine::release_frozen_slot(Block& block) {
 
 // Swap out. Raises TierFailure with nothing changed; false when the storage cannot be taken away.
 bool Engine::evict(Block& block) {
-  StorageRef storage = block.storage.lock();
+  StorageRef storage = storage_behind(block);
   if (!storage || !points_to(*storage, block)) {
     block.held = true;
     if (storage) graveyard_.push_back(std::move(storage));
@@ -238,7 +238,7 @@ void Engine::leave_arena(Block& block, c10::StorageImpl& storage) {
 
 // Swap in. False when there is no room; raises TierFailure with nothing changed.
 bool Engine::bring_in(Block& block, size_t more) {
-  StorageRef storage = block.storage.lock();
+  StorageRef storage = storage_behind(block);
   if (!storage) return true;  // nobody can read it any more
   graveyard_.push_back(storage);
   if (block.copy && settle(block)) return true;
@@ -251,7 +251,7 @@ bool Engine::bring_in(Block& block, size_t more) {
 // TierFailure with nothing changed.
 bool Engine::fetch(Block& block, Region* region) {
   arena_->back(region);
-  StorageRef storage = block.storage.lock();
+  StorageRef storage = storage_behind(block);
   try {
     Stopwatch stopwatch(stats_.copy_ns, &stats_.in_ns, !device_->is_asynchronous());
     if (storage) block.tier->get(block.slot, arena_->base() + region->offset, block.bytes);
@@ -333,7 +333,8 @@ size_t Engine::slide_down(Block& mover, size_t floor) {
 
 // The span between `target` and the block (or the block's own size from `target` on) is free.
 size_t Engine::move_down(Ranges& ranges, Block& mover, size_t target) {
-  StorageRef storage = mover.storage.lock();
+  StorageRef storage = storage_behind(mover);
+  if (storage) graveyard_.push_back(storage);
   if (!storage || !points_to(*storage, mover)) return mover.region->end();
   const char* from = mover.address();
   char* to = arena_->base() + target;
@@ -343,7 +344,6 @@ size_t Engine::move_down(Ranges& ranges, Block& mover, size_t target) {
   ranges.give_back(mover.region);
   mover.region = ranges.take_at(ranges.hole_at(target), target, mover.bytes, &mover);
   put_behind(mover, *storage);
-  graveyard_.push_back(std::move(storage));
   ++stats_.relocations;
   stats_.bytes_relocated += mover.bytes;
   return mover.region->end();

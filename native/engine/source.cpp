@@ -12,18 +12,32 @@ namespace memfit {
 
 namespace {
 
+// The mutex is held around these tables alone: a call into the interpreter may run the garbage collector, and with it
+// anybody's code, which may let other threads go on that want the mutex.
 struct Sources {
   FreeAtFork<std::mutex> mutex;
   std::vector<std::string> texts;
   std::unordered_map<std::string, int64_t> ids;
   std::vector<std::string> libraries;
 
-  bool is_users(const char* file) {
-    if (file[0] == '<') return false;
+  bool is_users(const std::string& file) const {
+    if (file.empty() || file[0] == '<') return false;
     for (const std::string& folder : libraries)
-      if (std::string_view(file).substr(0, folder.size()) == folder) return false;
+      if (file.compare(0, folder.size(), folder) == 0) return false;
     return true;
   }
+  // The line's id if it is the user's, otherwise -1.
+  int64_t users(const std::string& file, PyFrameObject* frame) {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!is_users(file)) return -1;
+    }
+    std::string text = file + ":" + std::to_string(PyFrame_GetLineNumber(frame));
+    std::lock_guard<std::mutex> lock(mutex);
+    return id(text);
+  }
+
+ private:
   int64_t id(const std::string& text) {
     auto [it, is_new] = ids.emplace(text, static_cast<int64_t>(texts.size()));
     if (is_new) texts.push_back(text);
@@ -54,10 +68,8 @@ int64_t find_source() {
   Py_XINCREF(frame);
   while (frame != nullptr) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    const std::string file = text_of(code->co_filename);
-    std::lock_guard<std::mutex> lock(known.mutex);
-    bool found = !file.empty() && known.is_users(file.c_str());
-    int64_t id = found ? known.id(file + ":" + std::to_string(PyFrame_GetLineNumber(frame))) : -1;
+    int64_t id = known.users(text_of(code->co_filename), frame);
+    bool found = id >= 0;
     Py_DECREF(code);
     PyFrameObject* outer = found ? nullptr : PyFrame_GetBack(frame);
     Py_DECREF(frame);

@@ -3,6 +3,8 @@
 // A block with a copy under way is active, so that nothing moves it. Out: it stays resident and usable; if an op
 // writes to it meanwhile the copy counts for nothing. In: the storage stays guarded until somebody needs it.
 #include <algorithm>
+#include <cerrno>
+#include <system_error>
 
 #include "engine.h"
 #include "lock.h"
@@ -11,12 +13,14 @@
 namespace memfit {
 
 // An op begins: do what the plan wants done before it.
-void Engine::swap_before_op(uint64_t name_hash) {
+void Engine::swap_before_op(ThreadState& thread, uint64_t name_hash) {
   bool was_on_course = swaps_->on_course();
   if (!swaps_->on_op(name_hash)) {
     if (was_on_course) settle_all();  // reactive mode wants to move what the copies hold
     return;
   }
+  thread.course = course_;
+  thread.planned_op = swaps_->op();
   for (const Swaps::Action& action : swaps_->before()) {
     if (action.kind == Swaps::Action::Kind::kFinishOut)
       finish_out(action.swap);
@@ -26,15 +30,16 @@ void Engine::swap_before_op(uint64_t name_hash) {
   }
 }
 
-void Engine::swap_after_op() {
-  if (!swaps_ || !swaps_->on_course()) return;
-  for (uint32_t swap : swaps_->after()) start_out(swap);
+// Ops of several threads need not end in the order in which they began, nor in the iteration.
+void Engine::swap_after_op(const ThreadState& thread) {
+  if (!swaps_ || !swaps_->on_course() || thread.course != course_) return;
+  for (uint32_t swap : swaps_->after(thread.planned_op)) start_out(swap);
 }
 
 void Engine::start_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
   if (block == nullptr || block->copy || !block->is_idle() || block->arena != arena_ || !block->dirty) return;
-  StorageRef storage = block->storage.lock();
+  StorageRef storage = storage_behind(*block);
   if (!storage) return;
   bool ours = points_to(*storage, *block);
   graveyard_.push_back(std::move(storage));
@@ -61,11 +66,20 @@ void Engine::begin_copy(Block& block, Copy::Direction direction, Region* region,
   lane(direction).push(block.copy);
 }
 
-Lane& Engine::lane(Copy::Direction direction) {
-  std::unique_ptr<Lane>& lane = lanes_[direction == Copy::Direction::kIn];
-  if (!lane) lane = device_->make_lane(*tier_);
-  return *lane;
+// Before anything depends on them: a thread cannot always be had. False if so.
+bool Engine::make_lanes() {
+  try {
+    if (tier_->refuses_lanes()) throw std::system_error(EAGAIN, std::generic_category());
+    for (std::unique_ptr<Lane>& lane : lanes_)
+      if (!lane) lane = device_->make_lane(*tier_);
+    return true;
+  } catch (const std::exception&) {
+    ++stats_.lane_failures;
+    return false;
+  }
 }
+
+Lane& Engine::lane(Copy::Direction direction) { return *lanes_[direction == Copy::Direction::kIn]; }
 
 // The block's bytes are to be out of the arena now.
 void Engine::finish_out(uint32_t swap) {
@@ -74,7 +88,7 @@ void Engine::finish_out(uint32_t swap) {
   if (block->copy && block->copy->direction == Copy::Direction::kOut) settle(*block);
   if (!block->dirty && block->slot != nullptr && may_move(*block)) mend_unseen_write(*block);
   if (block->dirty || block->slot == nullptr || !may_move(*block) || block->arena != arena_) return;
-  StorageRef storage = block->storage.lock();
+  StorageRef storage = storage_behind(*block);
   if (!storage) return;
   if (points_to(*storage, *block)) {
     leave_arena(*block, *storage);
@@ -123,7 +137,7 @@ bool Engine::settle(Block& block) {
       stats_.bytes_out += block.bytes;
     return false;
   }
-  StorageRef storage = block.storage.lock();
+  StorageRef storage = storage_behind(block);
   if (failed || !storage) {
     arena_->give_back(copy->region);
   } else {
@@ -155,6 +169,7 @@ void Engine::end_swapping() {
   settle_all();
   if (!settled_.empty()) device_->finish();
   account();
+  ++course_;
   if (!swaps_) return;
   swaps_.reset();
   for (Block* block : blocks_) block->swapped = -1;

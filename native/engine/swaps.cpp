@@ -72,8 +72,8 @@ Swaps::Span<Swaps::Action> Swaps::before() const {
   return {before_.data() + before_begin_[op()], before_.data() + before_begin_[op() + 1]};
 }
 
-Swaps::Span<uint32_t> Swaps::after() const {
-  return {after_.data() + after_begin_[op()], after_.data() + after_begin_[op() + 1]};
+Swaps::Span<uint32_t> Swaps::after(size_t op) const {
+  return {after_.data() + after_begin_[op], after_.data() + after_begin_[op + 1]};
 }
 
 void Swaps::bind(Block& block) {

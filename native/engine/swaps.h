@@ -53,9 +53,9 @@ class Swaps {
 
   // The next op begins. True while the op stream is the plan's.
   bool on_op(uint64_t name_hash);
-  // What to do before it, and after it.
+  // What to do before it, and after any of the plan's ops.
   Span<Action> before() const;
-  Span<uint32_t> after() const;
+  Span<uint32_t> after(size_t op) const;
   bool on_course() const { return on_course_; }
   void leave_course() { on_course_ = false; }
   void on_allocation(Block& block);
@@ -70,7 +70,7 @@ class Swaps {
   // The take of the swap that brings the storage back next, or has last.
   uint32_t& arrival(const Block& block);
   const SwapTable& table() const { return table_; }
-  size_t op() const { return next_op_ - 1; }
+  size_t op() const { return next_op_ - 1; }  // which of the plan's ops has begun last
   uint64_t derailments() const { return derailments_; }
 
  private:

@@ -192,7 +192,9 @@ std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe) {
     medium = ram ? one_behind_another(std::move(medium), capacity, std::move(disk)) : std::move(disk);
   }
   if (!recipe.is_plain()) medium = device.through_host(wrapped(std::move(medium), recipe));
-  return std::make_shared<Tier>(std::move(medium), both ? capacity : 0);
+  auto tier = std::make_shared<Tier>(std::move(medium), both ? capacity : 0);
+  if (recipe.no_threads) tier->refuse_lanes();
+  return tier;
 }
 
 bool Tier::is_own() const { return getpid() == maker_; }

@@ -73,6 +73,7 @@ struct TierRecipe {
   Faults faults;
   Link link;
   int64_t longest_delay_us = 0;  // for tests: of a GPU's copies, which begin late by random times
+  bool no_threads = false;       // for tests: as if the system had none left for copies beside the ops
 
   bool is_plain() const {
     return !checked && link.bytes_per_second <= 0 && link.latency_seconds <= 0 && !faults.fail_write && !faults.fail_read &&
@@ -89,6 +90,10 @@ class Tier {
 
   // No slot lies across `boundary` (0: there is none).
   explicit Tier(std::unique_ptr<Medium> medium, size_t boundary = 0);
+
+  // For tests: no lane can be made for it.
+  void refuse_lanes() { refuses_lanes_ = true; }
+  bool refuses_lanes() const { return refuses_lanes_; }
 
   // A slot with nothing in it yet. Raises TierFailure when the tier is full.
   Slot reserve(size_t size);
@@ -119,6 +124,7 @@ class Tier {
   Ranges ranges_;
   size_t wall_;
   bool frozen_ = false;
+  bool refuses_lanes_ = false;
   std::vector<Slot> released_while_frozen_;
 };
 

@@ -25,7 +25,10 @@ size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs
   return bytes < 1e18 ? static_cast<size_t>(bytes) : 0;
 }
 
-constexpr int64_t kLongestSearch = int64_t{1} << 22;  // ops
+constexpr int64_t kLongestSearch = int64_t{1} << 18;  // ops without an optimizer's step: some 60 MB of records
+constexpr int64_t kLongestIteration = int64_t{1} << 21;  // ops that are recorded
+constexpr size_t kLongestForecast = size_t{1} << 18;  // ops without an iteration's end
+constexpr size_t kMostNeeds = size_t{1} << 17;
 
 }  // namespace
 
@@ -33,36 +36,73 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
                        int64_t source, int64_t sequence_number) {
   bool outermost = thread.depth++ == 0;
   Lock lock(*this);
+  if (outermost) wait_for_standstill();
   if (!active()) return;
-  if (forked_) return read_in_child(op, inputs);
-  if (outermost) frame_begins(thread, op, source, sequence_number);
-  if (outermost && stress_ != Stress::kNone) press_out_all();
-  if (outermost && watches_meta() && records(thread))
-    for (const c10::IValue& input : inputs) append_shapes(input, recorder_.shapes(thread.row));
+  if (forked_) return guarded(thread, [&] { read_in_child(op, inputs); });
+  if (outermost) {
+    frame_begins(thread, op, source);
+    guarded(thread, [&] { frame_prepares(thread, op); });
+    guarded(thread, [&] { frame_is_recorded(thread, op, sequence_number); });
+    if (stress_ != Stress::kNone) guarded(thread, [&] { press_out_all(); });
+    if (watches_meta() && records(thread))
+      for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, recorder_.shapes(thread.row)); });
+  }
+  op_prepares(thread, op, inputs, outermost);
+}
+
+// torch only logs what a callback throws, and then nothing of what it was to do has been done: whatever goes wrong
+// here is kept for the op, or for the next one.
+template <typename Action>
+void Engine::guarded(ThreadState& thread, const Action& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    failed(thread, error.what());
+  } catch (...) {
+    failed(thread, "an unknown error");
+  }
+}
+
+void Engine::failed(ThreadState& thread, const char* why) noexcept {
+  if (thread.failure.kind != Failure::Kind::kNone) return;
+  try {
+    fail(thread, Failure::Kind::kTier, why, 0);
+    thread.untold = true;
+  } catch (...) {
+    // There is no memory for a text either: whatever comes next will fail by itself.
+  }
+}
+
+// Each input is marked in use, whatever becomes of the others; then what is away comes in.
+void Engine::op_prepares(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost) {
   // A profiler that notes shapes asks all inputs for their addresses, a view's too.
   const bool profiled = at::hasThreadLocalCallbacks();
   // Where nobody compares bytes, only what was tried is believed to leave what it reads as it was.
   const bool doubtful = !op.verified && device_->is_asynchronous();
   for (size_t i = 0; i < inputs.size(); ++i) {
     bool reads = op.reads(i) || profiled, write = op.may_write(i) || (doubtful && reads);
-    each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
-      if (part == Part::kElements)
-        touch(thread, storage, write, reads);
-      else
-        keep_in_place(thread, storage);
+    guarded(thread, [&] {
+      each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
+        if (part == Part::kElements)
+          touch(thread, storage, write, reads);
+        else
+          keep_in_place(thread, storage);
+      });
     });
   }
   if (op.keeps_pointers)
     for (Block* block : thread.touched) block->pinned = true;
   bool comes_in = !thread.missing.empty() || !thread.foreign.empty();
-  make_ready(thread, op, inputs, outermost);
+  guarded(thread, [&] { make_ready(thread, op, inputs, outermost); });
+  thread.starting = false;
   if (outermost && thread.in_frame && !std::exchange(thread.running, true)) ++running_;
   if (!device_->is_asynchronous()) return;
-  if (outermost && records(thread)) recorder_.op_starts(thread.row);
-  if ((comes_in || !thread.aside) && !thread.touched.empty() && device_->is_aside()) {
+  guarded(thread, [&] {
+    if (outermost && records(thread)) recorder_.op_starts(thread.row);
+    if ((!comes_in && thread.aside) || thread.touched.empty() || !device_->is_aside()) return;
     device_->follow();
     thread.aside = true;
-  }
+  });
 }
 
 // What a child has fetched lies in ordinary memory from then on. (If it cannot be, the storage itself tells who reads it.)
@@ -85,16 +125,11 @@ void Engine::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<con
   if (outermost && limited && is_tight(thread)) thread.tensors = describe(inputs);
   thread.starting = outermost;
   Stopwatch stopwatch(thread.waited_ns, nullptr, recorder_.on());
-  try {
-    bring_in_missing(thread);
-    if (outermost && active() && limited && op.reads_data) make_roomy(thread, bytes_announced(op, inputs));
-  } catch (const std::exception& error) {  // a callback that throws is only logged: the op must hear of it
-    fail(thread, Failure::Kind::kTier, error.what(), 0);
-  }
-  thread.starting = false;
+  bring_in_missing(thread);
+  if (outermost && active() && limited && op.reads_data) make_roomy(thread, bytes_announced(op, inputs));
 }
 
-void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number) {
+void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source) {
   ++stats_.ops;
   ++frames_;
   thread.in_frame = true;
@@ -105,8 +140,14 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
   thread.need_key = op.name_hash;
   thread.source = source;
   thread.row = -1;
+  thread.course = 0;
+  thread.waited_ns = 0;
   thread.failure = Failure();
   thread.tensors.clear();
+}
+
+// What falls due when an op begins, whatever it uses.
+void Engine::frame_prepares(ThreadState& thread, const OpInfo& op) {
   if (period_ != 0 && stats_.ops - period_start_ > static_cast<uint64_t>(period_)) {
     period_start_ = stats_.ops - 1;
     iteration_ends();
@@ -114,15 +155,19 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source,
   }
   if (others_at_start_) free_ordinary(false);
   if (grown_) return_to_budget();
+  if (forecast_.ops() > std::max(kLongestForecast, 2 * longest_iteration_)) forecast_.on_boundary(blocks_);
   forecast_.on_op();
   if (timeline_.on()) timeline_.op_begins(device_->stamp(), arena_->used());
-  if (swaps_) swap_before_op(op.name_hash);
-  thread.waited_ns = 0;
+  if (swaps_) swap_before_op(thread, op.name_hash);
+}
+
+void Engine::frame_is_recorded(ThreadState& thread, const OpInfo& op, int64_t sequence_number) {
+  give_up_recording_if_due();
   if (!recorder_.on()) return;
   auto node = torch::autograd::get_current_node();
   Phase phase = node ? Phase::kBackward : phase_.load();
   thread.recording = recording_number_;
-  thread.row = recorder_.op_begins(op.id, phase, source, sequence_number,
+  thread.row = recorder_.op_begins(op.id, phase, thread.source, sequence_number,
                                    node ? static_cast<int64_t>(node->sequence_nr()) : -1);
 }
 
@@ -152,11 +197,11 @@ void Engine::use(ThreadState& thread, Block& block, bool write) {
   block.held = false;
   bool first = block.touched_by != thread.serial;
   if (first) {
+    thread.touched.push_back(&block);  // before anything that counts on its being there
+    ++block.active;
     block.touched_by = thread.serial;
     block.last_use = clock_;
     block.used_by = thread.op;
-    ++block.active;
-    thread.touched.push_back(&block);
     thread.input_bytes += arena_->round(block.bytes);
     thread.largest = std::max(thread.largest, block.bytes);
     if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
@@ -182,17 +227,17 @@ void Engine::bring_in_missing(ThreadState& thread) {
   auto comes_in = [&](Block* block) {
     return with_room(thread, block->bytes, [&] { return block->dead || make_available(*block, more); });
   };
-  while (!missing.empty()) {
+  while (!missing.empty() || !thread.foreign.empty()) {
     thread.stepped_aside = false;
     std::sort(missing.begin(), missing.end(), [](Block* a, Block* b) { return a->bytes > b->bytes; });
     for (Block* block : missing)
       if (!comes_in(block)) mark_unavailable(*block, in_words(thread.failure));
     missing.clear();
+    adopt_foreign(thread, more);
     if (!thread.stepped_aside || thread.failure.kind != Failure::Kind::kNone) break;
     for (Block* block : thread.touched)  // what came in first may have left meanwhile
       if (!block->dead && !block->resident()) missing.push_back(block);
   }
-  adopt_foreign(thread, more);
 }
 
 // Try, make room, try again, for as long as other threads' ops let go of storages. False once the op has failed.
@@ -284,23 +329,33 @@ bool Engine::is_roomy(const ThreadState& thread, size_t want) const {
 
 void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
   bool period_found = false;
-  if (is_inert()) return (void)--thread.depth;
+  std::function<void()> tell;
   {
     Lock lock(*this);
-    bool held = op.uninitialised && thread.depth == 1;
-    if (active())
-      for (const c10::IValue& output : outputs)
-        each_storage(output, [&](const c10::Storage& storage, Part) { show(thread, storage, held); });
-    if (thread.depth == 1 && watches_meta() && records(thread)) {
-      recorder_.shapes(thread.row) += '>';
-      for (const c10::IValue& output : outputs) append_shapes(output, recorder_.shapes(thread.row));
+    if (thread.depth == 0) return;  // its beginning was not seen
+    if (is_inert()) return (void)--thread.depth;
+    guarded(thread, [&] { show_outputs(thread, op, outputs); });
+    if (thread.depth == 1) {
+      guarded(thread, [&] { period_found = frame_ends(thread); });
+      let_go(thread);
+      if (std::exchange(iteration_passed_, false) || period_found) tell = on_period_;
     }
-    if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
-      for (Block* block : thread.touched) block->pinned = true;
-    if (thread.depth == 1) period_found = frame_ends(thread) || std::exchange(iteration_passed_, false);
+    --thread.depth;
   }
-  --thread.depth;
-  if (period_found && thread.depth == 0) on_period_();
+  if (tell) tell();
+}
+
+void Engine::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
+  bool held = op.uninitialised && thread.depth == 1;
+  if (active() && !forked_)
+    for (const c10::IValue& output : outputs)
+      each_storage(output, [&](const c10::Storage& storage, Part) { show(thread, storage, held); });
+  if (thread.depth == 1 && watches_meta() && records(thread)) {
+    recorder_.shapes(thread.row) += '>';
+    for (const c10::IValue& output : outputs) append_shapes(output, recorder_.shapes(thread.row));
+  }
+  if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
+    for (Block* block : thread.touched) block->pinned = true;
 }
 
 void Engine::show(ThreadState& thread, const c10::Storage& storage, bool held) {
@@ -314,6 +369,7 @@ void Engine::show(ThreadState& thread, const c10::Storage& storage, bool held) {
   if (held) block->held = true;
 }
 
+// True when the op stream turns out to repeat itself.
 bool Engine::frame_ends(ThreadState& thread) {
   bool recorded = records(thread);
   if (thread.failure.kind == Failure::Kind::kNone) {
@@ -321,19 +377,26 @@ bool Engine::frame_ends(ThreadState& thread) {
     if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(need), thread.waited_ns);
   }
   iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.allocated);
-  if (std::exchange(thread.aside, false)) device_->lead();
+  return recorded && find_period_if_due();
+}
+
+// The frame is closed, whatever has gone wrong in it.
+void Engine::let_go(ThreadState& thread) {
+  if (std::exchange(thread.aside, false)) guarded(thread, [&] { device_->lead(); });
   for (Block* block : thread.touched) deactivate(*block);
   thread.touched.clear();
   thread.missing.clear();
+  thread.foreign.clear();
   thread.row = -1;
+  guarded(thread, [&] { swap_after_op(thread); });
+  if (std::exchange(thread.untold, false)) next_failure_ = thread.failure;
   thread.failure = Failure();
-  swap_after_op();
   frame_is_over(thread);
-  return recorded && find_period_if_due();
 }
 
 // The window the op needed, and will need when it runs on storages of the same sizes again.
 size_t Engine::learn_need(const ThreadState& thread) {
+  if (needs_.size() > kMostNeeds) needs_.clear();  // sizes that never come back: those that do are learnt again
   auto known = needs_.try_emplace(thread.need_key, 0).first;
   if (arena_ && thread.window.peak() > known->second) known->second = thread.window.length(arena_->ranges.alignment());
   return known->second;
@@ -354,6 +417,14 @@ bool Engine::find_period_if_due() {
   iteration_ends();
   marks_ = {ops - length, ops};
   return true;
+}
+
+// What never repeats itself (evaluation, a simulation) is not recorded for ever. The next step begins anew.
+void Engine::give_up_recording_if_due() {
+  if (!recorder_.on() || recorder_.op_count() <= (stats_.iterations == 0 ? kLongestSearch : kLongestIteration)) return;
+  recorder_.stop();
+  gave_up_ = true;
+  stats_.recording_given_up = stats_.ops - 1;
 }
 
 }  // namespace memfit

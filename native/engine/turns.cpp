@@ -18,6 +18,9 @@ constexpr std::chrono::milliseconds kPatience{10000};
 // What another thread has made and not used yet is filled at once, or left lying about for good.
 constexpr std::chrono::milliseconds kShortPatience{500};
 
+// Ops that run when a limit or a plan is to take effect end within this long, or hold on to what they use.
+constexpr std::chrono::milliseconds kStandstill{1000};
+
 // The interpreter lock, let go of for a while by the thread that has it.
 class WithoutInterpreter {
  public:
@@ -57,18 +60,48 @@ bool Engine::wait_for_others(ThreadState& thread) {
     thread.gave_way = true;
   }
   if (thread.starting) step_aside(thread);
+  if (standstill_) turn_.notify_all();
   uint64_t turn = turns_;
   waiting_ += thread.in_frame ? 1 : 0;
+  bool came = wait_without_interpreter(patience, [&] { return turns_ != turn || !active(); });
+  waiting_ -= thread.in_frame ? 1 : 0;
+  if (thread.starting) step_back(thread);
+  return came;
+}
+
+// Whoever holds the mutex never waits for the interpreter.
+template <typename Condition>
+bool Engine::wait_without_interpreter(std::chrono::milliseconds patience, const Condition& condition) {
   WithoutInterpreter without;
-  bool came = turn_.wait_for(mutex_, patience, [&] { return turns_ != turn || !active(); });
-  if (without.was_held()) {  // whoever holds the mutex never waits for the interpreter
+  bool came = turn_.wait_for(mutex_, patience, condition);
+  if (without.was_held()) {
     mutex_.unlock();
     without.take_back();
     mutex_.lock();
   }
-  waiting_ -= thread.in_frame ? 1 : 0;
-  if (thread.starting) step_back(thread);
   return came;
+}
+
+// No op of another thread is running now and none begins until the standstill ends, so that everything may move: what
+// stays for an op's sake when a limit or a plan takes effect would lie in the way for good.
+void Engine::stand_still() {
+  int own = this_thread().in_frame ? 1 : 0;
+  auto others = [&] { return standstill_ ? standstill_owner_ != &this_thread() : false; };
+  while (others()) wait_without_interpreter(kStandstill, [&] { return !others(); });
+  standstill_ = true;
+  standstill_owner_ = &this_thread();
+  wait_without_interpreter(kStandstill, [&] { return frames_ - own <= waiting_ || !active(); });
+}
+
+void Engine::move_again() {
+  standstill_ = false;
+  turn_.notify_all();
+}
+
+// An op is about to begin.
+void Engine::wait_for_standstill() {
+  while (standstill_ && standstill_owner_ != &this_thread() && active() && !forked_)
+    wait_without_interpreter(kStandstill, [&] { return !standstill_ || !active(); });
 }
 
 void Engine::step_aside(ThreadState& thread) {
@@ -91,7 +124,7 @@ void Engine::frame_is_over(ThreadState& thread) {
   thread.in_frame = thread.gave_way = false;
   --frames_;
   ++turns_;
-  if (waiting_ > 0) turn_.notify_all();
+  if (waiting_ > 0 || standstill_) turn_.notify_all();
 }
 
 }  // namespace memfit

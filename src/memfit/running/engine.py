@@ -36,6 +36,8 @@ NO_CUDA_HEADERS = (
     "or the package nvidia-cuda-crt beside torch's own nvidia-cuda-runtime, or name their folder in CUDA_HOME"
 )
 _FLAGS = ("-O2", "-DNDEBUG", "-std=c++20")  # NDEBUG: RecordFunction's inputs are guarded by an assertion else
+# For tests of the engine itself; the sanitizer's library must be loaded before Python: see `make asan`.
+_SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 
 
 @cache
@@ -44,13 +46,18 @@ def load() -> ModuleType:
 
     Raises EngineError when there is no compiler or the build fails.
     """
-    library = cached_library()
-    obtain(library, _build)
-    engine = _import(library)
+    engine = _import(build())
     engine.set_error_types(_budget_error(engine), TierError)
     engine.set_library_folders(_library_folders())
     engine.set_stress(os.environ.get("MEMFIT_STRESS", ""))  # for tests: see CONTRIBUTING.md
     return engine
+
+
+def build() -> Path:
+    """Build the engine if there is none yet for this torch; return where it lies. Raises EngineError."""
+    library = cached_library()
+    obtain(library, _build)
+    return library
 
 
 def _budget_error(engine: ModuleType) -> type[BudgetError]:
@@ -76,7 +83,7 @@ def cached_library() -> Path:
     """Return where the engine for this torch, Python and source lies, or will lie."""
     key = hashlib.sha256()
     cuda = cuda_headers() is not None
-    key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{_FLAGS}|{cuda}".encode())
+    key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{_FLAGS + _sanitizer_flags()}|{cuda}".encode())
     for path in sorted(_source_folder().rglob("*")):
         if path.suffix in {".h", ".cpp", ".cc"}:
             key.update(path.name.encode() + path.read_bytes())
@@ -111,6 +118,19 @@ def compiler() -> list[str]:
 
 def _compiler_command() -> str:
     return os.environ.get("CXX", "").strip() or "c++"
+
+
+def _sanitizer_flags() -> tuple[str, ...]:
+    """Return what MEMFIT_SANITIZE adds to the compiler's and the linker's flags; nothing if it is not set."""
+    kind = os.environ.get("MEMFIT_SANITIZE", "")
+    if not kind:
+        return ()
+    if kind not in _SANITIZERS:
+        known = " or ".join(_SANITIZERS)
+        raise EngineError(
+            f"the engine has no sanitizer '{kind}'", remedy=f"set MEMFIT_SANITIZE to {known}, or not at all"
+        )
+    return (f"-fsanitize={_SANITIZERS[kind]}", "-fno-sanitize=vptr", "-fno-omit-frame-pointer", "-g1", "-O1")
 
 
 def _source_folder() -> Path:
@@ -148,14 +168,15 @@ def _compile(folder: Path) -> None:
     from torch.utils import cpp_extension
 
     source, headers = _source_folder(), cuda_headers()
-    units, flags, includes = list(_UNITS), list(_FLAGS), [str(source)]
-    links: list[str] = []
+    sanitizers = list(_sanitizer_flags())
+    units, flags, includes = list(_UNITS), [*_FLAGS, *sanitizers], [str(source)]
+    links = sanitizers[:1]
     if headers is not None:
         units += _CUDA_UNITS
         flags.append("-DMEMFIT_CUDA")
         includes.append(str(headers))
         # The CUDA runtime itself is the one that torch has loaded.
-        links = [f"-L{Path(torch.__file__).parent / 'lib'}", "-lc10_cuda"]
+        links += [f"-L{Path(torch.__file__).parent / 'lib'}", "-lc10_cuda"]
     with _build_environment(folder):
         try:
             cpp_extension.load(

@@ -7,6 +7,7 @@ the op stream.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ class Iterations:
         self._open = False  # an end has been seen since the set of optimizers last grew
         self._paused = False
         self._steps = 0
+        self._turn = threading.Lock()
         self.watch_roles = True
 
     @contextmanager
@@ -52,6 +54,16 @@ class Iterations:
         finally:
             for hook in hooks:
                 hook.remove()
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Let one thread at a time see an iteration end; the others get False, and pass theirs over."""
+        mine = self._turn.acquire(blocking=False)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._turn.release()
 
     @contextmanager
     def one(self) -> Iterator[None]:
@@ -86,6 +98,11 @@ class Iterations:
         if self._engine.is_inert():
             return
         self._engine.set_phase(_FORWARD)
+        with self.turn() as mine:
+            if mine:
+                self._stepped(optimizer)
+
+    def _stepped(self, optimizer: Optimizer) -> None:
         self._steps += 1
         if self.watch_roles:
             self._note_roles(optimizer)

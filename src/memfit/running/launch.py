@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ class Outcome:
 
     exit_code: int
     stats: Stats
-    signatures: Sequence[str]
+    signatures: Mapping[str, int]  # and how many iterations had each
     planned: EnginePlan | None = None
     measured: Timeline | None = None
     given_plan: str = ""  # "used", or why it was not; empty if there was none
@@ -46,22 +46,19 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
-        counts: dict[str, int] = {}
-        for signature in self.signatures:
-            counts[signature] = counts.get(signature, 0) + 1
         names = ("given_plan", "no_limit", "planned_iterations", "tier", "seconds", "peak_rss_bytes")
         return {
             "exit_code": self.exit_code,
             **asdict(self.stats),
             "fragmentation": self.stats.fragmentation,
-            "signatures": counts,
+            "signatures": dict(self.signatures),
             **{name: getattr(self, name) for name in names},
         }
 
     def summary(self) -> str:
         """Return one line for a person."""
         s = self.stats
-        kinds = f"{len(set(self.signatures))} kinds, {self.planned_iterations} by a plan"
+        kinds = f"{len(self.signatures)} kinds, {self.planned_iterations} by a plan"
         parts = [
             f"{self._limit()}, arena peak {format_bytes(s.peak_footprint_bytes)}, "
             f"peak of live tensors {format_bytes(s.peak_live_bytes)}",
@@ -146,7 +143,7 @@ def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
     return Outcome(
         code,
         session.stats,
-        session.signatures,
+        session.signature_counts,
         session.planned,
         session.measured,
         session.given_plan,

@@ -36,22 +36,30 @@ _TOO_SHORT = "training ended before an iteration had repeated often enough to be
 
 
 class _Making:
-    """A plan being made in a thread. `make` is told to stop by its argument."""
+    """A plan being made in a thread. `make` is told to stop by its argument.
+
+    Where the system has no thread left there is no plan: training goes on without.
+    """
 
     def __init__(self, make: Callable[[threading.Event], EnginePlan | None]) -> None:
         self._made: list[EnginePlan | None] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: self._made.append(make(self._stop)), name="memfit planner")
-        self._thread.start()
+        self._started = True
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._started = False
 
     def cancel(self) -> None:
         """End it as soon as can be, and wait until it has."""
         self._stop.set()
-        self._thread.join()
+        self.done(None)
 
-    def done(self, timeout: float = 0.0) -> bool:
-        """Whether it has ended, within `timeout` seconds."""
-        self._thread.join(timeout)
+    def done(self, timeout: float | None = 0.0) -> bool:
+        """Whether it has ended, within `timeout` seconds (None: however long that takes)."""
+        if self._started:
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def result(self) -> EnginePlan | None:
@@ -84,6 +92,7 @@ class Planner:
     """By signature; None for an iteration that cannot be planned."""
     followed: int = 0
     """Iterations that a plan was in force for throughout, and right."""
+    _closed: bool = False
     _at_boundary: bool = True
     _recording: int = 0  # iterations yet to be recorded
     _signature: int = 0  # of the iteration that is recorded or planned
@@ -106,7 +115,8 @@ class Planner:
 
     def close(self) -> None:
         """End what is under way: the session is over."""
-        for known in self.known.values():
+        self._closed = True
+        for known in list(self.known.values()):
             if known is not None and known.making is not None:
                 known.making.cancel()
         if self.given is not None and not self.given_outcome:
@@ -114,6 +124,8 @@ class Planner:
 
     def iteration_ended(self, at_boundary: bool = True) -> None:
         """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended."""
+        if self._closed:
+            return
         self._at_boundary = at_boundary
         signatures = self.engine.signatures()
         stats = self.engine.stats()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -42,11 +41,13 @@ class Stats:
     highest used address of the arena. `drops` are evictions that moved nothing, since the tier's copy was valid.
     `planned_allocations` got their addresses from a plan; `plan_mismatches` were not as planned. `swaps` left the arena
     and `prefetches` came back by a plan, copied beside the ops, which waited `stall_ns` for them; `copy_ns` is what ops
-    waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's. All
-    copies together took `out_ns` and `in_ns`, but for those of `untimed_*` bytes, which no clock was held to: on a GPU
-    they are part of its work. `unseen_writes` are storages that changed though no op was seen to write to them, found
-    among the `bytes_checked` before their copies were trusted, in `check_ns`. `growths` are the times the budget was
-    exceeded for an op, by `peak_growth_bytes` at most.
+    waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's;
+    `lane_failures` plans that were not used, since the system had no thread left for their copies.
+    `recording_given_up_ops` is after how many ops no iteration had been found and memfit stopped looking (0: it did
+    not); an optimizer's step makes it look again. All copies together took `out_ns` and `in_ns`, but for those of
+    `untimed_*` bytes, which no clock was held to: on a GPU they are part of its work. `unseen_writes` are storages that
+    changed though no op was seen to write to them, found among the `bytes_checked` before their copies were trusted, in
+    `check_ns`. `growths` are the times the budget was exceeded for an op, by `peak_growth_bytes` at most.
     """
 
     budget_bytes: int
@@ -85,6 +86,8 @@ class Stats:
     prefetches: int
     failed_copies: int
     derailments: int
+    lane_failures: int
+    recording_given_up_ops: int
     stall_ns: int
     copy_ns: int
     out_ns: int
@@ -132,6 +135,7 @@ class Session:
         self._trace: Trace | None = None
         self._final: Stats | None = None
         self._signatures: list[str] = []
+        self._signature_counts: dict[str, int] = {}
         self._contexts = ExitStack()
 
     if TYPE_CHECKING:
@@ -226,6 +230,7 @@ class Session:
         if not self._engine.is_inert():
             self._planner.close()
         self._final, self._signatures = self.stats, self.signatures
+        self._signature_counts = self.signature_counts
         self._adopt_visible()
 
     @property
@@ -235,10 +240,17 @@ class Session:
 
     @property
     def signatures(self) -> list[str]:
-        """One text an iteration; equal ones ran the same ops on storages of the same sizes."""
+        """One text for each of the last 1,024 iterations; equal ones ran the same ops on storages of the same sizes."""
         if self._final is not None and self._signatures:
             return self._signatures
         return [f"{signature:016x}" for signature in self._engine.signatures()]
+
+    @property
+    def signature_counts(self) -> dict[str, int]:
+        """How many iterations there were of each signature; kinds that come after the first 4,096 are not counted."""
+        if self._final is not None and self._signature_counts:
+            return self._signature_counts
+        return {f"{signature:016x}": count for signature, count in self._engine.signature_counts().items()}
 
     @property
     def recorded(self) -> Trace | None:
@@ -323,7 +335,7 @@ class Session:
 
     def _adopt_visible(self) -> None:
         """Show the engine every tensor Python can see: those made before the session move into the budget."""
-        self._engine.adopt(gc.get_objects())
+        self._engine.adopt_visible()
         self._engine.release_cached()
 
     def _iteration_ended(self, at_boundary: bool = True) -> None:
@@ -331,9 +343,11 @@ class Session:
         if not self._record:
             return
         if self._trace is None:
-            first, last = self._engine.iteration_marks()[-2:]
-            if first == last:  # two steps with no op between them: not the iteration to learn from
+            marks = self._engine.iteration_marks()[-2:]
+            # Two steps with no op between them are not the iteration to learn from.
+            if len(marks) < 2 or marks[0] == marks[1]:
                 return
+            first, last = marks
             self._iterations.watch_roles = False
             raw = self._engine.stop_recording()
             self._trace = self._build(raw, first, last)
@@ -363,7 +377,7 @@ class Session:
             recording, first, last, self._iterations.roles,
             signature=f"{signatures[-1]:016x}", torch_version=torch.__version__, device=self._device.type,
             alignment=self._engine.alignment(),
-            script=self._script, iteration=len(signatures) - 1,
+            script=self._script, iteration=self._engine.stats()["iterations"] - 1,
         )  # fmt: skip
         return trace if self._accelerator is None else timed(trace, recording.shapes[first:last], self._accelerator)
 
@@ -386,14 +400,17 @@ class Session:
 
     def _period_found(self) -> None:
         """Answer the engine at the end of some op: an error may only be left for the next allocation."""
-        if self._trace is None and any(issubclass(type(o), torch.optim.Optimizer) for o in gc.get_objects()):
-            # It has yet to step (gradients are being accumulated): its step is the iteration's end.
-            self._engine.reject_period()
-            return
-        try:
-            self._iteration_ended(at_boundary=False)
-        except MemfitError as error:
-            self._engine.fail_next(str(error), getattr(error, "required_bytes", None) or 0)
+        with self._iterations.turn() as mine:
+            if not mine:
+                return
+            if self._trace is None and self._engine.has_instance(torch.optim.Optimizer):
+                # It has yet to step (gradients are being accumulated): its step is the iteration's end.
+                self._engine.reject_period()
+                return
+            try:
+                self._iteration_ended(at_boundary=False)
+            except MemfitError as error:
+                self._engine.fail_next(str(error), getattr(error, "required_bytes", None) or 0)
 
 
 def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int) -> BudgetError:

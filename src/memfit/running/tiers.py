@@ -27,7 +27,7 @@ class TierSpec:
     `corrupt_read` fields make the n-th copy go wrong (0: none), for tests of what happens then. The `link_*` fields
     slow every copy down to what such a link would do (0: as fast as the tier is), each way by itself; from copy number
     `link_changes_at` on (0: never) it has `link_change` times its speed. On a GPU copies begin late by random times
-    up to `longest_delay_us`, for tests of their order.
+    up to `longest_delay_us`, for tests of their order. With `no_threads` there is no thread for copies beside the ops.
     """
 
     kind: str = "disk"
@@ -43,6 +43,7 @@ class TierSpec:
     link_changes_at: int = 0
     link_change: float = 1.0
     longest_delay_us: int = 0
+    no_threads: bool = False
 
     def __str__(self) -> str:
         if self.kind == "disk":

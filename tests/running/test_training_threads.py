@@ -1,0 +1,126 @@
+"""Several threads that each train a model of their own, in one session."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import memfit
+
+pytestmark = pytest.mark.timeout(120)
+THREADS = 4
+
+
+@pytest.fixture(autouse=True)
+def hurried() -> Iterator[None]:
+    """Threads take turns in Python as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def train(seed: int, width: int = 64, steps: int = 15) -> float:
+    generator = torch.Generator().manual_seed(seed)
+    net, x = torch.nn.Linear(width, width), torch.randn(width, width, generator=generator)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(0.01 * seed)
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def at_once() -> list[object]:
+    results: list[object] = [None] * THREADS
+    start = threading.Barrier(THREADS)
+
+    def job(seed: int) -> None:
+        start.wait()
+        try:
+            results[seed] = train(seed)
+        except BaseException as error:  # noqa: B036
+            results[seed] = error
+
+    threads = [threading.Thread(target=job, args=(seed,)) for seed in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.mark.parametrize("budget", [None, 400_000])
+def test_threads_that_train_at_once_compute_what_they_do_alone(budget):
+    plain = [train(seed) for seed in range(THREADS)]
+    for _ in range(6):
+        with memfit.session(budget, "ram") as session:
+            assert at_once() == plain
+            assert session._engine.in_use() == [0, 0, 0]
+
+
+def test_a_share_takes_effect_while_other_threads_are_in_the_midst_of_ops():
+    plain = [train(seed) for seed in range(THREADS)]
+    for _ in range(6):
+        with memfit.session("100%", "ram") as session:
+            assert at_once() == plain
+            assert session._engine.in_use() == [0, 0, 0]
+
+
+def test_a_tuple_in_the_making_is_left_alone_when_tensors_are_looked_for():
+    """Python's own `tuple` fails when anybody else has a reference to what it has not finished."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def build() -> None:
+        try:
+            while not stop.is_set():
+                tuple(i for i in range(40))
+        except BaseException as error:  # noqa: B036
+            failures.append(error)
+
+    threads = [threading.Thread(target=build) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        with memfit.session(1 << 24, "ram") as session:
+            for _ in range(30):
+                session._adopt_visible()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
+def test_a_storage_that_only_its_python_object_holds_does_not_stop_all_threads():
+    """The interpreter is needed to keep such an object alive: whoever has the engine's mutex must not wait for it."""
+    with memfit.session(1 << 20, "ram"):
+        storages = [torch.full((1 << 14,), float(i)).untyped_storage() for i in range(8)]
+        done = threading.Event()
+
+        def press() -> None:
+            try:
+                for _ in range(60):
+                    a = torch.ones(128, 256)
+                    (a @ a.T).sum()
+                    torch.ones(1 << 16), torch.ones(1 << 16)
+            finally:
+                done.set()
+
+        thread = threading.Thread(target=press, daemon=True)
+        thread.start()
+        while not done.is_set():
+            torch.empty(4)  # asks for the engine's mutex with the interpreter in hand
+        thread.join()
+        values = [torch.tensor([], dtype=torch.float32).set_(storage)[0].item() for storage in storages]
+    assert values == [float(i) for i in range(8)]
+    assert [torch.tensor([], dtype=torch.float32).set_(storage)[9].item() for storage in storages] == values

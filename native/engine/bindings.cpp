@@ -259,6 +259,17 @@ c10::Storage storage_if_any(py::handle tensor) {
   return impl != nullptr && impl->has_storage() ? impl->storage() : c10::Storage();
 }
 
+// Show the engine some tensors.
+void adopt(const py::list& tensors) {
+  std::vector<c10::Storage> storages;
+  for (py::handle tensor : tensors)
+    if (c10::Storage storage = storage_of(tensor)) storages.push_back(std::move(storage));
+  py::gil_scoped_release no_gil;
+  telling_of_tiers([&] {
+    for (const c10::Storage& storage : storages) Engine::get().adopt(storage);
+  });
+}
+
 // Show the engine every tensor that Python can see.
 void adopt_visible() {
   {
@@ -437,6 +448,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("allow_growth", [](bool allowed) { Engine::get().allow_growth(allowed); }, py::call_guard<py::gil_scoped_release>());
   m.def("on_notice", &set_on_notice);
   m.def("set_phase", [](int64_t phase) { Engine::get().set_phase(static_cast<Phase>(phase)); });
+  m.def("adopt", &adopt);
   m.def("adopt_visible", &adopt_visible);
   m.def("has_instance", &has_instance);
   m.def("release_cached", [] { Engine::get().release_cached(); }, py::call_guard<py::gil_scoped_release>());

@@ -10,13 +10,27 @@
 #include <string>
 #include <utility>
 
+#include "descriptors.h"
 #include "tier.h"
 
 namespace memfit {
 
+namespace {
+
+bool make_pipe(int (&ends)[2]) {
+  if (pipe2(ends, O_CLOEXEC) != 0) return false;
+  for (int& end : ends) end = above_standard_streams(end);
+  if (ends[0] >= 0 && ends[1] >= 0) return true;
+  for (int end : ends)
+    if (end >= 0) close(end);
+  return false;
+}
+
+}  // namespace
+
 Lifelines::Lifelines() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw TierFailure(std::string("no pipe can be made: ") + strerror(errno));
+  if (!make_pipe(ends)) throw TierFailure(std::string("no pipe can be made: ") + strerror(errno));
   read_end_ = ends[0], write_end_ = ends[1];
 }
 
@@ -38,7 +52,7 @@ bool Lifelines::any_child() {
 // without any more, these count as alive for now.
 void Lifelines::let_go() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return;
+  if (!make_pipe(ends)) return;
   close(write_end_);
   ends_.push_back(read_end_);
   read_end_ = ends[0], write_end_ = ends[1];

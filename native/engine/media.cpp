@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "descriptors.h"
 #include "tier.h"
 
 namespace memfit {
@@ -48,7 +49,7 @@ class Ram final : public Medium {
 
 // Some file systems make files only with a name, which a process killed in between would leave behind.
 int open_nameless(const std::string& folder) {
-  int file = open(folder.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  int file = above_standard_streams(open(folder.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
   if (file >= 0) return file;
   std::string path = folder + "/memfit-XXXXXX";
   file = mkostemp(path.data(), O_CLOEXEC);
@@ -56,12 +57,9 @@ int open_nameless(const std::string& folder) {
     throw TierFailure("no file can be made in '" + folder + "': " + strerror(errno) +
                       "; choose a folder that exists and can be written with --tier disk:PATH");
   unlink(path.c_str());
-  if (file > STDERR_FILENO) return file;
-  // The process began with a standard stream closed: what is written to that stream must not land in the tier.
-  int above = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
-  close(file);
-  if (above < 0) throw TierFailure("no file can be kept open in '" + folder + "': " + strerror(error));
-  return above;
+  file = above_standard_streams(file);
+  if (file < 0) throw TierFailure("no file can be kept open in '" + folder + "': " + strerror(errno));
+  return file;
 }
 
 class Disk final : public Medium {

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import memfit
 from memfit import BudgetError
 from memfit.planning.lifetimes import minimum_budget
+from memfit.units import format_bytes
 from running.helpers_training import batches, mlp, others_hidden
 
 pytestmark = pytest.mark.timeout(120)
@@ -328,7 +329,7 @@ def test_a_share_that_is_too_small_is_an_error_before_the_first_limited_iteratio
     assert any(error.source.endswith(line) for line in lines)
     assert Path(error.source.rsplit(":", 1)[0]).is_file()
     assert error.tensors and all("B " in tensor for tensor in error.tensors)
-    assert f"the smallest feasible budget is {needed} bytes" in str(error)
+    assert f"the smallest feasible budget is {format_bytes(needed)}, " in str(error)
 
 
 def test_the_optimizer_step_that_raises_has_been_made_in_full():

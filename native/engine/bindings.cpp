@@ -131,12 +131,12 @@ TierRecipe tier_recipe(const py::dict& tier) {
   return recipe;
 }
 
-void start(const std::string& device, size_t budget, size_t most, const py::dict& tier, bool others) {
+void start(const std::string& device, size_t budget, size_t most, bool grows, const py::dict& tier, bool others) {
   TierRecipe recipe = tier_recipe(tier);
   py::gil_scoped_release no_gil;
   telling_of_tiers([&] {
     Device& where = find_device(c10::Device(device));
-    Engine::get().start(where, budget, most, make_tier(where, recipe), others);
+    Engine::get().start(where, budget, most, grows, make_tier(where, recipe), others);
   });
 }
 

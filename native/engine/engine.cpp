@@ -42,8 +42,9 @@ Engine& Engine::get() {
   return *engine;
 }
 
-void Engine::start(Device& device, size_t budget, size_t most, std::shared_ptr<Tier> tier, bool others) {
-  const size_t limit = budget == 0 && most != 0 ? std::min(most, device.limit(0)) : device.limit(budget);
+void Engine::start(Device& device, size_t budget, size_t most, bool grows, std::shared_ptr<Tier> tier, bool others) {
+  const size_t unlimited = most != 0 ? std::min(most, device.limit(0)) : device.limit(0);
+  const size_t limit = budget == 0 ? unlimited : device.limit(budget);
   if (limit == 0) refuse_budget(budget, "the device's memory is given out in pages of " + format_bytes(device.page()), device.page());
   try {
     Lock lock(*this);
@@ -53,7 +54,9 @@ void Engine::start(Device& device, size_t budget, size_t most, std::shared_ptr<T
     device.install();
     device_ = &device;
     if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) devices_.push_back(&device);
-    arena_ = make_arena(device, limit, budget == 0);
+    arena_ = make_arena(device, grows ? std::max(limit, unlimited) : limit, budget == 0 || grows);
+    if (budget != 0 && arena_->ranges.most() < limit) arena_ = make_arena(device, limit, /*may_be_less=*/false);
+    if (budget != 0) arena_->shrink(limit);
     tier_ = std::move(tier);
     lifelines_ = std::move(lifelines);
     forecast_ = Forecast();
@@ -79,7 +82,8 @@ void Engine::start(Device& device, size_t budget, size_t most, std::shared_ptr<T
     grow_shelf(shelf_slack(), /*evicts=*/false);
     restart_clock();
     zone_owner_.pinned = shelf_owner_.pinned = true;
-    scattered_ = grows_ = grown_ = false;
+    scattered_ = grown_ = false;
+    grows_ = budget != 0 && grows;
     said_.clear();
     notices_.clear();
     limit_ = budget != 0 ? limit : arena_->ranges.limit();

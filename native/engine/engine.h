@@ -115,7 +115,8 @@ class Engine {
   // Session. `budget` 0 means no limit yet.
   // `most`: no arena without a budget is larger than this; 0 means as large as the device has it.
   // `others`: other threads may be in the midst of an op that nobody has seen begin.
-  void start(Device& device, size_t budget, size_t most, std::shared_ptr<Tier> tier, bool others);
+  // `grows`: rather than fail, an op may have more than the budget.
+  void start(Device& device, size_t budget, size_t most, bool grows, std::shared_ptr<Tier> tier, bool others);
   StopReport stop();
   bool active() const { return active_.load(std::memory_order_relaxed); }
   // This process has inherited the session: nothing is done but to fetch what its ops read.

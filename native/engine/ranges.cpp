@@ -125,7 +125,6 @@ void Ranges::shrink(size_t limit) {
   if (limit >= limit_) return;
   limit_ = limit;
   find_holes();
-  reset_footprint();
 }
 
 void Ranges::grow(size_t limit) {

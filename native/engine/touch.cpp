@@ -122,7 +122,7 @@ void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> in
 void Engine::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost) {
   bool limited = stats_.budget != 0;
   if (thread.missing.empty() && thread.foreign.empty() && !(outermost && limited)) return;
-  if (outermost && limited && is_tight(thread)) thread.tensors = describe(inputs);
+  if (outermost && limited && (is_tight(thread) || !knows_need(thread))) thread.tensors = describe(inputs);
   thread.starting = outermost;
   Stopwatch stopwatch(thread.waited_ns, nullptr, recorder_.on());
   bring_in_missing(thread);

@@ -34,6 +34,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--stats", metavar="FILE", help="write what the session did to FILE as JSON")
     parser.add_argument("--plan", metavar="PLAN", help="run by this plan, as `memfit plan` writes it")
     parser.add_argument("--timeline", metavar="OUT.json", help="write what was predicted and measured, for Perfetto")
+    parser.add_argument(
+        "--grow",
+        action=argparse.BooleanOptionalAction,
+        help="whether an op that does not fit gets more than the budget, as long as it runs, rather than end the "
+        "run (default: with a share, which says nothing of a later evaluation; not with bytes)",
+    )
     parser.add_argument("--json", action="store_true", help="end with the statistics as JSON on standard error")
     add_program(parser, takes_the_rest=True)
     parser.set_defaults(run=run)
@@ -75,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         check_folder(args.timeline)
         args.timeline = os.path.abspath(args.timeline)  # wherever the script goes
     outcome = launch(program, arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
-                     plan_file=args.plan, measures=args.timeline is not None)  # fmt: skip
+                     plan_file=args.plan, measures=args.timeline is not None, grow=args.grow)  # fmt: skip
     if args.timeline:
         _write_timelines(args.timeline, outcome)
     say(outcome.to_json() if args.json else outcome.summary())

@@ -169,7 +169,7 @@ class Session:
         self._contexts.enter_context(devices.entered(self._device))
         self._engine.start(
             str(self._device), self._fixed_bytes or 0, host.unlimited_arena_bytes(self._device.type),
-            self._tier.recipe(), threading.active_count() > 1,
+            self._grow, self._tier.recipe(), threading.active_count() > 1,
         )  # fmt: skip
         self._enter_contexts()
         self._adopt_visible()
@@ -188,8 +188,6 @@ class Session:
 
     def _enter_contexts(self) -> None:
         self._engine.on_notice(say)
-        if self._fixed_bytes is not None:
-            self._engine.allow_growth(self._grow)
         self._contexts.enter_context(guards.installed(self._engine))
         self._contexts.enter_context(chunking.installed(devices.chunk_bytes(self._device, self._fixed_bytes)))
         self._contexts.enter_context(self._iterations.watched())

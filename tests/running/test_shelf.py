@@ -1,0 +1,133 @@
+"""Small storages, and what must stay where it is, never lie between large ones; no op is refused for a few bytes."""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from memfit import BudgetError, session
+from running.helpers_training import others_hidden
+
+MB = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def on_its_own():
+    with others_hidden():
+        yield
+
+
+def ones(megabytes: float) -> torch.Tensor:
+    return torch.ones(int(megabytes * MB / 4))
+
+
+@pytest.mark.parametrize("keep", [torch.Tensor.numpy, torch.Tensor.data_ptr, torch.Tensor.clone], ids=str)
+def test_scalars_kept_between_large_tensors_leave_room_for_a_larger_one(keep):
+    with session(12 * MB, "ram", device="cpu") as s:
+        work, kept = [], []
+        for _ in range(11):
+            work.append(ones(1))
+            scalar = torch.full((1,), 7.0)
+            kept.append((scalar, keep(scalar)))
+        work.clear()
+        assert ones(11.5).sum() == 11.5 * MB / 4
+        assert all(scalar.item() == 7 for scalar, _ in kept)
+    assert s.stats.peak_footprint_bytes <= 12 * MB
+
+
+def test_a_large_tensor_whose_memory_escapes_moves_out_of_the_way_first():
+    with session(12 * MB, "ram", device="cpu"):
+        left, pinned, right = ones(4), ones(2), ones(4)
+        array = pinned.numpy()
+        del left, right
+        assert ones(9.5).sum() == 9.5 * MB / 4
+        assert (array == 1).all() and array.ctypes.data == pinned.data_ptr()
+
+
+def test_random_states_that_checkpoints_save_cut_nothing_in_two():
+    def step() -> None:
+        x = torch.ones(1000, 200, requires_grad=True)
+        for _ in range(8):
+            x = checkpoint(lambda y: torch.tanh(torch.dropout(y, 0.1, True)), x, use_reentrant=False)
+        torch.log_softmax(x.sum() * torch.ones(1000, 1000), 1).sum().backward()
+
+    torch.manual_seed(0)
+    with session(13 * MB, "ram", device="cpu") as s:
+        for _ in range(4):
+            step()
+    assert s.stats.peak_footprint_bytes <= 13 * MB
+
+
+def test_an_op_of_new_sizes_has_its_small_inputs_moved_aside():
+    with session(11 * MB, "ram", device="cpu"):
+        left = ones(4)
+        a, b = torch.ones(20, 512), torch.ones(20, 5000)
+        right = ones(4)
+        del left, right
+        assert torch.mm(a.t(), b).shape == (512, 5000)  # 10.2 MB, and 0.44 of inputs
+
+
+def test_many_sizes_in_turn_fit_with_three_percent_to_spare():
+    with session(int(1.03 * 6 * MB), "ram", device="cpu") as s:
+        for i in range(1, 40):
+            x = torch.full((2 * MB // 4 - 1000 * i,), float(i))
+            y = x * 2 + x
+            assert y.min() == y.max() == 3.0 * i
+            del x, y
+    assert s.stats.evictions + s.stats.relocations < 200
+
+
+def test_what_must_stay_is_named_with_its_line_and_the_number_is_above_the_budget():
+    with session(8 * MB, "ram", device="cpu"):
+        kept = torch.UntypedStorage(MB)
+        kept = torch.empty(MB, dtype=torch.uint8)
+        with pytest.raises(BudgetError) as caught:
+            ones(7.5)
+        assert kept.shape == (MB,)
+    text = str(caught.value)
+    assert "made but not used by any op yet at " in text and "test_shelf.py:" in text
+    assert caught.value.required_bytes > 8 * MB
+
+
+@pytest.mark.parametrize("budget", [3 * MB, 5 * MB, 7 * MB])
+def test_the_smallest_budget_that_an_error_names_is_above_the_refused_one_and_has_room(budget):
+    def work() -> None:
+        kept = [torch.ones(1).numpy() for _ in range(3)]
+        a, b = torch.ones(1000, 250), torch.ones(250, 1000)
+        assert torch.mm(a, b)[0, 0] == 250 and len(kept) == 3
+        assert torch.cat([a.reshape(-1), b.reshape(-1), ones(1)]).numel() == 750_000
+
+    for _ in range(6):
+        try:
+            with session(budget, "ram", device="cpu"):
+                work()
+            break
+        except BudgetError as error:
+            assert error.required_bytes > budget
+            budget = error.required_bytes
+    else:
+        pytest.fail("no end of it")
+    assert budget < 8 * MB
+
+
+def test_a_message_has_the_tensors_of_its_own_op():
+    with session(3 << 20, "ram", device="cpu"):
+        big, w = ones(1.6), torch.ones(1000, 300)
+        w.mul_(2)
+        with pytest.raises(BudgetError) as caught:
+            torch.mm(torch.ones(2000, 8), torch.ones(8, 2000))
+        assert big.numel() and "Float[2000,8]" in str(caught.value) and "Float[1000,300]" not in str(caught.value)
+
+
+def test_equal_tensors_are_counted_and_not_listed():
+    with session(1 << 20, "ram", device="cpu"):
+        parts, many = [torch.ones(1, 28, 28) for _ in range(19)], torch.ones(100, 28, 28)
+        with pytest.raises(BudgetError, match=r"19 x Float\[1,28,28\] of a storage of 3\.06 KiB .*Float\[100,28,28\]"):
+            torch.cat([*parts, *[many] * 30])
+
+
+def test_small_storages_leave_for_an_op_that_needs_the_whole_arena():
+    with session(4 << 20, "ram", device="cpu") as s:
+        small = [torch.full((8,), float(i)) for i in range(50)]
+        assert torch.zeros(4 << 20, dtype=torch.uint8).shape == (4 << 20,)
+        assert [t[3].item() for t in small] == list(range(50))
+    assert s.stats.peak_footprint_bytes <= 4 << 20

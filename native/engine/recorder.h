@@ -1,6 +1,7 @@
 // Recorder: the raw events of one iteration, in program order, for the tracing package to turn into a Trace.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -34,7 +35,7 @@ struct Recording {
 
 class Recorder {
  public:
-  bool on() const { return on_; }
+  bool on() const { return on_.load(std::memory_order_relaxed); }
   int64_t op_count() const { return events_.op_count(); }
   int64_t tick_count() const { return events_.tick_count(); }
   const std::vector<uint64_t>& tokens() const { return events_.tokens; }
@@ -62,7 +63,7 @@ class Recorder {
   int64_t forward_source(int64_t node_number) const;
   void was_before(const Block& block, bool stays);
 
-  bool on_ = false;
+  std::atomic<bool> on_{false};  // asked by threads that are about to look up a source, which takes the interpreter
   Device* device_ = nullptr;  // whose time it is
   Recording events_;
   std::vector<std::pair<int64_t, int64_t>> source_by_sequence_;  // ascending sequence numbers

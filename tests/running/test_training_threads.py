@@ -78,6 +78,7 @@ def test_a_share_takes_effect_while_other_threads_are_in_the_midst_of_ops():
 def test_a_tuple_in_the_making_is_left_alone_when_tensors_are_looked_for():
     """Python's own `tuple` fails when anybody else has a reference to what it has not finished."""
     stop = threading.Event()
+    tensors = [torch.empty(1) for _ in range(400)]  # the longer the search takes
     failures: list[BaseException] = []
 
     def build() -> None:
@@ -98,7 +99,7 @@ def test_a_tuple_in_the_making_is_left_alone_when_tensors_are_looked_for():
         stop.set()
         for thread in threads:
             thread.join()
-    assert not failures
+    assert not failures and len(tensors) == 400
 
 
 def test_a_storage_that_only_its_python_object_holds_does_not_stop_all_threads():

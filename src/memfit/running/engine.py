@@ -203,6 +203,7 @@ def _build_environment(folder: Path) -> Iterator[None]:
         # The ninja package puts its program beside the interpreter, which need not be on the PATH.
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
         "CXX": _one_word(compiler(), folder),
+        "LD_PRELOAD": "",  # a sanitizer's library is loaded first for Python's sake, and would slow the compiler down
         "TORCH_DONT_CHECK_COMPILER_ABI": "1",  # it asks a program of the whole command's name for its version
     }
     before = {name: os.environ.get(name) for name in ours}

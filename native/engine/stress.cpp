@@ -30,7 +30,8 @@ void Engine::press_out(Block& block) {
   Region* region = block.region;
   size_t from = region->offset, size = block.bytes;
   try {
-    if (stress_ == Stress::kMove ? !relocate(block, from, region->end()) : !evict(block)) return;
+    bool moves = stress_ == Stress::kMove && !block.small;  // a small one would end up off the shelf, in the way
+    if (moves ? !relocate(block, from, region->end()) : !evict(block)) return;
   } catch (const TierFailure&) {
     return;
   }

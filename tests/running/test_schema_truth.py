@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,15 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 import memfit
 from memfit.running import engine
+from running.stress import verified
 
-OBSERVER = Path(__file__).parents[2] / "native" / "engine" / "observer.cpp"
-HEADER = OBSERVER.with_name("verified_ops.h")
 LARGEST = 1 << 20  # bytes of a storage that is looked at
-
-
-def listed():
-    block = re.search(r"kUnmarkedWriters = \{(.*?)\};", OBSERVER.read_text(), re.S)
-    return set(re.findall(r'"(aten::[a-z_0-9]+)"', block.group(1)))
 
 
 def tensors(value):
@@ -101,7 +94,7 @@ def test_every_module_that_writes_unmarked_is_listed(train):
         for module, value in modules():
             out = module.train(train)(value)
             run_backward(out[0] if isinstance(out, tuple) else out)
-    assert watch.liars <= listed()
+    assert watch.liars <= verified.unmarked_writers()
     assert not train or "aten::native_batch_norm" in watch.liars, "the check itself sees nothing"
 
 
@@ -119,10 +112,10 @@ def test_the_witness_sees_what_an_operator_writes_unmarked():
 
 
 def test_the_list_of_verified_operators_is_in_order_and_has_none_that_writes_unmarked():
-    text = HEADER.read_text()
+    text = verified.HEADER.read_text()
     names = re.findall(r'^    "(.+)",$', text, re.M)
     assert names == sorted(set(names)) and len(names) > 500
-    assert not {name.split(".")[0] for name in names} & listed()
+    assert not {name.split(".")[0] for name in names} & verified.unmarked_writers()
 
 
 @pytest.mark.slow
@@ -141,7 +134,7 @@ def test_every_operator_that_writes_unmarked_is_listed():
                 for sample in samples:
                     calls += attempt(op, sample) + attempt_in_place(op, sample)
     assert calls > 15000
-    assert watch.liars <= listed()
+    assert watch.liars <= verified.unmarked_writers()
 
 
 def samples_of(op, dtype):

@@ -75,6 +75,7 @@ def test_every_loss_gradient_weight_and_state_is_the_plain_runs(name, kind, tier
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
 
 
+@pytest.mark.unstressed("what moves")
 def test_a_session_without_a_budget_moves_nothing_and_records():
     log, session = run_in_session(cnn, None, "disk")
     assert log.rows == known(cnn).rows

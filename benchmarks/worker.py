@@ -35,7 +35,8 @@ def main() -> None:
         moved = {}
         if session is not None:
             s = session.stats
-            moved = {"bytes_out": s.bytes_out, "bytes_in": s.bytes_in, "relocated": s.bytes_relocated, "ops": s.ops}
+            moved = {"bytes_out": s.bytes_out, "bytes_in": s.bytes_in, "relocated": s.bytes_relocated, "ops": s.ops,
+                     "checked": s.bytes_checked, "check_ns": s.check_ns}  # fmt: skip
         steps.append({"at": time.perf_counter(), **moved})
         if session is not None and len(steps) == request.get("reset_peaks_at"):
             engine.load().reset_peaks()

@@ -264,7 +264,10 @@ bool Engine::fetch(Block& block, Region* region) {
     come_in(block, region, *storage);
   else
     arena_->give_back(region);
-  if (storage && !block.dirty && !device_->is_asynchronous()) block.print = fingerprint(block.address(), block.bytes);
+  if (storage && !block.dirty && !device_->is_asynchronous()) {
+    Stopwatch stopwatch(stats_.check_ns);
+    block.print = fingerprint(block.address(), block.bytes);
+  }
   if (storage && device_->is_asynchronous()) stats_.untimed_in += block.bytes;
   bool readable = storage != nullptr;
   if (readable) graveyard_.push_back(std::move(storage));

@@ -225,7 +225,7 @@ dense({c}).sum().backward()
 {new} = {c}.values()
 {new} = copy.deepcopy({c})
 {new} = torch.load(saved({c}), weights_only=False)
-read(repr({c}))
+read(repr(dense({c})))
 read({c}.size(0))
 {c}.requires_grad_()
 del {c}

@@ -90,6 +90,14 @@ def sparse_rows_under_vmap():
     return torch.func.vmap(lambda row: row * 2)(torch.stack([x, x])).to_dense()
 
 
+def numbers_of_a_conjugate(read):
+    lazy = (torch.arange(8.0) * (1 + 2j)).conj()
+    seen = [read(lazy), read(lazy.imag)]
+    for value in range(3):
+        torch.full((64,), value) * 2
+    return torch.cat([torch.tensor(values).to(torch.complex64) for values in seen])
+
+
 def scales_of_a_quantized_tensor():
     scales, zeros = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 2, 3])
     quantized = torch.quantize_per_channel(torch.randn(3, 8).fill_(1.5), scales, zeros, 0, torch.qint8)
@@ -115,6 +123,8 @@ PROGRAMS = {
     "nested": sizes_of_a_nested_tensor,
     **{str(layout): lambda layout=layout: members_of_compressed_tensors(layout) for layout in LAYOUTS},
     "sparse under vmap": sparse_rows_under_vmap,
+    "list of a conjugate": lambda: numbers_of_a_conjugate(torch.Tensor.tolist),
+    "array of a conjugate": lambda: numbers_of_a_conjugate(lambda lazy: lazy.numpy(force=True)),
     "split": indices_that_a_view_is_split_at,
     "quantized": scales_of_a_quantized_tensor,
     "packed weight": what_a_packed_weight_holds,

@@ -21,12 +21,12 @@ from memfit.running.patching import answered, has_storage, held
 
 # (owner, names): calls whose first argument is the tensor or storage, and from which raw memory escapes.
 _ESCAPES: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (torch.Tensor, ("numpy", "const_data_ptr", "mutable_data_ptr")),
+    (torch.Tensor, ("const_data_ptr", "mutable_data_ptr")),
     (torch._C, ("_data_address",)),
 )
 # (owner, names, indices): calls that read or write bytes of these arguments, and keep no address.
 _USES: tuple[tuple[Any, tuple[str, ...], tuple[int, ...]], ...] = (
-    (torch.Tensor, ("tolist", "apply_"), (0,)),
+    (torch.Tensor, ("apply_",), (0,)),
     (torch.Tensor, ("map_",), (0, 1)),
     (torch.Tensor, ("map2_",), (0, 1, 2)),
     (
@@ -81,6 +81,8 @@ def _doors(engine: ModuleType) -> Iterator[tuple[Any, str, _Door]]:
     for owner, names, indices in _USES:
         for name in names:
             yield owner, name, partial(_using, engine, indices)
+    yield torch.Tensor, "tolist", partial(_listing, engine)
+    yield torch.Tensor, "numpy", partial(_viewing, engine)
     for owner in (torch.Tensor, torch.UntypedStorage):
         yield owner, "data_ptr", partial(addresses.data_ptr, engine)
     for name in ("_to_dlpack", "_to_dlpack_versioned"):
@@ -105,6 +107,29 @@ def _using(engine: ModuleType, indices: tuple[int, ...], original: Callable[...,
             return original(*args, **kwargs)
 
     return using
+
+
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """Conjugates and negatives are worked out here, where the result can be held: in C++ it would be unseen."""
+    return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
+
+
+def _listing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+    def listing(tensor: torch.Tensor) -> Any:
+        tensor = _resolved(tensor)
+        with held(engine, tensor):
+            return original(tensor)
+
+    return listing
+
+
+def _viewing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+    def viewing(tensor: torch.Tensor, *, force: bool = False) -> Any:
+        tensor = _resolved(tensor.detach()) if force else tensor
+        with held(engine, tensor, pin=True):
+            return original(tensor, force=force)
+
+    return viewing
 
 
 def _exporting(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:

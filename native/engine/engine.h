@@ -36,6 +36,7 @@
 namespace memfit {
 
 struct OpInfo;
+enum class Part;
 
 // What is done to storages before every op, whether or not there is need (for tests).
 enum class Stress { kNone, kEvict, kMove };
@@ -319,7 +320,7 @@ class Engine {
   void touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
   void keep_in_place(ThreadState& thread, const c10::Storage& storage);
   void use(ThreadState& thread, Block& block, bool write);
-  void show(ThreadState& thread, const c10::Storage& storage, bool held);
+  void show(ThreadState& thread, const c10::Storage& storage, Part part, bool held);
   bool records(const ThreadState& thread) const;
   void bring_in_missing(ThreadState& thread);
   template <typename Attempt>

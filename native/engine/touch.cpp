@@ -349,7 +349,7 @@ void Engine::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c
   bool held = op.uninitialised && thread.depth == 1;
   if (active() && !forked_)
     for (const c10::IValue& output : outputs)
-      each_storage(output, [&](const c10::Storage& storage, Part) { show(thread, storage, held); });
+      each_storage(output, [&](const c10::Storage& storage, Part part) { show(thread, storage, part, held); });
   if (thread.depth == 1 && watches_meta() && records(thread)) {
     recorder_.shapes(thread.row) += '>';
     for (const c10::IValue& output : outputs) append_shapes(output, recorder_.shapes(thread.row));
@@ -358,7 +358,7 @@ void Engine::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c
     for (Block* block : thread.touched) block->pinned = true;
 }
 
-void Engine::show(ThreadState& thread, const c10::Storage& storage, bool held) {
+void Engine::show(ThreadState& thread, const c10::Storage& storage, Part part, bool held) {
   if (!device_->has(storage.device())) {
     if (watches_meta()) ghost_of(thread, storage, /*is_new=*/true);
     return;
@@ -367,6 +367,7 @@ void Engine::show(ThreadState& thread, const c10::Storage& storage, bool held) {
   if (block == nullptr) return;
   attach(*block, storage);
   if (held) block->held = true;
+  if (part == Part::kDescription && block->resident()) block->pinned = true;  // one that is away comes in with an op
 }
 
 // True when the op stream turns out to repeat itself.

@@ -68,6 +68,9 @@ def sizes_of_a_nested_tensor():
     parts = [torch.arange(float(n * 4)).reshape(n, 4).requires_grad_() for n in (3, 1, 5)]
     nested = torch.nested.as_nested_tensor(parts) * 2
     assert nested.size(0) == 3
+    unused = nested.detach() * 2
+    torch.ones(64) * 2
+    assert unused.size(0) == 3
     padded = torch.nested.to_padded_tensor(nested.softmax(-1), 0.0)
     (padded * torch.arange(4)).sum().backward()
     return torch.cat([padded.reshape(-1), *(part.grad.reshape(-1) for part in parts)])

@@ -51,7 +51,7 @@ def tensor_rows(tensor: torch.Tensor, read: Reader) -> Iterator[Row]:
     for name, member in members(tensor):
         yield (name,)
         yield from tensor_rows(member, read)
-    if tensor.layout is torch.strided and tensor.device.type == "cpu":
+    if tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_nested:
         yield strided_row(tensor, read)
 
 
@@ -60,6 +60,7 @@ def members(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     if tensor.is_nested:
         yield "sizes", tensor._nested_tensor_size()
         yield "strides", tensor._nested_tensor_strides()
+        yield from ((f"part {index}", part) for index, part in enumerate(tensor.detach().unbind()))
     elif tensor.layout is torch.sparse_coo:
         yield f"indices {tuple(tensor.shape)} {tensor.is_coalesced()}", tensor._indices()
         yield "values", tensor._values()
@@ -76,11 +77,9 @@ def members(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def strided_row(tensor: torch.Tensor, read: Reader) -> Row:
-    """Return the shape and the hash of a dense tensor's elements, in order; of a nested one, of its whole buffer."""
+    """Return the shape and the hash of a dense tensor's elements, in order."""
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor._is_zerotensor():
         return ("none",)
-    if tensor.is_nested:
-        return ("buffer", digest(read(tensor.untyped_storage())))
     kind = str((tensor.q_scale(), tensor.q_zero_point())) if is_scaled(tensor) else ""
     return (str(tuple(tensor.shape)), kind, digest(elements(tensor, read)))
 

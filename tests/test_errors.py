@@ -21,7 +21,7 @@ from memfit.errors import (
         (UsageError, 2),
         (BudgetError, 3),
         (VerificationError, 4),
-        (AccessError, 5),
+        (AccessError, 6),
         (TierError, 1),
         (EngineError, 1),
     ],

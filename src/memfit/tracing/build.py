@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,6 +52,24 @@ class RawRecording:
         return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]],
                    ghosts=np.frombuffer(raw.get("ghosts", b""), np.int64), shapes=shapes)  # fmt: skip
 
+    def ticks_of(self, first: int, last: int) -> tuple[int, int]:
+        """Return which ticks come from the beginning of op `first` to that of op `last`, or to the end."""
+        return int(self.ops[first, 5]), int(self.ops[last, 5]) if last < len(self.ops) else len(self.ticks)
+
+    def cut(self, first: int, last: int, ticks: tuple[int, int]) -> RawRecording:
+        """Return ops [first, last), counted from 0, and what they need: of ticks before `ticks` those still true."""
+        begin, end = ticks
+        past = self.ticks[:begin]
+        gone = past[past[:, 1] <= 0, 0]
+        past = past[~np.isin(past[:, 0], gone)]
+        kept, ops = np.concatenate((past, self.ticks[begin:end])), self.ops[first:last].copy()
+        accesses = self.accesses[(self.accesses[:, 0] >= first) & (self.accesses[:, 0] < last)]
+        accesses[:, 0] -= first
+        kept[:, 2] -= first
+        ops[:, 5] += len(past) - begin
+        before = self.before[~np.isin(self.before[:, 0], gone)]
+        return replace(self, ops=ops, accesses=accesses, ticks=kept, before=before, shapes=self.shapes[first:last])
+
     def source(self, index: int) -> str:
         """Return the text of a source index; '' for none."""
         return self.sources[index] if index >= 0 else ""
@@ -81,8 +99,7 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
 
     `about` has the fields of Trace that the recording does not know: signature, script, iteration and so on.
     """
-    first_tick = int(raw.ops[first, 5])
-    last_tick = int(raw.ops[last, 5]) if last < len(raw.ops) else len(raw.ticks)
+    first_tick, last_tick = raw.ticks_of(first, last)
     lives = _alive_at(raw, first_tick)
     _replay(raw, lives, first, last, first_tick, last_tick)
     pinned_bytes = sum(life.size_bytes for life in lives if life.pinned)

@@ -18,6 +18,7 @@ from types import ModuleType
 from memfit.ir import Plan, Timeline
 from memfit.machine import Machine
 from memfit.messages import say
+from memfit.running import host
 from memfit.running.engine_plan import EnginePlan, PackedIterations, PackedPlan, given_engine_plan, make_engine_plan
 from memfit.running.link import SessionLink
 from memfit.running.timeline import measured_timeline
@@ -230,6 +231,7 @@ class Planner:
         addresses = plan.addresses
         used: bool = self.engine.use_plan(addresses.columns(), addresses.zone_bytes, addresses.iterations, plan.swaps,
                                           plan.resident, self._at_boundary)  # fmt: skip
+        host.give_back_freed()  # recording, planning and unpacking took many times what is kept
         return used
 
     def _watch(self, stats: dict[str, int], before: dict[str, int]) -> None:

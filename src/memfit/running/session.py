@@ -369,6 +369,8 @@ class Session:
             self._iterations.watch_roles = False
             raw = self._engine.stop_recording()
             self._whole = self._packed(raw, first, last)
+            del raw
+            host.give_back_freed()
             if self._on_trace is not None:
                 self._on_trace()
         # Again at each iteration's end while it fails: a script that catches the error is not without a limit.

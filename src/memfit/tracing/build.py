@@ -152,19 +152,19 @@ def _replay(raw: RawRecording, lives: list[_Life], first: int, last: int, begin:
 def _ops(raw: RawRecording, first: int, last: int, first_tick: int, ids: dict[int, int], lives: list[_Life]
          ) -> tuple[Op, ...]:  # fmt: skip
     count = last - first
-    reads: list[set[int]] = [set() for _ in range(count)]
-    writes: list[set[int]] = [set() for _ in range(count)]
-    for op, block, is_write in raw.accesses.tolist():
+    reads: list[list[int]] = [[] for _ in range(count)]
+    writes: list[list[int]] = [[] for _ in range(count)]
+    for op, block, is_write in zip(*raw.accesses.T.tolist(), strict=True):
         index, storage = op - first, ids.get(block)
         if storage is None or not 0 <= index < count or not _alive(lives[storage], index):
             continue
-        reads[index].add(storage)
+        reads[index].append(storage)
         if is_write:
-            writes[index].add(storage)
+            writes[index].append(storage)
     for storage, life in enumerate(lives):
         # What an op allocates, and does not free again itself, it writes.
         if life.alloc_tick != BEFORE_FIRST_TICK and life.free > life.alloc + 1:
-            writes[life.alloc].add(storage)
+            writes[life.alloc].append(storage)
     return tuple(_op(raw, first + i, first_tick, reads[i], writes[i]) for i in range(count))
 
 
@@ -172,15 +172,15 @@ def _alive(life: _Life, op: int) -> bool:
     return life.alloc <= op < life.free
 
 
-def _op(raw: RawRecording, row: int, first_tick: int, reads: set[int], writes: set[int]) -> Op:
+def _op(raw: RawRecording, row: int, first_tick: int, reads: list[int], writes: list[int]) -> Op:
     name, phase, source, start_ns, end_ns, tick, workspace, forward_source, waited_ns = raw.ops[row].tolist()
     return Op(
         name=raw.op_names[name],
         phase=_PHASES[phase],
         duration_us=max(end_ns - start_ns - waited_ns, 0) / 1000,
         source=raw.source(forward_source if forward_source >= 0 else source),
-        reads=tuple(sorted(reads)),
-        writes=tuple(sorted(writes)),
+        reads=tuple(sorted(set(reads))),
+        writes=tuple(sorted(set(writes))),
         first_tick=tick - first_tick,
         workspace_bytes=workspace,
     )

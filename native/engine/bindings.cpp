@@ -233,6 +233,7 @@ py::dict stats() {
   d["failed_copies"] = s.failed_copies;
   d["derailments"] = s.derailments;
   d["lane_failures"] = s.lane_failures;
+  d["record_bytes"] = s.records;
   d["recording_given_up_ops"] = s.recording_given_up;
   d["stall_ns"] = s.stall_ns;
   d["copy_ns"] = s.copy_ns;
@@ -312,14 +313,22 @@ py::object original(py::object function) {
   return py::reinterpret_steal<py::object>(result);
 }
 
+// As bytes, one copy at a time: a recording is large.
+py::bytes moved_out(std::vector<int64_t>& values) {
+  py::bytes bytes = as_bytes(values);
+  give_back(values);
+  return bytes;
+}
+
 py::dict stop_recording() {
   Recording recording = Engine::get().stop_recording();
+  give_back(recording.tokens);
   py::dict d;
-  d["ops"] = as_bytes(recording.ops);
-  d["accesses"] = as_bytes(recording.accesses);
-  d["ticks"] = as_bytes(recording.ticks);
-  d["before"] = as_bytes(recording.before);
-  d["ghosts"] = as_bytes(recording.ghosts);
+  d["ops"] = moved_out(recording.ops);
+  d["accesses"] = moved_out(recording.accesses);
+  d["ticks"] = moved_out(recording.ticks);
+  d["before"] = moved_out(recording.before);
+  d["ghosts"] = moved_out(recording.ghosts);
   d["shapes"] = recording.shapes;
   d["op_names"] = op_names();
   d["sources"] = sources();

@@ -242,6 +242,7 @@ void Engine::on_period(std::function<void()> action) {
 Stats Engine::stats() {
   Lock lock(*this);
   Stats stats = stats_;
+  stats.records = held_for_records();
   if (arena_) {
     const Ranges& ranges = arena_->ranges;
     stats.resident = arena_->used();
@@ -256,6 +257,14 @@ Stats Engine::stats() {
     stats.tier_footprint = tier_->footprint();
   }
   return stats;
+}
+
+// What grows with the ops of an iteration: not what a storage needs as long as it is alive.
+size_t Engine::held_for_records() const {
+  const size_t need = sizeof(*needs_.begin()) + 2 * sizeof(void*);  // with its node's links
+  size_t held = forecast_.held() + recorder_.held() + timeline_.held() + needs_.size() * need;
+  if (swaps_) held += swaps_->held();
+  return arena_ && arena_->plan() != nullptr ? held + arena_->plan()->held() : held;
 }
 
 size_t Engine::alignment() {

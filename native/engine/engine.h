@@ -96,6 +96,7 @@ struct Stats {
   size_t peak_growth = 0;  // by so much at most
   uint64_t swaps = 0, prefetches = 0, failed_copies = 0, derailments = 0;  // of plans that swap
   uint64_t lane_failures = 0;  // no thread could be had for such a plan's copies: it was not used
+  size_t records = 0;  // bytes of the heap, for what is known of iterations
   uint64_t recording_given_up = 0;  // ops after which no iteration had been found
   uint64_t stall_ns = 0;  // ops waited for a lane
   uint64_t copy_ns = 0;   // ops waited for a copy of their own
@@ -340,6 +341,7 @@ class Engine {
   size_t learn_need(const ThreadState& thread);
   void iteration_ends();
   void restart_clock();
+  size_t held_for_records() const;
 
   // turns.cpp
   bool wait_for_others(ThreadState& thread);

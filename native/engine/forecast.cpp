@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "held.h"
+
 namespace memfit {
 
 int32_t Forecast::Log::new_position() {
@@ -16,6 +18,26 @@ void Forecast::Log::index() {
   access_ops.resize(accesses.size());
   std::vector<uint32_t> fill(first_access.begin(), first_access.end() - 1);
   for (auto [position, op] : accesses) access_ops[fill[position]++] = op;
+}
+
+// What is only asked from now on holds no byte that it does not need.
+void Forecast::Log::shrink() {
+  give_back(accesses);
+  allocation_bytes.shrink_to_fit();
+  allocation_position.shrink_to_fit();
+  released.shrink_to_fit();
+}
+
+// An iteration like the last one is logged without a table's growing, which would leave it up to twice as large.
+void Forecast::Log::reserve(const Log& like) {
+  allocation_bytes.reserve(like.allocation_bytes.size());
+  allocation_position.reserve(like.allocation_position.size());
+  accesses.reserve(like.access_ops.size());
+  released.reserve(like.released.size());
+}
+
+size_t Forecast::Log::held() const {
+  return held_bytes(allocation_bytes, allocation_position, accesses, released, first_access, access_ops);
 }
 
 void Forecast::on_allocation(Block& block) {
@@ -42,8 +64,10 @@ void Forecast::on_boundary(const std::vector<Block*>& alive) {
     block->position = -1;
   }
   now_.index();
+  now_.shrink();
   last_ = std::move(now_);
   now_ = Log();
+  now_.reserve(last_);
 }
 
 int64_t Forecast::last_ordinal(const Block& block) const {

@@ -28,17 +28,21 @@ class Forecast {
   uint64_t distance(const Block& block) const;
   // Whether the bytes will be read again at all (true when nothing is known).
   bool read_again(const Block& block) const;
+  size_t held() const { return now_.held() + last_.held(); }  // bytes of the heap
 
  private:
   struct Log {
     uint32_t ops = 0;
     std::vector<size_t> allocation_bytes;      // by ordinal
     std::vector<int32_t> allocation_position;  // by ordinal
-    std::vector<std::pair<int32_t, uint32_t>> accesses;  // (position, op)
+    std::vector<std::pair<int32_t, uint32_t>> accesses;  // (position, op); until index()
     std::vector<char> released;                // by position
     std::vector<uint32_t> first_access;        // by position, into access_ops; filled by index()
     std::vector<uint32_t> access_ops;
     void index();
+    void shrink();
+    void reserve(const Log& like);
+    size_t held() const;
     int32_t new_position();
   };
 

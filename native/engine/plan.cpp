@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "held.h"
+
 namespace memfit {
 
 Plan::Plan(PlanTable table, size_t zone_offset, bool at_once)
@@ -12,6 +14,11 @@ Plan::Plan(PlanTable table, size_t zone_offset, bool at_once)
   for (const PlanTable::Take& take : table_.takes)
     for (uint32_t slot = take.first_slot; slot < take.first_slot + take.slots; ++slot)
       regions_[slot] = {zone_offset + table_.slot_offset[slot], take.bytes, nullptr, nullptr, nullptr};
+  memfit::give_back(table_.slot_offset);  // the regions have it
+}
+
+size_t Plan::held() const {
+  return held_bytes(table_.takes, table_.slot_offset, table_.due_begin, table_.due, regions_, is_late_, late_);
 }
 
 uint32_t Plan::slot_of(const PlanTable::Take& take, uint64_t period) const {

@@ -61,6 +61,7 @@ class Plan {
   uint64_t planned() const { return planned_; }
   uint64_t mismatches() const { return mismatches_; }
   size_t used() const { return used_; }
+  size_t held() const;  // bytes of the heap
   size_t taken_end() const;  // the highest end of a slot that is taken, in the arena
   size_t peak_end() const { return peak_end_; }
   void reset_peak() { peak_end_ = taken_end(); }

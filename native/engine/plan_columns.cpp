@@ -27,6 +27,8 @@ PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iteration
   check(due_begin.size() == bytes.size() + 2 && due_begin[0] == 0 && due_begin.back() == due_take.size());
   check(ago.size() == due_take.size() && std::is_sorted(due_begin.begin(), due_begin.end()));
   PlanTable table;
+  table.takes.reserve(bytes.size());
+  table.due.reserve(due_take.size());
   uint32_t slot = 0;
   for (size_t i = 0; i < bytes.size(); ++i) {
     check(swap[i] <= swaps);  // counted from 1; 0: an allocation

@@ -1,6 +1,7 @@
 #include "recorder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "hash.h"
 
@@ -12,8 +13,7 @@ enum OpColumn { kName, kPhase, kSource, kStart, kEnd, kFirstTick, kWorkspace, kF
 
 void Recorder::start(Device& device, const std::vector<Block*>& alive) {
   device_ = &device;
-  events_ = Recording();
-  source_by_sequence_.clear();
+  take();
   for (const Block* block : alive) adopted(*block);
   on_ = true;
 }
@@ -41,7 +41,13 @@ Recording Recorder::stop() {
         if (time != 0) time = device_->time_of(time);
       }
   on_ = false;
-  return std::move(events_);
+  return take();
+}
+
+// Leaves nothing behind, no spare capacity either.
+Recording Recorder::take() {
+  give_back(source_by_sequence_);
+  return std::exchange(events_, Recording());
 }
 
 int64_t Recorder::op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number) {

@@ -9,6 +9,7 @@
 
 #include "block.h"
 #include "device.h"
+#include "held.h"
 
 namespace memfit {
 
@@ -31,6 +32,7 @@ struct Recording {
   std::vector<uint64_t> tokens;  // one an op: what period detection compares
   int64_t op_count() const { return static_cast<int64_t>(ops.size() / kOpColumns); }
   int64_t tick_count() const { return static_cast<int64_t>(ticks.size() / kTickColumns); }
+  size_t held() const { return held_bytes(ops, accesses, ticks, before, ghosts, shapes, tokens); }
 };
 
 class Recorder {
@@ -45,7 +47,8 @@ class Recorder {
   void adopted(const Block& block);
   void start(Device& device, const std::vector<Block*>& alive);
   Recording stop();
-  void abandon() { on_ = false, events_ = Recording(); }
+  void abandon() { on_ = false, take(); }
+  size_t held() const { return events_.held() + held_bytes(source_by_sequence_); }  // bytes of the heap
 
   // Returns the op's row, to be passed to the calls below.
   int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number);
@@ -60,6 +63,7 @@ class Recorder {
   void released(const Block& block, bool inside_op);
 
  private:
+  Recording take();
   int64_t forward_source(int64_t node_number) const;
   void was_before(const Block& block, bool stays);
 

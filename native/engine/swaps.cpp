@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "block.h"
+#include "held.h"
 
 namespace memfit {
 
@@ -30,6 +31,11 @@ Swaps::Swaps(SwapTable table, bool at_once)
   for (const SwapTable::Swap& swap : table_.swaps)  // at first what came back last in the iteration before
     arrivals_[swap.storage] = std::max(arrivals_[swap.storage], swap.take);
   index_actions();
+}
+
+size_t Swaps::held() const {
+  return held_bytes(table_.op_hashes, table_.storages, table_.swaps, blocks_, arrivals_) +
+         held_bytes(before_begin_, after_begin_, before_, after_);
 }
 
 void Swaps::index_actions() {

@@ -72,6 +72,7 @@ class Swaps {
   const SwapTable& table() const { return table_; }
   size_t op() const { return next_op_ - 1; }  // which of the plan's ops has begun last
   uint64_t derailments() const { return derailments_; }
+  size_t held() const;  // bytes of the heap
 
  private:
   void index_actions();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device.h"
+#include "held.h"
 #include "lanes.h"
 
 namespace memfit {
@@ -36,6 +37,7 @@ class Timeline {
     for (size_t i = 1; i < iteration_ends_.size(); i += 2) iteration_ends_[i] = device.time_of(iteration_ends_[i]);
   }
 
+  size_t held() const { return held_bytes(copies_, op_begins_, iteration_ends_); }  // bytes of the heap
   const std::vector<int64_t>& copies() const { return copies_; }
   // One row an op: when it began (ns), the arena's bytes in use then.
   const std::vector<int64_t>& op_begins() const { return op_begins_; }

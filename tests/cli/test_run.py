@@ -322,6 +322,7 @@ def test_the_limit_the_plan_and_the_sum_are_told_in_a_line_each(tmp_path):
     assert last.startswith(f"memfit: budget {size}, 80 %, arena peak ") and "(tier ram) over 14 iterations" in last
     assert 0 < stats["planned_iterations"] < 12 and f"{stats['planned_iterations']} by a plan" in last
     assert "; waited " in last and f"of {stats['seconds']:.1f} s for copies; peak RSS " in last
+    assert last.endswith(f"; memfit's own records {format_bytes(stats['record_bytes'])}") and stats["record_bytes"] > 0
     assert stats["peak_rss_bytes"] > 100 << 20 and stats["tier"] == "ram" and stats["no_limit"] == ""
 
 

@@ -122,12 +122,13 @@ def _write_timelines(path: str, outcome: Outcome) -> None:
     from memfit.files.document import write_text
     from memfit.reporting.chrome import chrome_traces
 
-    planned = outcome.planned
-    if planned is None or planned.plan is None or planned.predicted is None:
+    planned = outcome.planned.plan() if outcome.planned else None
+    trace = outcome.planned.trace() if outcome.planned else None
+    if planned is None or planned.plan is None or planned.predicted is None or trace is None:
         why = "no iteration was run by a plan that swaps"
         remedy = "lower the budget, or train for ten steps or more of one kind"
         raise UsageError(f"there is no timeline to write to {path}", why=why, remedy=remedy)
     timelines = {"predicted": planned.predicted}
     if outcome.measured is not None:
         timelines["measured"] = outcome.measured
-    write_text(path, chrome_traces(planned.trace, planned.plan, timelines))
+    write_text(path, chrome_traces(trace, planned.plan, timelines))

@@ -15,6 +15,7 @@ from memfit.planning.autoswap.search import POLICY, Search
 from memfit.planning.lifetimes import gaps
 from memfit.simulate import Simulator
 from memfit.tracing.build import RawRecording, Roles, build_iteration
+from memfit.tracing.packed import Packed, PackedRecording
 from memfit.units import format_bytes
 
 _EFFORT = 0.5  # seconds at most, of the packer and of the search for swaps
@@ -31,7 +32,6 @@ class EnginePlan:
     addresses: AddressPlan
     swaps: dict[str, list[int]]
     resident: list[int]
-    trace: Trace
     plan: Plan | None = None
     predicted: Timeline | None = None
     machine: Machine | None = None
@@ -41,7 +41,7 @@ class EnginePlan:
         """Return what it does, in a few words."""
         if self.plan is None or not self.plan.swaps:
             return "nothing has to leave"
-        moved = sum(self.trace.storages[swap.storage].size_bytes for swap in self.plan.swaps)
+        moved = sum(swap.size_bytes for swap in self.plan.swaps)
         return f"{len(self.plan.swaps)} swaps of {format_bytes(moved)} in all, copied beside the ops"
 
 
@@ -76,6 +76,58 @@ class Recorded:
         spans = np.maximum(np.diff(begins) - raw.ops[begin:middle, 8], 0) / 1000
         ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
         return cls(_without_idle(replace(trace, ops=ops)), blocks, iterations)
+
+
+@dataclass(frozen=True)
+class PackedIterations:
+    """What is kept of a `Recorded`: the recording that it is made of, cut to its two iterations, and their ends."""
+
+    packed: PackedRecording
+    op_marks: Sequence[int]
+    tick_marks: Sequence[int]
+    signature: str
+    alignment: int
+
+    @classmethod
+    def of(
+        cls, raw: RawRecording, op_marks: Sequence[int], tick_marks: Sequence[int], signature: str, alignment: int
+    ) -> PackedIterations:
+        """Pack what lies between the marks."""
+        cut = raw.cut(op_marks[0], op_marks[-1], (tick_marks[0], tick_marks[-1]))
+        ops, ticks = op_marks[0], tick_marks[-1] - len(cut.ticks)
+        return cls(PackedRecording.of(cut), [mark - ops for mark in op_marks], [mark - ticks for mark in tick_marks],
+                   signature, alignment)  # fmt: skip
+
+    def recorded(self) -> Recorded | None:
+        """Return the iterations; None if they were not alike."""
+        return Recorded.of(self.packed.recording(), self.op_marks, self.tick_marks, self.signature, self.alignment)
+
+
+@dataclass(frozen=True)
+class PackedPlan:
+    """An EnginePlan that is kept until it is to be used, and what is asked of it meanwhile."""
+
+    packed: Packed[EnginePlan]
+    iterations: PackedIterations
+    machine: Machine | None
+    is_given: bool
+    compute_us: float | None  # foreseen; None where nothing is swapped
+    stall_us: float
+
+    @classmethod
+    def of(cls, plan: EnginePlan, iterations: PackedIterations) -> PackedPlan:
+        """Pack `plan`, which was made for `iterations`."""
+        compute_us, stall_us = (plan.predicted.compute_us, plan.predicted.stall_us) if plan.predicted else (None, 0.0)
+        return cls(Packed(plan), iterations, plan.machine, plan.is_given, compute_us, stall_us)
+
+    def plan(self) -> EnginePlan:
+        """Return the plan."""
+        return self.packed.value()
+
+    def trace(self) -> Trace | None:
+        """Return the iteration that it is for."""
+        recorded = self.iterations.recorded()
+        return None if recorded is None else recorded.trace
 
 
 def _without_idle(trace: Trace) -> Trace:
@@ -195,7 +247,7 @@ def _place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> _Placed:
 def _engine_plan(recorded: Recorded, placed: _Placed, op_hash: Callable[[str], int]) -> EnginePlan:
     blocks = [recorded.blocks[s] for s in placed.resident]
     columns = _swap_columns(recorded, placed.swaps, placed.addresses, op_hash)
-    return EnginePlan(placed.addresses, columns, blocks, recorded.trace)
+    return EnginePlan(placed.addresses, columns, blocks)
 
 
 def _resident(trace: Trace, swaps: Sequence[Swap]) -> list[int]:

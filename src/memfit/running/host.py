@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 from collections.abc import Iterator
@@ -72,3 +73,10 @@ def _text(path: str | Path) -> str:
         return Path(path).read_text()
     except (OSError, ValueError):
         return ""
+
+
+def give_back_freed() -> None:
+    """Let the system have the pages back that the C library keeps of what has been freed, where it can be asked to."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -14,7 +14,7 @@ from memfit.files import load_plan
 from memfit.files.document import check_folder, write_text
 from memfit.ir import Timeline
 from memfit.messages import say
-from memfit.running.engine_plan import EnginePlan
+from memfit.running.engine_plan import PackedPlan
 from memfit.running.host import peak_rss_bytes
 from memfit.running.inside import run_program
 from memfit.running.script import Program, as_program, check_program
@@ -29,7 +29,7 @@ class Outcome:
     exit_code: int
     stats: Stats
     signatures: Mapping[str, int]  # and how many iterations had each
-    planned: EnginePlan | None = None
+    planned: PackedPlan | None = None
     measured: Timeline | None = None
     given_plan: str = ""  # "used", or why it was not; empty if there was none
     budget: str = ""  # as it was asked for
@@ -66,6 +66,7 @@ class Outcome:
             f"over {s.iterations} iterations ({kinds})",
             f"waited {format_us((s.stall_ns + s.copy_ns) / 1000)} of {self.seconds:.1f} s for copies",
             f"peak RSS {format_bytes(self.peak_rss_bytes)}",
+            f"memfit's own records {format_bytes(s.record_bytes)}",
         ]
         return f"memfit: {'; '.join(parts)}"
 
@@ -145,12 +146,12 @@ def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
         code,
         session.stats,
         session.signature_counts,
-        session.planned,
+        session.packed_plan,
         session.measured,
         session.given_plan,
         budget="" if budget is None else str(budget),
         no_limit=session.why_no_limit if session.stats.ops else "",  # as after --help: there was nothing to limit
-        peak_bytes=session.peak_bytes,
+        peak_bytes=session.peak_bytes if session.stats.budget_bytes else None,
         planned_iterations=session.planned_iterations,
         tier=str(session.tier),
         seconds=time.monotonic() - (session.began or 0.0),

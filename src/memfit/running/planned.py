@@ -18,7 +18,8 @@ from types import ModuleType
 from memfit.ir import Plan, Timeline
 from memfit.machine import Machine
 from memfit.messages import say
-from memfit.running.engine_plan import EnginePlan, Recorded, given_engine_plan, make_engine_plan
+from memfit.running import host
+from memfit.running.engine_plan import EnginePlan, PackedIterations, PackedPlan, given_engine_plan, make_engine_plan
 from memfit.running.link import SessionLink
 from memfit.running.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
@@ -41,8 +42,8 @@ class _Making:
     Where the system has no thread left there is no plan: training goes on without.
     """
 
-    def __init__(self, make: Callable[[threading.Event], EnginePlan | None]) -> None:
-        self._made: list[EnginePlan | None] = []
+    def __init__(self, make: Callable[[threading.Event], PackedPlan | None]) -> None:
+        self._made: list[PackedPlan | None] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: self._made.append(make(self._stop)), name="memfit planner")
         self._started = True
@@ -62,7 +63,7 @@ class _Making:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def result(self) -> EnginePlan | None:
+    def result(self) -> PackedPlan | None:
         """Return the plan; None when none was found, or the making failed."""
         return self._made[0] if self._made else None
 
@@ -71,11 +72,16 @@ class _Making:
 class _Known:
     """What is known of one iteration signature."""
 
-    recorded: Recorded
-    plan: EnginePlan | None = None
+    iterations: PackedIterations
+    plan: PackedPlan | None = None
     making: _Making | None = None
     corrections: int = 0  # of the link's speed
     refused: int = 0  # how often the engine had no room for it
+
+    @property
+    def record_bytes(self) -> int:
+        """What it takes."""
+        return self.iterations.packed.size_bytes + (self.plan.packed.size_bytes if self.plan else 0)
 
 
 @dataclass
@@ -103,7 +109,12 @@ class Planner:
     """The engine's stats when the last iterations ended, the latest last."""
 
     @property
-    def plan(self) -> EnginePlan | None:
+    def record_bytes(self) -> int:
+        """What is kept of iterations and of their plans."""
+        return sum(known.record_bytes for known in list(self.known.values()) if known is not None)
+
+    @property
+    def plan(self) -> PackedPlan | None:
         """The plan in force, or that was last; None if there was none."""
         known = self.known.get(self._signature)
         return known.plan if known else None
@@ -160,25 +171,33 @@ class Planner:
         repeated, self._recording = signature == self._signature, 0
         if not repeated or len(tick_marks) != 3 or len(op_marks) != 3:
             return
-        recorded = Recorded.of(raw, op_marks, tick_marks, f"{signature:016x}", self.engine.alignment())
-        self.known[signature] = known = None if recorded is None else _Known(recorded)
-        if known is not None:
-            known.making = self._make(known.recorded)
-            known.making.done(_PATIENCE)
-            self._use_when_made(known)
+        self._plan_for(PackedIterations.of(raw, op_marks, tick_marks, f"{signature:016x}", self.engine.alignment()))
 
-    def _make(self, recorded: Recorded) -> _Making:
+    def _plan_for(self, iterations: PackedIterations) -> None:
+        self.known[self._signature] = known = _Known(iterations)
+        known.making = self._make(iterations)
+        known.making.done(_PATIENCE)
+        self._use_when_made(known)
+
+    def _make(self, iterations: PackedIterations) -> _Making:
         page = self.engine.page_bytes()
         budget = self.engine.stats()["budget_bytes"] // page * page
         machine, op_hash = self._machine(), self.engine.op_hash
 
-        def make(stop: threading.Event) -> EnginePlan | None:
+        def found(stop: threading.Event) -> EnginePlan | None:
+            recorded = iterations.recorded()
+            if recorded is None:
+                return None
             if self.given is not None:
-                found = given_engine_plan(recorded, self.given, budget, machine, op_hash)
-                if isinstance(found, EnginePlan):
-                    return found
-                self._refuse_given(found)
+                given = given_engine_plan(recorded, self.given, budget, machine, op_hash)
+                if isinstance(given, EnginePlan):
+                    return given
+                self._refuse_given(given)
             return make_engine_plan(recorded, budget, machine, op_hash, stop.is_set)
+
+        def make(stop: threading.Event) -> PackedPlan | None:
+            plan = found(stop)
+            return None if plan is None else PackedPlan.of(plan, iterations)
 
         return _Making(make)
 
@@ -197,10 +216,7 @@ class Planner:
             made, known.making = known.making.result(), None
             known.plan = made or known.plan
         plan = known.plan
-        self._in_use = plan is not None and self.engine.use_plan(
-            plan.addresses.columns(), plan.addresses.zone_bytes, plan.addresses.iterations, plan.swaps, plan.resident,
-            self._at_boundary,
-        )  # fmt: skip
+        self._in_use = plan is not None and self._put_in_force(plan.plan())
         self._stalled = 0
         if self._in_use and plan is not None:
             self.given_outcome = "used" if plan.is_given else self.given_outcome
@@ -210,6 +226,13 @@ class Planner:
             if plan is not None and plan.is_given:
                 self._refuse_given("there is no room for it beside what else is alive")
             self.known[self._signature] = None
+
+    def _put_in_force(self, plan: EnginePlan) -> bool:
+        addresses = plan.addresses
+        used: bool = self.engine.use_plan(addresses.columns(), addresses.zone_bytes, addresses.iterations, plan.swaps,
+                                          plan.resident, self._at_boundary)  # fmt: skip
+        host.give_back_freed()  # recording, planning and unpacking took many times what is kept
+        return used
 
     def _watch(self, stats: dict[str, int], before: dict[str, int]) -> None:
         """The plan was in force throughout the iteration: was it right?"""
@@ -226,25 +249,27 @@ class Planner:
             self._compare_stalls(known, stats["stall_ns"] - before["stall_ns"])
 
     def _measure(self, known: _Known) -> None:
-        if not self.measures or known.plan is None or known.plan.plan is None or known.plan.predicted is None:
+        if not self.measures or known.plan is None or known.plan.compute_us is None:
+            return
+        plan = known.plan.plan()
+        if plan.plan is None or plan.predicted is None:
             return
         raw = self.engine.stop_timeline()
-        self.measured = measured_timeline(known.plan.plan, raw, known.plan.predicted.host_bytes) or self.measured
+        self.measured = measured_timeline(plan.plan, raw, plan.predicted.host_bytes) or self.measured
         self.engine.start_timeline()
 
     def _compare_stalls(self, known: _Known, stall_ns: int) -> None:
         plan = known.plan
-        if plan is None or plan.predicted is None:
+        if plan is None or plan.compute_us is None:
             return
-        foreseen_us = sum(stall.duration_us for stall in plan.predicted.stalls)
-        excess_us = stall_ns / 1000 - foreseen_us
-        self._stalled = self._stalled + 1 if excess_us > _STALL_SHARE * plan.predicted.compute_us else 0
+        excess_us = stall_ns / 1000 - plan.stall_us
+        self._stalled = self._stalled + 1 if excess_us > _STALL_SHARE * plan.compute_us else 0
         if self._stalled < _STALLED << known.corrections:
             return
         self._stalled = 0
         if not _alike(self._machine(), plan.machine):
             known.corrections += 1
-            known.making = self._make(known.recorded)
+            known.making = self._make(known.iterations)
 
     def _lost(self) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""

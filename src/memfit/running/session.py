@@ -19,7 +19,7 @@ from memfit.messages import say
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import chunking, devices, engine, guards, host, patching
 from memfit.running.devices import parse_device
-from memfit.running.engine_plan import EnginePlan
+from memfit.running.engine_plan import EnginePlan, PackedPlan
 from memfit.running.iterations import Iterations
 from memfit.running.link import SessionLink
 from memfit.running.measure_cuda import cuda_machine
@@ -27,8 +27,9 @@ from memfit.running.planned import Planner
 from memfit.running.tiers import TierSpec, tier_for
 from memfit.running.unavailable import typed
 from memfit.running.undisturbed import Undisturbed
-from memfit.tracing.build import RawRecording, build_trace
-from memfit.tracing.ghosts import only_ghosts, timed
+from memfit.tracing.build import RawRecording
+from memfit.tracing.ghosts import only_ghosts
+from memfit.tracing.packed import PackedIteration
 from memfit.tracing.roofline import Accelerator
 from memfit.units import format_bytes, format_least_bytes, format_part, parse_budget
 
@@ -44,7 +45,8 @@ class Stats:
     waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's;
     `lane_failures` plans that were not used, since the system had no thread left for their copies.
     `recording_given_up_ops` is after how many ops no iteration had been found and memfit stopped looking (0: it did
-    not); an optimizer's step makes it look again. All copies together took `out_ns` and `in_ns`, but for those of
+    not); an optimizer's step makes it look again. `record_bytes` are memfit's own records of iterations and plans, at
+    present. All copies together took `out_ns` and `in_ns`, but for those of
     `untimed_*` bytes, which no clock was held to: on a GPU they are part of its work. `unseen_writes` are storages that
     changed though no op was seen to write to them, found among the `bytes_checked` before their copies were trusted, in
     `check_ns`. `growths` are the times the budget was exceeded for an op, by `peak_growth_bytes` at most.
@@ -87,6 +89,7 @@ class Stats:
     failed_copies: int
     derailments: int
     lane_failures: int
+    record_bytes: int
     recording_given_up_ops: int
     stall_ns: int
     copy_ns: int
@@ -132,7 +135,9 @@ class Session:
         self._on_trace = on_trace
         self._share_pending = self._budget is not None and self._budget.bytes is None
         self._grow = self._share_pending if grow is None else grow
-        self._trace: Trace | None = None
+        self._whole: PackedIteration | None = None  # the first one
+        self._trace: Trace | None = None  # made of it; until the next iteration ends
+        self._peak_bytes: int | None = None
         self._final: Stats | None = None
         self._signatures: list[str] = []
         self._signature_counts: dict[str, int] = {}
@@ -234,7 +239,11 @@ class Session:
     @property
     def stats(self) -> Stats:
         """What the session has done so far, or had done when it ended."""
-        return self._final or Stats(**self._engine.stats())
+        if self._final is not None:
+            return self._final
+        stats = self._engine.stats()
+        kept = 0 if self._whole is None else self._whole.packed.size_bytes
+        return Stats(**stats | {"record_bytes": stats["record_bytes"] + kept + self._planner.record_bytes})
 
     @property
     def signatures(self) -> list[str]:
@@ -252,24 +261,29 @@ class Session:
 
     @property
     def recorded(self) -> Trace | None:
-        """The first whole iteration, or None while none has ended."""
+        """The first whole iteration, or None while none has ended. It is made when asked for, which takes a moment."""
+        if self._trace is None and self._whole is not None:
+            self._trace = self._whole.trace()
         return self._trace
 
     @property
     def trace(self) -> Trace:
         """The first whole iteration. Raises UsageError while none has ended."""
-        if self._trace is None:
+        trace = self.recorded
+        if trace is None:
             raise UsageError(
                 "no whole iteration has been recorded",
                 why="an iteration is whole from one optimizer step to the next, or when the op stream has repeated",
                 remedy="run at least two steps inside the session",
             )
-        return self._trace
+        return trace
 
     @property
     def peak_bytes(self) -> int | None:
         """The peak that shares are of, or None while no whole iteration has ended."""
-        return None if self._trace is None else peak_live(self._trace, aligned=True)[0]
+        if self._peak_bytes is None and self.recorded is not None:
+            self._peak_bytes = peak_live(self.recorded, aligned=True)[0]
+        return self._peak_bytes
 
     @property
     def began(self) -> float | None:
@@ -286,7 +300,7 @@ class Session:
         """Why a share of the peak is no limit yet; empty if it is one, or none was asked for."""
         if not self._share_pending:
             return ""
-        return self._iterations.why_none_was_whole() if self._trace is None else "it could not be met"
+        return self._iterations.why_none_was_whole() if self._whole is None else "it could not be met"
 
     @property
     def planned_iterations(self) -> int:
@@ -296,6 +310,11 @@ class Session:
     @property
     def planned(self) -> EnginePlan | None:
         """The plan in force, or that was last."""
+        return None if self._planner.plan is None else self._planner.plan.plan()
+
+    @property
+    def packed_plan(self) -> PackedPlan | None:
+        """The same as it is kept, with the iteration that it was made for."""
         return self._planner.plan
 
     @property
@@ -321,7 +340,7 @@ class Session:
         count = len(raw["ops"]) // RawRecording.OP_BYTES
         if count == 0:
             raise UsageError("nothing was recorded", why="no op ran", remedy="pass a function that runs one iteration")
-        return self._build(raw, 0, count)
+        return self._packed(raw, 0, count).trace()
 
     def hold(self, tensor: torch.Tensor) -> Any:
         """Return a context in which `tensor`'s bytes are in memory, for code that reads them without an op."""
@@ -340,7 +359,8 @@ class Session:
         """Close the recording at the end of the first whole iteration and let a relative budget take effect."""
         if not self._record:
             return
-        if self._trace is None:
+        self._trace = None
+        if self._whole is None:
             marks = self._engine.iteration_marks()[-2:]
             # Two steps with no op between them are not the iteration to learn from.
             if len(marks) < 2 or marks[0] == marks[1]:
@@ -348,12 +368,14 @@ class Session:
             first, last = marks
             self._iterations.watch_roles = False
             raw = self._engine.stop_recording()
-            self._trace = self._build(raw, first, last)
+            self._whole = self._packed(raw, first, last)
+            del raw
+            host.give_back_freed()
             if self._on_trace is not None:
                 self._on_trace()
         # Again at each iteration's end while it fails: a script that catches the error is not without a limit.
         if self._share_pending:
-            self._apply(self._trace)
+            self._apply(self._whole.trace())
         if self._plan:
             self._planner.iteration_ended(at_boundary)
             self._tell_of_plan()
@@ -364,25 +386,24 @@ class Session:
         if self._announce is None or self._told_of_plan or plan is None or not self._planner.in_use:
             return
         self._told_of_plan = True
-        self._announce(f"a plan is in force for iterations like this one: {plan.describe()}")
+        self._announce(f"a plan is in force for iterations like this one: {plan.plan().describe()}")
 
-    def _build(self, raw: Mapping[str, Any], first: int, last: int) -> Trace:
+    def _packed(self, raw: Mapping[str, Any], first: int, last: int) -> PackedIteration:
         signatures = self._engine.signatures()
         recording = RawRecording.of(raw)
         if self._accelerator is not None:
             recording = only_ghosts(recording)
-        trace = build_trace(
-            recording, first, last, self._iterations.roles,
+        return PackedIteration.of(
+            recording, first, last, self._iterations.roles, self._accelerator,
             signature=f"{signatures[-1]:016x}", torch_version=torch.__version__, device=self._device.type,
             alignment=self._engine.alignment(),
             script=self._script, iteration=self._engine.stats()["iterations"] - 1,
         )  # fmt: skip
-        return trace if self._accelerator is None else timed(trace, recording.shapes[first:last], self._accelerator)
 
     def _apply(self, trace: Trace) -> None:
         """Turn the budget's share of the peak into a limit."""
         assert self._budget is not None
-        peak_bytes = peak_live(trace, aligned=True)[0]
+        self._peak_bytes = peak_bytes = peak_live(trace, aligned=True)[0]
         budget_bytes = self._budget.resolve(peak_bytes)
         self._engine.set_peak(peak_bytes)
         needed, op = minimum_budget(trace)
@@ -401,7 +422,7 @@ class Session:
         with self._iterations.turn() as mine:
             if not mine:
                 return
-            if self._trace is None and self._engine.has_instance(torch.optim.Optimizer):
+            if self._whole is None and self._engine.has_instance(torch.optim.Optimizer):
                 # It has yet to step (gradients are being accumulated): its step is the iteration's end.
                 self._engine.reject_period()
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,6 +52,24 @@ class RawRecording:
         return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]],
                    ghosts=np.frombuffer(raw.get("ghosts", b""), np.int64), shapes=shapes)  # fmt: skip
 
+    def ticks_of(self, first: int, last: int) -> tuple[int, int]:
+        """Return which ticks come from the beginning of op `first` to that of op `last`, or to the end."""
+        return int(self.ops[first, 5]), int(self.ops[last, 5]) if last < len(self.ops) else len(self.ticks)
+
+    def cut(self, first: int, last: int, ticks: tuple[int, int]) -> RawRecording:
+        """Return ops [first, last), counted from 0, and what they need: of ticks before `ticks` those still true."""
+        begin, end = ticks
+        past = self.ticks[:begin]
+        gone = past[past[:, 1] <= 0, 0]
+        past = past[~np.isin(past[:, 0], gone)]
+        kept, ops = np.concatenate((past, self.ticks[begin:end])), self.ops[first:last].copy()
+        accesses = self.accesses[(self.accesses[:, 0] >= first) & (self.accesses[:, 0] < last)]
+        accesses[:, 0] -= first
+        kept[:, 2] -= first
+        ops[:, 5] += len(past) - begin
+        before = self.before[~np.isin(self.before[:, 0], gone)]
+        return replace(self, ops=ops, accesses=accesses, ticks=kept, before=before, shapes=self.shapes[first:last])
+
     def source(self, index: int) -> str:
         """Return the text of a source index; '' for none."""
         return self.sources[index] if index >= 0 else ""
@@ -81,8 +99,7 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
 
     `about` has the fields of Trace that the recording does not know: signature, script, iteration and so on.
     """
-    first_tick = int(raw.ops[first, 5])
-    last_tick = int(raw.ops[last, 5]) if last < len(raw.ops) else len(raw.ticks)
+    first_tick, last_tick = raw.ticks_of(first, last)
     lives = _alive_at(raw, first_tick)
     _replay(raw, lives, first, last, first_tick, last_tick)
     pinned_bytes = sum(life.size_bytes for life in lives if life.pinned)
@@ -135,19 +152,19 @@ def _replay(raw: RawRecording, lives: list[_Life], first: int, last: int, begin:
 def _ops(raw: RawRecording, first: int, last: int, first_tick: int, ids: dict[int, int], lives: list[_Life]
          ) -> tuple[Op, ...]:  # fmt: skip
     count = last - first
-    reads: list[set[int]] = [set() for _ in range(count)]
-    writes: list[set[int]] = [set() for _ in range(count)]
-    for op, block, is_write in raw.accesses.tolist():
+    reads: list[list[int]] = [[] for _ in range(count)]
+    writes: list[list[int]] = [[] for _ in range(count)]
+    for op, block, is_write in zip(*raw.accesses.T.tolist(), strict=True):
         index, storage = op - first, ids.get(block)
         if storage is None or not 0 <= index < count or not _alive(lives[storage], index):
             continue
-        reads[index].add(storage)
+        reads[index].append(storage)
         if is_write:
-            writes[index].add(storage)
+            writes[index].append(storage)
     for storage, life in enumerate(lives):
         # What an op allocates, and does not free again itself, it writes.
         if life.alloc_tick != BEFORE_FIRST_TICK and life.free > life.alloc + 1:
-            writes[life.alloc].add(storage)
+            writes[life.alloc].append(storage)
     return tuple(_op(raw, first + i, first_tick, reads[i], writes[i]) for i in range(count))
 
 
@@ -155,15 +172,15 @@ def _alive(life: _Life, op: int) -> bool:
     return life.alloc <= op < life.free
 
 
-def _op(raw: RawRecording, row: int, first_tick: int, reads: set[int], writes: set[int]) -> Op:
+def _op(raw: RawRecording, row: int, first_tick: int, reads: list[int], writes: list[int]) -> Op:
     name, phase, source, start_ns, end_ns, tick, workspace, forward_source, waited_ns = raw.ops[row].tolist()
     return Op(
         name=raw.op_names[name],
         phase=_PHASES[phase],
         duration_us=max(end_ns - start_ns - waited_ns, 0) / 1000,
         source=raw.source(forward_source if forward_source >= 0 else source),
-        reads=tuple(sorted(reads)),
-        writes=tuple(sorted(writes)),
+        reads=tuple(sorted(set(reads))),
+        writes=tuple(sorted(set(writes))),
         first_tick=tick - first_tick,
         workspace_bytes=workspace,
     )

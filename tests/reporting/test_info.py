@@ -44,7 +44,7 @@ def test_the_minimum_budget_names_its_op_and_operands():
     minimum = describe(small_trace()).minimum
     assert minimum.budget_bytes == 448 + 256 + 1024 + 11
     assert (minimum.op.index, minimum.op.source) == (2, "model.py:8")
-    assert (minimum.workspace_bytes, minimum.pinned_bytes, minimum.operand_count) == (1024, 11, 2)
+    assert (minimum.workspace_bytes, minimum.fixed_bytes, minimum.operand_count) == (1024, 11, 2)
     assert [(t.size_bytes, t.source) for t in minimum.largest_operands] == [
         (400, "model.py:8"),
         (200, "model.py:9"),

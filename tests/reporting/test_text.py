@@ -28,9 +28,9 @@ def test_every_figure_is_there_with_its_unit(info):
     text = printed(info)
     assert "2 in 1.45 ms, 11 storages" in text
     assert "55.5 KiB (56,832 bytes) live in op 0 aten::mm (forward, model.py:8)" in text
-    assert "Minimum feasible budget: 57.5 KiB (58,880 bytes), set by op 0 aten::mm" in text
+    assert "Minimum feasible budget: 57.5 KiB (58,880 bytes), set in the iteration by op 0 aten::mm" in text
     assert "and 2 smaller storages" in text
-    assert "2.00 KiB  pinned" in text
+    assert "2.00 KiB  not the op's, and cannot leave the arena then: pinned" in text
     assert "99.1 %" in text
     assert "250 us" in text and "op 0 aten::mm, next iteration" in text
 
@@ -44,7 +44,7 @@ def test_a_narrow_terminal_loses_no_character(info):
 
 
 def test_what_is_unknown_or_absent_is_said_or_left_out(info):
-    minimum = dataclasses.replace(info.minimum, pinned_bytes=0, operand_count=8)
+    minimum = dataclasses.replace(info.minimum, fixed_bytes=0, operand_count=8)
     text = printed(dataclasses.replace(info, script="", largest_gaps=(), minimum=minimum))
     assert "unknown" in text
     assert "Largest gaps" not in text and "pinned" not in text and "smaller storages" not in text

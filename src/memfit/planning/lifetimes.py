@@ -97,14 +97,40 @@ def working_sets(trace: Trace, *, aligned: bool = False) -> Int64Array:
     )
 
 
+def fixed_bytes(trace: Trace) -> Int64Array:
+    """Return, for each op, the bytes (aligned) that cannot leave while it runs though it does not use them.
+
+    They are pinned, or were allocated between two ops and have not been used by one yet: C++ may still hold a pointer.
+    """
+    change = np.zeros(len(trace.ops) + 1, dtype=np.int64)
+    change[0] = trace.pinned_bytes
+    born_in_op, accessing = births(trace), _accessing_ops(trace)
+    for s, storage in enumerate(trace.storages):
+        if not storage.born_before and s not in born_in_op:
+            first_use = accessing[s][0] if accessing[s] else storage.free
+            change[storage.alloc] += _size(trace, storage, aligned=True)
+            change[first_use] -= _size(trace, storage, aligned=True)
+    return np.cumsum(change)[:-1]
+
+
 def minimum_budget(trace: Trace) -> tuple[int, int]:
-    """Return the smallest budget (bytes) in which every op fits alone, and the op that sets it.
+    """Return the smallest budget (bytes) in which every op fits alone if all else may leave, and the op that sets it.
 
     An arena with holes may need more: this counts bytes, aligned, and not where they lie.
     """
     needed = working_sets(trace, aligned=True)
     op = int(np.argmax(needed))
     return int(needed[op]) + trace.pinned_bytes, op
+
+
+def executable_budget(trace: Trace) -> tuple[int, int]:
+    """Return `minimum_budget` with what the engine does not let leave, `fixed_bytes`, and the op that sets it.
+
+    What ran before the iteration may need more: that is `trace.before`.
+    """
+    needed = working_sets(trace, aligned=True) + fixed_bytes(trace)
+    op = int(np.argmax(needed))
+    return int(needed[op]), op
 
 
 def gaps(trace: Trace) -> list[Gap]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from memfit.ir import BEFORE_FIRST_TICK, Op, Phase, Storage, Trace
 from memfit.tracing.categories import categorise
+from memfit.tracing.demand import largest_demand, own_workspaces
 
 _PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
@@ -52,6 +53,12 @@ class RawRecording:
         return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]],
                    ghosts=np.frombuffer(raw.get("ghosts", b""), np.int64), shapes=shapes)  # fmt: skip
 
+    def with_workspaces(self, workspaces: Rows) -> RawRecording:
+        """Return this recording with these workspaces of its ops."""
+        ops = self.ops.copy()
+        ops[:, 6] = workspaces
+        return replace(self, ops=ops)
+
     def source(self, index: int) -> str:
         """Return the text of a source index; '' for none."""
         return self.sources[index] if index >= 0 else ""
@@ -83,6 +90,7 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
     """
     first_tick = int(raw.ops[first, 5])
     last_tick = int(raw.ops[last, 5]) if last < len(raw.ops) else len(raw.ticks)
+    raw = raw.with_workspaces(own_workspaces(raw, about["alignment"]))
     lives = _alive_at(raw, first_tick)
     _replay(raw, lives, first, last, first_tick, last_tick)
     pinned_bytes = sum(life.size_bytes for life in lives if life.pinned)
@@ -100,6 +108,7 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
         storages=storages,
         ticks=last_tick - first_tick,
         pinned_bytes=pinned_bytes,
+        before=largest_demand(raw, first, about["alignment"]),
         **about,
     )
     return trace, [life.block for life in lives]

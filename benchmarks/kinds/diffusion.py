@@ -16,7 +16,9 @@ class UNet(nn.Module):
         super().__init__()
         self.time = nn.Sequential(nn.Linear(16, width), nn.SiLU(), nn.Linear(width, width))
         self.begin, self.down = nn.Conv2d(3, width, 3, padding=1), nn.Conv2d(width, 2 * width, 4, 2, 1)
-        self.middle = nn.Sequential(nn.GroupNorm(4, 2 * width), nn.SiLU(), nn.Conv2d(2 * width, 2 * width, 3, padding=1))
+        self.middle = nn.Sequential(
+            nn.GroupNorm(4, 2 * width), nn.SiLU(), nn.Conv2d(2 * width, 2 * width, 3, padding=1)
+        )
         self.up, self.end = nn.ConvTranspose2d(2 * width, width, 4, 2, 1), nn.Conv2d(2 * width, 3, 3, padding=1)
 
     def forward(self, x, t):

@@ -91,6 +91,7 @@ class Demand:
     """What an op that is not of the iteration needs at once, in multiples of `Trace.alignment`.
 
     `operand_bytes` it uses, `workspace_bytes` it allocates, and `fixed_bytes` of others cannot leave the arena then.
+    `small_bytes` of others are in storages so small that they leave only if nothing else makes room.
     """
 
     name: str
@@ -98,11 +99,12 @@ class Demand:
     operand_bytes: int
     workspace_bytes: int
     fixed_bytes: int
+    small_bytes: int
 
     @property
     def total_bytes(self) -> int:
         """The budget in which the op fits alone."""
-        return self.operand_bytes + self.workspace_bytes + self.fixed_bytes
+        return self.operand_bytes + self.workspace_bytes + self.fixed_bytes + self.small_bytes
 
 
 @dataclass(frozen=True, slots=True)

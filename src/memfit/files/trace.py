@@ -143,8 +143,8 @@ def _demand(fields: Fields) -> Demand | None:
     if fields.values.get("before") is None:  # nothing ran before, or the file is from before the field was
         return None
     demand = fields.section("before")
-    bytes_of = {name: demand.integer(name, 0) for name in ("operand_bytes", "workspace_bytes", "fixed_bytes")}
-    return Demand(demand.text("name"), demand.text("source"), **bytes_of)
+    names = ("operand_bytes", "workspace_bytes", "fixed_bytes", "small_bytes")
+    return Demand(demand.text("name"), demand.text("source"), *(demand.integer(name, 0) for name in names))
 
 
 def _names(columns: Fields, field: str, count: int, strings: list[str], kind: type[_Name]) -> list[_Name]:

@@ -10,13 +10,16 @@ from dataclasses import asdict, dataclass
 from memfit.ir import Category, Demand, Storage, Trace
 from memfit.planning.lifetimes import (
     Gap,
+    comfortable_budget,
+    executable_budget,
     fixed_bytes,
     gaps,
+    largest_small,
     live_after,
-    executable_budget,
     operands,
     peak_live,
     peak_tick,
+    small_bytes,
 )
 
 _TOP_SOURCES = 3
@@ -78,9 +81,9 @@ class GapInfo:
 class MinimumBudget:
     """The smallest feasible budget of the iteration and of what ran before it.
 
-    `iteration_bytes` is the iteration's own, with the op that sets it and the largest storages that op needs;
-    `fixed_bytes` cannot leave the arena meanwhile. `before` needed the most before it; None if nothing ran there, or
-    the trace does not say.
+    `iteration_bytes` is the iteration's own, with the op that sets it and the largest storages that op needs. Of what
+    the op does not use, `fixed_bytes` cannot leave the arena meanwhile, and `small_bytes` leave only if nothing else
+    makes room. `before` needed the most before the iteration; None if nothing ran there, or the trace does not say.
     """
 
     budget_bytes: int
@@ -89,6 +92,7 @@ class MinimumBudget:
     op: OpInfo
     workspace_bytes: int
     fixed_bytes: int
+    small_bytes: int
     operand_count: int
     largest_operands: tuple[TensorInfo, ...]
 
@@ -182,7 +186,8 @@ def _total(storages: Iterable[Storage]) -> int:
 
 
 def _minimum(trace: Trace) -> MinimumBudget:
-    iteration_bytes, op = executable_budget(trace)
+    iteration_bytes, op = comfortable_budget(trace)
+    small = largest_small(executable_budget(trace)[0])
     tensors = [_tensor_info(trace, s) for s in operands(trace, op)]
     tensors.sort(key=lambda tensor: (-tensor.size_bytes, tensor.storage))
     return MinimumBudget(
@@ -191,7 +196,8 @@ def _minimum(trace: Trace) -> MinimumBudget:
         before=trace.before,
         op=_op_info(trace, op),
         workspace_bytes=trace.ops[op].workspace_bytes,
-        fixed_bytes=int(fixed_bytes(trace)[op]),
+        fixed_bytes=int(fixed_bytes(trace, small)[op]),
+        small_bytes=int(small_bytes(trace, small)[op]),
         operand_count=len(tensors),
         largest_operands=tuple(tensors[:_TOP_TENSORS]),
     )

@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from memfit.ir import Demand
 from memfit.reporting.compare import Comparison
 from memfit.reporting.info import GapInfo, MinimumBudget, OpInfo, TensorInfo, TraceInfo
 from memfit.reporting.policies import Cell, PolicyComparison
@@ -29,6 +30,7 @@ _NUMERIC = (
 
 _WORKSPACE = "outputs and scratch of the op"
 _FIXED = "not the op's, and cannot leave the arena then: pinned, or made outside any op and not used yet"
+_SMALL = "small storages that it does not use, which leave only if nothing else makes room"
 _NOT_COVERED = (
     "Not covered: what runs after the iteration and needs more, as evaluation or batches of other sizes may, and holes "
     "beside what cannot move."
@@ -138,9 +140,11 @@ def _minimum(minimum: MinimumBudget) -> RenderableType:
     before, own = minimum.before, minimum.iteration_bytes
     if before is not None and minimum.budget_bytes > own:
         at = f" at {_line(before.source)}" if before.source else ""
-        lines = [f"Minimum feasible budget: {_exact(minimum.budget_bytes)}, set before the iteration by {before.name}{at}"]
+        lines = [
+            f"Minimum feasible budget: {_exact(minimum.budget_bytes)}, set before the iteration by {before.name}{at}"
+        ]
         lines += _parts((before.operand_bytes, "that it uses"), (before.workspace_bytes, _WORKSPACE))
-        lines += _parts((before.fixed_bytes, _FIXED)) if before.fixed_bytes else []
+        lines += _kept(before)
         lines.append(f"The iteration itself needs {_exact(own)}, set by {_op(minimum.op)}")
     else:
         within = "" if before is None else f"; no op before the iteration needed more than {_exact(before.total_bytes)}"
@@ -155,7 +159,12 @@ def _needs(minimum: MinimumBudget) -> list[str]:
     if more:
         lines.append(f"  {'':>10}  and {more} smaller storages")
     lines += _parts((minimum.workspace_bytes, _WORKSPACE))
-    return lines + (_parts((minimum.fixed_bytes, _FIXED)) if minimum.fixed_bytes else [])
+    return lines + _kept(minimum)
+
+
+def _kept(what: MinimumBudget | Demand) -> list[str]:
+    """Return a line for each kind of bytes that the op does not use and that stay all the same."""
+    return _parts(*(part for part in ((what.fixed_bytes, _FIXED), (what.small_bytes, _SMALL)) if part[0]))
 
 
 def _parts(*parts: tuple[int, str]) -> list[str]:

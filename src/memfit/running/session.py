@@ -16,7 +16,7 @@ from memfit.errors import BudgetError, EngineError, MemfitError, TierError, Usag
 from memfit.ir import Demand, Plan, Timeline, Trace, align_up
 from memfit.machine import Machine
 from memfit.messages import say
-from memfit.planning.lifetimes import executable_budget, operands, peak_live
+from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import chunking, devices, engine, guards, host, patching
 from memfit.running.devices import parse_device
 from memfit.running.engine_plan import EnginePlan
@@ -385,7 +385,7 @@ class Session:
         peak_bytes = peak_live(trace, aligned=True)[0]
         budget_bytes = self._budget.resolve(peak_bytes)
         self._engine.set_peak(peak_bytes)
-        needed, op = executable_budget(trace)
+        needed, op = minimum_budget(trace)
         needed = align_up(needed, self._engine.page_bytes())
         if needed > budget_bytes:
             raise infeasible(trace, budget_bytes, needed, op)
@@ -417,8 +417,8 @@ def _exceeds(before: Demand, budget_bytes: int, grow: bool) -> str:
     """Say that an op which ran before the limit would not fit in it."""
     at = f" at {before.source}" if before.source else ""
     return (
-        f"{before.name}{at} ran before the first whole iteration and needed {format_bytes(before.total_bytes)}, more than "
-        f"the limit of {format_bytes(budget_bytes)}: if it runs again it {'is given that' if grow else 'does not fit'}"
+        f"{before.name}{at} ran before the first whole iteration and needed {format_bytes(before.total_bytes)}, more "
+        f"than the limit of {format_bytes(budget_bytes)}: if it runs again it {'is given that' if grow else 'does not fit'}"
     )
 
 

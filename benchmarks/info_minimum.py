@@ -1,8 +1,8 @@
 """Whether `memfit info`'s minimum is enough: kinds of programs traced, then trained under it and some percent more.
 
-Each program of `kinds/` is what a real one of its kind does, made small. It runs under the minimum in bytes, so from the
-first op on, initialisation included. Where batches vary in size, later ones may be larger than the recorded one: those
-are told apart, since the minimum does not cover them.
+Each program of `kinds/` is what a real one of its kind does, made small. It runs under the minimum in bytes, so from
+the first op on, initialisation included. Where batches vary in size, later ones may be larger than the recorded one:
+those are told apart, since the minimum does not cover them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Proximal policy optimisation with an environment in NumPy: orthogonal initialisation, rollouts, minibatches."""
 
-import math
-
 import numpy as np
 import torch
 from torch import nn
@@ -11,7 +9,7 @@ torch.manual_seed(0)
 random = np.random.default_rng(0)
 
 
-def layer(inputs, outputs, gain=math.sqrt(2)):
+def layer(inputs, outputs, gain=2**0.5):
     linear = nn.Linear(inputs, outputs)
     nn.init.orthogonal_(linear.weight, gain)
     nn.init.constant_(linear.bias, 0.0)

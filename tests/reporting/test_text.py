@@ -4,6 +4,7 @@ import io
 import pytest
 from rich.console import Console
 
+from memfit.ir import Demand
 from memfit.reporting.info import describe
 from memfit.reporting.text import print_info
 from trace_builder import TraceBuilder
@@ -60,3 +61,12 @@ def test_paths_are_as_short_as_they_can_be_told_by(monkeypatch, tmp_path):
     for short in (" own/model.py:1", " lib/layer.py:2", " .../er/net.py:3"):
         assert short in text
     assert str(tmp_path) not in text and "site-packages" not in text
+
+
+def test_the_minimum_says_which_op_sets_it_and_what_it_does_not_cover(info):
+    before = Demand("aten::linalg_qr", "model.py:1", 1 << 20, 1 << 20, 4096, 0)
+    minimum = dataclasses.replace(info.minimum, budget_bytes=before.total_bytes, before=before)
+    text = printed(dataclasses.replace(info, minimum=minimum))
+    assert "set before the iteration by aten::linalg_qr at model.py:1" in text
+    assert "The iteration itself needs 57.5 KiB (58,880 bytes), set by op 0 aten::mm" in text
+    assert "Not covered: what runs after the iteration" in text

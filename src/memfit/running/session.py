@@ -416,9 +416,10 @@ class Session:
 def _exceeds(before: Demand, budget_bytes: int, grow: bool) -> str:
     """Say that an op which ran before the limit would not fit in it."""
     at = f" at {before.source}" if before.source else ""
+    again = "is given that" if grow else "may not fit"
     return (
         f"{before.name}{at} ran before the first whole iteration and needed {format_bytes(before.total_bytes)}, more "
-        f"than the limit of {format_bytes(budget_bytes)}: if it runs again it {'is given that' if grow else 'does not fit'}"
+        f"than the limit of {format_bytes(budget_bytes)}: if it runs again it {again}"
     )
 
 

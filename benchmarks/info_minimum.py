@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,13 @@ def measure(kind: str, script: str, arguments: list[str], percent: float) -> dic
             "minimum_bytes": minimum["budget_bytes"], "iteration_bytes": minimum["iteration_bytes"],
             "set_by": op["name"], "set_before_iteration": before is not None, "budget_bytes": budget,
             "peak_footprint_bytes": grown, "trained": done.returncode == 0,
-            "refused": "" if done.returncode == 0 else done.stderr[-1500:]}  # fmt: skip
+            "refused": "" if done.returncode == 0 else why(done.stderr)}  # fmt: skip
+
+
+def why(said: str) -> str:
+    """Return memfit's error without folders, which differ by machine."""
+    at = said.rfind("memfit: error:")
+    return re.sub(r"/\S*/(kinds|site-packages)/", "", said[at:] if at >= 0 else said[-1500:]).strip()
 
 
 def memfit(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -54,7 +54,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	cd benchmarks && for b in overhead traffic how_low matrix rss records planned executed packing allocators; do ../$(BIN)/python $$b.py || exit 1; done
+	cd benchmarks && for b in overhead traffic how_low info_minimum matrix rss records checks planned executed packing allocators; do ../$(BIN)/python $$b.py || exit 1; done
 
 # On a GPU machine, with the python there and what is installed in it: --resume goes on where a run ended.
 bench-gpu:

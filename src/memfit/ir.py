@@ -87,11 +87,33 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class Demand:
+    """What an op that is not of the iteration needs at once, in multiples of `Trace.alignment`.
+
+    `operand_bytes` it uses, `workspace_bytes` it allocates, and `fixed_bytes` of others cannot leave the arena then.
+    `small_bytes` of others are in storages so small that they leave only if nothing else makes room.
+    """
+
+    name: str
+    source: str
+    operand_bytes: int
+    workspace_bytes: int
+    fixed_bytes: int
+    small_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """The budget in which the op fits alone."""
+        return self.operand_bytes + self.workspace_bytes + self.fixed_bytes + self.small_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """One recorded iteration.
 
     `ticks` is the number of allocation and free events. `pinned_bytes` can never leave the arena and belong
-    to none of `storages`. `signature` identifies the op stream: equal signatures may share a plan.
+    to none of `storages`. `signature` identifies the op stream: equal signatures may share a plan. `before` is the most
+    that one op needed before the iteration, as far as was recorded: None if nothing was.
     """
 
     ops: tuple[Op, ...]
@@ -104,6 +126,7 @@ class Trace:
     iteration: int
     alignment: int
     pinned_bytes: int
+    before: Demand | None = None
 
     def outlives(self, storage: Storage) -> bool:
         """Whether `storage` is still alive when the iteration ends."""

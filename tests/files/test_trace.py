@@ -1,12 +1,13 @@
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from memfit.errors import InputError
 from memfit.files import load_trace, save_trace
-from memfit.ir import Category, Phase
+from memfit.ir import Category, Demand, Phase
 from trace_builder import TraceBuilder, traces
 
 
@@ -151,3 +152,16 @@ def test_any_file_cut_short_is_refused(tmp_path, document):
         (tmp_path / "cut.json").write_text(whole[:length])
         with pytest.raises(InputError):
             load_trace(tmp_path / "cut.json")
+
+
+def test_what_ran_before_the_iteration_is_kept_and_may_be_absent(tmp_path):
+    builder = TraceBuilder()
+    builder.op(outputs=[8])
+    trace = builder.build(before=Demand("aten::qr", "init.py:2", 4096, 64, 0, 128))
+    path = tmp_path / "trace.json"
+    save_trace(trace, path)
+    assert load_trace(path) == trace
+    document = json.loads(path.read_text())
+    del document["before"]
+    path.write_text(json.dumps(document))
+    assert load_trace(path) == replace(trace, before=None)

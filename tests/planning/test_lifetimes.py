@@ -5,6 +5,8 @@ from memfit.ir import Trace, align_up
 from memfit.planning.lifetimes import (
     Gap,
     births,
+    comfortable_budget,
+    fixed_bytes,
     gaps,
     live_after,
     live_at,
@@ -13,6 +15,7 @@ from memfit.planning.lifetimes import (
     operands,
     peak_live,
     peak_tick,
+    small_bytes,
     working_sets,
 )
 from trace_builder import TraceBuilder, traces
@@ -162,3 +165,17 @@ def test_only_what_an_op_allocates_is_born_in_it():
     after = builder.alloc(8)
     assert births(builder.build()) == {first: 0, second: 1, third: 1}
     assert {before, loose, between, after}.isdisjoint({first, second, third})
+
+
+def test_what_is_pinned_not_yet_used_or_small_counts_where_it_stays():
+    builder = TraceBuilder(alignment=64, pinned_bytes=1000)
+    small = builder.before(100)
+    made = builder.alloc(5000)
+    (left,) = builder.op("aten::empty.memory_format", outputs=[300])
+    builder.op(outputs=[70_000])
+    builder.op(reads=[made, left, small])
+    trace = builder.build()
+    assert fixed_bytes(trace).tolist() == [1000 + 5056, 1000 + 5056 + 320, 1000]
+    assert fixed_bytes(trace, above_bytes=300).tolist() == [1000 + 5056, 1000 + 5056, 1000]
+    assert small_bytes(trace, up_to_bytes=300).tolist() == [128, 128 + 320, 0]
+    assert comfortable_budget(trace) == (70_016 + 1000 + 5056 + 320 + 128, 1)

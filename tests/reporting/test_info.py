@@ -1,8 +1,9 @@
 import json
+from dataclasses import replace
 
 from hypothesis import given
 
-from memfit.ir import Category, Phase
+from memfit.ir import Category, Demand, Phase
 from memfit.planning.lifetimes import live_bytes
 from memfit.reporting.info import CategoryBytes, SourceBytes, describe, to_json
 from trace_builder import TraceBuilder, traces
@@ -44,7 +45,7 @@ def test_the_minimum_budget_names_its_op_and_operands():
     minimum = describe(small_trace()).minimum
     assert minimum.budget_bytes == 448 + 256 + 1024 + 11
     assert (minimum.op.index, minimum.op.source) == (2, "model.py:8")
-    assert (minimum.workspace_bytes, minimum.pinned_bytes, minimum.operand_count) == (1024, 11, 2)
+    assert (minimum.workspace_bytes, minimum.fixed_bytes, minimum.operand_count) == (1024, 11, 2)
     assert [(t.size_bytes, t.source) for t in minimum.largest_operands] == [
         (400, "model.py:8"),
         (200, "model.py:9"),
@@ -81,3 +82,12 @@ def test_json_holds_the_fields_by_name():
     assert values["peak_bytes"] == 1700
     assert values["minimum"]["op"]["name"] == "aten::mm"
     assert values["live_at_peak"][0]["top_sources"][0]["source"] == "model.py:8"
+
+
+def test_what_ran_before_the_iteration_sets_the_minimum_if_it_needed_more():
+    before = Demand("aten::linalg_qr", "model.py:1", 4000, 2000, 100, 10)
+    minimum = describe(replace(small_trace(), before=before)).minimum
+    assert (minimum.budget_bytes, minimum.before) == (6110, before)
+    assert minimum.iteration_bytes < 2000
+    less = replace(before, operand_bytes=0, workspace_bytes=0)
+    assert describe(replace(small_trace(), before=less)).minimum.budget_bytes == minimum.iteration_bytes

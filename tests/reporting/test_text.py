@@ -4,6 +4,7 @@ import io
 import pytest
 from rich.console import Console
 
+from memfit.ir import Demand
 from memfit.reporting.info import describe
 from memfit.reporting.text import print_info
 from trace_builder import TraceBuilder
@@ -28,9 +29,9 @@ def test_every_figure_is_there_with_its_unit(info):
     text = printed(info)
     assert "2 in 1.45 ms, 11 storages" in text
     assert "55.5 KiB (56,832 bytes) live in op 0 aten::mm (forward, model.py:8)" in text
-    assert "Minimum feasible budget: 57.5 KiB (58,880 bytes), set by op 0 aten::mm" in text
+    assert "Minimum feasible budget: 57.5 KiB (58,880 bytes), set in the iteration by op 0 aten::mm" in text
     assert "and 2 smaller storages" in text
-    assert "2.00 KiB  pinned" in text
+    assert "2.00 KiB  not the op's, and cannot leave the arena then: pinned" in text
     assert "99.1 %" in text
     assert "250 us" in text and "op 0 aten::mm, next iteration" in text
 
@@ -44,7 +45,7 @@ def test_a_narrow_terminal_loses_no_character(info):
 
 
 def test_what_is_unknown_or_absent_is_said_or_left_out(info):
-    minimum = dataclasses.replace(info.minimum, pinned_bytes=0, operand_count=8)
+    minimum = dataclasses.replace(info.minimum, fixed_bytes=0, operand_count=8)
     text = printed(dataclasses.replace(info, script="", largest_gaps=(), minimum=minimum))
     assert "unknown" in text
     assert "Largest gaps" not in text and "pinned" not in text and "smaller storages" not in text
@@ -60,3 +61,12 @@ def test_paths_are_as_short_as_they_can_be_told_by(monkeypatch, tmp_path):
     for short in (" own/model.py:1", " lib/layer.py:2", " .../er/net.py:3"):
         assert short in text
     assert str(tmp_path) not in text and "site-packages" not in text
+
+
+def test_the_minimum_says_which_op_sets_it_and_what_it_does_not_cover(info):
+    before = Demand("aten::linalg_qr", "model.py:1", 1 << 20, 1 << 20, 4096, 0)
+    minimum = dataclasses.replace(info.minimum, budget_bytes=before.total_bytes, before=before)
+    text = printed(dataclasses.replace(info, minimum=minimum))
+    assert "set before the iteration by aten::linalg_qr at model.py:1" in text
+    assert "The iteration itself needs 57.5 KiB (58,880 bytes), set by op 0 aten::mm" in text
+    assert "Not covered: what runs after the iteration" in text

@@ -63,3 +63,12 @@ def test_nothing_grows_where_all_fits():
     with session("80%", "ram", device="cpu") as s:
         train_and_evaluate(evaluate=128)
     assert s.stats.growths == 0 and s.stats.peak_footprint_bytes <= s.stats.budget_bytes
+
+
+def test_an_op_before_the_iteration_that_needed_more_than_the_limit_is_told_of(capfd):
+    torch.linalg.qr(torch.randn(8, 8))
+    with session("80%", "ram", device="cpu"):
+        torch.linalg.qr(torch.randn(500, 500))
+        train_and_evaluate(evaluate=128)
+    (told,) = [line for line in capfd.readouterr().err.splitlines() if "ran before the first whole iteration" in line]
+    assert "aten::linalg_qr" in told and "test_growth.py:" in told and "if it runs again it is given that" in told

@@ -202,3 +202,40 @@ def test_files_below_the_working_folder_are_named_relative_to_it(tmp_path, monke
     sources = [f"{tmp_path}/sub/train.py:3", "/elsewhere/train.py:3"]
     raw = RawRecording.of(raw | {"op_names": [], "sources": sources})
     assert [raw.source(i) for i in (0, 1, -1)] == ["sub/train.py:3", "/elsewhere/train.py:3", ""]
+
+
+def test_the_largest_need_before_the_iteration_is_kept_with_its_op_and_line():
+    events = Events()
+    events.before.append((1, 100, 0))
+    events.op(("alloc", 2, 4096), source=0)  # workspace: 0 bytes in row 0
+    events.op(("read", 1), ("read", 2), ("alloc", 3, 64), name=1, source=1)
+    events.free(2, 4096)
+    events.op(("read", 1))
+    before = events.build(first=2).before
+    assert (before.name, before.source) == ("aten::add_", SOURCES[1])
+    assert (before.operand_bytes, before.workspace_bytes, before.fixed_bytes) == (128 + 4096, 64, 0)
+
+
+def test_nothing_before_the_iteration_needs_nothing():
+    events = Events()
+    events.op(("alloc", 2, 4096))
+    assert events.build().before is None
+
+
+def test_what_was_made_outside_any_op_counts_until_an_op_has_used_it():
+    events = Events()
+    events.before.append((9, 24, 1))  # pinned
+    events.alloc(1, 1000)
+    events.op(("alloc", 2, 10_000))
+    events.op(("read", 1), ("read", 2), ("alloc", 3, 64))
+    events.op(("read", 3), ("alloc", 4, 128))
+    assert [events.build(first=n).before.fixed_bytes for n in (1, 2)] == [1024 + 64, 64]
+
+
+def test_a_workspace_is_not_that_of_a_larger_op_of_the_same_name():
+    events = Events()
+    for _ in range(9):
+        events.op()
+    events.op(("alloc", 2, 100))  # of its name and operands another needed 9 x 64 bytes
+    events.op(("alloc", 3, 100), ("free", 3, 100))
+    assert [op.workspace_bytes for op in events.build().ops[9:]] == [128, 640]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from memfit.files.document import Fields, read_document, write_document
-from memfit.ir import BEFORE_FIRST_TICK, Category, Op, Phase, Storage, Trace, accesses
+from memfit.ir import BEFORE_FIRST_TICK, Category, Demand, Op, Phase, Storage, Trace, accesses
 
 _KIND = "trace"
 _VERSION = 1
@@ -33,6 +34,7 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
         "alignment": trace.alignment,
         "pinned_bytes": trace.pinned_bytes,
         "ticks": trace.ticks,
+        "before": None if trace.before is None else asdict(trace.before),
         "storages": _storage_columns(trace.storages, strings),
         "ops": _op_columns(trace.ops, strings),
         "strings": list(strings.ids),
@@ -58,6 +60,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
         iteration=fields.integer("iteration", 0),
         alignment=fields.integer("alignment", 1),
         pinned_bytes=fields.integer("pinned_bytes", 0),
+        before=_demand(fields),
     )
     _check_ops(trace, fields.section("ops"))
     _check_lifetimes(trace, fields.section("storages"))
@@ -134,6 +137,14 @@ def _ops(columns: Fields, strings: list[str]) -> tuple[Op, ...]:
         strict=True,
     )
     return tuple(Op(*row) for row in rows)
+
+
+def _demand(fields: Fields) -> Demand | None:
+    if fields.values.get("before") is None:  # nothing ran before, or the file is from before the field was
+        return None
+    demand = fields.section("before")
+    names = ("operand_bytes", "workspace_bytes", "fixed_bytes", "small_bytes")
+    return Demand(demand.text("name"), demand.text("source"), *(demand.integer(name, 0) for name in names))
 
 
 def _names(columns: Fields, field: str, count: int, strings: list[str], kind: type[_Name]) -> list[_Name]:

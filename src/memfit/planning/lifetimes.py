@@ -17,6 +17,13 @@ from memfit.ir import Storage, Trace, accesses, align_up
 
 Int64Array = NDArray[np.int64]
 
+# As in native/engine: observer.cpp (kUninitialisedFactories) and shelf.cpp (kSmall, kSmallShare).
+_UNINITIALISED = frozenset(
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_")
+)
+_LARGEST_SMALL, _SMALL_SHARE = 16 << 10, 256
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -97,14 +104,79 @@ def working_sets(trace: Trace, *, aligned: bool = False) -> Int64Array:
     )
 
 
+def leaves_uninitialised(op_name: str) -> bool:
+    """Return whether what the op allocates is still to be filled by who called it: until it is used it stays put."""
+    return op_name.partition(".")[0] in _UNINITIALISED
+
+
+def largest_small(needed_bytes: int) -> int:
+    """Return the bytes up to which a storage is small, and moves only if nothing else makes room, under this budget."""
+    return min(_LARGEST_SMALL, needed_bytes // _SMALL_SHARE)
+
+
+def fixed_bytes(trace: Trace, above_bytes: int = 0) -> Int64Array:
+    """Return, for each op, the bytes (aligned) that cannot leave while it runs though it does not use them.
+
+    They are pinned; or no op has used them yet since they were allocated between two ops, or left uninitialised: C++
+    may still hold a pointer. Of the latter only storages above `above_bytes` count.
+    """
+    change = np.zeros(len(trace.ops) + 1, dtype=np.int64)
+    change[0] = trace.pinned_bytes
+    makers, accessing = births(trace), _accessing_ops(trace)
+    for s, storage in enumerate(trace.storages):
+        maker = makers.get(s)
+        if storage.born_before or storage.size_bytes <= above_bytes:
+            continue
+        if maker is not None and not leaves_uninitialised(trace.ops[maker].name):
+            continue
+        begin = storage.alloc if maker is None else maker + 1
+        first_use = min((op for op in accessing[s] if op >= begin), default=max(storage.free, begin))
+        change[begin] += _size(trace, storage, aligned=True)
+        change[first_use] -= _size(trace, storage, aligned=True)
+    return np.cumsum(change)[:-1]
+
+
+def small_bytes(trace: Trace, up_to_bytes: int) -> Int64Array:
+    """Return, for each op, the live bytes (aligned) of storages of `up_to_bytes` at most that it does not use."""
+    change = np.zeros(len(trace.ops) + 1, dtype=np.int64)
+    sizes = [_size(trace, s, aligned=True) if s.size_bytes <= up_to_bytes else 0 for s in trace.storages]
+    for s, storage in enumerate(trace.storages):
+        if storage.free > storage.alloc + 1 or storage.born_before:  # and is not the scratch of one op
+            change[storage.alloc] += sizes[s]
+            change[storage.free] -= sizes[s]
+    used = _column(
+        sum(sizes[s] for s in {*op.reads, *op.writes, *operands(trace, i)}) for i, op in enumerate(trace.ops)
+    )
+    others: Int64Array = np.maximum(np.cumsum(change)[:-1] - used, 0)
+    return others
+
+
 def minimum_budget(trace: Trace) -> tuple[int, int]:
-    """Return the smallest budget (bytes) in which every op fits alone, and the op that sets it.
+    """Return the smallest budget (bytes) in which every op fits alone if all else may leave, and the op that sets it.
 
     An arena with holes may need more: this counts bytes, aligned, and not where they lie.
     """
     needed = working_sets(trace, aligned=True)
     op = int(np.argmax(needed))
     return int(needed[op]) + trace.pinned_bytes, op
+
+
+def executable_budget(trace: Trace) -> tuple[int, int]:
+    """Return `minimum_budget` with what the engine cannot let leave, `fixed_bytes`, and the op that sets it."""
+    needed = working_sets(trace, aligned=True) + fixed_bytes(trace)
+    op = int(np.argmax(needed))
+    return int(needed[op]), op
+
+
+def comfortable_budget(trace: Trace) -> tuple[int, int]:
+    """Return `executable_budget` with the small storages too, which leave only as a last resort, and its op.
+
+    What ran before the iteration may need more: that is `trace.before`.
+    """
+    small = largest_small(executable_budget(trace)[0])
+    needed = working_sets(trace, aligned=True) + fixed_bytes(trace, small) + small_bytes(trace, small)
+    op = int(np.argmax(needed))
+    return int(needed[op]), op
 
 
 def gaps(trace: Trace) -> list[Gap]:

@@ -7,15 +7,19 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from memfit.ir import Category, Storage, Trace
+from memfit.ir import Category, Demand, Storage, Trace
 from memfit.planning.lifetimes import (
     Gap,
+    comfortable_budget,
+    executable_budget,
+    fixed_bytes,
     gaps,
+    largest_small,
     live_after,
-    minimum_budget,
     operands,
     peak_live,
     peak_tick,
+    small_bytes,
 )
 
 _TOP_SOURCES = 3
@@ -75,12 +79,20 @@ class GapInfo:
 
 @dataclass(frozen=True, slots=True)
 class MinimumBudget:
-    """The smallest feasible budget, the op that sets it, and the largest storages that op needs."""
+    """The smallest feasible budget of the iteration and of what ran before it.
+
+    `iteration_bytes` is the iteration's own, with the op that sets it and the largest storages that op needs. Of what
+    the op does not use, `fixed_bytes` cannot leave the arena meanwhile, and `small_bytes` leave only if nothing else
+    makes room. `before` needed the most before the iteration; None if nothing ran there, or the trace does not say.
+    """
 
     budget_bytes: int
+    iteration_bytes: int
+    before: Demand | None
     op: OpInfo
     workspace_bytes: int
-    pinned_bytes: int
+    fixed_bytes: int
+    small_bytes: int
     operand_count: int
     largest_operands: tuple[TensorInfo, ...]
 
@@ -174,14 +186,18 @@ def _total(storages: Iterable[Storage]) -> int:
 
 
 def _minimum(trace: Trace) -> MinimumBudget:
-    budget_bytes, op = minimum_budget(trace)
+    iteration_bytes, op = comfortable_budget(trace)
+    small = largest_small(executable_budget(trace)[0])
     tensors = [_tensor_info(trace, s) for s in operands(trace, op)]
     tensors.sort(key=lambda tensor: (-tensor.size_bytes, tensor.storage))
     return MinimumBudget(
-        budget_bytes=budget_bytes,
+        budget_bytes=max(iteration_bytes, trace.before.total_bytes if trace.before else 0),
+        iteration_bytes=iteration_bytes,
+        before=trace.before,
         op=_op_info(trace, op),
         workspace_bytes=trace.ops[op].workspace_bytes,
-        pinned_bytes=trace.pinned_bytes,
+        fixed_bytes=int(fixed_bytes(trace, small)[op]),
+        small_bytes=int(small_bytes(trace, small)[op]),
         operand_count=len(tensors),
         largest_operands=tuple(tensors[:_TOP_TENSORS]),
     )

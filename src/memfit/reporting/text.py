@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from memfit.ir import Demand
 from memfit.reporting.compare import Comparison
 from memfit.reporting.info import GapInfo, MinimumBudget, OpInfo, TensorInfo, TraceInfo
 from memfit.reporting.policies import Cell, PolicyComparison
@@ -24,6 +25,15 @@ _NUMERIC = (
     "fragmentation",
     "driver allocations",
     "us a call",
+)
+
+
+_WORKSPACE = "outputs and scratch of the op"
+_FIXED = "not the op's, and cannot leave the arena then: pinned, or made outside any op and not used yet"
+_SMALL = "small storages that it does not use, which leave only if nothing else makes room"
+_NOT_COVERED = (
+    "Not covered: what runs after the iteration and needs more, as evaluation or batches of other sizes may, and holes "
+    "beside what cannot move."
 )
 
 
@@ -127,19 +137,38 @@ def _gap_table(largest: tuple[GapInfo, ...]) -> RenderableType:
 
 
 def _minimum(minimum: MinimumBudget) -> RenderableType:
-    lines = [f"Minimum feasible budget: {_exact(minimum.budget_bytes)}, set by {_op(minimum.op)}"]
-    lines += [f"  {format_bytes(t.size_bytes):>10}  {_tensor(t)}" for t in minimum.largest_operands]
+    before, own = minimum.before, minimum.iteration_bytes
+    if before is not None and minimum.budget_bytes > own:
+        at = f" at {_line(before.source)}" if before.source else ""
+        lines = [
+            f"Minimum feasible budget: {_exact(minimum.budget_bytes)}, set before the iteration by {before.name}{at}"
+        ]
+        lines += _parts((before.operand_bytes, "that it uses"), (before.workspace_bytes, _WORKSPACE))
+        lines += _kept(before)
+        lines.append(f"The iteration itself needs {_exact(own)}, set by {_op(minimum.op)}")
+    else:
+        within = "" if before is None else f"; no op before the iteration needed more than {_exact(before.total_bytes)}"
+        lines = [f"Minimum feasible budget: {_exact(own)}, set in the iteration by {_op(minimum.op)}{within}"]
+    return Text("\n".join([*lines, *_needs(minimum), _NOT_COVERED]))
+
+
+def _needs(minimum: MinimumBudget) -> list[str]:
+    """Return a line for each part of what the iteration's most demanding op needs."""
+    lines = _parts(*((t.size_bytes, _tensor(t)) for t in minimum.largest_operands))
     more = minimum.operand_count - len(minimum.largest_operands)
     if more:
         lines.append(f"  {'':>10}  and {more} smaller storages")
-    lines.append(f"  {format_bytes(minimum.workspace_bytes):>10}  outputs and scratch of the op")
-    if minimum.pinned_bytes:
-        lines.append(f"  {format_bytes(minimum.pinned_bytes):>10}  pinned: can never leave the arena")
-    lines.append(
-        "It is this iteration's. Not covered: what runs before it (initialisation), evaluation and checkpoints, "
-        "longer or larger batches, and holes beside what cannot move."
-    )
-    return Text("\n".join(lines))
+    lines += _parts((minimum.workspace_bytes, _WORKSPACE))
+    return lines + _kept(minimum)
+
+
+def _kept(what: MinimumBudget | Demand) -> list[str]:
+    """Return a line for each kind of bytes that the op does not use and that stay all the same."""
+    return _parts(*(part for part in ((what.fixed_bytes, _FIXED), (what.small_bytes, _SMALL)) if part[0]))
+
+
+def _parts(*parts: tuple[int, str]) -> list[str]:
+    return [f"  {format_bytes(size_bytes):>10}  {what}" for size_bytes, what in parts]
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memfit.errors import BudgetError, EngineError, MemfitError, TierError, UsageError
-from memfit.ir import Plan, Timeline, Trace, align_up
+from memfit.ir import Demand, Plan, Timeline, Trace, align_up
 from memfit.machine import Machine
 from memfit.messages import say
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
@@ -416,6 +416,8 @@ class Session:
         self._share_pending = False
         if self._announce is not None:
             self._announce(f"the limit is in force: {format_part(budget_bytes, peak_bytes)} of the peak")
+        if trace.before is not None and trace.before.total_bytes > budget_bytes:
+            say(f"memfit: {_exceeds(trace.before, budget_bytes, self._grow)}")
 
     def _period_found(self) -> None:
         """Answer the engine at the end of some op: an error may only be left for the next allocation."""
@@ -430,6 +432,16 @@ class Session:
                 self._iteration_ended(at_boundary=False)
             except MemfitError as error:
                 self._engine.fail_next(str(error), getattr(error, "required_bytes", None) or 0)
+
+
+def _exceeds(before: Demand, budget_bytes: int, grow: bool) -> str:
+    """Say that an op which ran before the limit would not fit in it."""
+    at = f" at {before.source}" if before.source else ""
+    again = "is given that" if grow else "may not fit"
+    return (
+        f"{before.name}{at} ran before the first whole iteration and needed {format_bytes(before.total_bytes)}, more "
+        f"than the limit of {format_bytes(budget_bytes)}: if it runs again it {again}"
+    )
 
 
 def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int) -> BudgetError:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from memfit.ir import BEFORE_FIRST_TICK, Op, Phase, Storage, Trace
 from memfit.tracing.categories import categorise
+from memfit.tracing.demand import largest_demand, own_workspaces
 
 _PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
@@ -70,6 +71,12 @@ class RawRecording:
         before = self.before[~np.isin(self.before[:, 0], gone)]
         return replace(self, ops=ops, accesses=accesses, ticks=kept, before=before, shapes=self.shapes[first:last])
 
+    def with_workspaces(self, workspaces: Rows) -> RawRecording:
+        """Return this recording with these workspaces of its ops."""
+        ops = self.ops.copy()
+        ops[:, 6] = workspaces
+        return replace(self, ops=ops)
+
     def source(self, index: int) -> str:
         """Return the text of a source index; '' for none."""
         return self.sources[index] if index >= 0 else ""
@@ -99,6 +106,7 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
 
     `about` has the fields of Trace that the recording does not know: signature, script, iteration and so on.
     """
+    raw = raw.with_workspaces(own_workspaces(raw, about["alignment"]))
     first_tick, last_tick = raw.ticks_of(first, last)
     lives = _alive_at(raw, first_tick)
     _replay(raw, lives, first, last, first_tick, last_tick)
@@ -112,13 +120,9 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
         Storage(life.size_bytes, category, life.alloc, life.free, life.alloc_tick, life.free_tick, life.source)
         for life, category in zip(lives, categories, strict=True)
     )
-    trace = Trace(
-        ops=ops,
-        storages=storages,
-        ticks=last_tick - first_tick,
-        pinned_bytes=pinned_bytes,
-        **about,
-    )
+    if "before" not in about:
+        about["before"] = largest_demand(raw, first, about["alignment"])
+    trace = Trace(ops=ops, storages=storages, ticks=last_tick - first_tick, pinned_bytes=pinned_bytes, **about)
     return trace, [life.block for life in lives]
 
 

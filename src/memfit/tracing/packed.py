@@ -12,6 +12,7 @@ import numpy as np
 
 from memfit.ir import Trace
 from memfit.tracing.build import RawRecording, Roles, Rows, build_trace
+from memfit.tracing.demand import largest_demand
 from memfit.tracing.ghosts import timed
 from memfit.tracing.roofline import Accelerator
 
@@ -77,6 +78,7 @@ class PackedIteration:
         cls, raw: RawRecording, first: int, last: int, roles: Roles, accelerator: Accelerator | None, **about: Any
     ) -> PackedIteration:
         """Pack the iteration that ops [first, last) of the recording make up."""
+        about["before"] = largest_demand(raw, first, about["alignment"])  # of ops that are not kept
         return cls(PackedRecording.of(raw.cut(first, last, raw.ticks_of(first, last))), roles, about, accelerator)
 
     def trace(self) -> Trace:

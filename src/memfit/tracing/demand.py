@@ -1,0 +1,125 @@
+"""What the ops before the recorded iteration needed: initialisation, first steps, a look at the test set."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memfit.ir import Demand, align_up
+from memfit.planning.lifetimes import largest_small, leaves_uninitialised
+
+if TYPE_CHECKING:
+    from memfit.tracing.build import RawRecording
+
+Int64Array = NDArray[np.int64]
+
+
+def largest_demand(raw: RawRecording, ops: int, alignment: int) -> Demand | None:
+    """Return the largest need of one of the first `ops` ops of the recording; None if there are none."""
+    if ops == 0:
+        return None
+    accessed = _accesses(raw, ops)
+    # Which storages are small depends on the budget, and that on what is needed.
+    least = max(_demands(raw, ops, accessed, alignment, 0), key=_total)
+    return max(_demands(raw, ops, accessed, alignment, largest_small(least.total_bytes)), key=_total)
+
+
+def _total(demand: Demand) -> int:
+    return demand.total_bytes
+
+
+def _demands(
+    raw: RawRecording, ops: int, accessed: dict[int, set[int]], alignment: int, small: int
+) -> Iterator[Demand]:
+    alive = _Alive(raw, alignment, small)
+    for row in range(ops):
+        name, _, source, _, _, tick, workspace, forward, _ = raw.ops[row].tolist()
+        alive.go_on_to(tick)
+        operands, small_operands = alive.use(accessed.get(row, ()))
+        line = raw.source(forward if forward >= 0 else source)
+        others = alive.small_bytes - small_operands
+        yield Demand(raw.op_names[name], line, operands, workspace, alive.fixed_bytes, others)
+
+
+def own_workspaces(raw: RawRecording, alignment: int) -> Int64Array:
+    """Return each op's workspace, where that can be told, without what others of its name and operands needed.
+
+    The engine notes the most that any op did whose name and operands' sizes are the same: for all `randn`, that of the
+    largest. What an op allocates leaves no holes if it frees nothing, and then it needs the sum.
+    """
+    workspaces = raw.ops[:, 6].copy()
+    rows, sizes = raw.ticks[:, 2] - 1, raw.ticks[:, 1]
+    of_an_op = (raw.ticks[:, 3] != 0) & (rows >= 0)
+    allocated = np.zeros(len(workspaces), np.int64)
+    rounded = -(-sizes // alignment) * alignment
+    np.add.at(allocated, rows[of_an_op & (sizes > 0)], rounded[of_an_op & (sizes > 0)])
+    allocated[rows[of_an_op & (sizes < 0)]] = 0
+    return np.where(allocated > 0, np.minimum(workspaces, allocated), workspaces)
+
+
+def _accesses(raw: RawRecording, ops: int) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = defaultdict(set)
+    for op, block, _ in raw.accesses[raw.accesses[:, 0] < ops].tolist():
+        found[op].add(block)
+    return found
+
+
+class _Alive:
+    """The blocks that are alive as the recording goes on, and which of them stay in the arena."""
+
+    def __init__(self, raw: RawRecording, alignment: int, small: int) -> None:
+        self._raw = raw
+        self._alignment = alignment
+        self._small = small
+        self._tick = 0
+        self._sizes: dict[int, int] = {}
+        self._fixed: set[int] = set()  # not used by an op yet, since C++ may be about to write to it
+        self._pinned = {int(block) for block, _, pinned in raw.before if pinned}
+        self.fixed_bytes = self.small_bytes = 0
+        for block, size, pinned in raw.before.tolist():
+            self._add(block, size, fixed=bool(pinned))
+
+    def go_on_to(self, tick: int) -> None:
+        """Take in what is allocated and freed before `tick`."""
+        for block, size, begun, inside, _ in self._raw.ticks[self._tick : tick].tolist():
+            self._remove(block)
+            if size > 0:
+                self._add(block, size, fixed=not inside or self._unfilled(begun - 1))
+        self._tick = max(tick, self._tick)
+
+    def use(self, blocks: Iterable[int]) -> tuple[int, int]:
+        """Return the bytes of those of `blocks` that an op brings in, and of the small ones among them."""
+        used = [block for block in blocks if block in self._sizes and block not in self._pinned]
+        for block in used:
+            if block in self._fixed:
+                self._fixed.remove(block)
+                self.fixed_bytes -= self._sizes[block]
+                self._count_small(self._sizes[block])
+        sizes = [self._sizes[block] for block in used]
+        return sum(sizes), sum(size for size in sizes if size <= self._small)
+
+    def _unfilled(self, op: int) -> bool:
+        return op >= 0 and leaves_uninitialised(self._raw.op_names[int(self._raw.ops[op, 0])])
+
+    def _add(self, block: int, size_bytes: int, fixed: bool) -> None:
+        self._sizes[block] = size = align_up(size_bytes, self._alignment)
+        if fixed:
+            self._fixed.add(block)
+            self.fixed_bytes += size
+        else:
+            self._count_small(size)
+
+    def _remove(self, block: int) -> None:
+        size = self._sizes.pop(block, 0)
+        if block in self._fixed:
+            self._fixed.remove(block)
+            self.fixed_bytes -= size
+        else:
+            self._count_small(size, -1)
+
+    def _count_small(self, size: int, times: int = 1) -> None:
+        self.small_bytes += times * size if size <= self._small else 0

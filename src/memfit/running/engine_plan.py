@@ -65,7 +65,7 @@ class Recorded:
         if iterations is None or not iterations.first_count:
             return None
         about = {"signature": signature, "torch_version": "", "device": "cpu", "script": "", "iteration": 0,
-                 "alignment": alignment}  # fmt: skip
+                 "alignment": alignment, "before": None}  # fmt: skip
         trace, blocks = build_iteration(raw, begin, middle, Roles(), **about)
         # Until the next op begins Python is at work; copies go on meanwhile as they do in ops.
         begins = (

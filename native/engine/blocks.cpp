@@ -88,6 +88,8 @@ Region* Engine::place_for_op(ThreadState& thread, Block& block) {
 
 Region* Engine::place_outside_ops(Block& block) {
   Region* region = place_by_plan(block);
+  // It has no op that would let it be moved there later: what lies above the shelf makes way now.
+  if (region == nullptr && block.small) region = place_on_shelf(block, /*evicts=*/true);
   return region != nullptr ? region : place(block.bytes, 0, &block);
 }
 

@@ -71,7 +71,8 @@ struct ThreadState {
   size_t allocated = 0;  // in all
   size_t largest = 0;  // the largest storage it has touched or allocated
   size_t input_bytes = 0;
-  uint64_t need_key = 0;    // the op and the sizes of its inputs
+  uint64_t need_key = 0;    // the op and the sizes of its inputs' storages
+  uint64_t shape_key = 0;   // what else decides what it allocates: its inputs' shapes, and lists of numbers
   uint64_t course = 0;      // the plan's iteration in which it began,
   size_t planned_op = 0;    // as which of the plan's ops
   int64_t row = -1;  // the recorder's
@@ -295,6 +296,7 @@ class Engine {
   Region* place_on_shelf(Block& block, bool evicts);
   bool grow_shelf(size_t needed, bool evicts);
   void gather_small();
+  void evict_scattered();
   void shelve(Block& block);
   bool clear_shelf();
   void sort_by_size();
@@ -329,6 +331,7 @@ class Engine {
   void adopt_foreign(ThreadState& thread, size_t more);
   bool make_available(Block& block, size_t more);
   bool is_tight(const ThreadState& thread) const;
+  static uint64_t key_of_need(const ThreadState& thread);
   bool knows_need(const ThreadState& thread) const;
   bool is_roomy(const ThreadState& thread, size_t want) const;
   size_t wanted(const ThreadState& thread) const;
@@ -369,7 +372,7 @@ class Engine {
   size_t slide_down(Block& mover, size_t floor);
   size_t move_down(Ranges& ranges, Block& mover, size_t target);
   void move_by_tier(Block& mover, char* to, c10::StorageImpl& storage);
-  size_t widest_window() const;
+  size_t widest_window(bool running = false) const;
   std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;
   double eviction_cost(const Block& block) const;
   bool written_unseen(const Block& block);

@@ -283,12 +283,12 @@ void Engine::come_in(Block& block, Region* region, c10::StorageImpl& storage) {
   note_peaks();
 }
 
-// The longest stretch of the arena without a storage that must stay put.
-size_t Engine::widest_window() const {
+// The longest stretch of the arena without a storage that must stay put; `running`: while an op runs.
+size_t Engine::widest_window(bool running) const {
   const Ranges& ranges = arena_->ranges;
   size_t widest = 0, span = 0;
   for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next) {
-    bool stays = !r->is_free() && !may_move(*owner_of(r));
+    bool stays = !r->is_free() && (!may_move(*owner_of(r)) || (running && owner_of(r)->small));
     span = stays ? 0 : span + std::min(r->end(), ranges.limit()) - r->offset;
     widest = std::max(widest, span);
   }

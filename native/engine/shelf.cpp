@@ -79,6 +79,14 @@ void Engine::gather_small() {
   }
 }
 
+// Those for which the shelf could not grow, since the op's own storages lie above it.
+void Engine::evict_scattered() {
+  if (!scattered_ || running_ != 0) return;
+  for (Block* block : std::vector<Block*>(blocks_))
+    if (block->small && block->resident() && block->arena == arena_ && !arena_->on_shelf(block->region) && may_move(*block))
+      evict(*block);
+}
+
 // It must not move from now on: it had better not lie in the way. Its one user is the caller.
 void Engine::shelve(Block& block) {
   bool stuck = !block.resident() || block.arena != arena_ || block.active != 1 || block.pinned || block.held || !block.attached();

@@ -25,6 +25,20 @@ size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs
   return bytes < 1e18 ? static_cast<size_t>(bytes) : 0;
 }
 
+uint64_t shapes_of(c10::ArrayRef<const c10::IValue> inputs) {
+  uint64_t hash = 0;
+  for (const c10::IValue& input : inputs) {
+    if (input.isIntList())
+      for (int64_t number : input.toDimVector()) hash = mix(hash, static_cast<uint64_t>(number));
+    each_tensor(input, [&](const at::Tensor& tensor) {
+      const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+      if (!tensor.defined() || impl->has_symbolic_sizes_strides()) return;
+      for (int64_t size : impl->sizes_default()) hash = mix(hash, static_cast<uint64_t>(size));
+    });
+  }
+  return hash;
+}
+
 constexpr int64_t kLongestSearch = int64_t{1} << 18;  // ops without an optimizer's step: some 60 MB of records
 constexpr int64_t kLongestIteration = int64_t{1} << 21;  // ops that are recorded
 constexpr size_t kLongestForecast = size_t{1} << 18;  // ops without an iteration's end
@@ -90,6 +104,7 @@ void Engine::op_prepares(ThreadState& thread, const OpInfo& op, c10::ArrayRef<co
       });
     });
   }
+  if (outermost && op.reads_data) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
   if (op.keeps_pointers)
     for (Block* block : thread.touched) block->pinned = true;
   bool comes_in = !thread.missing.empty() || !thread.foreign.empty();
@@ -138,6 +153,7 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source)
   thread.input_bytes = thread.largest = thread.allocated = 0;
   thread.window.clear();
   thread.need_key = op.name_hash;
+  thread.shape_key = 0;
   thread.source = source;
   thread.row = -1;
   thread.course = 0;
@@ -286,11 +302,14 @@ bool Engine::is_tight(const ThreadState& thread) const {
   return !thread.missing.empty() || arena_->ranges.largest_free() < wanted(thread);
 }
 
-bool Engine::knows_need(const ThreadState& thread) const { return needs_.count(thread.need_key) != 0; }
+// (The same storages may be seen through larger or smaller views.)
+uint64_t Engine::key_of_need(const ThreadState& thread) { return mix(thread.need_key, thread.shape_key); }
+
+bool Engine::knows_need(const ThreadState& thread) const { return needs_.count(key_of_need(thread)) != 0; }
 
 // What the op will allocate, as far as can be known before it runs.
 size_t Engine::wanted(const ThreadState& thread) const {
-  auto known = needs_.find(thread.need_key);
+  auto known = needs_.find(key_of_need(thread));
   return known != needs_.end() ? known->second : 8 * thread.input_bytes + (size_t{1} << 16);
 }
 
@@ -307,10 +326,11 @@ void Engine::make_roomy(ThreadState& thread, size_t announced) {
   arena_->trim_shelf(0, &shelf_owner_);
   size_t want = known ? wanted(thread) : SIZE_MAX;
   const bool is_crowded = !known && arena_->shelf_used() > arena_->ranges.limit() / 64;
-  if (!is_crowded && is_roomy(thread, want) && announced <= widest_window()) return;
+  if (!is_crowded && is_roomy(thread, want) && announced <= widest_window(/*running=*/true)) return;
   try {
     consolidate(thread.touched);
-    if (is_crowded || std::max(announced, known ? want : 0) > widest_window()) clear_shelf();
+    if (!is_roomy(thread, want)) evict_scattered();
+    if (is_crowded || std::max(announced, known ? want : 0) > widest_window(/*running=*/true)) clear_shelf();
   } catch (const TierFailure&) {
     // It was only to help: the op may still find room, and says what is wrong if it does not.
   }
@@ -318,7 +338,7 @@ void Engine::make_roomy(ThreadState& thread, size_t announced) {
 
 // There is a stretch of `want` bytes that can be cleared, or one that is as long as any could be.
 bool Engine::is_roomy(const ThreadState& thread, size_t want) const {
-  size_t window = widest_window();
+  size_t window = widest_window(/*running=*/true);
   if (window >= want) return true;
   size_t taken = arena_->shelf_used();  // of the shelf, what is on it: the rest of it can be given back
   for (const Block* block : thread.touched)
@@ -398,7 +418,7 @@ void Engine::let_go(ThreadState& thread) {
 // The window the op needed, and will need when it runs on storages of the same sizes again.
 size_t Engine::learn_need(const ThreadState& thread) {
   if (needs_.size() > kMostNeeds) needs_.clear();  // sizes that never come back: those that do are learnt again
-  auto known = needs_.try_emplace(thread.need_key, 0).first;
+  auto known = needs_.try_emplace(key_of_need(thread), 0).first;
   if (arena_ && thread.window.peak() > known->second) known->second = thread.window.length(arena_->ranges.alignment());
   return known->second;
 }

@@ -265,7 +265,10 @@ bool Engine::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt
       if (!thread.starting || !active()) continue;  // an op that runs already holds pointers: nothing of its own may move
       gather_small();
       consolidate(thread.touched);
-      if (attempt() || (clear_shelf() && attempt())) return true;
+      if (attempt()) return true;
+      if (!clear_shelf()) continue;
+      consolidate(thread.touched);
+      if (attempt()) return true;
     } while (wait_for_others(thread));
     if (!active()) return attempt();
     while (grow(bytes))
@@ -330,7 +333,8 @@ void Engine::make_roomy(ThreadState& thread, size_t announced) {
   try {
     consolidate(thread.touched);
     if (!is_roomy(thread, want)) evict_scattered();
-    if (is_crowded || std::max(announced, known ? want : 0) > widest_window(/*running=*/true)) clear_shelf();
+    const bool needs_shelf = is_crowded || std::max(announced, known ? want : 0) > widest_window(/*running=*/true);
+    if (needs_shelf && clear_shelf()) consolidate(thread.touched);  // down to where the shelf was
   } catch (const TierFailure&) {
     // It was only to help: the op may still find room, and says what is wrong if it does not.
   }

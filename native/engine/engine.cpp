@@ -2,6 +2,7 @@
 #include "engine.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "lock.h"
 #include "observer.h"
@@ -323,7 +324,9 @@ void Engine::record_anew() {
   first_recorded_block_ = next_block_;
   ++recording_number_;
   restart_clock();
-  recorder_.start(*device_, blocks_);
+  std::vector<Block*> own;  // what an earlier session has left behind lies in an arena of its own
+  std::copy_if(blocks_.begin(), blocks_.end(), std::back_inserter(own), [&](const Block* block) { return block->session == session_; });
+  recorder_.start(*device_, own);
   if (!watches_meta()) return;
   for (const Block* ghost : ghosts_) recorder_.ghost_before(*ghost);
 }

@@ -302,7 +302,7 @@ def test_a_child_may_have_a_session_of_its_own_and_its_own_children():
         assert [t.min().item() for t in tensors] == [*range(8)]
 
 
-@pytest.mark.slow  # torch's own locks may be held at a fork: on a busy machine one child in some hundreds hangs
+@pytest.mark.slow  # on a busy machine one child in about a hundred hangs; whose lock it waits for is not known yet
 def test_forks_while_other_threads_train_hang_no_child():
     """The engine's locks are free in the child, whoever held them at the fork."""
     stop = threading.Event()

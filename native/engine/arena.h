@@ -40,7 +40,13 @@ class Arena {
 
   // The shelf: the low end of the arena, for small storages and for what must stay where it is, so that none of them
   // ever lies between large ones. [0, shelf_end()) is its own; a region beyond is only asked for.
-  Region* take_on_shelf(size_t bytes, void* owner) { return shelf_->take(bytes, owner); }
+  // nullptr when that would end beyond `end`.
+  Region* take_on_shelf(size_t bytes, void* owner, size_t end = SIZE_MAX) {
+    Region* region = shelf_->take(bytes, owner);
+    if (region == nullptr || region->end() <= end) return region;
+    leave_shelf(region);
+    return nullptr;
+  }
   void leave_shelf(Region* region) { shelf_->give_back(region); }
   size_t shelf_end() const { return shelf_end_; }
   size_t shelf_used() const { return shelf_->used(); }

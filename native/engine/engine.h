@@ -299,6 +299,7 @@ class Engine {
   void evict_scattered();
   void shelve(Block& block);
   bool clear_shelf();
+  bool take_shelf(const ThreadState& thread);
   void sort_by_size();
   void tidy_shelf();
   void sort_shelf(const std::unordered_set<uint64_t>& stays);
@@ -464,6 +465,7 @@ class Engine {
 
 // What happened, why, and what to do about it.
 std::string in_words(const Failure& failure);
+std::string op_under_way(const ThreadState& thread);
 // An allocator's failure as a Python exception of memfit's own types.
 [[noreturn]] void raise(const Failure& failure);
 void set_error_types(void* budget_error, void* tier_error);

@@ -2,6 +2,7 @@
 //
 // The parent reuses no slot that the child might read until every child has ended (or called exec). The child's
 // engine is inert: it fetches what the child's ops read into ordinary memory, and does nothing else.
+#include <ATen/record_function.h>
 #include <pthread.h>
 
 #include <new>
@@ -13,6 +14,7 @@
 namespace memfit {
 
 void Engine::before_fork() {
+  at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);  // torch's lock, which a child may find taken for good
   mutex_.lock();
   AtFork::take_all();
   if (!governs()) return;

@@ -28,8 +28,7 @@ bool Engine::grow(size_t request) {
   grown_ = true;
   ++stats_.growths;
   stats_.peak_growth = std::max(stats_.peak_growth, limit - limit_);
-  const ThreadState& thread = this_thread();
-  const std::string op = thread.op != nullptr && thread.depth > 0 ? thread.op->name : "an allocation outside any op";
+  const std::string op = op_under_way(this_thread());
   notify("growth " + op, "the budget of " + format_bytes(stats_.budget) + " is exceeded by " + format_bytes(limit - limit_) +
                              " for " + op + ", which does not fit otherwise (--no-grow makes that an error)");
   return true;

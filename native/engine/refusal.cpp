@@ -41,6 +41,10 @@ std::string describe(c10::ArrayRef<const c10::IValue> values) {
   return listed(counts);
 }
 
+std::string op_under_way(const ThreadState& thread) {
+  return thread.op != nullptr && thread.depth > 0 ? thread.op->name : "an allocation outside any op";
+}
+
 std::string in_words(const Failure& failure) {
   std::string text = failure.message;
   if (!failure.source.empty()) text += "; at " + failure.source;
@@ -53,7 +57,7 @@ void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& wh
   if (arena_) request = arena_->round(request);
   Failure failure;
   failure.kind = kind;
-  failure.op = thread.op != nullptr && thread.depth > 0 ? thread.op->name : "an allocation outside any op";
+  failure.op = op_under_way(thread);
   failure.tensors = thread.tensors;
   if (kind == Failure::Kind::kTier)
     failure.message = "memfit: " + failure.op + " could not get its bytes: " + why;

@@ -128,11 +128,7 @@ bool Engine::clear(Region* first, Region* last, bool evicts) {
 }
 
 bool Engine::relocate(Block& block, size_t avoid_from, size_t avoid_to) {
-  Region* target = block.small ? arena_->take_on_shelf(block.bytes, &block) : nullptr;
-  if (target != nullptr && target->end() > arena_->shelf_end()) {
-    arena_->leave_shelf(target);
-    target = nullptr;
-  }
+  Region* target = block.small ? arena_->take_on_shelf(block.bytes, &block, arena_->shelf_end()) : nullptr;
   if (target == nullptr) target = arena_->ranges.take_outside(block.bytes, &block, avoid_from, avoid_to);
   return target != nullptr && move_to(block, target);
 }

@@ -105,6 +105,13 @@ bool Engine::clear_shelf() {
   return arena_->shelf_end() < before;
 }
 
+// The op's own storages slide down to where the shelf was. False when that gives back nothing.
+bool Engine::take_shelf(const ThreadState& thread) {
+  if (!clear_shelf()) return false;
+  consolidate(thread.touched);
+  return true;
+}
+
 // The limit is another one: what counts as small is too.
 void Engine::sort_by_size() {
   for (Block* block : std::vector<Block*>(blocks_)) {

@@ -266,9 +266,7 @@ bool Engine::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt
       gather_small();
       consolidate(thread.touched);
       if (attempt()) return true;
-      if (!clear_shelf()) continue;
-      consolidate(thread.touched);
-      if (attempt()) return true;
+      if (take_shelf(thread) && attempt()) return true;
     } while (wait_for_others(thread));
     if (!active()) return attempt();
     while (grow(bytes))
@@ -334,7 +332,7 @@ void Engine::make_roomy(ThreadState& thread, size_t announced) {
     consolidate(thread.touched);
     if (!is_roomy(thread, want)) evict_scattered();
     const bool needs_shelf = is_crowded || std::max(announced, known ? want : 0) > widest_window(/*running=*/true);
-    if (needs_shelf && clear_shelf()) consolidate(thread.touched);  // down to where the shelf was
+    if (needs_shelf) take_shelf(thread);
   } catch (const TierFailure&) {
     // It was only to help: the op may still find room, and says what is wrong if it does not.
   }

@@ -302,23 +302,31 @@ def test_a_child_may_have_a_session_of_its_own_and_its_own_children():
         assert [t.min().item() for t in tensors] == [*range(8)]
 
 
-@pytest.mark.slow  # on a busy machine one child in about a hundred hangs; whose lock it waits for is not known yet
 def test_forks_while_other_threads_train_hang_no_child():
-    """The engine's locks are free in the child, whoever held them at the fork."""
+    """The engine's locks are free in the child, whoever held them at the fork.
+
+    torch's own are not: in a plain program, too, a child now and then waits for good in a backward pass (for the lock
+    of torch's list of callbacks), or in the first op of its kind. So what a child does here needs none of them.
+    """
     stop = threading.Event()
     trainers = [Trainer(8) for _ in range(4)]
+    mine = trainers[0].net[0].weight.detach()
 
     def work(trainer: Trainer) -> None:
         while not stop.is_set():
             trainer.step(torch.ones(4, 8))
 
+    def reads() -> bool:
+        return all((mine * i).add_(mine).sum().isfinite().item() for i in range(40))
+
+    assert reads()
     with memfit.session(1 << 22, "disk"):
         threads = [threading.Thread(target=work, args=[trainer]) for trainer in trainers[1:]]
         for thread in threads:
             thread.start()
         try:
-            for _ in range(12):
-                assert child_says(lambda: trainers[0].step(torch.ones(4, 8)) is None)
+            for _ in range(24):
+                assert child_says(reads)
         finally:
             stop.set()
             for thread in threads:

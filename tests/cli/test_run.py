@@ -321,7 +321,10 @@ def test_the_limit_the_plan_and_the_sum_are_told_in_a_line_each(tmp_path):
     assert plan.startswith("memfit: a plan is in force for iterations like this one: ")
     assert last.startswith(f"memfit: budget {size}, 80 %, arena peak ") and "(tier ram) over 14 iterations" in last
     assert 0 < stats["planned_iterations"] < 12 and f"{stats['planned_iterations']} by a plan" in last
-    assert "; waited " in last and f"of {stats['seconds']:.1f} s for copies; peak RSS " in last
+    slowed = f"of {stats['seconds']:.1f} s for copies (x{stats['slowdown']:.2f})"
+    assert "; waited " in last and f"{slowed}; peak RSS " in last
+    waited = (stats["stall_ns"] + stats["copy_ns"]) / 1e9
+    assert waited > 0 and stats["slowdown"] == pytest.approx(stats["seconds"] / (stats["seconds"] - waited))
     assert last.endswith(f"; memfit's own records {format_bytes(stats['record_bytes'])}") and stats["record_bytes"] > 0
     assert stats["peak_rss_bytes"] > 100 << 20 and stats["tier"] == "ram" and stats["no_limit"] == ""
 

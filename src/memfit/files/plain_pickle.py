@@ -1,7 +1,8 @@
 """Pickles of plain data, read without executing anything.
 
 A pickle is a program: it may import and call what its author likes. Here it may build None, bool, int, float, str,
-bytes and containers of them. Whatever it would import or look up elsewhere is refused before that happens.
+bytes, and lists, tuples and dicts of them, with plain keys. Whatever it would import or look up elsewhere is refused
+before that happens.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
-from typing import Any, NoReturn
+import struct
+from typing import Any, ClassVar, NoReturn
 
 from memfit.errors import InputError
 from memfit.files.document import read_bytes
@@ -17,6 +19,7 @@ from memfit.files.document import read_bytes
 # All that a damaged pickle of plain data raises in the unpickler; none of it is a fault of memfit.
 _DAMAGE = (
     pickle.UnpicklingError,
+    struct.error,
     EOFError,
     ValueError,
     TypeError,
@@ -31,12 +34,50 @@ class _Refused(Exception):
     """The pickle asks for more than plain data."""
 
 
-class _PlainUnpickler(pickle.Unpickler):
+_STEPS: dict[int, Any] = pickle._Unpickler.dispatch  # what each opcode does
+
+
+class _PlainUnpickler(pickle._Unpickler):
+    """Python's own unpickler in Python, whose steps can be looked at: that in C is ten times as fast.
+
+    A container as a key has to be hashed, and a tuple of a tuple of ... of two tuples takes for ever, in C, where not
+    even Ctrl-C ends it. Plain data has names and numbers as keys, and no sets.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = dict(_STEPS)
+    stack: list[Any]
+
     def find_class(self, module_name: str, global_name: str) -> NoReturn:
         raise _Refused(f"it names {module_name}.{global_name}")
 
     def persistent_load(self, pid: Any) -> NoReturn:
         raise _Refused("it refers to an object outside the file")
+
+    def set_item(self) -> None:
+        _check_keys(self.stack[-2:-1])
+        _STEPS[pickle.SETITEM[0]](self)
+
+    def set_items(self) -> None:
+        _check_keys(self.stack[::2])
+        _STEPS[pickle.SETITEMS[0]](self)
+
+    def make_dict(self) -> None:
+        _check_keys(self.stack[::2])
+        _STEPS[pickle.DICT[0]](self)
+
+    def make_set(self) -> NoReturn:
+        raise _Refused("it holds a set")
+
+    dispatch[pickle.SETITEM[0]] = set_item
+    dispatch[pickle.SETITEMS[0]] = set_items
+    dispatch[pickle.DICT[0]] = make_dict
+    dispatch[pickle.EMPTY_SET[0]] = dispatch[pickle.FROZENSET[0]] = make_set
+
+
+def _check_keys(keys: list[Any]) -> None:
+    for key in keys:
+        if isinstance(key, tuple | list | dict):
+            raise _Refused(f"it has a {type(key).__name__} as a key")
 
 
 def load_plain_pickle(path: str | os.PathLike[str]) -> Any:

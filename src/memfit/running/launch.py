@@ -53,7 +53,19 @@ class Outcome:
             "fragmentation": self.stats.fragmentation,
             "signatures": dict(self.signatures),
             **{name: getattr(self, name) for name in names},
+            "slowdown": self.slowdown,
         }
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long ops waited for copies."""
+        return (self.stats.stall_ns + self.stats.copy_ns) / 1e9
+
+    @property
+    def slowdown(self) -> float:
+        """The run's time over what it would have been had no op waited for a copy."""
+        computed = self.seconds - self.waited_seconds
+        return self.seconds / computed if computed > 0 else 1.0
 
     def summary(self) -> str:
         """Return one line for a person."""
@@ -64,7 +76,7 @@ class Outcome:
             f"peak of live tensors {format_bytes(s.peak_live_bytes)}",
             f"moved {format_bytes(s.bytes_out)} out and {format_bytes(s.bytes_in)} in (tier {self.tier}) "
             f"over {s.iterations} iterations ({kinds})",
-            f"waited {format_us((s.stall_ns + s.copy_ns) / 1000)} of {self.seconds:.1f} s for copies",
+            f"waited {format_us(self.waited_seconds * 1e6)} of {self.seconds:.1f} s for copies (x{self.slowdown:.2f})",
             f"peak RSS {format_bytes(self.peak_rss_bytes)}",
             f"memfit's own records {format_bytes(s.record_bytes)}",
         ]

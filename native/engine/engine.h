@@ -453,7 +453,7 @@ class Engine {
   bool others_at_start_ = false;
   std::vector<void*> ordinary_;  // memory of adopted storages that an op may still read
   std::chrono::steady_clock::time_point ordinary_until_;
-  std::unordered_map<uint64_t, size_t> needs_;  // the window an op needs, by op and input sizes
+  std::unordered_map<uint64_t, Need> needs_;  // the window an op needs, by op and input sizes
   Stats stats_;
   Failure last_failure_;
   std::atomic<Phase> phase_{Phase::kForward};

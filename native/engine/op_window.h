@@ -10,7 +10,15 @@
 #include <cstddef>
 #include <vector>
 
+#include "hash.h"
+
 namespace memfit {
+
+// The window that an op has needed, at most, and what it allocated when it was last looked at.
+struct Need {
+  size_t length = 0;
+  uint64_t window = 0;  // OpWindow::hash
+};
 
 class OpWindow {
  public:
@@ -19,11 +27,13 @@ class OpWindow {
   void clear() {
     events_.clear();
     live_ = peak_ = 0;
+    hash_ = 0;
   }
 
   // Returns a ticket for give_back.
   size_t take(size_t size, bool high) {
     events_.push_back({size, kNone, high});
+    hash_ = mix(hash_, 2 * size + (high ? 1 : 0));
     live_ += size;
     peak_ = std::max(peak_, live_);
     return events_.size() - 1;
@@ -31,11 +41,14 @@ class OpWindow {
 
   void give_back(size_t ticket) {
     events_.push_back({0, ticket, false});
+    hash_ = mix(hash_, ~ticket);
     live_ -= events_[ticket].size;
   }
 
   size_t live() const { return live_; }
   size_t peak() const { return peak_; }
+  // Of what was taken and given back, in order.
+  uint64_t hash() const { return hash_; }
 
   // The shortest window in which the replay succeeds, to 1 %; at least the peak sum.
   size_t length(size_t alignment) const {
@@ -104,6 +117,7 @@ class OpWindow {
   std::vector<Event> events_;
   size_t live_ = 0;
   size_t peak_ = 0;
+  uint64_t hash_ = 0;
 };
 
 }  // namespace memfit

@@ -46,11 +46,12 @@ void Ranges::absorb_next(Region* region) {
   delete gone;
 }
 
-Region* Ranges::take(size_t size, void* owner) {
+Region* Ranges::take(size_t size, void* owner, bool high) {
   size = round_up(size, alignment_);
   Region probe{0, size, nullptr, nullptr, nullptr};
   auto it = holes_.lower_bound(&probe);
-  return it == holes_.end() ? nullptr : take_at(*it, (*it)->offset, size, owner);
+  if (it == holes_.end()) return nullptr;
+  return take_at(*it, high ? (*it)->end() - size : (*it)->offset, size, owner);
 }
 
 Region* Ranges::take_lowest(size_t size, void* owner) {

@@ -32,8 +32,9 @@ class Ranges {
   Ranges(const Ranges&) = delete;
   Ranges& operator=(const Ranges&) = delete;
 
-  // The smallest free region that holds `size` bytes, lowest address first; nullptr when none does.
-  Region* take(size_t size, void* owner);
+  // At the low or the high end of the smallest free region that holds `size` bytes, the lowest of several; nullptr when
+  // none does.
+  Region* take(size_t size, void* owner, bool high = false);
   // Take [offset, offset + size) of the free region `hole`.
   Region* take_at(Region* hole, size_t offset, size_t size, void* owner);
   // As `take_at`, for space that is not used yet: it does not count to the footprint.

@@ -29,9 +29,11 @@ Region* Engine::place(size_t bytes, size_t more, Block* block, bool high) {
     if (make_room(bytes)) return ranges.take(bytes, block);
     drop_plan();
   }
-  // A stretch twice as long can be cut anywhere: one part will still be long enough.
-  bool tight = ranges.largest_free() < bytes + more && widest_window() < 2 * (bytes + more);
-  Region* region = tight ? place_at_edge(bytes, block, high) : ranges.take(bytes, block);
+  // A stretch twice as long can be cut anywhere: one part will still be long enough. A shorter one is cut at its ends.
+  const size_t window = bytes + more;
+  bool tight = ranges.largest_free() < window && widest_window() < 2 * window;
+  high &= stats_.budget != 0 && ranges.largest_free() < 2 * window;
+  Region* region = tight ? place_at_edge(bytes, block, high) : ranges.take(bytes, block, high);
   if (region == nullptr && !tight && make_room(bytes)) region = ranges.take(bytes, block);
   // Before it is refused, it gets what the shelf has to spare.
   bool grown = region == nullptr && arena_->trim_shelf(0, &shelf_owner_);

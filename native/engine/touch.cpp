@@ -311,7 +311,7 @@ bool Engine::knows_need(const ThreadState& thread) const { return needs_.count(k
 // What the op will allocate, as far as can be known before it runs.
 size_t Engine::wanted(const ThreadState& thread) const {
   auto known = needs_.find(key_of_need(thread));
-  return known != needs_.end() ? known->second : 8 * thread.input_bytes + (size_t{1} << 16);
+  return known != needs_.end() ? known->second.length : 8 * thread.input_bytes + (size_t{1} << 16);
 }
 
 // An op's own storages must not cut up the space it will need: once it runs they cannot be moved. What is not known
@@ -420,9 +420,10 @@ void Engine::let_go(ThreadState& thread) {
 // The window the op needed, and will need when it runs on storages of the same sizes again.
 size_t Engine::learn_need(const ThreadState& thread) {
   if (needs_.size() > kMostNeeds) needs_.clear();  // sizes that never come back: those that do are learnt again
-  auto known = needs_.try_emplace(key_of_need(thread), 0).first;
-  if (arena_ && thread.window.peak() > known->second) known->second = thread.window.length(arena_->ranges.alignment());
-  return known->second;
+  Need& need = needs_[key_of_need(thread)];
+  if (arena_ && std::exchange(need.window, thread.window.hash()) != thread.window.hash())
+    need.length = std::max(need.length, thread.window.length(arena_->ranges.alignment()));
+  return need.length;
 }
 
 // Without optimizer steps the iteration is what the op stream repeats. Looked for at doubling lengths.

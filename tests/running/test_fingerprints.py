@@ -33,6 +33,7 @@ def press(bytes_: int) -> None:
     torch.zeros(bytes_, dtype=torch.uint8)
 
 
+@pytest.mark.unstressed("what is in memory between ops")
 @pytest.mark.parametrize("tier", ["ram", "disk"])
 @pytest.mark.parametrize("index", [0, 1, 7, 25_001, COUNT - 1])
 def test_an_unseen_write_to_a_clean_storage_is_kept_counted_and_told_of(tier, index, capfd):
@@ -50,6 +51,7 @@ def test_an_unseen_write_to_a_clean_storage_is_kept_counted_and_told_of(tier, in
     assert said.count("no op was seen to write") == 1 and "aten::min" in said and "test_fingerprints.py:" in said
 
 
+@pytest.mark.unstressed("what is in memory between ops")
 def test_flipped_signs_do_not_cancel_out():
     with session(1 << 20, "ram", device="cpu") as s:
         x = torch.ones(COUNT, dtype=torch.float64)
@@ -62,6 +64,7 @@ def test_flipped_signs_do_not_cancel_out():
         assert x.max() == -1 and s.stats.unseen_writes == 1
 
 
+@pytest.mark.unstressed("what is in memory between ops")
 def test_what_is_only_read_is_dropped_and_not_copied_again():
     with session(1 << 20, "ram", device="cpu") as s:
         x = torch.arange(float(COUNT))
@@ -92,6 +95,7 @@ def train(steps: int) -> tuple[list[float], int]:
     return losses, poked
 
 
+@pytest.mark.unstressed("what is in memory between ops")
 def test_an_unseen_write_beside_a_planned_copy_is_kept():
     plain, _ = train(40)
     with session("60%", "ram", device="cpu") as s:

@@ -1,0 +1,60 @@
+"""What an op allocates and gives back fits, again and again, into what its recording says it needs."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from memfit import record, session
+from memfit.planning.lifetimes import minimum_budget
+from memfit.running import engine
+from running.helpers_training import others_hidden
+
+UNIT = 64 << 10  # bytes: no size is small in the budgets below
+PLENTY = 256 << 20
+Steps = list[tuple[bool, int]]
+steps: Steps = []
+"""What the op does: it takes so many units, or gives back one of those it has."""
+
+
+@torch.library.custom_op("memfit_windows::work", mutates_args=())
+def work(x: torch.Tensor) -> torch.Tensor:
+    live: list[torch.Tensor] = []
+    for takes, number in steps:
+        if takes:
+            live.append(torch.full((number * UNIT // 4,), float(number)))
+        elif live:
+            scratch = live.pop(number % len(live))
+            assert scratch.min() == scratch.max() == scratch.numel() * 4 // UNIT
+    return x.sum().reshape(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def on_its_own() -> Iterator[None]:
+    with others_hidden():
+        yield
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=16), st.integers(1, 30))
+@example([(True, 8), (True, 1), (True, 16), (False, 1), (False, 0), (True, 16), (True, 16)], 24)
+@settings(deadline=None, max_examples=60)
+def test_an_op_runs_within_the_budget_its_recording_asks_for(pattern: Steps, units: int) -> None:
+    steps[:] = pattern
+    x = torch.arange(units * UNIT // 4, dtype=torch.float32) % 5
+    said = work(x)
+    least = minimum_budget(record(lambda: work(x)))[0]
+    gc.collect()
+    with session(PLENTY, "ram", device="cpu") as s:
+        assert work(x).equal(said)  # (from then on it is known)
+        budget = -(-least // 64) * 64
+        engine.load().set_budget(budget)
+        for _ in range(4):
+            left = torch.ones(UNIT // 4)
+            torch.ones((budget - UNIT) // 4)  # all else leaves
+            right = torch.ones(UNIT // 4)
+            assert work(x).equal(said)
+            assert left.sum() == right.sum() == UNIT // 4
+        assert s.stats.peak_footprint_bytes <= PLENTY and s.stats.growths == 0

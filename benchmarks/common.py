@@ -31,11 +31,17 @@ EXAMPLES: dict[str, list[str]] = {
 }
 
 
-def run_worker(example: str, arguments: Sequence[str], budget: str | int, **options: Any) -> dict[str, Any]:
-    """Run one example (or script) in a process of its own; `budget` "plain" is without memfit. Raises on failure."""
+def run_worker(
+    example: str, arguments: Sequence[str], budget: str | int, *, root: Path = ROOT, python: str = sys.executable,
+    **options: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Run one example (or script) in a process of its own; `budget` "plain" is without memfit. Raises on failure.
+
+    `root` and `python` are another checkout's, where its version is to run.
+    """
     script = example if example.endswith(".py") else str(ROOT / "examples" / f"{example}.py")
     request = {"script": script, "arguments": list(arguments), "budget": budget}
-    command = [sys.executable, str(ROOT / "benchmarks" / "worker.py"), json.dumps(request | options)]
+    command = [python, str(root / "benchmarks" / "worker.py"), json.dumps(request | options)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{example} at {budget}: {done.stderr[-2000:]}")

@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("smartpool.md", "packing.md", "allocators.md", "autoswap.md")),
+    *(ROOT / "docs" / name for name in ("benchmarks.md", "smartpool.md", "packing.md", "allocators.md", "autoswap.md")),
 )
 SHARES = ("80%", "50%", "30%", "smallest")
 
@@ -193,10 +193,43 @@ def planning(data: dict[str, Any]) -> list[str]:
     ])  # fmt: skip
 
 
+def checks(data: dict[str, Any]) -> list[str]:
+    """Return what hashing cost: each example's budgets, as a share of the step."""
+    budgets = list(dict.fromkeys(row["budget"] for row in data["rows"]))
+    lines = []
+    for example, rows in by_example(data["rows"]).items():
+        cells = {row["budget"]: f"{row['check_seconds'] / row['seconds']:.2%}" for row in rows}
+        speed = sum(row["bytes_checked"] for row in rows) / sum(row["check_seconds"] for row in rows) / 1e9
+        lines.append([example, *(cells.get(budget, "infeasible") for budget in budgets), f"{speed:.1f} GB/s"])
+    return table(["example", *budgets, f"hashed at (memory is read at {data['memory_gb_per_s']:.0f} GB/s)"], lines)
+
+
+def records(data: list[dict[str, Any]]) -> list[str]:
+    """Return the bytes of memfit's own records for each length of the iteration."""
+    return table(["ops of an iteration", "kept, an op", "RSS over the plain run's, at the end", "at its peak"], [
+        [f"{row['ops']:,}", f"{row['record_bytes_per_op']:.0f} B", mb(row["more_rss"]), mb(row["more_peak_rss"])]
+        for row in data
+    ])  # fmt: skip
+
+
+def versions(data: dict[str, Any]) -> list[str]:
+    """Return the ratio of the step times for each example and budget, with its range."""
+    budgets = list(dict.fromkeys(row["budget"] for row in data["cells"]))
+    lines = []
+    for example, rows in by_example(data["cells"]).items():
+        cells = {r["budget"]: (statistics.median(r["ratios"]), min(r["ratios"]), max(r["ratios"])) for r in rows}
+        found = [cells.get(budget) for budget in budgets]
+        lines.append([example, *("" if c is None else f"x{c[0]:.2f} ({c[1]:.2f} to {c[2]:.2f})" for c in found)])
+    before, after = data["instructions"]
+    lines.append(["instructions of a tiny add", f"{before:,.0f} -> {after:,.0f}", *[""] * (len(budgets) - 1)])
+    return table(["example", *("attached" if isinstance(b, int) else b for b in budgets)], lines)
+
+
 TABLES: dict[str, Callable[[Any], list[str]]] = {
     "matrix": matrix, "traffic": traffic, "how_low": how_low, "rss": rss, "overhead": overhead, "planned": planned,
     "executed": executed, "packing": packing,
-    "allocators": allocators, "peers": peers, "swapping": planning,
+    "allocators": allocators, "peers": peers, "swapping": planning, "checks": checks, "records": records,
+    "versions": versions,
 }  # fmt: skip
 
 

@@ -82,7 +82,9 @@ Region* Engine::place_for_op(ThreadState& thread, Block& block) {
   if (stats_.budget != 0) more = wanted(thread) - std::min(wanted(thread), thread.window.live() + size);
   Region* region = place_by_plan(block);
   if (region == nullptr) region = place(block.bytes, more, &block, high);
-  if (region != nullptr) block.ticket = thread.window.take(size, high);
+  if (region == nullptr) return nullptr;
+  block.ticket = thread.window.take(size, high);
+  keep_promise(thread, size);
   return region;
 }
 

@@ -71,6 +71,7 @@ struct ThreadState {
   size_t allocated = 0;  // in all
   size_t largest = 0;  // the largest storage it has touched or allocated
   size_t input_bytes = 0;
+  size_t promised = 0;  // what it may still allocate, as far as is known
   uint64_t need_key = 0;    // the op and the sizes of its inputs' storages
   uint64_t shape_key = 0;   // what else decides what it allocates: its inputs' shapes, and lists of numbers
   uint64_t course = 0;      // the plan's iteration in which it began,
@@ -349,6 +350,11 @@ class Engine {
 
   // turns.cpp
   bool wait_for_others(ThreadState& thread);
+  bool wait_for_others(ThreadState& thread, std::chrono::milliseconds patience);
+  void take_turn(ThreadState& thread, size_t want);
+  bool is_contested(const ThreadState& thread, size_t want);
+  bool fits_beside(size_t want) const;
+  void keep_promise(ThreadState& thread, size_t bytes);
   bool others_run(const ThreadState& thread) const;
   bool others_prepare(const ThreadState& thread) const;
   void step_aside(ThreadState& thread);
@@ -401,6 +407,8 @@ class Engine {
   int frames_ = 0;   // threads with an op running, or about to
   int running_ = 0;  // those of them whose op has started: it holds raw pointers
   int waiting_ = 0;  // those of them that wait for another's end
+  int queued_ = 0;   // and those of these that have not begun, for want of room beside the others
+  size_t promised_ = 0;  // what ops that run may still allocate
   bool standstill_ = false;  // ops wait before they begin
   const void* standstill_owner_ = nullptr;  // but for this thread's
   uint64_t turns_ = 0;  // grows when somebody lets go of storages
@@ -408,6 +416,8 @@ class Engine {
   Device* device_ = nullptr;       // the session's, or the last one's
   std::vector<Device*> devices_;  // that have had a session
   uint64_t callback_ = 0;
+  const ThreadState* plan_thread_ = nullptr;  // the first that had an op while the plan was in force,
+  bool plan_is_shared_ = false;               // and whether it was not the only one
   uint64_t course_ = 0;  // grows when a plan's iteration begins, and when it is no longer followed
 
   std::shared_ptr<Arena> arena_;

@@ -59,8 +59,10 @@ void Engine::become_inert() {
 
 // No other thread came along, and the forking one's op moves nothing any more.
 void Engine::forget_running_ops() {
-  frames_ = running_ = waiting_ = 0;
+  frames_ = running_ = waiting_ = queued_ = 0;
+  promised_ = 0;
   ThreadState& thread = this_thread();
+  thread.promised = 0;
   for (Block* block : thread.touched) deactivate(*block);
   thread.touched.clear();
   thread.missing.clear();

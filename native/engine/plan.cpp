@@ -129,6 +129,7 @@ bool Plan::overlaps_a_late_one(const Region& region) const {
 void Plan::iteration_ends() {
   if (!std::exchange(begun_, true)) return;
   mismatches_ += iteration_end_ - ordinal_;
+  mismatches_before_ = mismatches_;
   for (; ordinal_ < iteration_end_; ++ordinal_) note_due(ordinal_);
   size_t count = table_.takes.size();
   if (ordinal_ == count) {

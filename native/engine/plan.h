@@ -60,6 +60,8 @@ class Plan {
   const std::vector<Region>& regions() const { return regions_; }
   uint64_t planned() const { return planned_; }
   uint64_t mismatches() const { return mismatches_; }
+  // Nothing has been asked for that was not expected since the iteration began.
+  bool is_followed() const { return mismatches_ == mismatches_before_; }
   size_t used() const { return used_; }
   size_t held() const;  // bytes of the heap
   size_t taken_end() const;  // the highest end of a slot that is taken, in the arena
@@ -83,7 +85,7 @@ class Plan {
   size_t iteration_end_;  // the ordinal
   size_t ordinal_ = 0;
   uint64_t period_ = kFirstPeriod;
-  uint64_t planned_ = 0, mismatches_ = 0;
+  uint64_t planned_ = 0, mismatches_ = 0, mismatches_before_ = 0;
   size_t used_ = 0, peak_end_ = 0;
 };
 

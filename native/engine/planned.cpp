@@ -40,6 +40,8 @@ bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64
       stats_.planned_footprint = offset + table.bytes;
       arena_->set_plan(std::move(table), offset, at_boundary, &zone_owner_);
       swaps_ = std::move(fresh);
+      plan_thread_ = nullptr;
+      plan_is_shared_ = false;
       ++course_;
       if (at_boundary) carry_over();
     }

@@ -141,7 +141,10 @@ void Engine::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<con
   thread.starting = outermost;
   Stopwatch stopwatch(thread.waited_ns, nullptr, recorder_.on());
   bring_in_missing(thread);
-  if (outermost && active() && limited && op.reads_data) make_roomy(thread, bytes_announced(op, inputs));
+  if (!outermost || !active() || !limited) return;
+  const size_t announced = bytes_announced(op, inputs);
+  take_turn(thread, std::max(wanted(thread), announced));
+  if (active() && op.reads_data) make_roomy(thread, announced);
 }
 
 void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source) {

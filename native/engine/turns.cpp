@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 #include "engine.h"
 
@@ -50,9 +51,8 @@ bool Engine::others_prepare(const ThreadState& thread) const {
 
 // Wait until some other op has let go of its storages, or the session ends. False when there is none that could
 // let go, or it takes too long.
-bool Engine::wait_for_others(ThreadState& thread) {
+bool Engine::wait_for_others(ThreadState& thread, std::chrono::milliseconds patience) {
   if (forked_ || !active()) return false;
-  auto patience = kPatience;
   if (!others_run(thread) && others_prepare(thread)) {
     patience = kShortPatience;
   } else if (!others_run(thread)) {
@@ -67,6 +67,44 @@ bool Engine::wait_for_others(ThreadState& thread) {
   waiting_ -= thread.in_frame ? 1 : 0;
   if (thread.starting) step_back(thread);
   return came;
+}
+
+bool Engine::wait_for_others(ThreadState& thread) { return wait_for_others(thread, kPatience); }
+
+// An op begins beside running ones if all of them could cut up what is free as they like. Otherwise it waits for their
+// end: halfway through, each with a part of what it needs, they would wait for each other.
+void Engine::take_turn(ThreadState& thread, size_t want) {
+  if (is_contested(thread, want)) drop_plan();
+  ++queued_;  // whoever comes later does not go first
+  while (others_run(thread) && !(queued_ == 1 && fits_beside(want)) && wait_for_others(thread, kShortPatience)) {
+    for (Block* block : thread.touched)
+      if (!block->dead && !block->resident()) thread.missing.push_back(block);
+    bring_in_missing(thread);
+  }
+  --queued_;
+  thread.promised = want;
+  promised_ += want;
+}
+
+// A plan knows the ops of one thread. It stays while those of another find room beside its zone.
+bool Engine::is_contested(const ThreadState& thread, size_t want) {
+  if (arena_->plan() == nullptr) return false;
+  if (plan_thread_ == nullptr) plan_thread_ = &thread;
+  plan_is_shared_ |= plan_thread_ != &thread;
+  if (others_run(thread)) return !fits_beside(want);
+  return plan_is_shared_ && !arena_->plan()->is_followed() && arena_->ranges.largest_free() < want;
+}
+
+bool Engine::fits_beside(size_t want) const {
+  const size_t needed = 2 * (want + promised_);
+  return arena_->ranges.largest_free() >= needed || widest_window(/*running=*/true) >= needed;
+}
+
+// Of what the op was promised, so much has been kept.
+void Engine::keep_promise(ThreadState& thread, size_t bytes) {
+  const size_t kept = std::min({bytes, thread.promised, promised_});
+  thread.promised -= kept;
+  promised_ -= kept;
 }
 
 // Whoever holds the mutex never waits for the interpreter.
@@ -121,6 +159,7 @@ void Engine::step_back(ThreadState& thread) {
 void Engine::frame_is_over(ThreadState& thread) {
   if (!thread.in_frame) return;
   if (std::exchange(thread.running, false)) --running_;
+  keep_promise(thread, SIZE_MAX);
   thread.in_frame = thread.gave_way = false;
   --frames_;
   ++turns_;

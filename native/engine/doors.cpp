@@ -1,4 +1,6 @@
 // The doors for what is not an op: raw pointers, hashes, questions about one storage.
+#include <stdexcept>
+
 #include "engine.h"
 #include "lock.h"
 #include "observer.h"
@@ -66,10 +68,12 @@ std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_
   Block* block = find(impl);
   Device& device = block == nullptr ? find_device(storage.device()) : *block->device;
   bool here = block == nullptr || block->resident();
+  const auto* data = static_cast<const char*>(impl._mutable_data_ptr_no_checks().get());
+  if (here && data == nullptr && size != 0) throw std::invalid_argument("memfit: the storage has no bytes in memory");
   std::string bytes(here ? size : block->bytes, '\0');
   if (block == nullptr) device.finish();  // any stream may be writing to it
   if (here)
-    device.copy(bytes.data(), static_cast<const char*>(impl._mutable_data_ptr_no_checks().get()) + offset, size);
+    device.copy(bytes.data(), data + offset, size);
   else
     block->tier->get(block->slot, bytes.data(), block->bytes);
   device.finish();

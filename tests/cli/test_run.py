@@ -220,7 +220,7 @@ def test_the_last_line_says_what_was_done(tmp_path):
     write(tmp_path, TRAINING)
     result = memfit("run", "--budget", "100000", "script.py", cwd=tmp_path)
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("memfit: budget 97.7 KiB, arena peak 9") and "over 4 iterations" in last
+    assert last.startswith("memfit: budget 97.7 KiB, 85 %, arena peak 9") and "over 4 iterations" in last
 
 
 def test_the_statistics_of_a_script_that_fails_are_written_too(tmp_path):

@@ -133,3 +133,11 @@ def test_the_table_has_every_door_as_it_is():
     text = LIMITS.read_text()
     table = text.split("| door | a tensor behind it |\n| --- | --- |\n")[1].split("\n\n")[0].splitlines()
     assert table == rows
+
+
+def test_the_bytes_of_a_storage_that_has_none_are_an_error():
+    zeros = torch._efficientzerotensor(4)
+    with memfit.session(BUDGET, "ram") as session:
+        assert zeros.untyped_storage().nbytes() > 0
+        with pytest.raises(ValueError, match="no bytes in memory"):
+            session.read_bytes(zeros.untyped_storage())

@@ -68,7 +68,10 @@ class Watch(TorchDispatchMode):
         return out
 
     def _bytes(self, storage: torch.UntypedStorage) -> bytes:
-        return self._session.read_bytes(storage) if storage.nbytes() else b""
+        try:
+            return self._session.read_bytes(storage) if storage.nbytes() else b""
+        except ValueError:  # torch knows it to be all zeros
+            return b""
 
 
 def _recorded(call: Callable[[], Any], keys: tuple[Any, Any]) -> tuple[Any, set[int]]:

@@ -347,7 +347,10 @@ class Session:
         return patching.held(self._engine, tensor)
 
     def read_bytes(self, storage: torch.UntypedStorage) -> bytes:
-        """Return a storage's bytes, wherever they are, without bringing them in and without an op."""
+        """Return a storage's bytes, wherever they are, without bringing them in and without an op.
+
+        Raises ValueError for one that has none, as of a gradient that torch knows to be all zeros.
+        """
         return bytes(self._engine.read_bytes(storage, 0, storage.nbytes()))
 
     def _adopt_visible(self) -> None:

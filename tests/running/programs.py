@@ -483,8 +483,9 @@ class Run:
         """Return the contents of all tensors and gradients."""
         found = {}
         for name, tensor in self.tensors().items():
+            leaf = _is_leaf(tensor)  # asked first: where torch refuses, `requires_grad` is another one from then on
             found[name] = contents(tensor, read)
-            if _is_leaf(tensor) and tensor.grad is not None:
+            if leaf and tensor.grad is not None:
                 found[f"{name}.grad"] = list(rows(tensor.grad, read))
         for name, tensor in self.tensors(composite=True).items():
             found[name] = list(rows(tensor, read))
@@ -598,4 +599,5 @@ def write(steps: Iterable[tuple[str, int]]) -> Program:
     writer.step("{new} = torch.randn(4, 6)", 0)
     for template, seed in steps:
         writer.step(template, seed)
-    return Program(tuple(writer.lines), writer.run.seen, writer.run.final(read_plainly))
+    run = Run().all(writer.lines)  # as in a session: the writer has asked the tensors for more meanwhile
+    return Program(tuple(writer.lines), run.seen, run.final(read_plainly))

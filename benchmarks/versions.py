@@ -45,6 +45,7 @@ def instructions(python: str, count: int) -> int:
 
 def per_op(python: str) -> float:
     """Return the instructions of one tiny addition in a session, the plain op included."""
+    instructions(python, 1)  # builds the engine, if nobody has
     return (instructions(python, MANY) - instructions(python, FEW)) / (MANY - FEW)
 
 
@@ -77,6 +78,23 @@ def line(row: dict[str, Any]) -> list[str]:
             f"{min(ratios):.3f} .. {max(ratios):.3f}"]  # fmt: skip
 
 
+def count_instructions(commit: str, python: str) -> None:
+    """Count a tiny op's instructions in both versions."""
+    counts = per_op(python), per_op(sys.executable)
+    show("Instructions of a tiny add in a session", ["", "other", "this", "ratio"],
+         [["callgrind", f"{counts[0]:.0f}", f"{counts[1]:.0f}", f"{counts[1] / counts[0]:.3f}"]])  # fmt: skip
+    save("instructions", {"other": commit, "counts": counts})
+
+
+def time_steps(commit: str, other: tuple[Path, str], args: argparse.Namespace) -> None:
+    """Time the examples' steps in both versions."""
+    cells = [(example, budget) for example in args.examples for budget in (ATTACHED, *args.budgets)]
+    rows = [compare(example, budget, args.steps, args.repeats, other) for example, budget in cells]
+    columns = ["example", "budget", "other ms", "this ms", "this / other (median)", "range"]
+    show("Step times, tier ram, in turn", columns, [line(row) for row in rows])
+    save("versions", {"other": commit, "cells": rows})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("other", type=Path, help="a checkout of the other version, after `make demo`")
@@ -84,17 +102,14 @@ def main() -> None:
     parser.add_argument("--examples", nargs="*", default=list(EXAMPLES))
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=["instructions", "steps"])
     args = parser.parse_args()
     other = (args.other.resolve(), str(args.other.resolve() / ".venv" / "bin" / "python"))
-    counts = per_op(other[1]), per_op(sys.executable)
-    show("Instructions of a tiny add in a session", ["", "other", "this", "ratio"],
-         [["callgrind", f"{counts[0]:.0f}", f"{counts[1]:.0f}", f"{counts[1] / counts[0]:.3f}"]])  # fmt: skip
-    cells = [(example, budget) for example in args.examples for budget in (ATTACHED, *args.budgets)]
-    rows = [compare(example, budget, args.steps, args.repeats, other) for example, budget in cells]
-    columns = ["example", "budget", "other ms", "this ms", "this / other (median)", "range"]
-    show("Step times, tier ram, in turn", columns, [line(row) for row in rows])
     commit = subprocess.run(["git", "-C", args.other, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    save("versions", {"other": commit.stdout.strip(), "instructions": counts, "cells": rows})
+    if args.only != "steps":
+        count_instructions(commit.stdout.strip(), other[1])
+    if args.only != "instructions":
+        time_steps(commit.stdout.strip(), other, args)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 import memfit
+from running.side_by_side import at_once, hurried
 
 SECONDS = float(os.environ.get("MEMFIT_SOAK_SECONDS", "20"))
 STEPS = 12
@@ -25,12 +25,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + int(3 * SECONDS)), pyt
 
 
 @pytest.fixture(autouse=True)
-def hurried() -> Iterator[None]:
-    """Threads take turns in Python as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
+def in_a_hurry() -> Iterator[None]:
+    with hurried(1e-5):
+        yield
 
 
 class Filled:
@@ -96,31 +93,15 @@ def train(kind: Callable[[int], tuple[torch.nn.Module, Step]], seed: int) -> lis
     return [*losses, *(parameter.double().sum().item() for parameter in module.parameters())]
 
 
-def at_once() -> list[object]:
-    results: list[object] = [None] * len(KINDS)
-
-    def job(i: int) -> None:
-        try:
-            results[i] = train(KINDS[i], i)
-        except BaseException as error:  # noqa: B036
-            results[i] = error
-
-    threads = [threading.Thread(target=job, args=(i,)) for i in range(len(KINDS))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
 def test_threads_that_train_session_after_session_compute_what_they_do_alone():
-    plain = [train(kind, i) for i, kind in enumerate(KINDS)]
-    assert at_once() == plain
+    jobs = [partial(train, kind, i) for i, kind in enumerate(KINDS)]
+    plain = [job() for job in jobs]
+    assert at_once(jobs) == plain
     chosen, end, swapped = random.Random(0), time.monotonic() + SECONDS, 0
     while time.monotonic() < end:
         with memfit.session(chosen.choice(BUDGETS), chosen.choice(("ram", "disk"))) as session:
             for _ in range(chosen.randint(1, 3)):
-                assert at_once() == plain
+                assert at_once(jobs) == plain
             assert session._engine.in_use() == [0, 0, 0]
         swapped += session.stats.bytes_out
     assert swapped > 0

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
 
 import memfit
+from running.side_by_side import at_once, hurried
 
 pytestmark = pytest.mark.timeout(120)
 THREADS = 4
 
 
 @pytest.fixture(autouse=True)
-def hurried() -> Iterator[None]:
-    """Threads take turns in Python as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
+def in_a_hurry() -> Iterator[None]:
+    with hurried(1e-6):
+        yield
 
 
 def train(seed: int, width: int = 64, steps: int = 15) -> float:
@@ -39,39 +37,23 @@ def train(seed: int, width: int = 64, steps: int = 15) -> float:
     return loss.item()
 
 
-def at_once() -> list[object]:
-    results: list[object] = [None] * THREADS
-    start = threading.Barrier(THREADS)
-
-    def job(seed: int) -> None:
-        start.wait()
-        try:
-            results[seed] = train(seed)
-        except BaseException as error:  # noqa: B036
-            results[seed] = error
-
-    threads = [threading.Thread(target=job, args=(seed,)) for seed in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+JOBS = [partial(train, seed) for seed in range(THREADS)]
 
 
 @pytest.mark.parametrize("budget", [None, 400_000])
 def test_threads_that_train_at_once_compute_what_they_do_alone(budget):
-    plain = [train(seed) for seed in range(THREADS)]
+    plain = [job() for job in JOBS]
     for _ in range(6):
         with memfit.session(budget, "ram") as session:
-            assert at_once() == plain
+            assert at_once(JOBS) == plain
             assert session._engine.in_use() == [0, 0, 0]
 
 
 def test_a_share_takes_effect_while_other_threads_are_in_the_midst_of_ops():
-    plain = [train(seed) for seed in range(THREADS)]
+    plain = [job() for job in JOBS]
     for _ in range(6):
         with memfit.session("100%", "ram") as session:
-            assert at_once() == plain
+            assert at_once(JOBS) == plain
             assert session._engine.in_use() == [0, 0, 0]
 
 

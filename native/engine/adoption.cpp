@@ -78,10 +78,11 @@ void Engine::put_behind_ordinary(Block& block, c10::StorageImpl& impl) {
   at::DataPtr& pointer = impl._mutable_data_ptr_no_checks();
   void* ordinary = pointer.release_context();
   impl.set_allocator(&device_->own());  // what it may grow into later belongs to the budget too
+  put_behind(impl, block.resident() ? block.address() : nullptr, block);
   if (block.resident())
-    put_behind(block, impl);
+    lies_anew(block, impl);
   else
-    set_absent(impl, block);
+    set_absent(impl);
   if (others_at_start_)
     ordinary_.push_back(ordinary);
   else
@@ -162,10 +163,10 @@ void Engine::restore_all(StopReport& report) {
 bool Engine::restore(Block& block, StopReport& report) {
   bool movable = block.attached() && block.active == 0 && !block.pinned && !block.held;
   if (block.resident() && !movable) return false;
-  StorageRef storage = storage_behind(block);
-  if (!storage) return true;
+  StorageRef storage = reference_to_storage(block);
+  if (!storage) return !block.resident() || block.storage.expired();
   graveyard_.push_back(storage);
-  if (block.resident() && !points_to(*storage, block)) return false;
+  if (block.resident() && movable_storage(block) == nullptr) return false;
   try {
     at::DataPtr memory = block.device->ordinary().allocate(block.bytes);
     if (block.resident()) {

@@ -22,7 +22,7 @@ at::DataPtr Engine::allocate(Device& device, size_t bytes) {
     if (next_failure_.kind != Failure::Kind::kNone) std::swap(thread.failure, next_failure_);
     if (thread.failure.kind == Failure::Kind::kNone) {
       if (Block* block = allocate_block(thread, bytes, inside, source))
-        made = {block->address(), block->address(), &delete_resident, device.name()};
+        made = {block->address(), block->address(), &delete_by_address, device.name()};
       if (!made && !active()) return device.ordinary().allocate(bytes);  // the session ended while this thread waited
     }
     if (!made) {
@@ -78,8 +78,8 @@ Region* Engine::place_for_op(ThreadState& thread, Block& block) {
   thread.allocated += size;
   bool high = OpWindow::goes_high(size, thread.largest);
   thread.largest = std::max(thread.largest, size);
-  size_t more = 0;
-  if (stats_.budget != 0) more = wanted(thread) - std::min(wanted(thread), thread.window.live() + size);
+  const size_t want = stats_.budget == 0 ? 0 : wanted(thread);
+  const size_t more = want - std::min(want, thread.window.live() + size);
   Region* region = place_by_plan(block);
   if (region == nullptr) region = place(block.bytes, more, &block, high);
   if (region == nullptr) return nullptr;
@@ -143,10 +143,11 @@ void Engine::release(Block* block) {
     if (block->arena == arena_ && arena_->plan() == nullptr) arena_->trim_shelf(shelf_slack() + 2 * shelf_step(), &shelf_owner_);
     block->region = nullptr;
   }
+  if (block->held && waiting_ > 0) somebody_let_go();  // it was dying, and could not be moved away
   delete_block(block);
 }
 
-void Engine::release_resident(void* address) {
+void Engine::release_by_address(void* address) {
   if (release_if_known(address)) return;
   device_of(address).ordinary().raw_deleter()(address);  // raw memory from before the first session
 }
@@ -159,7 +160,7 @@ bool Engine::release_if_known(void* address) {
   return true;
 }
 
-void Engine::release_absent(Block* block) {
+void Engine::release_by_block(Block* block) {
   Lock lock(*this);
   release(block);
 }
@@ -176,23 +177,25 @@ void Engine::deactivate(Block& block) {
 
 Block* Engine::find(const c10::StorageImpl& storage) const {
   const at::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
-  if (pointer.get_deleter() == &delete_absent) return static_cast<Block*>(pointer.get_context());
-  if (pointer.get_deleter() != &delete_resident) return nullptr;
+  if (pointer.get_deleter() == &delete_by_block) return static_cast<Block*>(pointer.get_context());
+  if (pointer.get_deleter() != &delete_by_address) return nullptr;
   auto it = by_address_.find(pointer.get_context());
   return it == by_address_.end() ? nullptr : it->second;
 }
 
 void Engine::attach(Block& block, const c10::Storage& storage) {
-  const c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   if (block.storage_address == impl) return;
   block.storage = storage.getWeakStorageImpl();
   block.storage_address = impl;
+  const at::DataPtr& pointer = impl->_mutable_data_ptr_no_checks();
+  if (pointer.get_deleter() == &delete_by_address) put_behind(*impl, pointer.get(), block);
 }
 
-void Engine::put_behind(Block& block, c10::StorageImpl& storage) {
+// The block's bytes have come to where it says they are.
+void Engine::lies_anew(Block& block, c10::StorageImpl& storage) {
   by_address_[block.address()] = &block;
-  replace_pointer(storage, block.address(), block.address(), &delete_resident);
-  open_again(storage);
+  set_present(storage, block);
 }
 
 void Engine::note_peaks() {

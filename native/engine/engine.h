@@ -72,6 +72,11 @@ struct ThreadState {
   size_t largest = 0;  // the largest storage it has touched or allocated
   size_t input_bytes = 0;
   size_t promised = 0;  // what it may still allocate, as far as is known
+  struct {
+    uint64_t serial = 0, key = 0;  // of which op
+    bool known = false;
+    size_t length = 0;
+  } need;  // what the engine has looked up of its need
   uint64_t need_key = 0;    // the op and the sizes of its inputs' storages
   uint64_t shape_key = 0;   // what else decides what it allocates: its inputs' shapes, and lists of numbers
   uint64_t course = 0;      // the plan's iteration in which it began,
@@ -184,13 +189,13 @@ class Engine {
 
   // Called by the allocator, the deleters and the observer.
   at::DataPtr allocate(Device& device, size_t bytes);
-  void release_resident(void* address);
+  void release_by_address(void* address);
   // Raw memory. False: it is none of the engine's.
   bool release_if_known(void* address);
   bool is_known(const void* address);
   // As `pin`; false: there is no such storage.
   bool pin_address(const void* address);
-  void release_absent(Block* block);
+  void release_by_block(Block* block);
   Block* allocate_ghost(size_t bytes);
   void release_ghost(Block* ghost);
   void op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
@@ -228,7 +233,7 @@ class Engine {
   void deactivate(Block& block);
   Block* find(const c10::StorageImpl& storage) const;
   void attach(Block& block, const c10::Storage& storage);
-  void put_behind(Block& block, c10::StorageImpl& storage);
+  void lies_anew(Block& block, c10::StorageImpl& storage);
   void note_peaks();
   void reset_peaks_locked();
 
@@ -332,11 +337,11 @@ class Engine {
   bool with_room(ThreadState& thread, size_t bytes, const Attempt& attempt);
   void adopt_foreign(ThreadState& thread, size_t more);
   bool make_available(Block& block, size_t more);
-  bool is_tight(const ThreadState& thread) const;
+  bool is_tight(ThreadState& thread) const;
   static uint64_t key_of_need(const ThreadState& thread);
-  bool knows_need(const ThreadState& thread) const;
+  bool knows_need(ThreadState& thread) const;
   bool is_roomy(const ThreadState& thread, size_t want) const;
-  size_t wanted(const ThreadState& thread) const;
+  size_t wanted(ThreadState& thread) const;
   void make_roomy(ThreadState& thread, size_t announced);
   void fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input = false);
   void mark_unavailable(Block& block, const std::string& message);
@@ -358,6 +363,7 @@ class Engine {
   bool others_run(const ThreadState& thread) const;
   bool others_prepare(const ThreadState& thread) const;
   void step_aside(ThreadState& thread);
+  void somebody_let_go();
   void step_back(ThreadState& thread);
   void frame_is_over(ThreadState& thread);
   template <typename Condition>
@@ -387,7 +393,7 @@ class Engine {
   void copy_out(Block& block);
   void release_frozen_slot(Block& block);
   void leave_arena(Block& block, c10::StorageImpl& storage);
-  bool fetch(Block& block, Region* region);
+  void fetch(Block& block, Region* region, c10::StorageImpl& storage);
   void come_in(Block& block, Region* region, c10::StorageImpl& storage);
   void thaw_if_alone();
 

@@ -50,7 +50,8 @@ class HostAllocator final : public c10::Allocator {
   at::DataPtr allocate(size_t bytes) override {
     return Engine::get().allocate(host(), bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &delete_resident; }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_by_address; }
+  bool is_simple_data_ptr(const at::DataPtr& pointer) const override { return is_simple(pointer); }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
@@ -96,11 +97,11 @@ class Host final : public Device {
 
 }  // namespace
 
-void delete_resident(void* address) {
-  if (address != nullptr) Engine::get().release_resident(address);
+void delete_by_address(void* address) {
+  if (address != nullptr) Engine::get().release_by_address(address);
 }
 
-void delete_absent(void* block) { Engine::get().release_absent(static_cast<Block*>(block)); }
+void delete_by_block(void* block) { Engine::get().release_by_block(static_cast<Block*>(block)); }
 
 Device& host() {
   static auto* instance = new Host;  // never destroyed: storages may outlive every static

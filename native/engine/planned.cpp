@@ -69,8 +69,10 @@ void Engine::carry_over() {
     try {
       if (block->resident())
         move_to(*block, region);
+      else if (c10::StorageImpl* storage = storage_behind(*block))
+        fetch(*block, region, *storage);
       else
-        fetch(*block, region);
+        arena_->give_back(region);
     } catch (const TierFailure&) {
       return;
     }

@@ -130,10 +130,8 @@ std::string Engine::describe_immovable() const {
 }
 
 void Engine::mark_unavailable(Block& block, const std::string& message) {
-  StorageRef storage = block.resident() ? StorageRef() : storage_behind(block);
-  if (!storage) return;
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
-  graveyard_.push_back(std::move(storage));
+  c10::StorageImpl* storage = block.resident() ? nullptr : storage_behind(block);
+  if (storage != nullptr) storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
 }
 
 }  // namespace memfit

@@ -44,7 +44,7 @@ Region* Engine::place(size_t bytes, size_t more, Block* block, bool high) {
 Region* Engine::place_at_edge(size_t bytes, Block* block, bool high) {
   Ranges& ranges = arena_->ranges;
   bytes = round_up(bytes, ranges.alignment());
-  for (int attempt = 0; attempt < 4; ++attempt) {
+  while (true) {  // each time that one cannot be cleared, something in it turns out to stay
     auto [first, last] = smallest_stretch(bytes);
     if (first == nullptr) return nullptr;
     size_t end = std::min(last->end(), ranges.limit());
@@ -53,7 +53,6 @@ Region* Engine::place_at_edge(size_t bytes, Block* block, bool high) {
     while (last->offset >= offset + bytes) last = last->prev;
     if (clear(first, last)) return ranges.take_at(ranges.hole_at(offset), offset, bytes, block);
   }
-  return nullptr;
 }
 
 // The first and last region of the shortest run of holes and idle storages that is at least `bytes` long.
@@ -88,8 +87,8 @@ double Engine::eviction_cost(const Block& block) const {
 // Clear the cheapest window of idle storages and holes that is `bytes` long. False when there is none.
 bool Engine::make_room(size_t bytes) {
   Ranges& ranges = arena_->ranges;
-  for (int attempt = 0; attempt < 4; ++attempt) {
-    bytes = round_up(bytes, ranges.alignment());
+  bytes = round_up(bytes, ranges.alignment());
+  while (true) {  // as in place_at_edge
     Region *best_first = nullptr, *best_last = nullptr;
     double best = kImmovable, cost = 0;
     size_t span = 0;
@@ -111,7 +110,6 @@ bool Engine::make_room(size_t bytes) {
     if (best_first == nullptr) return false;
     if (clear(best_first, best_last)) return true;
   }
-  return false;
 }
 
 // Empty the regions from `first` to `last`: largest first, into holes elsewhere if they fit, else to the tier.
@@ -142,19 +140,17 @@ bool Engine::move_to(Block& block, Region* target) {
   } catch (const TierFailure&) {
     return false;
   }
-  StorageRef storage = storage_behind(block);
-  if (!storage || !points_to(*storage, block)) {
+  c10::StorageImpl* storage = movable_storage(block);
+  if (storage == nullptr) {
     arena_->give_back(target);
     block.held = true;  // its storage is dying or was tampered with: leave it alone
-    if (storage) graveyard_.push_back(std::move(storage));
     return false;
   }
   device_->copy(arena_->base() + target->offset, block.address(), block.bytes);
   by_address_.erase(block.address());
   arena_->give_back(block.region);
   block.region = target;
-  put_behind(block, *storage);
-  graveyard_.push_back(std::move(storage));
+  lies_anew(block, *storage);
   ++stats_.relocations;
   stats_.bytes_relocated += block.bytes;
   return true;
@@ -213,13 +209,11 @@ void Engine::release_frozen_slot(Block& block) {
 
 // Swap out. Raises TierFailure with nothing changed; false when the storage cannot be taken away.
 bool Engine::evict(Block& block) {
-  StorageRef storage = storage_behind(block);
-  if (!storage || !points_to(*storage, block)) {
+  c10::StorageImpl* storage = movable_storage(block);
+  if (storage == nullptr) {
     block.held = true;
-    if (storage) graveyard_.push_back(std::move(storage));
     return false;
   }
-  graveyard_.push_back(storage);
   copy_out(block);
   leave_arena(block, *storage);
   ++stats_.evictions;
@@ -231,52 +225,45 @@ void Engine::leave_arena(Block& block, c10::StorageImpl& storage) {
   arena_->give_back(block.region);
   block.region = nullptr;
   block.arena.reset();
-  set_absent(storage, block);
+  set_absent(storage);
 }
 
 // Swap in. False when there is no room; raises TierFailure with nothing changed.
 bool Engine::bring_in(Block& block, size_t more) {
-  StorageRef storage = storage_behind(block);
-  if (!storage) return true;  // nobody can read it any more
-  graveyard_.push_back(storage);
+  c10::StorageImpl* storage = storage_behind(block);
+  if (storage == nullptr) return true;  // nobody can read it any more
   if (block.copy && settle(block)) return true;
   Region* region = place_late(block);
   if (region == nullptr) region = place(block.bytes, more, &block);
-  return region != nullptr && fetch(block, region);
+  if (region == nullptr) return false;
+  fetch(block, region, *storage);
+  return true;
 }
 
-// Copy the block's bytes into `region`, which is taken for it. False when nobody can read them any more; raises
-// TierFailure with nothing changed.
-bool Engine::fetch(Block& block, Region* region) {
+// Copy the block's bytes into `region`, which is taken for it. Raises TierFailure with nothing changed.
+void Engine::fetch(Block& block, Region* region, c10::StorageImpl& storage) {
   arena_->back(region);
-  StorageRef storage = storage_behind(block);
   try {
     Stopwatch stopwatch(stats_.copy_ns, &stats_.in_ns, !device_->is_asynchronous());
-    if (storage) block.tier->get(block.slot, arena_->base() + region->offset, block.bytes);
+    block.tier->get(block.slot, arena_->base() + region->offset, block.bytes);
   } catch (...) {
     arena_->give_back(region);
-    graveyard_.push_back(std::move(storage));
     throw;
   }
-  if (storage)
-    come_in(block, region, *storage);
-  else
-    arena_->give_back(region);
-  if (storage && !block.dirty && !device_->is_asynchronous()) {
+  come_in(block, region, storage);
+  if (device_->is_asynchronous()) {
+    stats_.untimed_in += block.bytes;
+  } else if (!block.dirty) {
     Stopwatch stopwatch(stats_.check_ns);
     block.print = fingerprint(block.address(), block.bytes);
   }
-  if (storage && device_->is_asynchronous()) stats_.untimed_in += block.bytes;
-  bool readable = storage != nullptr;
-  if (readable) graveyard_.push_back(std::move(storage));
-  return readable;
 }
 
 // The block's bytes are in `region`.
 void Engine::come_in(Block& block, Region* region, c10::StorageImpl& storage) {
   block.region = region;
   block.arena = arena_;
-  put_behind(block, storage);  // `dirty` stays: the op that needs the bytes may be about to write to them
+  lies_anew(block, storage);  // `dirty` stays: the op that needs the bytes may be about to write to them
   stats_.bytes_in += block.bytes;
   note_peaks();
 }
@@ -334,9 +321,8 @@ size_t Engine::slide_down(Block& mover, size_t floor) {
 
 // The span between `target` and the block (or the block's own size from `target` on) is free.
 size_t Engine::move_down(Ranges& ranges, Block& mover, size_t target) {
-  StorageRef storage = storage_behind(mover);
-  if (storage) graveyard_.push_back(storage);
-  if (!storage || !points_to(*storage, mover)) return mover.region->end();
+  c10::StorageImpl* storage = movable_storage(mover);
+  if (storage == nullptr) return mover.region->end();
   const char* from = mover.address();
   char* to = arena_->base() + target;
   arena_->back(target, target + mover.region->size);
@@ -344,7 +330,7 @@ size_t Engine::move_down(Ranges& ranges, Block& mover, size_t target) {
   by_address_.erase(from);
   ranges.give_back(mover.region);
   mover.region = ranges.take_at(ranges.hole_at(target), target, mover.bytes, &mover);
-  put_behind(mover, *storage);
+  lies_anew(mover, *storage);
   ++stats_.relocations;
   stats_.bytes_relocated += mover.bytes;
   return mover.region->end();

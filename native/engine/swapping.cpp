@@ -39,11 +39,7 @@ void Engine::swap_after_op(const ThreadState& thread) {
 void Engine::start_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
   if (block == nullptr || block->copy || !block->is_idle() || block->arena != arena_ || !block->dirty) return;
-  StorageRef storage = storage_behind(*block);
-  if (!storage) return;
-  bool ours = points_to(*storage, *block);
-  graveyard_.push_back(std::move(storage));
-  if (!ours) return;
+  if (movable_storage(*block) == nullptr) return;
   release_frozen_slot(*block);
   if (block->slot == nullptr) {
     try {
@@ -88,13 +84,10 @@ void Engine::finish_out(uint32_t swap) {
   if (block->copy && block->copy->direction == Copy::Direction::kOut) settle(*block);
   if (!block->dirty && block->slot != nullptr && may_move(*block)) mend_unseen_write(*block);
   if (block->dirty || block->slot == nullptr || !may_move(*block) || block->arena != arena_) return;
-  StorageRef storage = storage_behind(*block);
-  if (!storage) return;
-  if (points_to(*storage, *block)) {
+  if (c10::StorageImpl* storage = movable_storage(*block)) {
     leave_arena(*block, *storage);
     ++stats_.swaps;
   }
-  graveyard_.push_back(std::move(storage));
 }
 
 void Engine::start_in(uint32_t swap) {
@@ -137,14 +130,13 @@ bool Engine::settle(Block& block) {
       stats_.bytes_out += block.bytes;
     return false;
   }
-  StorageRef storage = storage_behind(block);
-  if (failed || !storage) {
+  c10::StorageImpl* storage = storage_behind(block);
+  if (failed || storage == nullptr) {
     arena_->give_back(copy->region);
   } else {
     come_in(block, copy->region, *storage);
     ++stats_.prefetches;
   }
-  if (storage) graveyard_.push_back(std::move(storage));
   return block.resident();
 }
 

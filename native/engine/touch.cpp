@@ -302,19 +302,25 @@ bool Engine::make_available(Block& block, size_t more) {
   throw TierFailure(report.lost.empty() ? "no memory" : report.lost.front());
 }
 
-bool Engine::is_tight(const ThreadState& thread) const {
+bool Engine::is_tight(ThreadState& thread) const {
   return !thread.missing.empty() || arena_->ranges.largest_free() < wanted(thread);
 }
 
 // (The same storages may be seen through larger or smaller views.)
 uint64_t Engine::key_of_need(const ThreadState& thread) { return mix(thread.need_key, thread.shape_key); }
 
-bool Engine::knows_need(const ThreadState& thread) const { return needs_.count(key_of_need(thread)) != 0; }
+bool Engine::knows_need(ThreadState& thread) const {
+  const uint64_t key = key_of_need(thread);
+  if (thread.need.serial != thread.serial || thread.need.key != key) {
+    auto found = needs_.find(key);
+    thread.need = {thread.serial, key, found != needs_.end(), found != needs_.end() ? found->second.length : 0};
+  }
+  return thread.need.known;
+}
 
 // What the op will allocate, as far as can be known before it runs.
-size_t Engine::wanted(const ThreadState& thread) const {
-  auto known = needs_.find(key_of_need(thread));
-  return known != needs_.end() ? known->second.length : 8 * thread.input_bytes + (size_t{1} << 16);
+size_t Engine::wanted(ThreadState& thread) const {
+  return knows_need(thread) ? thread.need.length : 8 * thread.input_bytes + (size_t{1} << 16);
 }
 
 // An op's own storages must not cut up the space it will need: once it runs they cannot be moved. What is not known

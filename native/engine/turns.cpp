@@ -145,6 +145,10 @@ void Engine::wait_for_standstill() {
 void Engine::step_aside(ThreadState& thread) {
   thread.stepped_aside = true;
   for (Block* block : thread.touched) --block->active, ++block->aside;
+  somebody_let_go();
+}
+
+void Engine::somebody_let_go() {
   ++turns_;
   turn_.notify_all();
 }

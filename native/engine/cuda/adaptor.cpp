@@ -41,7 +41,8 @@ class Adaptor final : public CUDAAllocator {
   void raw_delete(void* pointer) override {
     if (pointer != nullptr && !Engine::get().release_if_known(pointer)) own().raw_delete(pointer);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &delete_resident; }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_by_address; }
+  bool is_simple_data_ptr(const at::DataPtr& pointer) const override { return is_simple(pointer); }
   void copy_data(void* to, const void* from, size_t bytes) const override { own().copy_data(to, from, bytes); }
   void recordStream(const at::DataPtr& pointer, c10::cuda::CUDAStream stream) override {
     // It may be in use there at any time until it is freed: so it stays where it is, and whoever gets its bytes next

@@ -34,7 +34,7 @@ stress: $(STAMP)
 	MEMFIT_STRESS=move $(BIN)/python -m pytest -q tests/running
 
 # What torch and Python leave lying about at the end is not looked at, and what they do is not instrumented.
-SANITIZED ?= $(patsubst %,tests/running/test_%.py,long_runs training_threads threads swapping planned faults operands)
+SANITIZED ?= $(patsubst %,tests/running/test_%.py,long_runs training_threads threads swapping planned faults operands pointers)
 library = $(shell $(CXX) -print-file-name=$(1))
 sanitized_pytest = $(BIN)/python -m pytest -q -p no:faulthandler -o addopts="--import-mode=importlib -m 'not slow and not gpu'" --timeout 1800 $(SANITIZED)
 

@@ -149,7 +149,7 @@ std::vector<Engine::StorageRef> Engine::live_storages() {
 // What is in the arena can stay there if memory is short: what is not comes first. The rest comes in the order of
 // addresses, so that whole pages are given back on the way.
 void Engine::restore_all(StopReport& report) {
-  arena_->dissolve_shelf([](Region* region) { owner_of(region)->region = region; });  // what it kept free is a page's too
+  arena_->dissolve_shelf(tell_owner);  // what it kept free is a page's too
   arena_->shrink(arena_->ranges.limit());
   std::vector<Block*> blocks = blocks_;
   auto place = [](const Block* block) { return block->resident() ? block->address() : nullptr; };

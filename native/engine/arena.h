@@ -110,4 +110,7 @@ void Arena::dissolve_shelf(const Moved& moved) {
 inline char* Block::address() const { return arena->base() + region->offset; }
 inline Block* owner_of(const Region* region) { return static_cast<Block*>(region->owner); }
 
+// A region of a plan or of the shelf has become another one.
+inline void tell_owner(Region* region) { owner_of(region)->region = region; }
+
 }  // namespace memfit

@@ -157,7 +157,7 @@ void Engine::set_budget(size_t budget) {
   if (!active()) return;
   drop_plan();
   // Something in use by another thread may lie on it beyond the new limit: no shelf reaches there.
-  arena_->dissolve_shelf([](Region* region) { owner_of(region)->region = region; });
+  arena_->dissolve_shelf(tell_owner);
   const size_t most = device_->limit(budget);
   size_t strays = 0, limit = most;
   // What cannot move and lies beyond the limit is paid for with a lower limit.

@@ -45,7 +45,7 @@ void Engine::become_inert() {
   for (std::unique_ptr<Lane>& lane : lanes_) (void)lane.release();  // its thread is not in this process
   swaps_.reset();
   for (Block* block : blocks_) block->swapped = -1;
-  arena_->drop_plan([](Region* region) { owner_of(region)->region = region; });
+  arena_->drop_plan(tell_owner);
   settled_.clear();
   recorder_.abandon();
   timeline_.stop();

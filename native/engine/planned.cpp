@@ -140,7 +140,7 @@ bool Engine::drop_plan() {
   count_planned(stats_);
   end_swapping();
   arena_->drop_plan([this](Region* region) {
-    owner_of(region)->region = region;
+    tell_owner(region);
     scattered_ |= owner_of(region)->small;
   });
   return true;

@@ -33,20 +33,25 @@ stress: $(STAMP)
 	MEMFIT_STRESS=evict $(BIN)/python -m pytest -q tests/running
 	MEMFIT_STRESS=move $(BIN)/python -m pytest -q tests/running
 
-# What torch and Python leave lying about at the end is not looked at, and what they do is not instrumented.
+# What torch and Python leave lying about at the end is not looked at, and what they do is not instrumented. The engine
+# is built before the first test, as in `make test`.
 SANITIZED ?= $(patsubst %,tests/running/test_%.py,long_runs training_threads threads swapping planned faults operands pointers)
 library = $(shell $(CXX) -print-file-name=$(1))
 sanitized_pytest = $(BIN)/python -m pytest -q -p no:faulthandler -o addopts="--import-mode=importlib -m 'not slow and not gpu'" --timeout 1800 $(SANITIZED)
+with_asan = MEMFIT_SANITIZE=address LD_PRELOAD="$(call library,libasan.so) $(call library,libstdc++.so)" \
+  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+# Without random addresses: otherwise the sanitizer may not find room for its own memory.
+with_tsan = MEMFIT_SANITIZE=thread LD_PRELOAD="$(call library,libtsan.so)" \
+  TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1 setarch -R
 
 asan: $(STAMP)
-	MEMFIT_SANITIZE=address LD_PRELOAD="$(call library,libasan.so) $(call library,libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(sanitized_pytest)
+	$(with_asan) $(BIN)/memfit doctor
+	$(with_asan) $(sanitized_pytest)
 
-# Without random addresses: otherwise the sanitizer may not find room for its own memory. It knows nothing of forks.
+# It knows nothing of forks.
 tsan: $(STAMP)
-	MEMFIT_SANITIZE=thread LD_PRELOAD="$(call library,libtsan.so)" \
-	  TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1 setarch -R $(sanitized_pytest) \
-	  -k "not loader and not worker and not fork and not child"
+	$(with_tsan) $(BIN)/memfit doctor
+	$(with_tsan) $(sanitized_pytest) -k "not loader and not worker and not fork and not child"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

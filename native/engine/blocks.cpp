@@ -84,7 +84,7 @@ Region* Engine::place_for_op(ThreadState& thread, Block& block) {
   if (region == nullptr) region = place(block.bytes, more, &block, high);
   if (region == nullptr) return nullptr;
   block.ticket = thread.window.take(size, high);
-  keep_promise(thread, size);
+  turns_.keep_promise(thread, size);
   return region;
 }
 
@@ -143,7 +143,7 @@ void Engine::release(Block* block) {
     if (block->arena == arena_ && arena_->plan() == nullptr) arena_->trim_shelf(shelf_slack() + 2 * shelf_step(), &shelf_owner_);
     block->region = nullptr;
   }
-  if (block->held && waiting_ > 0) somebody_let_go();  // it was dying, and could not be moved away
+  if (block->held && turns_.any_waits()) turns_.somebody_let_go();  // it was dying, and could not be moved away
   delete_block(block);
 }
 

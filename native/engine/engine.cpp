@@ -28,9 +28,6 @@ std::shared_ptr<Arena> make_arena(Device& device, size_t limit, bool may_be_less
   }
 }
 
-constexpr size_t kSignatures = 1024;  // that are kept in order
-constexpr size_t kKinds = 4096;       // of iterations that are counted apart
-
 }  // namespace
 
 ThreadState& this_thread() {
@@ -62,21 +59,14 @@ void Engine::start(Device& device, size_t budget, size_t most, bool grows, std::
     lifelines_ = std::move(lifelines);
     forecast_ = Forecast();
     stats_ = Stats();
-    needs_.clear();
+    needs_ = Needs();
+    iterations_ = Iterations();
     ++session_;
     for (Block* left_over : blocks_) left_over->position = left_over->forecast = -1;
-    marks_.clear();
-    steps_seen_ = false;
-    period_ = 0;
-    iteration_passed_ = false;
-    iteration_hash_ = 0;
-    signatures_.clear();
-    signature_counts_.clear();
     gave_up_ = false;
-    longest_iteration_ = 0;
-    period_check_ = 512;
     last_failure_ = next_failure_ = Failure();
-    forked_ = standstill_ = false;
+    forked_ = false;
+    turns_.open();
     others_at_start_ = others;
     ordinary_until_ = std::chrono::steady_clock::now() + kGrace;
     stats_.budget = budget;
@@ -85,8 +75,7 @@ void Engine::start(Device& device, size_t budget, size_t most, bool grows, std::
     zone_owner_.pinned = shelf_owner_.pinned = true;
     scattered_ = grown_ = false;
     grows_ = budget != 0 && grows;
-    said_.clear();
-    notices_.clear();
+    notices_.begin_anew();
     limit_ = budget != 0 ? limit : arena_->ranges.limit();
     peak_ = 0;
     active_.store(true);
@@ -119,12 +108,11 @@ StopReport Engine::stop() {
     Lock lock(*this);
     if (!active()) return report;
     active_.store(false);
-    finished.swap(on_period_);
+    finished = iterations_.tell(nullptr);
     watches_meta_.store(false);
     settle_all();
     drop_plan();  // otherwise its zone would stay as long as anything that stays in the arena
-    standstill_ = false;
-    turn_.notify_all();
+    turns_.close();
     if (recorder_.on()) recorder_.stop();
     const bool reachable = !forked_ || !device_->is_asynchronous();
     if (reachable) restore_all(report);
@@ -190,44 +178,36 @@ void Engine::set_peak(size_t bytes) {
 void Engine::boundary() {
   Lock lock(*this);
   if (!governs()) return;
-  steps_seen_ = true;
-  period_ = 0;
+  iterations_.on_step();
   iteration_ends();
 }
 
 void Engine::iteration_ends() {
-  longest_iteration_ = std::max(longest_iteration_, forecast_.ops());
+  iterations_.end(forecast_.ops());
   forecast_.on_boundary(blocks_);
-  signatures_.push_back(iteration_hash_);
-  if (signatures_.size() > kSignatures) signatures_.pop_front();
-  if (signature_counts_.size() < kKinds || signature_counts_.count(iteration_hash_) != 0) ++signature_counts_[iteration_hash_];
-  iteration_hash_ = 0;
   ++course_;
   if (arena_->plan() != nullptr && !arena_->plan()->begun()) carry_over();
   if (arena_->plan() != nullptr) arena_->plan()->iteration_ends();
   if (swaps_) swaps_->iteration_ends();
   if (timeline_.on()) timeline_.iteration_ends(device_->stamp());
-  if (recorder_.on()) {
-    marks_.push_back(recorder_.op_count());
-    tick_marks_.push_back(recorder_.tick_count());
-  }
+  if (recorder_.on()) iterations_.mark(recorder_);
   ++stats_.iterations;
   if (std::exchange(gave_up_, false)) record_anew();
 }
 
 std::vector<uint64_t> Engine::signatures() {
   Lock lock(*this);
-  return {signatures_.begin(), signatures_.end()};
+  return iterations_.signatures();
 }
 
 std::unordered_map<uint64_t, uint64_t> Engine::signature_counts() {
   Lock lock(*this);
-  return signature_counts_;
+  return iterations_.signature_counts();
 }
 
 std::array<int64_t, 3> Engine::in_use() {
   Lock lock(*this);
-  std::array<int64_t, 3> sums{frames_, 0, 0};
+  std::array<int64_t, 3> sums{turns_.begun(), 0, 0};
   for (const Block* block : blocks_) {
     sums[1] += block->active - (block->copy ? 1 : 0);
     sums[2] += block->aside;
@@ -237,7 +217,7 @@ std::array<int64_t, 3> Engine::in_use() {
 
 void Engine::on_period(std::function<void()> action) {
   Lock lock(*this);
-  on_period_.swap(action);  // what it was goes when nothing is locked any more
+  action = iterations_.tell(std::move(action));  // what it was goes when nothing is locked any more
 }
 
 Stats Engine::stats() {
@@ -262,8 +242,7 @@ Stats Engine::stats() {
 
 // What grows with the ops of an iteration: not what a storage needs as long as it is alive.
 size_t Engine::held_for_records() const {
-  const size_t need = sizeof(*needs_.begin()) + 2 * sizeof(void*);  // with its node's links
-  size_t held = forecast_.held() + recorder_.held() + timeline_.held() + needs_.size() * need;
+  size_t held = forecast_.held() + recorder_.held() + timeline_.held() + needs_.held();
   if (swaps_) held += swaps_->held();
   return arena_ && arena_->plan() != nullptr ? held + arena_->plan()->held() : held;
 }
@@ -293,9 +272,7 @@ void Engine::note_failure_source(const std::string& source) {
 
 void Engine::reject_period() {
   Lock lock(*this);
-  steps_seen_ = true;
-  period_ = 0;
-  marks_.clear();
+  iterations_.reject_period();
 }
 
 Failure Engine::last_failure() {
@@ -319,9 +296,7 @@ void Engine::start_recording() {
 
 void Engine::record_anew() {
   gave_up_ = false;
-  marks_.clear();
-  tick_marks_.clear();
-  first_recorded_block_ = next_block_;
+  iterations_.forget_marks();
   ++recording_number_;
   restart_clock();
   std::vector<Block*> own;  // what an earlier session has left behind lies in an arena of its own
@@ -338,12 +313,12 @@ Recording Engine::stop_recording() {
 
 std::vector<int64_t> Engine::tick_marks() {
   Lock lock(*this);
-  return tick_marks_;
+  return iterations_.tick_marks();
 }
 
 std::vector<int64_t> Engine::iteration_marks() {
   Lock lock(*this);
-  return marks_;
+  return iterations_.marks();
 }
 
 }  // namespace memfit

@@ -25,13 +25,17 @@
 #include "block.h"
 #include "device.h"
 #include "forecast.h"
+#include "iterations.h"
 #include "lanes.h"
 #include "lifelines.h"
-#include "op_window.h"
+#include "needs.h"
+#include "notices.h"
 #include "recorder.h"
 #include "swaps.h"
+#include "thread_state.h"
 #include "tier.h"
 #include "timeline.h"
+#include "turns.h"
 
 namespace memfit {
 
@@ -40,56 +44,6 @@ enum class Part;
 
 // What is done to storages before every op, whether or not there is need (for tests).
 enum class Stress { kNone, kEvict, kMove };
-
-// Why an op could not have the bytes it needs.
-struct Failure {
-  enum class Kind { kNone, kBudget, kTier } kind = Kind::kNone;
-  std::string message;
-  std::string why;
-  std::string remedy;
-  std::string op;
-  std::string tensors;
-  std::string source;
-  size_t required_bytes = 0;
-};
-
-// What the running depth-0 op of one thread uses.
-struct ThreadState {
-  int depth = 0;
-  bool in_frame = false;  // between frame_begins and frame_ends
-  bool running = false;   // between op_begins and frame_ends
-  bool starting = false;  // the op has its inputs brought in: it holds no raw pointers yet
-  bool stepped_aside = false;  // since when any of them may have left again
-  bool aside = false;     // runs on another stream than the compute stream, in its order
-  bool gave_way = false;  // has let everybody else go first, once
-  uint64_t serial = 0;
-  const OpInfo* op = nullptr;
-  std::vector<Block*> touched;  // active until the op ends; a block may be listed twice
-  std::vector<Block*> missing;         // of those, the ones to be brought in
-  std::vector<c10::Storage> foreign;   // ordinary memory to be adopted
-  OpWindow window;  // what it allocates
-  size_t allocated = 0;  // in all
-  size_t largest = 0;  // the largest storage it has touched or allocated
-  size_t input_bytes = 0;
-  size_t promised = 0;  // what it may still allocate, as far as is known
-  struct {
-    uint64_t serial = 0, key = 0;  // of which op
-    bool known = false;
-    size_t length = 0;
-  } need;  // what the engine has looked up of its need
-  uint64_t need_key = 0;    // the op and the sizes of its inputs' storages
-  uint64_t shape_key = 0;   // what else decides what it allocates: its inputs' shapes, and lists of numbers
-  uint64_t course = 0;      // the plan's iteration in which it began,
-  size_t planned_op = 0;    // as which of the plan's ops
-  int64_t row = -1;  // the recorder's
-  uint64_t waited_ns = 0;  // for room and for its inputs, while recording
-  int64_t source = -1;
-  uint64_t recording = 0;
-  std::string tensors;  // shapes, gathered only when memory is tight
-  Failure failure;      // raised from the op's next allocation
-  bool untold = false;  // and, if it makes none, from the next one of all
-};
-ThreadState& this_thread();
 
 struct Stats {
   size_t budget = 0, live = 0, resident = 0, footprint = 0, peak_live = 0, peak_resident = 0, peak_footprint = 0;
@@ -137,7 +91,7 @@ class Engine {
   // Rather than fail, an op may have more than the budget.
   void allow_growth(bool allowed);
   // `action` is called with a line for the user, with no lock held.
-  void on_notice(std::function<void(const std::string&)> action) { on_notice_ = std::move(action); }
+  void on_notice(std::function<void(const std::string&)> action) { notices_.tell(std::move(action)); }
   // Call it where no lock is held.
   void say();
   Stats stats();
@@ -292,7 +246,6 @@ class Engine {
   // growth.cpp
   bool grow(size_t request);
   void return_to_budget();
-  void notify(const std::string& key, const std::string& text);
 
   // shelf.cpp
   size_t shelf_step() const;
@@ -353,24 +306,12 @@ class Engine {
   void restart_clock();
   size_t held_for_records() const;
 
-  // turns.cpp
-  bool wait_for_others(ThreadState& thread);
-  bool wait_for_others(ThreadState& thread, std::chrono::milliseconds patience);
+  // admission.cpp
+  bool wait_for_others(ThreadState& thread, std::chrono::milliseconds patience = Turns::kPatience);
+  bool others_prepare(const ThreadState& thread) const;
   void take_turn(ThreadState& thread, size_t want);
   bool is_contested(const ThreadState& thread, size_t want);
   bool fits_beside(size_t want) const;
-  void keep_promise(ThreadState& thread, size_t bytes);
-  bool others_run(const ThreadState& thread) const;
-  bool others_prepare(const ThreadState& thread) const;
-  void step_aside(ThreadState& thread);
-  void somebody_let_go();
-  void step_back(ThreadState& thread);
-  void frame_is_over(ThreadState& thread);
-  template <typename Condition>
-  bool wait_without_interpreter(std::chrono::milliseconds patience, const Condition& condition);
-  void stand_still();
-  void move_again();
-  void wait_for_standstill();
 
   // residency.cpp
   Region* place(size_t bytes, size_t more, Block* block, bool high = false);
@@ -410,15 +351,7 @@ class Engine {
   std::atomic<bool> active_{false};
   bool forked_ = false;
   Stress stress_ = Stress::kNone;
-  int frames_ = 0;   // threads with an op running, or about to
-  int running_ = 0;  // those of them whose op has started: it holds raw pointers
-  int waiting_ = 0;  // those of them that wait for another's end
-  int queued_ = 0;   // and those of these that have not begun, for want of room beside the others
-  size_t promised_ = 0;  // what ops that run may still allocate
-  bool standstill_ = false;  // ops wait before they begin
-  const void* standstill_owner_ = nullptr;  // but for this thread's
-  uint64_t turns_ = 0;  // grows when somebody lets go of storages
-  std::condition_variable_any turn_;
+  Turns turns_{mutex_};
   Device* device_ = nullptr;       // the session's, or the last one's
   std::vector<Device*> devices_;  // that have had a session
   uint64_t callback_ = 0;
@@ -440,36 +373,20 @@ class Engine {
   Forecast forecast_;
   Recorder recorder_;
   uint64_t recording_number_ = 0;
-  std::vector<int64_t> marks_;  // op counts of the recording at which an iteration ended
-  std::vector<int64_t> tick_marks_;
-  uint64_t first_recorded_block_ = 0;
+  Iterations iterations_;
   Block shelf_owner_;  // stands for the shelf in the arena's list of regions
   bool scattered_ = false;  // small storages lie elsewhere than on the shelf
   Block zone_owner_;  // stands for the plan in the arena's list of regions
   bool gave_up_ = false;        // the recording became too long; the next iteration's end begins another
-  size_t longest_iteration_ = 0;  // ops
-  bool steps_seen_ = false;     // an optimizer has stepped: its boundaries are used, not the op stream's period
-  uint64_t iteration_hash_ = 0;
-  std::deque<uint64_t> signatures_;  // the last ones
-  std::unordered_map<uint64_t, uint64_t> signature_counts_;
-  int64_t period_ = 0;
-  bool iteration_passed_ = false;  // by the period; nobody has been told yet
-  int64_t period_check_ = 512;
-  uint64_t period_start_ = 0;   // the op count at which the current repetition began
-  std::function<void()> on_period_;
   size_t limit_ = 0;  // the arena's under the budget; it is higher while it has grown
   size_t peak_ = 0;   // what shares in messages are of
   bool grows_ = false, grown_ = false;
-  static constexpr size_t kMostNotices = 20;
-  std::unordered_set<std::string> said_;
-  std::vector<std::string> notices_;
-  std::atomic<bool> has_notices_{false};
-  std::function<void(const std::string&)> on_notice_;
+  Notices notices_;
   Failure next_failure_;
   bool others_at_start_ = false;
   std::vector<void*> ordinary_;  // memory of adopted storages that an op may still read
   std::chrono::steady_clock::time_point ordinary_until_;
-  std::unordered_map<uint64_t, Need> needs_;  // the window an op needs, by op and input sizes
+  Needs needs_;
   Stats stats_;
   Failure last_failure_;
   std::atomic<Phase> phase_{Phase::kForward};
@@ -479,12 +396,6 @@ class Engine {
   std::unique_ptr<Lifelines> lifelines_;  // of the children that may read the tier; in a child, its own
 };
 
-// What happened, why, and what to do about it.
-std::string in_words(const Failure& failure);
 std::string op_under_way(const ThreadState& thread);
-// An allocator's failure as a Python exception of memfit's own types.
-[[noreturn]] void raise(const Failure& failure);
-void set_error_types(void* budget_error, void* tier_error);
-std::string format_bytes(size_t bytes);
 
 }  // namespace memfit

@@ -31,9 +31,8 @@ void Engine::after_fork_in_parent() {
 }
 
 void Engine::after_fork_in_child() {
-  // Only the forking thread lives on, and it owns the mutex; a fresh one has no memory of waiters.
+  // Only the forking thread lives on, and it owns the mutex.
   new (&mutex_) std::mutex();
-  new (&turn_) std::condition_variable_any();
   AtFork::renew_all();
   if (governs()) become_inert();
 }
@@ -50,8 +49,7 @@ void Engine::become_inert() {
   recorder_.abandon();
   timeline_.stop();
   watches_meta_.store(false);
-  iteration_passed_ = standstill_ = false;
-  period_ = 0;
+  iterations_.abandon();
   next_failure_ = Failure();
   forget_running_ops();
   if (device_->is_asynchronous()) keep_what_is_not_reachable();
@@ -59,14 +57,12 @@ void Engine::become_inert() {
 
 // No other thread came along, and the forking one's op moves nothing any more.
 void Engine::forget_running_ops() {
-  frames_ = running_ = waiting_ = queued_ = 0;
-  promised_ = 0;
   ThreadState& thread = this_thread();
-  thread.promised = 0;
+  turns_.forget(thread);
   for (Block* block : thread.touched) deactivate(*block);
   thread.touched.clear();
   thread.missing.clear();
-  thread.in_frame = thread.running = thread.aside = false;
+  thread.aside = false;
   thread.row = -1;
   thread.failure = Failure();
 }

@@ -29,14 +29,14 @@ bool Engine::grow(size_t request) {
   ++stats_.growths;
   stats_.peak_growth = std::max(stats_.peak_growth, limit - limit_);
   const std::string op = op_under_way(this_thread());
-  notify("growth " + op, "the budget of " + format_bytes(stats_.budget) + " is exceeded by " + format_bytes(limit - limit_) +
+  notices_.add("growth " + op, "the budget of " + format_bytes(stats_.budget) + " is exceeded by " + format_bytes(limit - limit_) +
                              " for " + op + ", which does not fit otherwise (--no-grow makes that an error)");
   return true;
 }
 
 // An op begins: what lies beyond the budget moves or leaves, as far as it can.
 void Engine::return_to_budget() {
-  if (running_ != 0 || forked_) return;
+  if (!turns_.none_runs() || forked_) return;
   size_t end = limit_;
   for (Block* block : std::vector<Block*>(blocks_)) {
     if (block->arena != arena_ || !block->resident() || block->region->end() <= limit_) continue;
@@ -51,24 +51,16 @@ void Engine::return_to_budget() {
   grown_ = end > limit_;
 }
 
-// Said once for each `key`, by Python, as soon as no lock is held.
-void Engine::notify(const std::string& key, const std::string& text) {
-  if (said_.size() < kMostNotices && said_.insert(key).second) {
-    notices_.push_back(text);
-    has_notices_.store(true);
-  }
-}
-
 void Engine::say() {
-  if (!has_notices_.load() || !is_python_thread() || !has_notices_.exchange(false)) return;
+  if (!notices_.any() || !is_python_thread()) return;
   std::vector<std::string> notices;
   {
     Lock lock(*this);
-    notices.swap(notices_);
+    notices = notices_.take();
   }
   const std::string source = source_text(current_source());
   for (const std::string& notice : notices)
-    if (on_notice_) on_notice_("memfit: " + notice + (source.empty() ? "" : " (" + source + ")"));
+    if (notices_.say()) notices_.say()("memfit: " + notice + (source.empty() ? "" : " (" + source + ")"));
 }
 
 }  // namespace memfit

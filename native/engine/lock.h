@@ -23,8 +23,8 @@ class Lock {
 // No other thread's op runs, as far as that can be had. The mutex is held.
 class Standstill {
  public:
-  explicit Standstill(Engine& engine) : engine_(engine) { engine_.stand_still(); }
-  ~Standstill() { engine_.move_again(); }
+  explicit Standstill(Engine& engine) : engine_(engine) { engine_.turns_.stand_still(this_thread()); }
+  ~Standstill() { engine_.turns_.move_again(); }
   Standstill(const Standstill&) = delete;
   Standstill& operator=(const Standstill&) = delete;
 

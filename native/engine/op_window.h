@@ -14,12 +14,6 @@
 
 namespace memfit {
 
-// The window that an op has needed, at most, and what it allocated when it was last looked at.
-struct Need {
-  size_t length = 0;
-  uint64_t window = 0;  // OpWindow::hash
-};
-
 class OpWindow {
  public:
   static bool goes_high(size_t size, size_t largest) { return 2 * size <= largest; }

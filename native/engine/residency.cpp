@@ -165,7 +165,7 @@ bool Engine::written_unseen(const Block& block) {
   if (fingerprint(block.address(), block.bytes) == block.print) return false;
   ++stats_.unseen_writes;
   const std::string op = block.used_by != nullptr ? block.used_by->name : "no op";
-  notify("unseen " + op, "bytes of a tensor changed while no op was seen to write to them (the last that used them: " + op +
+  notices_.add("unseen " + op, "bytes of a tensor changed while no op was seen to write to them (the last that used them: " + op +
                              "); they are kept, at the price of a copy. Was it torch.compile, or an extension's function?");
   return true;
 }

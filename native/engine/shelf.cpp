@@ -33,7 +33,7 @@ bool Engine::is_small(size_t bytes) const {
   return stats_.budget != 0 && bytes <= std::min(kSmall, arena_->ranges.limit() / kSmallShare);
 }
 
-bool Engine::may_move(const Block& block) const { return block.is_idle() && (!block.small || running_ == 0); }
+bool Engine::may_move(const Block& block) const { return block.is_idle() && (!block.small || turns_.none_runs()); }
 
 // The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way (or only by
 // leaving the arena, where that is not wanted: `evicts`).
@@ -67,7 +67,7 @@ bool Engine::grow_shelf(size_t needed, bool evicts) {
 
 // Small storages that came to lie elsewhere, for want of room on the shelf or by a plan that was dropped.
 void Engine::gather_small() {
-  if (!scattered_ || running_ != 0 || arena_->plan() != nullptr) return;
+  if (!scattered_ || !turns_.none_runs() || arena_->plan() != nullptr) return;
   scattered_ = false;
   for (Block* block : blocks_) {
     if (!block->small || !block->resident() || block->arena != arena_ || arena_->on_shelf(block->region)) continue;
@@ -81,7 +81,7 @@ void Engine::gather_small() {
 
 // Those for which the shelf could not grow, since the op's own storages lie above it.
 void Engine::evict_scattered() {
-  if (!scattered_ || running_ != 0) return;
+  if (!scattered_ || !turns_.none_runs()) return;
   for (Block* block : std::vector<Block*>(blocks_))
     if (block->small && block->resident() && block->arena == arena_ && !arena_->on_shelf(block->region) && may_move(*block))
       evict(*block);
@@ -90,18 +90,18 @@ void Engine::evict_scattered() {
 // It must not move from now on: it had better not lie in the way. Its one user is the caller.
 void Engine::shelve(Block& block) {
   bool stuck = !block.resident() || block.arena != arena_ || block.active != 1 || block.pinned || block.held || !block.attached();
-  if (stuck || arena_->on_shelf(block.region) || (block.small && running_ != 0) || arena_->plan() != nullptr) return;
+  if (stuck || arena_->on_shelf(block.region) || (block.small && !turns_.none_runs()) || arena_->plan() != nullptr) return;
   if (Region* region = place_on_shelf(block, /*evicts=*/true)) move_to(block, region);
 }
 
 // The last resort of an op that has not started: idle small storages leave too. False when that gives back nothing.
 bool Engine::clear_shelf() {
   const size_t before = arena_->shelf_end();
-  if (running_ == 0)
+  if (turns_.none_runs())
     for (Block* block : std::vector<Block*>(blocks_))
       if (block->resident() && block->arena == arena_ && arena_->on_shelf(block->region) && may_move(*block))
         evict(*block);
-  if (running_ == 0) tidy_shelf();
+  if (turns_.none_runs()) tidy_shelf();
   return arena_->shelf_end() < before;
 }
 

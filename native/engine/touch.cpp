@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "common/period.h"
 #include "engine.h"
 #include "hash.h"
 #include "lock.h"
@@ -39,18 +38,13 @@ uint64_t shapes_of(c10::ArrayRef<const c10::IValue> inputs) {
   return hash;
 }
 
-constexpr int64_t kLongestSearch = int64_t{1} << 18;  // ops without an optimizer's step: some 60 MB of records
-constexpr int64_t kLongestIteration = int64_t{1} << 21;  // ops that are recorded
-constexpr size_t kLongestForecast = size_t{1} << 18;  // ops without an iteration's end
-constexpr size_t kMostNeeds = size_t{1} << 17;
-
 }  // namespace
 
 void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs,
                        int64_t source, int64_t sequence_number) {
   bool outermost = thread.depth++ == 0;
   Lock lock(*this);
-  if (outermost) wait_for_standstill();
+  if (outermost) turns_.wait_for_standstill(thread);
   if (!active()) return;
   if (forked_) return guarded(thread, [&] { read_in_child(op, inputs); });
   if (outermost) {
@@ -110,7 +104,7 @@ void Engine::op_prepares(ThreadState& thread, const OpInfo& op, c10::ArrayRef<co
   bool comes_in = !thread.missing.empty() || !thread.foreign.empty();
   guarded(thread, [&] { make_ready(thread, op, inputs, outermost); });
   thread.starting = false;
-  if (outermost && thread.in_frame && !std::exchange(thread.running, true)) ++running_;
+  if (outermost) turns_.op_starts(thread);
   if (!device_->is_asynchronous()) return;
   guarded(thread, [&] {
     if (outermost && records(thread)) recorder_.op_starts(thread.row);
@@ -149,8 +143,7 @@ void Engine::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<con
 
 void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source) {
   ++stats_.ops;
-  ++frames_;
-  thread.in_frame = true;
+  turns_.op_begins(thread);
   thread.serial = ++clock_;
   thread.op = &op;
   thread.input_bytes = thread.largest = thread.allocated = 0;
@@ -167,14 +160,10 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source)
 
 // What falls due when an op begins, whatever it uses.
 void Engine::frame_prepares(ThreadState& thread, const OpInfo& op) {
-  if (period_ != 0 && stats_.ops - period_start_ > static_cast<uint64_t>(period_)) {
-    period_start_ = stats_.ops - 1;
-    iteration_ends();
-    iteration_passed_ = true;
-  }
+  if (iterations_.period_ends(stats_.ops)) iteration_ends();
   if (others_at_start_) free_ordinary(false);
   if (grown_) return_to_budget();
-  if (forecast_.ops() > std::max(kLongestForecast, 2 * longest_iteration_)) forecast_.on_boundary(blocks_);
+  if (iterations_.takes_too_long_to_forecast(forecast_.ops())) forecast_.on_boundary(blocks_);
   forecast_.on_op();
   if (timeline_.on()) timeline_.op_begins(device_->stamp(), arena_->used());
   if (swaps_) swap_before_op(thread, op.name_hash);
@@ -311,10 +300,7 @@ uint64_t Engine::key_of_need(const ThreadState& thread) { return mix(thread.need
 
 bool Engine::knows_need(ThreadState& thread) const {
   const uint64_t key = key_of_need(thread);
-  if (thread.need.serial != thread.serial || thread.need.key != key) {
-    auto found = needs_.find(key);
-    thread.need = {thread.serial, key, found != needs_.end(), found != needs_.end() ? found->second.length : 0};
-  }
+  if (thread.need.serial != thread.serial || thread.need.key != key) thread.need = needs_.look_up(thread.serial, key);
   return thread.need.known;
 }
 
@@ -369,7 +355,7 @@ void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::I
     if (thread.depth == 1) {
       guarded(thread, [&] { period_found = frame_ends(thread); });
       let_go(thread);
-      if (std::exchange(iteration_passed_, false) || period_found) tell = on_period_;
+      tell = iterations_.due(period_found);
     }
     --thread.depth;
   }
@@ -408,7 +394,7 @@ bool Engine::frame_ends(ThreadState& thread) {
     size_t need = learn_need(thread);
     if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(need), thread.waited_ns);
   }
-  iteration_hash_ = mix(mix(iteration_hash_, thread.need_key), thread.allocated);
+  iterations_.on_op(thread.need_key, thread.allocated);
   return recorded && find_period_if_due();
 }
 
@@ -423,38 +409,24 @@ void Engine::let_go(ThreadState& thread) {
   guarded(thread, [&] { swap_after_op(thread); });
   if (std::exchange(thread.untold, false)) next_failure_ = thread.failure;
   thread.failure = Failure();
-  frame_is_over(thread);
+  turns_.op_is_over(thread);
 }
 
-// The window the op needed, and will need when it runs on storages of the same sizes again.
 size_t Engine::learn_need(const ThreadState& thread) {
-  if (needs_.size() > kMostNeeds) needs_.clear();  // sizes that never come back: those that do are learnt again
-  Need& need = needs_[key_of_need(thread)];
-  if (arena_ && std::exchange(need.window, thread.window.hash()) != thread.window.hash())
-    need.length = std::max(need.length, thread.window.length(arena_->ranges.alignment()));
-  return need.length;
+  return arena_ ? needs_.learn(key_of_need(thread), thread.window, arena_->ranges.alignment()) : 0;
 }
 
-// Without optimizer steps the iteration is what the op stream repeats. Looked for at doubling lengths.
 bool Engine::find_period_if_due() {
-  int64_t ops = recorder_.op_count();
-  if (steps_seen_ || period_ != 0 || ops < period_check_ || ops > kLongestSearch) return false;
-  period_check_ *= 2;
-  auto found = find_period(recorder_.tokens().data(), recorder_.tokens().size());
-  if (!found) return false;
-  int64_t length = static_cast<int64_t>(found->length);
-  // The layers of one backward pass repeat themselves too, and so does a loop that initialises them.
-  if (!recorder_.has_both_passes(ops - length, ops)) return false;
-  period_ = length;
-  period_start_ = stats_.ops;
+  auto length = iterations_.find_period(recorder_, stats_.ops);
+  if (!length) return false;
   iteration_ends();
-  marks_ = {ops - length, ops};
+  iterations_.mark_period(recorder_.op_count(), *length);
   return true;
 }
 
 // What never repeats itself (evaluation, a simulation) is not recorded for ever. The next step begins anew.
 void Engine::give_up_recording_if_due() {
-  if (!recorder_.on() || recorder_.op_count() <= (stats_.iterations == 0 ? kLongestSearch : kLongestIteration)) return;
+  if (!recorder_.on() || !iterations_.takes_too_long(recorder_.op_count())) return;
   recorder_.stop();
   gave_up_ = true;
   stats_.recording_given_up = stats_.ops - 1;

@@ -1,4 +1,5 @@
 // Everything but the bindings in one translation unit: torch's headers are most of what there is to compile.
+#include "admission.cpp"
 #include "adoption.cpp"
 #include "arena.cpp"
 #include "blocks.cpp"
@@ -10,6 +11,7 @@
 #include "ghosts.cpp"
 #include "growth.cpp"
 #include "host.cpp"
+#include "iterations.cpp"
 #include "lanes.cpp"
 #include "lifelines.cpp"
 #include "measure.cpp"

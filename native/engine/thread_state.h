@@ -1,0 +1,53 @@
+// ThreadState: what the running outermost op of one thread uses.
+#pragma once
+
+#include <c10/core/Storage.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "failure.h"
+#include "needs.h"
+#include "op_window.h"
+
+namespace memfit {
+
+struct Block;
+struct OpInfo;
+
+struct ThreadState {
+  int depth = 0;
+  bool in_frame = false;  // between frame_begins and frame_ends
+  bool running = false;   // between op_begins and frame_ends
+  bool starting = false;  // the op has its inputs brought in: it holds no raw pointers yet
+  bool stepped_aside = false;  // since when any of them may have left again
+  bool aside = false;     // runs on another stream than the compute stream, in its order
+  bool gave_way = false;  // has let everybody else go first, once
+  uint64_t serial = 0;
+  const OpInfo* op = nullptr;
+  std::vector<Block*> touched;  // active until the op ends; a block may be listed twice
+  std::vector<Block*> missing;         // of those, the ones to be brought in
+  std::vector<c10::Storage> foreign;   // ordinary memory to be adopted
+  OpWindow window;  // what it allocates
+  size_t allocated = 0;  // in all
+  size_t largest = 0;  // the largest storage it has touched or allocated
+  size_t input_bytes = 0;
+  size_t promised = 0;  // what it may still allocate, as far as is known
+  Needs::Known need;  // what has been looked up of its need
+  uint64_t need_key = 0;    // the op and the sizes of its inputs' storages
+  uint64_t shape_key = 0;   // what else decides what it allocates: its inputs' shapes, and lists of numbers
+  uint64_t course = 0;      // the plan's iteration in which it began,
+  size_t planned_op = 0;    // as which of the plan's ops
+  int64_t row = -1;  // the recorder's
+  uint64_t waited_ns = 0;  // for room and for its inputs, while recording
+  int64_t source = -1;
+  uint64_t recording = 0;
+  std::string tensors;  // shapes, gathered only when memory is tight
+  Failure failure;      // raised from the op's next allocation
+  bool untold = false;  // and, if it makes none, from the next one of all
+};
+ThreadState& this_thread();
+
+}  // namespace memfit

@@ -7,7 +7,7 @@ namespace memfit {
 
 // Between `empty` and the op that fills it a tensor can't be moved, and no op is running.
 bool Engine::others_prepare(const ThreadState& thread) const {
-  return std::any_of(blocks_.begin(), blocks_.end(), [&](const Block* block) {
+  return std::any_of(books_.all().begin(), books_.all().end(), [&](const Block* block) {
     return block->resident() && block->held && block->maker != nullptr && block->maker != &thread;
   });
 }
@@ -35,16 +35,16 @@ void Engine::take_turn(ThreadState& thread, size_t want) {
 
 // A plan knows the ops of one thread. It stays while those of another find room beside its zone.
 bool Engine::is_contested(const ThreadState& thread, size_t want) {
-  if (arena_->plan() == nullptr) return false;
+  if (memory_.arena->plan() == nullptr) return false;
   if (plan_thread_ == nullptr) plan_thread_ = &thread;
   plan_is_shared_ |= plan_thread_ != &thread;
   if (turns_.others_run(thread)) return !fits_beside(want);
-  return plan_is_shared_ && !arena_->plan()->is_followed() && arena_->ranges.largest_free() < want;
+  return plan_is_shared_ && !memory_.arena->plan()->is_followed() && memory_.arena->ranges.largest_free() < want;
 }
 
 bool Engine::fits_beside(size_t want) const {
   const size_t needed = 2 * (want + turns_.promised());
-  return arena_->ranges.largest_free() >= needed || widest_window(/*running=*/true) >= needed;
+  return memory_.arena->ranges.largest_free() >= needed || residency_.widest_window(/*running=*/true) >= needed;
 }
 
 }  // namespace memfit

@@ -22,8 +22,8 @@ std::string words_of(const std::exception& error) {
 bool Engine::adoptable(const c10::StorageImpl& storage) const {
   const at::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
   return pointer.get() != nullptr && pointer.get_context() == pointer.get() &&
-         pointer.get_deleter() == device_->ordinary().raw_deleter() && storage.resizable() && storage.nbytes() > 0 &&
-         !device_->is_placed(pointer.get());
+         pointer.get_deleter() == memory_.device->ordinary().raw_deleter() && storage.resizable() && storage.nbytes() > 0 &&
+         !memory_.device->is_placed(pointer.get());
 }
 
 // Move ordinary memory into the arena; nullptr when there is no room.
@@ -32,7 +32,7 @@ Block* Engine::adopt_into_arena(const c10::Storage& storage, size_t more) {
   Block* block = new_block(impl.nbytes());
   try {
     block->region = place(block->bytes, more, block);
-    if (block->region != nullptr) arena_->back(block->region);
+    if (block->region != nullptr) memory_.arena->back(block->region);
   } catch (...) {
     delete_block(block);
     throw;
@@ -41,8 +41,8 @@ Block* Engine::adopt_into_arena(const c10::Storage& storage, size_t more) {
     delete_block(block);
     return nullptr;
   }
-  block->arena = arena_;
-  device_->copy(block->address(), impl._mutable_data_ptr_no_checks().get(), block->bytes);
+  block->arena = memory_.arena;
+  memory_.device->copy(block->address(), impl._mutable_data_ptr_no_checks().get(), block->bytes);
   adopted(*block, storage);
   put_behind_ordinary(*block, impl);
   return block;
@@ -52,10 +52,10 @@ Block* Engine::adopt_into_arena(const c10::Storage& storage, size_t more) {
 void Engine::adopt_into_tier(const c10::Storage& storage) {
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   size_t bytes = impl.nbytes();
-  Slot slot = tier_->put(impl._mutable_data_ptr_no_checks().get(), bytes);
+  Slot slot = memory_.tier->put(impl._mutable_data_ptr_no_checks().get(), bytes);
   Block* block = new_block(bytes);
   block->slot = slot;
-  block->tier = tier_;
+  block->tier = memory_.tier;
   block->dirty = false;
   stats_.bytes_out += bytes;
   stats_.untimed_out += bytes;
@@ -64,12 +64,12 @@ void Engine::adopt_into_tier(const c10::Storage& storage) {
 }
 
 void Engine::adopted(Block& block, const c10::Storage& storage) {
-  attach(block, storage);
+  books_.attach(block, storage);
   block.held = false;
-  block.last_use = clock_;
+  block.last_use = books_.now();
   stats_.live += block.bytes;
   stats_.adopted += block.bytes;
-  note_peaks();
+  moves_.note_peaks();
   if (recorder_.on()) recorder_.adopted(block);
 }
 
@@ -77,22 +77,22 @@ void Engine::adopted(Block& block, const c10::Storage& storage) {
 void Engine::put_behind_ordinary(Block& block, c10::StorageImpl& impl) {
   at::DataPtr& pointer = impl._mutable_data_ptr_no_checks();
   void* ordinary = pointer.release_context();
-  impl.set_allocator(&device_->own());  // what it may grow into later belongs to the budget too
+  impl.set_allocator(&memory_.device->own());  // what it may grow into later belongs to the budget too
   put_behind(impl, block.resident() ? block.address() : nullptr, block);
   if (block.resident())
-    lies_anew(block, impl);
+    books_.arrives(block, impl);
   else
     set_absent(impl);
   if (others_at_start_)
     ordinary_.push_back(ordinary);
   else
-    device_->free_ordinary(ordinary);
+    memory_.device->free_ordinary(ordinary);
 }
 
 // Ops that were running when the session began have ended by now, or do not read what they were given.
 void Engine::free_ordinary(bool all) {
   if (!all && std::chrono::steady_clock::now() < ordinary_until_) return;
-  for (void* memory : ordinary_) device_->free_ordinary(memory);
+  for (void* memory : ordinary_) memory_.device->free_ordinary(memory);
   ordinary_.clear();
   others_at_start_ = false;
 }
@@ -101,10 +101,10 @@ void Engine::adopt(const c10::Storage& storage) {
   bool meta = watches_meta() && storage.device_type() == at::DeviceType::Meta;
   Lock lock(*this);
   if (meta) return (void)ghost_of(this_thread(), storage, /*is_new=*/false);
-  if (!governs() || !device_->has(storage.device())) return;
+  if (!governs() || !memory_.device->has(storage.device())) return;
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
-  if (Block* block = find(impl)) {
-    attach(*block, storage);
+  if (Block* block = books_.find(impl)) {
+    books_.attach(*block, storage);
     block->held = false;
   } else if (adoptable(impl)) {
     adopt_somewhere(storage);
@@ -112,7 +112,7 @@ void Engine::adopt(const c10::Storage& storage) {
 }
 
 void Engine::adopt_somewhere(const c10::Storage& storage) {
-  if (arena_->ranges.largest_free() >= arena_->round(storage.nbytes())) {
+  if (memory_.arena->ranges.largest_free() >= memory_.arena->round(storage.nbytes())) {
     try {
       if (adopt_into_arena(storage, 0) != nullptr) return;
     } catch (const TierFailure&) {
@@ -124,12 +124,12 @@ void Engine::adopt_somewhere(const c10::Storage& storage) {
 
 void Engine::finish() {
   Lock lock(*this);
-  if (governs()) device_->finish();
+  if (governs()) memory_.device->finish();
 }
 
 void Engine::release_cached() {
   Lock lock(*this);
-  if (governs()) device_->release_cached();
+  if (governs()) memory_.device->release_cached();
 }
 
 // References to all storages, had before the mutex is taken: for some of them the interpreter is needed.
@@ -137,7 +137,7 @@ std::vector<Engine::StorageRef> Engine::live_storages() {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> known;
   {
     Lock lock(*this);
-    for (const Block* block : blocks_)
+    for (const Block* block : books_.all())
       if (block->attached()) known.push_back(block->storage);
   }
   std::vector<StorageRef> alive;
@@ -149,14 +149,14 @@ std::vector<Engine::StorageRef> Engine::live_storages() {
 // What is in the arena can stay there if memory is short: what is not comes first. The rest comes in the order of
 // addresses, so that whole pages are given back on the way.
 void Engine::restore_all(StopReport& report) {
-  arena_->dissolve_shelf(tell_owner);  // what it kept free is a page's too
-  arena_->shrink(arena_->ranges.limit());
-  std::vector<Block*> blocks = blocks_;
+  memory_.arena->dissolve_shelf(tell_owner);  // what it kept free is a page's too
+  memory_.arena->shrink(memory_.arena->ranges.limit());
+  std::vector<Block*> blocks = books_.all();
   auto place = [](const Block* block) { return block->resident() ? block->address() : nullptr; };
   std::sort(blocks.begin(), blocks.end(), [&](const Block* a, const Block* b) { return place(a) < place(b); });
   for (Block* block : blocks)
     if (!restore(*block, report)) ++report.left_in_arena;
-  arena_->shrink(arena_->ranges.limit());
+  memory_.arena->shrink(memory_.arena->ranges.limit());
 }
 
 // Give the storage ordinary memory of its own. False when its bytes must stay where they are.
@@ -165,13 +165,13 @@ bool Engine::restore(Block& block, StopReport& report) {
   if (block.resident() && !movable) return false;
   StorageRef storage = reference_to_storage(block);
   if (!storage) return !block.resident() || block.storage.expired();
-  graveyard_.push_back(storage);
+  books_.bury(storage);
   if (block.resident() && movable_storage(block) == nullptr) return false;
   try {
     at::DataPtr memory = block.device->ordinary().allocate(block.bytes);
     if (block.resident()) {
       block.device->copy(memory.get(), block.address(), block.bytes);
-      by_address_.erase(block.address());
+      books_.leaves(block);
     } else {
       block.tier->get(block.slot, memory.get(), block.bytes);
     }
@@ -183,7 +183,7 @@ bool Engine::restore(Block& block, StopReport& report) {
       const std::string why = words_of(error);
       mark_unavailable(block, "memfit: the bytes of this tensor could not be read back: " + why);
       // What an earlier session lost is not this one's loss.
-      if (block.tier == tier_) report.lost.push_back(format_bytes(block.bytes) + ": " + why);
+      if (block.tier == memory_.tier) report.lost.push_back(format_bytes(block.bytes) + ": " + why);
     }
     return false;
   }

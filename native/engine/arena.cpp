@@ -5,7 +5,9 @@
 namespace memfit {
 
 Arena::Arena(Device& device, size_t limit_bytes)
-    : ranges(limit_bytes, device.alignment()), shelf_(std::make_unique<Ranges>(limit_bytes, device.alignment())), device_(device), space_(device.reserve(limit_bytes)), base_(space_->base()) {}
+    : ranges(limit_bytes, device.alignment()), shelf_(std::make_unique<Ranges>(limit_bytes, device.alignment())), device_(device), space_(device.reserve(limit_bytes)), base_(space_->base()) {
+  zone_owner_.pinned = shelf_owner_.pinned = true;
+}
 
 void Arena::back(Region* region) {
   try {
@@ -22,26 +24,26 @@ void Arena::shrink(size_t limit_bytes) {
     if (r->is_free()) space_->drop(r->offset, r->end());
 }
 
-void Arena::set_plan(PlanTable table, size_t offset, bool at_once, void* owner) {
-  zone_ = ranges.reserve_at(ranges.hole_at(offset), offset, table.bytes, owner);
+void Arena::set_plan(PlanTable table, size_t offset, bool at_once) {
+  zone_ = ranges.reserve_at(ranges.hole_at(offset), offset, table.bytes, &zone_owner_);
   plan_ = std::make_unique<Plan>(std::move(table), offset, at_once);
 }
 
-void Arena::grow_shelf(size_t end, void* owner) {
-  if (end > shelf_end_) set_shelf(end, owner);
+void Arena::grow_shelf(size_t end) {
+  if (end > shelf_end_) set_shelf(end);
 }
 
-bool Arena::trim_shelf(size_t slack, void* owner) {
+bool Arena::trim_shelf(size_t slack) {
   const Region* tail = shelf_->largest_hole();
   if (tail == nullptr || tail->end() != shelf_->limit() || tail->offset + slack >= shelf_end_) return false;
-  set_shelf(tail->offset, owner);
+  set_shelf(tail->offset);
   return true;
 }
 
-void Arena::set_shelf(size_t end, void* owner) {
+void Arena::set_shelf(size_t end) {
   if (shelf_region_ != nullptr) ranges.give_back(shelf_region_);
   shelf_end_ = end;
-  shelf_region_ = end == 0 ? nullptr : ranges.reserve_at(ranges.first(), 0, end, owner);
+  shelf_region_ = end == 0 ? nullptr : ranges.reserve_at(ranges.first(), 0, end, &shelf_owner_);
 }
 
 void Arena::give_back(Region* region) {

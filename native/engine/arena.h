@@ -29,9 +29,8 @@ class Arena {
   // Lower the limit and return the untouched pages beyond it to the system.
   void shrink(size_t limit_bytes);
 
-  // Let a plan hand out [offset, offset + bytes), which must be free, in the name of `owner`; at once, or from
-  // the next iteration on.
-  void set_plan(PlanTable table, size_t offset, bool at_once, void* owner);
+  // Let a plan hand out [offset, offset + bytes), which must be free; at once, or from the next iteration on.
+  void set_plan(PlanTable table, size_t offset, bool at_once);
   // Make the plan's taken slots ordinary regions again, and the rest of its zone free. Calls `moved(region)`
   // with each of them: the owner's region is another one now.
   template <typename Moved>
@@ -54,9 +53,9 @@ class Arena {
   Region* first_on_shelf() const { return shelf_->first(); }
   bool on_shelf(const Region* region) const { return region->offset < shelf_end_; }
   // [shelf_end(), end) must be free.
-  void grow_shelf(size_t end, void* owner);
+  void grow_shelf(size_t end);
   // Give back what is free at its upper end, but for less than `slack` bytes.
-  bool trim_shelf(size_t slack, void* owner);
+  bool trim_shelf(size_t slack);
 
   // Make what is on the shelf ordinary regions, where they are, and begin with an empty one. `moved` as above.
   template <typename Moved>
@@ -76,7 +75,10 @@ class Arena {
   Ranges ranges;
 
  private:
-  void set_shelf(size_t end, void* owner);
+  void set_shelf(size_t end);
+
+  // They stand for the plan's zone and for the shelf in the list of regions.
+  Block zone_owner_, shelf_owner_;
 
   Region* zone_ = nullptr;  // the plan's
   std::unique_ptr<Ranges> shelf_;

@@ -10,7 +10,7 @@
 namespace memfit {
 
 at::DataPtr Engine::allocate(Device& device, size_t bytes) {
-  if (bytes == 0 || !active() || device_ != &device || forked_) return device.ordinary().allocate(bytes);
+  if (bytes == 0 || !active() || memory_.device != &device || forked_) return device.ordinary().allocate(bytes);
   ThreadState& thread = this_thread();
   bool inside = thread.depth > 0;
   int64_t source = inside ? thread.source : current_source();
@@ -44,7 +44,7 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
     do {
       block->region = inside ? place_for_op(thread, *block) : place_outside_ops(*block);
     } while (block->region == nullptr && ((wait_for_others(thread) && active()) || grow(bytes)));
-    if (block->region != nullptr) arena_->back(block->region);
+    if (block->region != nullptr) memory_.arena->back(block->region);
   } catch (const TierFailure& error) {
     block->region = nullptr;
     fail(thread, Failure::Kind::kTier, error.what(), bytes);
@@ -54,13 +54,13 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
     delete_block(block);
     return nullptr;
   }
-  block->arena = arena_;
+  block->arena = memory_.arena;
   block->source = source;
-  block->last_use = clock_;
-  by_address_.emplace(block->address(), block);
+  block->last_use = books_.now();
+  books_.arrives(*block);
   stats_.live += bytes;
   ++stats_.allocations;
-  note_peaks();
+  moves_.note_peaks();
   forecast_.on_allocation(*block);
   if (swaps_) swaps_->on_allocation(*block);
   if (recorder_.on()) recorder_.allocated(*block, inside, source);
@@ -73,52 +73,15 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
   return block;
 }
 
-Region* Engine::place_for_op(ThreadState& thread, Block& block) {
-  const size_t size = arena_->round(block.bytes);
-  thread.allocated += size;
-  bool high = OpWindow::goes_high(size, thread.largest);
-  thread.largest = std::max(thread.largest, size);
-  const size_t want = stats_.budget == 0 ? 0 : wanted(thread);
-  const size_t more = want - std::min(want, thread.window.live() + size);
-  Region* region = place_by_plan(block);
-  if (region == nullptr) region = place(block.bytes, more, &block, high);
-  if (region == nullptr) return nullptr;
-  block.ticket = thread.window.take(size, high);
-  turns_.keep_promise(thread, size);
-  return region;
-}
-
-Region* Engine::place_outside_ops(Block& block) {
-  Region* region = place_by_plan(block);
-  // It has no op that would let it be moved there later: what lies above the shelf makes way now.
-  if (region == nullptr && block.small) region = place_on_shelf(block, /*evicts=*/true);
-  return region != nullptr ? region : place(block.bytes, 0, &block);
-}
-
 Block* Engine::new_block(size_t bytes) {
-  auto* block = new Block;
-  block->id = next_block_++;
-  block->session = session_;
-  block->bytes = bytes;
-  block->device = device_;
-  block->small = is_small(bytes);
-  block->index = blocks_.size();
-  blocks_.push_back(block);
+  Block* block = books_.add(bytes, *memory_.device);
+  block->small = shelf_.is_small(bytes);
   return block;
 }
 
 void Engine::delete_block(Block* block) {
-  blocks_.back()->index = block->index;
-  std::swap(blocks_[block->index], blocks_.back());
-  blocks_.pop_back();
   if (swaps_) swaps_->on_release(*block);
-  if (block->slot != nullptr) block->tier->release(block->slot);
-  block->slot = nullptr;
-  // A running op may have it on its list: then it goes when the op ends.
-  if (block->active > 0 || block->aside > 0)
-    block->dead = true;
-  else
-    delete block;
+  books_.remove(block);
 }
 
 void Engine::release(Block* block) {
@@ -127,20 +90,20 @@ void Engine::release(Block* block) {
   if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial)
     thread.window.give_back(block->ticket);
   // One that an earlier session left behind is none of this one's business.
-  if (active() && block->session == session_) {
+  if (active() && books_.is_of_session(*block)) {
     stats_.live -= block->bytes;
     forecast_.on_release(*block);
     if (recorder_.on()) recorder_.released(*block, thread.depth > 0);
   }
   if (block->resident()) {
-    if (thread.aside) device_->lead();
+    if (thread.aside) memory_.device->lead();
     if (!forked_) block->device->released(block->address());
-    by_address_.erase(block->address());
-    if (block->arena != arena_ && !forked_)
+    books_.leaves(*block);
+    if (block->arena != memory_.arena && !forked_)
       block->arena->give_back_with_pages(block->region);
     else
       block->arena->give_back(block->region);
-    if (block->arena == arena_ && arena_->plan() == nullptr) arena_->trim_shelf(shelf_slack() + 2 * shelf_step(), &shelf_owner_);
+    if (block->arena == memory_.arena && memory_.arena->plan() == nullptr) shelf_.trim();
     block->region = nullptr;
   }
   if (block->held && turns_.any_waits()) turns_.somebody_let_go();  // it was dying, and could not be moved away
@@ -154,10 +117,9 @@ void Engine::release_by_address(void* address) {
 
 bool Engine::release_if_known(void* address) {
   Lock lock(*this);
-  auto it = by_address_.find(address);
-  if (it == by_address_.end()) return false;
-  release(it->second);
-  return true;
+  Block* block = books_.find_at(address);
+  if (block != nullptr) release(block);
+  return block != nullptr;
 }
 
 void Engine::release_by_block(Block* block) {
@@ -175,38 +137,10 @@ void Engine::deactivate(Block& block) {
   }
 }
 
-Block* Engine::find(const c10::StorageImpl& storage) const {
-  const at::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
-  if (pointer.get_deleter() == &delete_by_block) return static_cast<Block*>(pointer.get_context());
-  if (pointer.get_deleter() != &delete_by_address) return nullptr;
-  auto it = by_address_.find(pointer.get_context());
-  return it == by_address_.end() ? nullptr : it->second;
-}
-
-void Engine::attach(Block& block, const c10::Storage& storage) {
-  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
-  if (block.storage_address == impl) return;
-  block.storage = storage.getWeakStorageImpl();
-  block.storage_address = impl;
-  const at::DataPtr& pointer = impl->_mutable_data_ptr_no_checks();
-  if (pointer.get_deleter() == &delete_by_address) put_behind(*impl, pointer.get(), block);
-}
-
-// The block's bytes have come to where it says they are.
-void Engine::lies_anew(Block& block, c10::StorageImpl& storage) {
-  by_address_[block.address()] = &block;
-  set_present(storage, block);
-}
-
-void Engine::note_peaks() {
-  stats_.peak_resident = std::max(stats_.peak_resident, arena_->used());
-  stats_.peak_live = std::max(stats_.peak_live, stats_.live);
-}
-
 void Engine::reset_peaks_locked() {
-  arena_->reset_footprint();
+  memory_.arena->reset_footprint();
   stats_.peak_live = stats_.live;
-  stats_.peak_resident = arena_->used();
+  stats_.peak_resident = memory_.arena->used();
 }
 
 void Engine::reset_peaks() {

@@ -14,9 +14,9 @@ Block* Engine::hold(const c10::Storage& storage, bool stays) {
   ThreadState outside;  // not this thread's: a hold is no op
   {
     Lock lock(*this);
-    Block* block = find(*storage.unsafeGetStorageImpl());
+    Block* block = books_.find(*storage.unsafeGetStorageImpl());
     if (block == nullptr) return nullptr;
-    attach(*block, storage);
+    books_.attach(*block, storage);
     ++block->active;
     block->dirty = true;  // whoever holds it may write to it unseen
     try {
@@ -25,7 +25,7 @@ Block* Engine::hold(const c10::Storage& storage, bool stays) {
         available = block->dead || make_available(*block, 0);
       } while (!available && (wait_for_others(outside) || grow(block->bytes)));
       if (available) {
-        if (stays) shelve(*block);
+        if (stays) shelf_.keep(*block);
         return block;
       }
       fail(outside, Failure::Kind::kBudget, "", block->bytes);
@@ -51,21 +51,20 @@ void Engine::pin(Block* block, int64_t source) {
 
 bool Engine::is_known(const void* address) {
   Lock lock(*this);
-  return by_address_.count(address) != 0;
+  return books_.find_at(address) != nullptr;
 }
 
 bool Engine::pin_address(const void* address) {
   Lock lock(*this);
-  auto it = by_address_.find(address);
-  if (it == by_address_.end()) return false;
-  it->second->pinned = true;
-  return true;
+  Block* block = books_.find_at(address);
+  if (block != nullptr) block->pinned = true;
+  return block != nullptr;
 }
 
 std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_t size) {
   Lock lock(*this);
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
-  Block* block = find(impl);
+  Block* block = books_.find(impl);
   Device& device = block == nullptr ? find_device(storage.device()) : *block->device;
   bool here = block == nullptr || block->resident();
   const auto* data = static_cast<const char*>(impl._mutable_data_ptr_no_checks().get());
@@ -83,20 +82,20 @@ std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_
 int64_t Engine::block_id(const c10::Storage& storage) {
   bool meta = storage.device_type() == at::DeviceType::Meta;
   Lock lock(*this);
-  Block* block = meta ? ghost_behind(*storage.unsafeGetStorageImpl()) : find(*storage.unsafeGetStorageImpl());
+  Block* block = meta ? ghost_behind(*storage.unsafeGetStorageImpl()) : books_.find(*storage.unsafeGetStorageImpl());
   return block == nullptr ? -1 : static_cast<int64_t>(block->id);
 }
 
 bool Engine::may_leave(const c10::Storage& storage) {
   Lock lock(*this);
   const c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
-  Block* block = find(impl);
+  Block* block = books_.find(impl);
   return block != nullptr ? !block->pinned : adoptable(impl);
 }
 
 bool Engine::is_resident(const c10::Storage& storage) {
   Lock lock(*this);
-  Block* block = find(*storage.unsafeGetStorageImpl());
+  Block* block = books_.find(*storage.unsafeGetStorageImpl());
   return block == nullptr || block->resident();
 }
 

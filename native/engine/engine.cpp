@@ -50,19 +50,19 @@ void Engine::start(Device& device, size_t budget, size_t most, bool grows, std::
     install_fork_handlers();
     auto lifelines = device.is_asynchronous() ? nullptr : std::make_unique<Lifelines>();
     device.install();
-    device_ = &device;
+    memory_.device = &device;
     if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) devices_.push_back(&device);
-    arena_ = make_arena(device, grows ? std::max(limit, unlimited) : limit, budget == 0 || grows);
-    if (budget != 0 && arena_->ranges.most() < limit) arena_ = make_arena(device, limit, /*may_be_less=*/false);
-    if (budget != 0) arena_->shrink(limit);
-    tier_ = std::move(tier);
-    lifelines_ = std::move(lifelines);
+    memory_.arena = make_arena(device, grows ? std::max(limit, unlimited) : limit, budget == 0 || grows);
+    if (budget != 0 && memory_.arena->ranges.most() < limit) memory_.arena = make_arena(device, limit, /*may_be_less=*/false);
+    if (budget != 0) memory_.arena->shrink(limit);
+    memory_.tier = std::move(tier);
+    memory_.lifelines = std::move(lifelines);
     forecast_ = Forecast();
     stats_ = Stats();
     needs_ = Needs();
     iterations_ = Iterations();
-    ++session_;
-    for (Block* left_over : blocks_) left_over->position = left_over->forecast = -1;
+    books_.begin_session();
+    for (Block* left_over : books_.all()) left_over->position = left_over->forecast = -1;
     gave_up_ = false;
     last_failure_ = next_failure_ = Failure();
     forked_ = false;
@@ -70,13 +70,12 @@ void Engine::start(Device& device, size_t budget, size_t most, bool grows, std::
     others_at_start_ = others;
     ordinary_until_ = std::chrono::steady_clock::now() + kGrace;
     stats_.budget = budget;
-    grow_shelf(shelf_slack(), /*evicts=*/false);
+    shelf_.begin();
     restart_clock();
-    zone_owner_.pinned = shelf_owner_.pinned = true;
-    scattered_ = grown_ = false;
+    grown_ = false;
     grows_ = budget != 0 && grows;
     notices_.begin_anew();
-    limit_ = budget != 0 ? limit : arena_->ranges.limit();
+    limit_ = budget != 0 ? limit : memory_.arena->ranges.limit();
     peak_ = 0;
     active_.store(true);
   } catch (const std::bad_alloc&) {
@@ -114,18 +113,18 @@ StopReport Engine::stop() {
     drop_plan();  // otherwise its zone would stay as long as anything that stays in the arena
     turns_.close();
     if (recorder_.on()) recorder_.stop();
-    const bool reachable = !forked_ || !device_->is_asynchronous();
+    const bool reachable = !forked_ || !memory_.device->is_asynchronous();
     if (reachable) restore_all(report);
     end_swapping();
     free_ordinary(true);
     timeline_.stop();
     for (std::unique_ptr<Lane>& lane : lanes_) lane.reset();
-    if (reachable) device_->finish();
-    if (reachable) device_->session_ended(report.left_in_arena != 0);
-    arena_.reset();
-    tier_->freeze();  // what could not be read back lies where it does: a child may have better luck
-    tier_.reset();
-    lifelines_.reset();
+    if (reachable) memory_.device->finish();
+    if (reachable) memory_.device->session_ended(report.left_in_arena != 0);
+    memory_.arena.reset();
+    memory_.tier->freeze();  // what could not be read back lies where it does: a child may have better luck
+    memory_.tier.reset();
+    memory_.lifelines.reset();
   }
   remove_observer(callback_);
   return report;
@@ -145,25 +144,25 @@ void Engine::set_budget(size_t budget) {
   if (!active()) return;
   drop_plan();
   // Something in use by another thread may lie on it beyond the new limit: no shelf reaches there.
-  arena_->dissolve_shelf(tell_owner);
-  const size_t most = device_->limit(budget);
+  memory_.arena->dissolve_shelf(tell_owner);
+  const size_t most = memory_.device->limit(budget);
   size_t strays = 0, limit = most;
   // What cannot move and lies beyond the limit is paid for with a lower limit.
   auto immovable_beyond = [&](const Block* b) {
-    return b->arena == arena_ && b->resident() && !may_move(*b) && b->region->end() > limit;
+    return memory_.holds(*b) && !residency_.may_move(*b) && b->region->end() > limit;
   };
   for (size_t before = SIZE_MAX; before != strays;) {
     before = strays;
     strays = 0;
-    for (const Block* block : blocks_)
+    for (const Block* block : books_.all())
       if (immovable_beyond(block)) strays += block->region->size;
     limit = strays < most ? most - strays : 0;
   }
-  for (Block* block : std::vector<Block*>(blocks_))
-    if (block->arena == arena_ && may_move(*block) && block->region->end() > limit) evict(*block);
-  arena_->shrink(limit);
-  sort_by_size();
-  limit_ = arena_->ranges.limit();
+  for (Block* block : std::vector<Block*>(books_.all()))
+    if (block->arena == memory_.arena && residency_.may_move(*block) && block->region->end() > limit) moves_.evict(*block);
+  memory_.arena->shrink(limit);
+  shelf_.sort_by_size();
+  limit_ = memory_.arena->ranges.limit();
   grown_ = false;
   stats_.strays = strays;
   stats_.budget = budget;
@@ -184,12 +183,12 @@ void Engine::boundary() {
 
 void Engine::iteration_ends() {
   iterations_.end(forecast_.ops());
-  forecast_.on_boundary(blocks_);
+  forecast_.on_boundary(books_.all());
   ++course_;
-  if (arena_->plan() != nullptr && !arena_->plan()->begun()) carry_over();
-  if (arena_->plan() != nullptr) arena_->plan()->iteration_ends();
+  if (memory_.arena->plan() != nullptr && !memory_.arena->plan()->begun()) carry_over();
+  if (memory_.arena->plan() != nullptr) memory_.arena->plan()->iteration_ends();
   if (swaps_) swaps_->iteration_ends();
-  if (timeline_.on()) timeline_.iteration_ends(device_->stamp());
+  if (timeline_.on()) timeline_.iteration_ends(memory_.device->stamp());
   if (recorder_.on()) iterations_.mark(recorder_);
   ++stats_.iterations;
   if (std::exchange(gave_up_, false)) record_anew();
@@ -208,7 +207,7 @@ std::unordered_map<uint64_t, uint64_t> Engine::signature_counts() {
 std::array<int64_t, 3> Engine::in_use() {
   Lock lock(*this);
   std::array<int64_t, 3> sums{turns_.begun(), 0, 0};
-  for (const Block* block : blocks_) {
+  for (const Block* block : books_.all()) {
     sums[1] += block->active - (block->copy ? 1 : 0);
     sums[2] += block->aside;
   }
@@ -224,18 +223,18 @@ Stats Engine::stats() {
   Lock lock(*this);
   Stats stats = stats_;
   stats.records = held_for_records();
-  if (arena_) {
-    const Ranges& ranges = arena_->ranges;
-    stats.resident = arena_->used();
-    stats.footprint = arena_->footprint();
-    stats.peak_footprint = arena_->peak_footprint();
+  if (memory_.arena) {
+    const Ranges& ranges = memory_.arena->ranges;
+    stats.resident = memory_.arena->used();
+    stats.footprint = memory_.arena->footprint();
+    stats.peak_footprint = memory_.arena->peak_footprint();
     stats.free_bytes = ranges.free_bytes();
     stats.largest_free = ranges.largest_free();
     count_planned(stats);
   }
-  if (tier_) {
-    stats.tier_used = tier_->used();
-    stats.tier_footprint = tier_->footprint();
+  if (memory_.tier) {
+    stats.tier_used = memory_.tier->used();
+    stats.tier_footprint = memory_.tier->footprint();
   }
   return stats;
 }
@@ -244,17 +243,17 @@ Stats Engine::stats() {
 size_t Engine::held_for_records() const {
   size_t held = forecast_.held() + recorder_.held() + timeline_.held() + needs_.held();
   if (swaps_) held += swaps_->held();
-  return arena_ && arena_->plan() != nullptr ? held + arena_->plan()->held() : held;
+  return memory_.arena && memory_.arena->plan() != nullptr ? held + memory_.arena->plan()->held() : held;
 }
 
 size_t Engine::alignment() {
   Lock lock(*this);
-  return arena_ ? arena_->ranges.alignment() : 1;
+  return memory_.arena ? memory_.arena->ranges.alignment() : 1;
 }
 
 size_t Engine::page() {
   Lock lock(*this);
-  return active() ? device_->page() : 1;
+  return active() ? memory_.device->page() : 1;
 }
 
 void Engine::fail_next(const std::string& message, size_t required_bytes) {
@@ -283,9 +282,9 @@ Failure Engine::last_failure() {
 // Times that are still to be read are counted from its last start.
 void Engine::restart_clock() {
   if (recorder_.on() || timeline_.on()) return;
-  if (!settled_.empty()) device_->finish();
+  if (!settled_.empty()) memory_.device->finish();
   account();
-  device_->restart_clock();
+  memory_.device->restart_clock();
 }
 
 void Engine::start_recording() {
@@ -300,8 +299,8 @@ void Engine::record_anew() {
   ++recording_number_;
   restart_clock();
   std::vector<Block*> own;  // what an earlier session has left behind lies in an arena of its own
-  std::copy_if(blocks_.begin(), blocks_.end(), std::back_inserter(own), [&](const Block* block) { return block->session == session_; });
-  recorder_.start(*device_, own);
+  std::copy_if(books_.all().begin(), books_.all().end(), std::back_inserter(own), [&](const Block* block) { return books_.is_of_session(*block); });
+  recorder_.start(*memory_.device, own);
   if (!watches_meta()) return;
   for (const Block* ghost : ghosts_) recorder_.ghost_before(*ghost);
 }

@@ -21,16 +21,20 @@
 #include <unordered_set>
 #include <vector>
 
-#include "arena.h"
 #include "block.h"
+#include "books.h"
 #include "device.h"
 #include "forecast.h"
 #include "iterations.h"
 #include "lanes.h"
-#include "lifelines.h"
+#include "memory.h"
+#include "moves.h"
 #include "needs.h"
 #include "notices.h"
 #include "recorder.h"
+#include "residency.h"
+#include "shelf.h"
+#include "stats.h"
 #include "swaps.h"
 #include "thread_state.h"
 #include "tier.h"
@@ -44,26 +48,6 @@ enum class Part;
 
 // What is done to storages before every op, whether or not there is need (for tests).
 enum class Stress { kNone, kEvict, kMove };
-
-struct Stats {
-  size_t budget = 0, live = 0, resident = 0, footprint = 0, peak_live = 0, peak_resident = 0, peak_footprint = 0;
-  size_t free_bytes = 0, largest_free = 0, tier_used = 0, tier_footprint = 0, adopted = 0, strays = 0;
-  size_t planned_footprint = 0;  // of the plan in force, or that was last
-  uint64_t plans = 0, planned = 0, mismatches = 0;
-  uint64_t ops = 0, allocations = 0, evictions = 0, drops = 0, bytes_out = 0, bytes_in = 0, relocations = 0;
-  uint64_t bytes_relocated = 0, consolidations = 0, iterations = 0;
-  uint64_t unseen_writes = 0, bytes_checked = 0, check_ns = 0;  // by whatever is no op
-  uint64_t growths = 0;  // ops for which the budget was exceeded,
-  size_t peak_growth = 0;  // by so much at most
-  uint64_t swaps = 0, prefetches = 0, failed_copies = 0, derailments = 0;  // of plans that swap
-  uint64_t lane_failures = 0;  // no thread could be had for such a plan's copies: it was not used
-  size_t records = 0;  // bytes of the heap, for what is known of iterations
-  uint64_t recording_given_up = 0;  // ops after which no iteration had been found
-  uint64_t stall_ns = 0;  // ops waited for a lane
-  uint64_t copy_ns = 0;   // ops waited for a copy of their own
-  uint64_t out_ns = 0, in_ns = 0;  // all copies took, whoever waited, but for
-  size_t untimed_out = 0, untimed_in = 0;  // bytes that were copied in the order of a GPU's work
-};
 
 struct StopReport {
   size_t restored = 0;
@@ -172,7 +156,7 @@ class Engine {
  private:
   friend class Lock;
   friend class Standstill;
-  using StorageRef = c10::intrusive_ptr<c10::StorageImpl>;
+  using StorageRef = Books::StorageRef;
 
   [[noreturn]] void refuse_budget(size_t budget, const std::string& why, size_t required_bytes);
   bool governs() const { return active() && !forked_; }
@@ -180,15 +164,9 @@ class Engine {
   // blocks.cpp
   Block* new_block(size_t bytes);
   void delete_block(Block* block);
-  Region* place_for_op(ThreadState& thread, Block& block);
-  Region* place_outside_ops(Block& block);
   Block* allocate_block(ThreadState& thread, size_t bytes, bool inside, int64_t source);
   void release(Block* block);
   void deactivate(Block& block);
-  Block* find(const c10::StorageImpl& storage) const;
-  void attach(Block& block, const c10::Storage& storage);
-  void lies_anew(Block& block, c10::StorageImpl& storage);
-  void note_peaks();
   void reset_peaks_locked();
 
   // adoption.cpp
@@ -247,22 +225,6 @@ class Engine {
   bool grow(size_t request);
   void return_to_budget();
 
-  // shelf.cpp
-  size_t shelf_step() const;
-  size_t shelf_slack() const;
-  bool is_small(size_t bytes) const;
-  bool may_move(const Block& block) const;
-  Region* place_on_shelf(Block& block, bool evicts);
-  bool grow_shelf(size_t needed, bool evicts);
-  void gather_small();
-  void evict_scattered();
-  void shelve(Block& block);
-  bool clear_shelf();
-  bool take_shelf(const ThreadState& thread);
-  void sort_by_size();
-  void tidy_shelf();
-  void sort_shelf(const std::unordered_set<uint64_t>& stays);
-
   // stress.cpp
   void press_out_all();
   void press_out(Block& block);
@@ -313,30 +275,12 @@ class Engine {
   bool is_contested(const ThreadState& thread, size_t want);
   bool fits_beside(size_t want) const;
 
-  // residency.cpp
+  // placing.cpp
+  Region* place_for_op(ThreadState& thread, Block& block);
+  Region* place_outside_ops(Block& block);
   Region* place(size_t bytes, size_t more, Block* block, bool high = false);
-  Region* place_at_edge(size_t bytes, Block* block, bool high);
-  bool make_room(size_t bytes);
-  bool clear(Region* first, Region* last, bool evicts = true);
-  bool evict(Block& block);
-  bool relocate(Block& block, size_t avoid_from, size_t avoid_to);
-  bool move_to(Block& block, Region* target);
   bool bring_in(Block& block, size_t more);
-  void consolidate(const std::vector<Block*>& own);
-  size_t slide_down(Block& mover, size_t floor);
-  size_t move_down(Ranges& ranges, Block& mover, size_t target);
-  void move_by_tier(Block& mover, char* to, c10::StorageImpl& storage);
-  size_t widest_window(bool running = false) const;
-  std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;
-  double eviction_cost(const Block& block) const;
-  bool written_unseen(const Block& block);
-  void mend_unseen_write(Block& block);
-  void copy_out(Block& block);
-  void release_frozen_slot(Block& block);
-  void leave_arena(Block& block, c10::StorageImpl& storage);
-  void fetch(Block& block, Region* region, c10::StorageImpl& storage);
-  void come_in(Block& block, Region* region, c10::StorageImpl& storage);
-  void thaw_if_alone();
+  bool take_shelf(const ThreadState& thread);
 
   // fork.cpp
   void install_fork_handlers();
@@ -347,53 +291,45 @@ class Engine {
   Device& device_of(const void* address) const;
 
   std::mutex mutex_;
-  std::vector<StorageRef> graveyard_;  // references to be dropped after the mutex is
   std::atomic<bool> active_{false};
   bool forked_ = false;
   Stress stress_ = Stress::kNone;
+  Books books_;
+  Memory memory_;
+  Stats stats_;
+  Notices notices_;
+  Forecast forecast_;
   Turns turns_{mutex_};
-  Device* device_ = nullptr;       // the session's, or the last one's
+  Moves moves_{books_, memory_, stats_, notices_};
+  Residency residency_{books_, memory_, stats_, forecast_, turns_, moves_};
+  Shelf shelf_{books_, memory_, stats_, turns_, moves_, residency_};
   std::vector<Device*> devices_;  // that have had a session
   uint64_t callback_ = 0;
   const ThreadState* plan_thread_ = nullptr;  // the first that had an op while the plan was in force,
   bool plan_is_shared_ = false;               // and whether it was not the only one
   uint64_t course_ = 0;  // grows when a plan's iteration begins, and when it is no longer followed
 
-  std::shared_ptr<Arena> arena_;
-  std::shared_ptr<Tier> tier_;
-  std::vector<Block*> blocks_;
   std::vector<Block*> ghosts_;
   std::atomic<bool> watches_meta_{false};
-  std::unordered_map<const void*, Block*> by_address_;
   std::unique_ptr<Swaps> swaps_;  // while there is a plan that swaps
   std::unique_ptr<Lane> lanes_[2];  // out, in
   std::vector<Block*> copying_;
   std::vector<std::shared_ptr<Copy>> settled_;  // waited for, and not in the books yet
   Timeline timeline_;
-  Forecast forecast_;
   Recorder recorder_;
   uint64_t recording_number_ = 0;
   Iterations iterations_;
-  Block shelf_owner_;  // stands for the shelf in the arena's list of regions
-  bool scattered_ = false;  // small storages lie elsewhere than on the shelf
-  Block zone_owner_;  // stands for the plan in the arena's list of regions
   bool gave_up_ = false;        // the recording became too long; the next iteration's end begins another
   size_t limit_ = 0;  // the arena's under the budget; it is higher while it has grown
   size_t peak_ = 0;   // what shares in messages are of
   bool grows_ = false, grown_ = false;
-  Notices notices_;
   Failure next_failure_;
   bool others_at_start_ = false;
   std::vector<void*> ordinary_;  // memory of adopted storages that an op may still read
   std::chrono::steady_clock::time_point ordinary_until_;
   Needs needs_;
-  Stats stats_;
   Failure last_failure_;
   std::atomic<Phase> phase_{Phase::kForward};
-  uint64_t clock_ = 0;
-  uint64_t next_block_ = 1;
-  uint64_t session_ = 0;
-  std::unique_ptr<Lifelines> lifelines_;  // of the children that may read the tier; in a child, its own
 };
 
 std::string op_under_way(const ThreadState& thread);

@@ -19,13 +19,13 @@ void Engine::before_fork() {
   AtFork::take_all();
   if (!governs()) return;
   settle_all();  // a child has no lanes
-  if (lifelines_ == nullptr || tier_->used() == 0) return;  // (no child can read a GPU's storages)
-  tier_->freeze();
-  lifelines_->child_comes();
+  if (memory_.lifelines == nullptr || memory_.tier->used() == 0) return;  // (no child can read a GPU's storages)
+  memory_.tier->freeze();
+  memory_.lifelines->child_comes();
 }
 
 void Engine::after_fork_in_parent() {
-  if (governs() && tier_->frozen()) thaw_if_alone();
+  if (governs() && memory_.tier->frozen()) memory_.thaw_if_alone();
   AtFork::give_all_back();
   mutex_.unlock();
 }
@@ -39,12 +39,12 @@ void Engine::after_fork_in_child() {
 
 void Engine::become_inert() {
   forked_ = true;
-  if (lifelines_) lifelines_->hold_on();
-  if (!tier_->frozen()) lifelines_.reset();  // there is nothing in it to be read
+  if (memory_.lifelines) memory_.lifelines->hold_on();
+  if (!memory_.tier->frozen()) memory_.lifelines.reset();  // there is nothing in it to be read
   for (std::unique_ptr<Lane>& lane : lanes_) (void)lane.release();  // its thread is not in this process
   swaps_.reset();
-  for (Block* block : blocks_) block->swapped = -1;
-  arena_->drop_plan(tell_owner);
+  for (Block* block : books_.all()) block->swapped = -1;
+  memory_.arena->drop_plan(tell_owner);
   settled_.clear();
   recorder_.abandon();
   timeline_.stop();
@@ -52,7 +52,7 @@ void Engine::become_inert() {
   iterations_.abandon();
   next_failure_ = Failure();
   forget_running_ops();
-  if (device_->is_asynchronous()) keep_what_is_not_reachable();
+  if (memory_.device->is_asynchronous()) keep_what_is_not_reachable();
 }
 
 // No other thread came along, and the forking one's op moves nothing any more.
@@ -69,14 +69,10 @@ void Engine::forget_running_ops() {
 
 // A child cannot even give a GPU's memory back.
 void Engine::keep_what_is_not_reachable() {
-  new std::shared_ptr<Tier>(tier_);
-  new std::shared_ptr<Arena>(arena_);
-  for (const Block* block : blocks_)
-    if (block->arena != nullptr && block->arena != arena_) new std::shared_ptr<Arena>(block->arena);
-}
-
-void Engine::thaw_if_alone() {
-  if (!lifelines_->any_child()) tier_->thaw();
+  new std::shared_ptr<Tier>(memory_.tier);
+  new std::shared_ptr<Arena>(memory_.arena);
+  for (const Block* block : books_.all())
+    if (block->arena != nullptr && block->arena != memory_.arena) new std::shared_ptr<Arena>(block->arena);
 }
 
 void Engine::install_fork_handlers() {

@@ -67,7 +67,7 @@ Block* Engine::allocate_ghost(size_t bytes) {
 
 Block* Engine::new_ghost(size_t bytes) {
   auto* ghost = new Block;
-  ghost->id = next_block_++;
+  ghost->id = books_.next_id();
   ghost->bytes = bytes;
   ghost->index = ghosts_.size();
   ghosts_.push_back(ghost);
@@ -100,7 +100,7 @@ Block* Engine::ghost_of(ThreadState& thread, const c10::Storage& storage, bool i
   Block* ghost = ghost_behind(impl);
   if (ghost != nullptr && ghost->bytes != impl.nbytes()) {
     ghost_ends(*ghost);
-    ghost->id = next_block_++;
+    ghost->id = books_.next_id();
     ghost->bytes = impl.nbytes();
     ghost_begins(thread, *ghost, thread.source);
   } else if (ghost == nullptr && impl.nbytes() > 0 && impl._mutable_data_ptr_no_checks().get_context() == nullptr) {

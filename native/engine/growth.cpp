@@ -18,11 +18,11 @@ void Engine::allow_growth(bool allowed) {
 // Room for `request` bytes more at the end of the arena. False when that is not wanted, or there is no more memory.
 bool Engine::grow(size_t request) {
   if (!grows_ || !active() || forked_ || stats_.budget == 0) return false;
-  Ranges& ranges = arena_->ranges;
+  Ranges& ranges = memory_.arena->ranges;
   const Region* last = ranges.last_hole();
   const size_t there = last == nullptr ? 0 : last->size;
   const size_t more = std::max(round_up(request, ranges.alignment()), there + ranges.alignment()) - there;
-  const size_t limit = round_up(ranges.limit() + more, device_->page());
+  const size_t limit = round_up(ranges.limit() + more, memory_.device->page());
   if (limit > ranges.most()) return false;
   ranges.grow(limit);
   grown_ = true;
@@ -38,16 +38,16 @@ bool Engine::grow(size_t request) {
 void Engine::return_to_budget() {
   if (!turns_.none_runs() || forked_) return;
   size_t end = limit_;
-  for (Block* block : std::vector<Block*>(blocks_)) {
-    if (block->arena != arena_ || !block->resident() || block->region->end() <= limit_) continue;
+  for (Block* block : std::vector<Block*>(books_.all())) {
+    if (!memory_.holds(*block) || block->region->end() <= limit_) continue;
     try {
-      if (may_move(*block) && (relocate(*block, limit_, SIZE_MAX) || evict(*block))) continue;
+      if (residency_.may_move(*block) && (residency_.relocate(*block, limit_, SIZE_MAX) || moves_.evict(*block))) continue;
     } catch (const TierFailure&) {
       // It stays where it is until there is another way.
     }
     end = std::max(end, block->region->end());
   }
-  arena_->shrink(end);
+  memory_.arena->shrink(end);
   grown_ = end > limit_;
 }
 

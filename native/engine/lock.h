@@ -9,8 +9,7 @@ class Lock {
  public:
   explicit Lock(Engine& engine) : engine_(engine) { engine_.mutex_.lock(); }
   ~Lock() {
-    std::vector<Engine::StorageRef> dying;
-    dying.swap(engine_.graveyard_);
+    std::vector<Books::StorageRef> dying = engine_.books_.take_buried();
     engine_.mutex_.unlock();
   }
   Lock(const Lock&) = delete;

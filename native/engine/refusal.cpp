@@ -54,7 +54,7 @@ std::string in_words(const Failure& failure) {
 }
 
 void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input) {
-  if (arena_) request = arena_->round(request);
+  if (memory_.arena) request = memory_.arena->round(request);
   Failure failure;
   failure.kind = kind;
   failure.op = op_under_way(thread);
@@ -69,7 +69,7 @@ void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& wh
 
 void Engine::refuse(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const {
   const size_t own = thread.input_bytes + thread.window.live() + (is_input ? 0 : request);
-  const bool holes = own + immovable_bytes() <= arena_->ranges.limit();
+  const bool holes = own + immovable_bytes() <= memory_.arena->ranges.limit();
   failure.required_bytes = smallest_budget(thread, request, is_input);
   failure.message = "memfit: the budget of " + format_bytes(stats_.budget) + share_of_peak(stats_.budget) +
                     " cannot be met: " + failure.op + " needs at least " + format_bytes(own) + " at once";
@@ -79,7 +79,7 @@ void Engine::refuse(const ThreadState& thread, Failure& failure, size_t request,
   if (!thread.tensors.empty()) failure.why += "; its tensors: " + thread.tensors;
   const std::string stays = describe_immovable();
   if (holes)
-    failure.why += "; it would fit, but the longest stretch that can be cleared has " + format_bytes(widest_window()) +
+    failure.why += "; it would fit, but the longest stretch that can be cleared has " + format_bytes(residency_.widest_window()) +
                    (stays.empty() ? ", between storages that running ops use" : ", between what cannot move");
   if (!stays.empty()) failure.why += "; cannot move: " + stays;
   failure.remedy = "the smallest budget that could do: " + format_bytes(failure.required_bytes) +
@@ -94,30 +94,30 @@ std::string Engine::share_of_peak(size_t bytes) const {
 // anew under larger limits until this one fits. If they fit under the present limit, it is holes that refuse it: then
 // the limit is raised until the last stretch is long enough, the others being where they are.
 size_t Engine::smallest_budget(const ThreadState& thread, size_t request, bool is_input) const {
-  const Ranges& ranges = arena_->ranges;
+  const Ranges& ranges = memory_.arena->ranges;
   OpWindow window = thread.window;
   if (!is_input) window.take(request, OpWindow::goes_high(request, std::max(thread.largest, request)));
   const size_t laid_out = immovable_bytes() + thread.input_bytes + window.length(ranges.alignment());
   if (laid_out > ranges.limit()) return std::max(laid_out + (stats_.budget - ranges.limit()), stats_.budget + 1);
   size_t last = 0;
   for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
-    last = r->is_free() || may_move(*owner_of(r)) ? last + std::min(r->end(), ranges.limit()) - r->offset : 0;
+    last = r->is_free() || residency_.may_move(*owner_of(r)) ? last + std::min(r->end(), ranges.limit()) - r->offset : 0;
   return stats_.budget + std::max(request - std::min(request, last), ranges.alignment());
 }
 
 // What stays in the arena though the running ops do not use it.
 size_t Engine::immovable_bytes() const {
   size_t bytes = 0;
-  for (const Block* block : blocks_)
-    if (block->arena == arena_ && block->resident() && block->active == 0 && !may_move(*block)) bytes += block->region->size;
+  for (const Block* block : books_.all())
+    if (memory_.holds(*block) && block->active == 0 && !residency_.may_move(*block)) bytes += block->region->size;
   return bytes;
 }
 
 // "2 x 64 B pinned because raw memory escaped (numpy, data_ptr, DLPack) at train.py:12; ..."
 std::string Engine::describe_immovable() const {
   std::map<std::string, size_t> counts;
-  for (const Block* block : blocks_) {
-    if (block->arena != arena_ || !block->resident() || block->active > 0 || may_move(*block)) continue;
+  for (const Block* block : books_.all()) {
+    if (!memory_.holds(*block) || block->active > 0 || residency_.may_move(*block)) continue;
     const char* why = block->pinned       ? " pinned because raw memory escaped (numpy, data_ptr, DLPack)"
                       : !block->attached() ? " of a library's workspace"
                       : block->small       ? " of small storages, which stay while ops run"

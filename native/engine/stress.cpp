@@ -19,10 +19,10 @@ void Engine::set_stress(Stress stress) {
 }
 
 void Engine::press_out_all() {
-  if (device_->is_asynchronous()) return;
-  for (Block* block : std::vector<Block*>(blocks_))
-    if (block->arena == arena_ && may_move(*block)) press_out(*block);
-  if (arena_->plan() == nullptr) arena_->trim_shelf(0, &shelf_owner_);
+  if (memory_.device->is_asynchronous()) return;
+  for (Block* block : std::vector<Block*>(books_.all()))
+    if (block->arena == memory_.arena && residency_.may_move(*block)) press_out(*block);
+  if (memory_.arena->plan() == nullptr) memory_.arena->trim_shelf(0);
 }
 
 void Engine::press_out(Block& block) {
@@ -31,11 +31,11 @@ void Engine::press_out(Block& block) {
   size_t from = region->offset, size = block.bytes;
   try {
     bool moves = stress_ == Stress::kMove && !block.small;  // a small one would end up off the shelf, in the way
-    if (moves ? !relocate(block, from, region->end()) : !evict(block)) return;
+    if (moves ? !residency_.relocate(block, from, region->end()) : !moves_.evict(block)) return;
   } catch (const TierFailure&) {
     return;
   }
-  if (arena_->ranges.hole_at(from) != nullptr) std::memset(before, kGarbage, size);
+  if (memory_.arena->ranges.hole_at(from) != nullptr) std::memset(before, kGarbage, size);
 }
 
 }  // namespace memfit

@@ -38,16 +38,16 @@ void Engine::swap_after_op(const ThreadState& thread) {
 
 void Engine::start_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
-  if (block == nullptr || block->copy || !block->is_idle() || block->arena != arena_ || !block->dirty) return;
+  if (block == nullptr || block->copy || !block->is_idle() || block->arena != memory_.arena || !block->dirty) return;
   if (movable_storage(*block) == nullptr) return;
-  release_frozen_slot(*block);
+  moves_.release_frozen_slot(*block);
   if (block->slot == nullptr) {
     try {
-      block->slot = tier_->reserve(block->bytes);
+      block->slot = memory_.tier->reserve(block->bytes);
     } catch (const TierFailure&) {
       return;  // it stays; if it must leave after all, that says why it can't
     }
-    block->tier = tier_;
+    block->tier = memory_.tier;
   }
   block->dirty = false;  // from here on: an op that writes to it sets it again
   begin_copy(*block, Copy::Direction::kOut, block->region, swap);
@@ -55,8 +55,8 @@ void Engine::start_out(uint32_t swap) {
 
 void Engine::begin_copy(Block& block, Copy::Direction direction, Region* region, uint32_t swap) {
   block.copy = std::make_shared<Copy>();
-  *block.copy = {direction, block.tier, block.slot, arena_->base() + region->offset, block.bytes, region, swap};
-  block.copy->takes_print = !device_->is_asynchronous();
+  *block.copy = {direction, block.tier, block.slot, memory_.arena->base() + region->offset, block.bytes, region, swap};
+  block.copy->takes_print = !memory_.device->is_asynchronous();
   ++block.active;
   copying_.push_back(&block);
   lane(direction).push(block.copy);
@@ -65,9 +65,9 @@ void Engine::begin_copy(Block& block, Copy::Direction direction, Region* region,
 // Before anything depends on them: a thread cannot always be had. False if so.
 bool Engine::make_lanes() {
   try {
-    if (tier_->refuses_lanes()) throw std::system_error(EAGAIN, std::generic_category());
+    if (memory_.tier->refuses_lanes()) throw std::system_error(EAGAIN, std::generic_category());
     for (std::unique_ptr<Lane>& lane : lanes_)
-      if (!lane) lane = device_->make_lane(*tier_);
+      if (!lane) lane = memory_.device->make_lane(*memory_.tier);
     return true;
   } catch (const std::exception&) {
     ++stats_.lane_failures;
@@ -82,28 +82,28 @@ void Engine::finish_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
   if (block == nullptr) return;
   if (block->copy && block->copy->direction == Copy::Direction::kOut) settle(*block);
-  if (!block->dirty && block->slot != nullptr && may_move(*block)) mend_unseen_write(*block);
-  if (block->dirty || block->slot == nullptr || !may_move(*block) || block->arena != arena_) return;
+  if (!block->dirty && block->slot != nullptr && residency_.may_move(*block)) moves_.mend_unseen_write(*block);
+  if (block->dirty || block->slot == nullptr || !residency_.may_move(*block) || block->arena != memory_.arena) return;
   if (c10::StorageImpl* storage = movable_storage(*block)) {
-    leave_arena(*block, *storage);
+    moves_.leave_arena(*block, *storage);
     ++stats_.swaps;
   }
 }
 
 void Engine::start_in(uint32_t swap) {
-  Plan* plan = arena_->plan();
+  Plan* plan = memory_.arena->plan();
   Block* block = swaps_->block_of(swap);
   bool comes = block != nullptr && !block->resident() && !block->copy && block->slot != nullptr;
   if (block != nullptr) swaps_->arrival(*block) = swaps_->swap(swap).take;
   Region* region = nullptr;
   if (comes)
-    region = plan->take(arena_->round(block->bytes), block, swap);
+    region = plan->take(memory_.arena->round(block->bytes), block, swap);
   else
     plan->skip(swap);
   if (region == nullptr) return;  // it is brought in when it is needed
-  note_peaks();
+  moves_.note_peaks();
   try {
-    arena_->back(region);
+    memory_.arena->back(region);
   } catch (const TierFailure&) {
     return;  // likewise
   }
@@ -132,9 +132,9 @@ bool Engine::settle(Block& block) {
   }
   c10::StorageImpl* storage = storage_behind(block);
   if (failed || storage == nullptr) {
-    arena_->give_back(copy->region);
+    memory_.arena->give_back(copy->region);
   } else {
-    come_in(block, copy->region, *storage);
+    moves_.come_in(block, copy->region, *storage);
     ++stats_.prefetches;
   }
   return block.resident();
@@ -159,12 +159,12 @@ void Engine::settle_all() {
 
 void Engine::end_swapping() {
   settle_all();
-  if (!settled_.empty()) device_->finish();
+  if (!settled_.empty()) memory_.device->finish();
   account();
   ++course_;
   if (!swaps_) return;
   swaps_.reset();
-  for (Block* block : blocks_) block->swapped = -1;
+  for (Block* block : books_.all()) block->swapped = -1;
 }
 
 void Engine::start_timeline() {
@@ -177,18 +177,18 @@ void Engine::start_timeline() {
 
 Timeline Engine::stop_timeline() {
   Lock lock(*this);
-  if (!settled_.empty()) device_->finish();
+  if (!settled_.empty()) memory_.device->finish();
   account();
   timeline_.stop();
-  timeline_.resolve(*device_);
+  timeline_.resolve(*memory_.device);
   return std::move(timeline_);
 }
 
 // A place in the plan's zone for one that was to be there already.
 Region* Engine::place_late(Block& block) {
-  Plan* plan = arena_->plan();
+  Plan* plan = memory_.arena->plan();
   if (plan == nullptr || !swaps_ || block.swapped < 0) return nullptr;
-  return plan->take_late(swaps_->arrival(block), arena_->round(block.bytes), &block);
+  return plan->take_late(swaps_->arrival(block), memory_.arena->round(block.bytes), &block);
 }
 
 }  // namespace memfit

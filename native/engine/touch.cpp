@@ -86,7 +86,7 @@ void Engine::op_prepares(ThreadState& thread, const OpInfo& op, c10::ArrayRef<co
   // A profiler that notes shapes asks all inputs for their addresses, a view's too.
   const bool profiled = at::hasThreadLocalCallbacks();
   // Where nobody compares bytes, only what was tried is believed to leave what it reads as it was.
-  const bool doubtful = !op.verified && device_->is_asynchronous();
+  const bool doubtful = !op.verified && memory_.device->is_asynchronous();
   for (size_t i = 0; i < inputs.size(); ++i) {
     bool reads = op.reads(i) || profiled, write = op.may_write(i) || (doubtful && reads);
     guarded(thread, [&] {
@@ -105,11 +105,11 @@ void Engine::op_prepares(ThreadState& thread, const OpInfo& op, c10::ArrayRef<co
   guarded(thread, [&] { make_ready(thread, op, inputs, outermost); });
   thread.starting = false;
   if (outermost) turns_.op_starts(thread);
-  if (!device_->is_asynchronous()) return;
+  if (!memory_.device->is_asynchronous()) return;
   guarded(thread, [&] {
     if (outermost && records(thread)) recorder_.op_starts(thread.row);
-    if ((!comes_in && thread.aside) || thread.touched.empty() || !device_->is_aside()) return;
-    device_->follow();
+    if ((!comes_in && thread.aside) || thread.touched.empty() || !memory_.device->is_aside()) return;
+    memory_.device->follow();
     thread.aside = true;
   });
 }
@@ -119,10 +119,10 @@ void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> in
   StopReport ignored;
   for (size_t i = 0; i < inputs.size(); ++i)
     each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
-      if (!device_->has(storage.device()) || (part == Part::kElements && !op.reads(i))) return;
-      Block* block = find(*storage.unsafeGetStorageImpl());
+      if (!memory_.device->has(storage.device()) || (part == Part::kElements && !op.reads(i))) return;
+      Block* block = books_.find(*storage.unsafeGetStorageImpl());
       if (block == nullptr || block->resident()) return;
-      attach(*block, storage);
+      books_.attach(*block, storage);
       restore(*block, ignored);
     });
 }
@@ -144,7 +144,7 @@ void Engine::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<con
 void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source) {
   ++stats_.ops;
   turns_.op_begins(thread);
-  thread.serial = ++clock_;
+  thread.serial = books_.tick();
   thread.op = &op;
   thread.input_bytes = thread.largest = thread.allocated = 0;
   thread.window.clear();
@@ -163,9 +163,9 @@ void Engine::frame_prepares(ThreadState& thread, const OpInfo& op) {
   if (iterations_.period_ends(stats_.ops)) iteration_ends();
   if (others_at_start_) free_ordinary(false);
   if (grown_) return_to_budget();
-  if (iterations_.takes_too_long_to_forecast(forecast_.ops())) forecast_.on_boundary(blocks_);
+  if (iterations_.takes_too_long_to_forecast(forecast_.ops())) forecast_.on_boundary(books_.all());
   forecast_.on_op();
-  if (timeline_.on()) timeline_.op_begins(device_->stamp(), arena_->used());
+  if (timeline_.on()) timeline_.op_begins(memory_.device->stamp(), memory_.arena->used());
   if (swaps_) swap_before_op(thread, op.name_hash);
 }
 
@@ -180,37 +180,37 @@ void Engine::frame_is_recorded(ThreadState& thread, const OpInfo& op, int64_t se
 }
 
 void Engine::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data) {
-  if (!device_->has(storage.device())) {
+  if (!memory_.device->has(storage.device())) {
     if (watches_meta()) touch_ghost(thread, storage, write, reads_data);
     return;
   }
-  Block* block = find(*storage.unsafeGetStorageImpl());
+  Block* block = books_.find(*storage.unsafeGetStorageImpl());
   if (block == nullptr) {
     if (reads_data && adoptable(*storage.unsafeGetStorageImpl())) thread.foreign.push_back(storage);
     return;
   }
-  attach(*block, storage);
+  books_.attach(*block, storage);
   if (reads_data) use(thread, *block, write);
 }
 
 // What describes a tensor (the sizes of a nested one) is read through raw pointers at any time, without an op.
 void Engine::keep_in_place(ThreadState& thread, const c10::Storage& storage) {
   touch(thread, storage, /*write=*/false, /*reads_data=*/true);
-  if (Block* block = device_->has(storage.device()) ? find(*storage.unsafeGetStorageImpl()) : nullptr) block->pinned = true;
+  if (Block* block = memory_.device->has(storage.device()) ? books_.find(*storage.unsafeGetStorageImpl()) : nullptr) block->pinned = true;
 }
 
 // Mark the block in use until the thread's outermost op ends.
 void Engine::use(ThreadState& thread, Block& block, bool write) {
-  if (block.resident() && block.arena != arena_) return;  // left behind by an earlier session: it stays there
+  if (block.resident() && block.arena != memory_.arena) return;  // left behind by an earlier session: it stays there
   block.held = false;
   bool first = block.touched_by != thread.serial;
   if (first) {
     thread.touched.push_back(&block);  // before anything that counts on its being there
     ++block.active;
     block.touched_by = thread.serial;
-    block.last_use = clock_;
+    block.last_use = books_.now();
     block.used_by = thread.op;
-    thread.input_bytes += arena_->round(block.bytes);
+    thread.input_bytes += memory_.arena->round(block.bytes);
     thread.largest = std::max(thread.largest, block.bytes);
     if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
     forecast_.on_access(block);
@@ -255,8 +255,8 @@ bool Engine::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt
     do {
       if (attempt()) return true;
       if (!thread.starting || !active()) continue;  // an op that runs already holds pointers: nothing of its own may move
-      gather_small();
-      consolidate(thread.touched);
+      shelf_.gather();
+      residency_.consolidate(thread.touched);
       if (attempt()) return true;
       if (take_shelf(thread) && attempt()) return true;
     } while (wait_for_others(thread));
@@ -273,12 +273,12 @@ bool Engine::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt
 void Engine::adopt_foreign(ThreadState& thread, size_t more) {
   std::vector<c10::Storage> foreign;
   foreign.swap(thread.foreign);
-  if (!foreign.empty() && device_->is_aside()) device_->lead();  // where they may have been written
+  if (!foreign.empty() && memory_.device->is_aside()) memory_.device->lead();  // where they may have been written
   for (c10::Storage& storage : foreign) {
-    auto is_ours = [&] { return !active() || find(*storage.unsafeGetStorageImpl()) != nullptr; };
+    auto is_ours = [&] { return !active() || books_.find(*storage.unsafeGetStorageImpl()) != nullptr; };
     with_room(thread, storage.nbytes(), [&] { return is_ours() || adopt_into_arena(storage, more) != nullptr; });
-    if (Block* block = find(*storage.unsafeGetStorageImpl())) use(thread, *block, /*write=*/true);
-    graveyard_.push_back(StorageRef::reclaim_copy(storage.unsafeGetStorageImpl()));
+    if (Block* block = books_.find(*storage.unsafeGetStorageImpl())) use(thread, *block, /*write=*/true);
+    books_.bury(StorageRef::reclaim_copy(storage.unsafeGetStorageImpl()));
   }
 }
 
@@ -292,7 +292,7 @@ bool Engine::make_available(Block& block, size_t more) {
 }
 
 bool Engine::is_tight(ThreadState& thread) const {
-  return !thread.missing.empty() || arena_->ranges.largest_free() < wanted(thread);
+  return !thread.missing.empty() || memory_.arena->ranges.largest_free() < wanted(thread);
 }
 
 // (The same storages may be seen through larger or smaller views.)
@@ -313,20 +313,20 @@ size_t Engine::wanted(ThreadState& thread) const {
 // to need less may need everything.
 void Engine::make_roomy(ThreadState& thread, size_t announced) {
   bool known = knows_need(thread);
-  if (arena_->ranges.largest_free() >= wanted(thread) && (known || arena_->plan() != nullptr)) return;
-  if (arena_->plan() != nullptr) {
+  if (memory_.arena->ranges.largest_free() >= wanted(thread) && (known || memory_.arena->plan() != nullptr)) return;
+  if (memory_.arena->plan() != nullptr) {
     if (known) return;  // it is in the plan
     drop_plan();
   }
-  gather_small();
-  arena_->trim_shelf(0, &shelf_owner_);
+  shelf_.gather();
+  memory_.arena->trim_shelf(0);
   size_t want = known ? wanted(thread) : SIZE_MAX;
-  const bool is_crowded = !known && arena_->shelf_used() > arena_->ranges.limit() / 64;
-  if (!is_crowded && is_roomy(thread, want) && announced <= widest_window(/*running=*/true)) return;
+  const bool is_crowded = !known && memory_.arena->shelf_used() > memory_.arena->ranges.limit() / 64;
+  if (!is_crowded && is_roomy(thread, want) && announced <= residency_.widest_window(/*running=*/true)) return;
   try {
-    consolidate(thread.touched);
-    if (!is_roomy(thread, want)) evict_scattered();
-    const bool needs_shelf = is_crowded || std::max(announced, known ? want : 0) > widest_window(/*running=*/true);
+    residency_.consolidate(thread.touched);
+    if (!is_roomy(thread, want)) shelf_.evict_scattered();
+    const bool needs_shelf = is_crowded || std::max(announced, known ? want : 0) > residency_.widest_window(/*running=*/true);
     if (needs_shelf) take_shelf(thread);
   } catch (const TierFailure&) {
     // It was only to help: the op may still find room, and says what is wrong if it does not.
@@ -335,12 +335,12 @@ void Engine::make_roomy(ThreadState& thread, size_t announced) {
 
 // There is a stretch of `want` bytes that can be cleared, or one that is as long as any could be.
 bool Engine::is_roomy(const ThreadState& thread, size_t want) const {
-  size_t window = widest_window(/*running=*/true);
+  size_t window = residency_.widest_window(/*running=*/true);
   if (window >= want) return true;
-  size_t taken = arena_->shelf_used();  // of the shelf, what is on it: the rest of it can be given back
+  size_t taken = memory_.arena->shelf_used();  // of the shelf, what is on it: the rest of it can be given back
   for (const Block* block : thread.touched)
-    if (block->resident() && block->arena == arena_ && !arena_->on_shelf(block->region)) taken += block->region->size;
-  size_t rest = arena_->ranges.limit() - std::min(taken, arena_->ranges.limit());
+    if (memory_.holds(*block) && !memory_.arena->on_shelf(block->region)) taken += block->region->size;
+  size_t rest = memory_.arena->ranges.limit() - std::min(taken, memory_.arena->ranges.limit());
   return window >= rest - rest / 64;
 }
 
@@ -376,13 +376,13 @@ void Engine::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c
 }
 
 void Engine::show(ThreadState& thread, const c10::Storage& storage, Part part, bool held) {
-  if (!device_->has(storage.device())) {
+  if (!memory_.device->has(storage.device())) {
     if (watches_meta()) ghost_of(thread, storage, /*is_new=*/true);
     return;
   }
-  Block* block = find(*storage.unsafeGetStorageImpl());
+  Block* block = books_.find(*storage.unsafeGetStorageImpl());
   if (block == nullptr) return;
-  attach(*block, storage);
+  books_.attach(*block, storage);
   if (held) block->held = true;
   if (part == Part::kDescription && block->resident()) block->pinned = true;  // one that is away comes in with an op
 }
@@ -400,7 +400,7 @@ bool Engine::frame_ends(ThreadState& thread) {
 
 // The frame is closed, whatever has gone wrong in it.
 void Engine::let_go(ThreadState& thread) {
-  if (std::exchange(thread.aside, false)) guarded(thread, [&] { device_->lead(); });
+  if (std::exchange(thread.aside, false)) guarded(thread, [&] { memory_.device->lead(); });
   for (Block* block : thread.touched) deactivate(*block);
   thread.touched.clear();
   thread.missing.clear();
@@ -413,7 +413,7 @@ void Engine::let_go(ThreadState& thread) {
 }
 
 size_t Engine::learn_need(const ThreadState& thread) {
-  return arena_ ? needs_.learn(key_of_need(thread), thread.window, arena_->ranges.alignment()) : 0;
+  return memory_.arena ? needs_.learn(key_of_need(thread), thread.window, memory_.arena->ranges.alignment()) : 0;
 }
 
 bool Engine::find_period_if_due() {

@@ -1,0 +1,55 @@
+#include "books.h"
+
+#include "pointers.h"
+
+namespace memfit {
+
+Block* Books::add(size_t bytes, Device& device) {
+  auto* block = new Block;
+  block->id = next_id();
+  block->session = session_;
+  block->bytes = bytes;
+  block->device = &device;
+  block->index = blocks_.size();
+  blocks_.push_back(block);
+  return block;
+}
+
+void Books::remove(Block* block) {
+  blocks_.back()->index = block->index;
+  std::swap(blocks_[block->index], blocks_.back());
+  blocks_.pop_back();
+  if (block->slot != nullptr) block->tier->release(block->slot);
+  block->slot = nullptr;
+  if (block->active > 0 || block->aside > 0)
+    block->dead = true;
+  else
+    delete block;
+}
+
+Block* Books::find(const c10::StorageImpl& storage) const {
+  const at::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+  if (pointer.get_deleter() == &delete_by_block) return static_cast<Block*>(pointer.get_context());
+  return pointer.get_deleter() == &delete_by_address ? find_at(pointer.get_context()) : nullptr;
+}
+
+Block* Books::find_at(const void* address) const {
+  auto it = by_address_.find(address);
+  return it == by_address_.end() ? nullptr : it->second;
+}
+
+void Books::attach(Block& block, const c10::Storage& storage) {
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  if (block.storage_address == impl) return;
+  block.storage = storage.getWeakStorageImpl();
+  block.storage_address = impl;
+  const at::DataPtr& pointer = impl->_mutable_data_ptr_no_checks();
+  if (pointer.get_deleter() == &delete_by_address) put_behind(*impl, pointer.get(), block);
+}
+
+void Books::arrives(Block& block, c10::StorageImpl& storage) {
+  arrives(block);
+  set_present(storage, block);
+}
+
+}  // namespace memfit

@@ -1,0 +1,58 @@
+// Books: every storage that the engine answers for, and how it is found. They outlive sessions, as storages do.
+#pragma once
+
+#include <c10/core/Storage.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "arena.h"
+#include "block.h"
+
+namespace memfit {
+
+class Books {
+ public:
+  using StorageRef = c10::intrusive_ptr<c10::StorageImpl>;
+
+  const std::vector<Block*>& all() const { return blocks_; }
+  void begin_session() { ++session_; }
+  // Made in the present session, or in the last one.
+  bool is_of_session(const Block& block) const { return block.session == session_; }
+  uint64_t next_id() { return next_id_++; }
+  // The clock's time is the number of outermost ops so far.
+  uint64_t tick() { return ++now_; }
+  uint64_t now() const { return now_; }
+
+  Block* add(size_t bytes, Device& device);
+  // Its storage is gone. The block goes too, or with the last op that has it on its list.
+  void remove(Block* block);
+  // The storage's block; nullptr if it is none of the engine's.
+  Block* find(const c10::StorageImpl& storage) const;
+  Block* find_at(const void* address) const;
+  // The block is the storage's: to be called where somebody has a reference to it.
+  static void attach(Block& block, const c10::Storage& storage);
+
+  // The block's bytes have come to where it says they are, or are about to leave it.
+  void arrives(Block& block) { by_address_[block.address()] = &block; }
+  void arrives(Block& block, c10::StorageImpl& storage);
+  void leaves(const Block& block) { by_address_.erase(block.address()); }
+
+  // References to be dropped once the mutex has been let go of: a storage's death calls back into the engine.
+  void bury(StorageRef storage) { graveyard_.push_back(std::move(storage)); }
+  std::vector<StorageRef> take_buried() { return std::exchange(graveyard_, {}); }
+
+ private:
+  std::vector<Block*> blocks_;
+  std::unordered_map<const void*, Block*> by_address_;
+  std::vector<StorageRef> graveyard_;
+  uint64_t next_id_ = 1;
+  uint64_t session_ = 0;
+  uint64_t now_ = 0;
+};
+
+}  // namespace memfit

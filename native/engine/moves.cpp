@@ -1,0 +1,164 @@
+#include "moves.h"
+
+#include <algorithm>
+
+#include "fingerprint.h"
+#include "observer.h"
+#include "pointers.h"
+#include "stopwatch.h"
+
+namespace memfit {
+
+bool Moves::move_to(Block& block, Region* target) {
+  try {
+    memory_.arena->back(target);
+  } catch (const TierFailure&) {
+    return false;
+  }
+  c10::StorageImpl* storage = movable_storage(block);
+  if (storage == nullptr) {
+    memory_.arena->give_back(target);
+    block.held = true;  // its storage is dying or was tampered with: leave it alone
+    return false;
+  }
+  memory_.device->copy(memory_.arena->base() + target->offset, block.address(), block.bytes);
+  books_.leaves(block);
+  memory_.arena->give_back(block.region);
+  block.region = target;
+  books_.arrives(block, *storage);
+  ++stats_.relocations;
+  stats_.bytes_relocated += block.bytes;
+  return true;
+}
+
+// Something wrote to the block's bytes that was no op's argument (a compiled kernel, an extension's function): the
+// tier's copy is not what it was taken for. Told once, with the op that had them last.
+bool Moves::written_unseen(const Block& block) {
+  if (block.dirty || memory_.device->is_asynchronous()) return false;
+  Stopwatch stopwatch(stats_.check_ns);
+  stats_.bytes_checked += block.bytes;
+  if (fingerprint(block.address(), block.bytes) == block.print) return false;
+  ++stats_.unseen_writes;
+  const std::string op = block.used_by != nullptr ? block.used_by->name : "no op";
+  notices_.add("unseen " + op, "bytes of a tensor changed while no op was seen to write to them (the last that used them: " + op +
+                             "); they are kept, at the price of a copy. Was it torch.compile, or an extension's function?");
+  return true;
+}
+
+void Moves::mend_unseen_write(Block& block) {
+  if (!written_unseen(block)) return;
+  block.dirty = true;
+  try {
+    copy_out(block);
+  } catch (const TierFailure&) {
+    // It stays, for now.
+  }
+}
+
+void Moves::copy_out(Block& block) {
+  if (!block.dirty && !written_unseen(block)) {
+    ++stats_.drops;
+    return;
+  }
+  Stopwatch stopwatch(stats_.copy_ns, &stats_.out_ns, !memory_.device->is_asynchronous());
+  release_frozen_slot(block);
+  if (block.slot != nullptr) {
+    block.tier->write(block.slot, block.address(), block.bytes);
+  } else {
+    block.slot = memory_.tier->put(block.address(), block.bytes);
+    block.tier = memory_.tier;
+  }
+  block.dirty = false;
+  stats_.bytes_out += block.bytes;
+  if (memory_.device->is_asynchronous()) stats_.untimed_out += block.bytes;
+}
+
+void Moves::release_frozen_slot(Block& block) {
+  if (memory_.tier->frozen()) memory_.thaw_if_alone();
+  if (block.slot == nullptr || !memory_.tier->frozen()) return;
+  block.tier->release(block.slot);
+  block.slot = nullptr;
+}
+
+bool Moves::evict(Block& block) {
+  c10::StorageImpl* storage = movable_storage(block);
+  if (storage == nullptr) {
+    block.held = true;
+    return false;
+  }
+  copy_out(block);
+  leave_arena(block, *storage);
+  ++stats_.evictions;
+  return true;
+}
+
+void Moves::leave_arena(Block& block, c10::StorageImpl& storage) {
+  books_.leaves(block);
+  memory_.arena->give_back(block.region);
+  block.region = nullptr;
+  block.arena.reset();
+  set_absent(storage);
+}
+
+void Moves::fetch(Block& block, Region* region, c10::StorageImpl& storage) {
+  memory_.arena->back(region);
+  try {
+    Stopwatch stopwatch(stats_.copy_ns, &stats_.in_ns, !memory_.device->is_asynchronous());
+    block.tier->get(block.slot, memory_.arena->base() + region->offset, block.bytes);
+  } catch (...) {
+    memory_.arena->give_back(region);
+    throw;
+  }
+  come_in(block, region, storage);
+  if (memory_.device->is_asynchronous()) {
+    stats_.untimed_in += block.bytes;
+  } else if (!block.dirty) {
+    Stopwatch stopwatch(stats_.check_ns);
+    block.print = fingerprint(block.address(), block.bytes);
+  }
+}
+
+void Moves::come_in(Block& block, Region* region, c10::StorageImpl& storage) {
+  block.region = region;
+  block.arena = memory_.arena;
+  books_.arrives(block, storage);  // `dirty` stays: the op that needs the bytes may be about to write to them
+  stats_.bytes_in += block.bytes;
+  note_peaks();
+}
+
+size_t Moves::move_down(Ranges& ranges, Block& mover, size_t target) {
+  c10::StorageImpl* storage = movable_storage(mover);
+  if (storage == nullptr) return mover.region->end();
+  const char* from = mover.address();
+  char* to = memory_.arena->base() + target;
+  memory_.arena->back(target, target + mover.region->size);
+  if (!memory_.device->slide(to, from, mover.bytes)) move_by_tier(mover, to, *storage);
+  books_.leaves(mover);
+  ranges.give_back(mover.region);
+  mover.region = ranges.take_at(ranges.hole_at(target), target, mover.bytes, &mover);
+  books_.arrives(mover, *storage);
+  ++stats_.relocations;
+  stats_.bytes_relocated += mover.bytes;
+  return mover.region->end();
+}
+
+// There and back. The op that needs the bytes may be about to write to them: they stay as dirty as they were.
+void Moves::move_by_tier(Block& mover, char* to, c10::StorageImpl& storage) {
+  bool was_dirty = mover.dirty;
+  copy_out(mover);
+  try {
+    mover.tier->get(mover.slot, to, mover.bytes);
+  } catch (...) {  // it may have overwritten what it was to bring: what is whole lies in the tier
+    leave_arena(mover, storage);
+    mover.dirty = was_dirty;
+    throw;
+  }
+  mover.dirty = was_dirty;
+}
+
+void Moves::note_peaks() {
+  stats_.peak_resident = std::max(stats_.peak_resident, memory_.arena->used());
+  stats_.peak_live = std::max(stats_.peak_live, stats_.live);
+}
+
+}  // namespace memfit

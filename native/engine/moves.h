@@ -1,0 +1,50 @@
+// Moves: one storage's bytes go from one address to another, out to the tier, and back.
+#pragma once
+
+#include <cstddef>
+
+#include "books.h"
+#include "memory.h"
+#include "notices.h"
+#include "ranges.h"
+#include "stats.h"
+
+namespace memfit {
+
+class Moves {
+ public:
+  Moves(Books& books, Memory& memory, Stats& stats, Notices& notices)
+      : books_(books), memory_(memory), stats_(stats), notices_(notices) {}
+
+  // To `target`, which is taken for the block already; the two may overlap only if it is free. False when the storage
+  // cannot be moved.
+  bool move_to(Block& block, Region* target);
+  // Within `ranges`, down to `target`: the span between it and the block, or the block's own size from it on, is free.
+  // Returns the end of where the block lies now.
+  size_t move_down(Ranges& ranges, Block& mover, size_t target);
+  // Swap out. Raises TierFailure with nothing changed; false when the storage cannot be taken away.
+  bool evict(Block& block);
+  // The tier has its bytes: they are given up.
+  void leave_arena(Block& block, c10::StorageImpl& storage);
+  // Swap in to `region`, which is taken for the block. Raises TierFailure with nothing changed.
+  void fetch(Block& block, Region* region, c10::StorageImpl& storage);
+  // The block's bytes are in `region`.
+  void come_in(Block& block, Region* region, c10::StorageImpl& storage);
+  // Its copy in the tier is right again, or it counts as written to. Raises nothing.
+  void mend_unseen_write(Block& block);
+  // A forked child may still read it: the block's next copy goes elsewhere.
+  void release_frozen_slot(Block& block);
+  void note_peaks();
+
+ private:
+  bool written_unseen(const Block& block);
+  void copy_out(Block& block);
+  void move_by_tier(Block& mover, char* to, c10::StorageImpl& storage);
+
+  Books& books_;
+  Memory& memory_;
+  Stats& stats_;
+  Notices& notices_;
+};
+
+}  // namespace memfit

@@ -1,0 +1,52 @@
+// Residency: what makes way in the arena, and for what.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "books.h"
+#include "forecast.h"
+#include "memory.h"
+#include "moves.h"
+#include "stats.h"
+#include "turns.h"
+
+namespace memfit {
+
+class Residency {
+ public:
+  Residency(const Books& books, Memory& memory, Stats& stats, const Forecast& forecast, const Turns& turns, Moves& moves)
+      : books_(books), memory_(memory), stats_(stats), forecast_(forecast), turns_(turns), moves_(moves) {}
+
+  // Nothing keeps it where it is: neither a user, nor an op that may read a small storage unseen.
+  bool may_move(const Block& block) const;
+  // A place at an end of the smallest stretch that holds `bytes`, so that no stretch is cut in two: at its `high` end or
+  // at the low one. nullptr when there is none.
+  Region* place_at_edge(size_t bytes, Block* block, bool high);
+  // Clear the cheapest window of idle storages and holes that is `bytes` long. False when there is none.
+  bool make_room(size_t bytes);
+  // Empty the regions from `first` to `last`: largest first, into holes elsewhere if they fit, otherwise to the tier
+  // (where that is wanted: `evicts`).
+  bool clear(Region* first, Region* last, bool evicts = true);
+  bool relocate(Block& block, size_t avoid_from, size_t avoid_to);
+  // Slide the blocks of an op that has not started yet to the low end of the arena, so that what it will allocate
+  // finds one contiguous window above them.
+  void consolidate(const std::vector<Block*>& own);
+  // The longest stretch of the arena without a storage that must stay put; `running`: while an op runs.
+  size_t widest_window(bool running = false) const;
+
+ private:
+  std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;
+  double eviction_cost(const Block& block) const;
+  size_t slide_down(Block& mover, size_t floor);
+
+  const Books& books_;
+  Memory& memory_;
+  Stats& stats_;
+  const Forecast& forecast_;
+  const Turns& turns_;
+  Moves& moves_;
+};
+
+}  // namespace memfit

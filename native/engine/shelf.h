@@ -1,0 +1,60 @@
+// The shelf: where small storages live, and large ones that must stay where they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_set>
+
+#include "books.h"
+#include "memory.h"
+#include "moves.h"
+#include "residency.h"
+#include "turns.h"
+
+namespace memfit {
+
+class Shelf {
+ public:
+  Shelf(const Books& books, Memory& memory, const Stats& stats, const Turns& turns, Moves& moves, Residency& residency)
+      : books_(books), memory_(memory), stats_(stats), turns_(turns), moves_(moves), residency_(residency) {}
+
+  // A session has begun.
+  void begin();
+  // The limit is another one: what counts as small is too.
+  void sort_by_size();
+  bool is_small(size_t bytes) const;
+
+  // The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way (or only by
+  // leaving the arena, where that is not wanted: `evicts`).
+  Region* place(Block& block, bool evicts);
+  // It must not move from now on: it had better not lie in the way. Its one user is the caller.
+  void keep(Block& block);
+  // A small storage has come to lie elsewhere.
+  void is_scattered() { scattered_ = true; }
+  // Those that have, for want of room on the shelf or by a plan that was dropped, come back,
+  void gather();
+  // or leave, where the shelf could not grow since the op's own storages lie above it.
+  void evict_scattered();
+  // The last resort of an op that has not started: idle small storages leave too. False when that gives back nothing.
+  bool clear();
+  // A plan's zone begins where the shelf ends: what recurs is to lie lowest on it.
+  void make_way_for(const std::unordered_set<uint64_t>& stays);
+  // What is free beyond what had better be kept free is given back.
+  void trim();
+
+ private:
+  size_t step() const;
+  size_t slack() const;
+  bool grow_to(size_t needed, bool evicts);
+  void tidy();
+
+  const Books& books_;
+  Memory& memory_;
+  const Stats& stats_;
+  const Turns& turns_;
+  Moves& moves_;
+  Residency& residency_;
+  bool scattered_ = false;  // small storages lie elsewhere than on the shelf
+};
+
+}  // namespace memfit

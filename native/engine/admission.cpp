@@ -23,7 +23,7 @@ bool Engine::wait_for_others(ThreadState& thread, std::chrono::milliseconds pati
 // An op begins beside running ones if all of them could cut up what is free as they like. Otherwise it waits for their
 // end: halfway through, each with a part of what it needs, they would wait for each other.
 void Engine::take_turn(ThreadState& thread, size_t want) {
-  if (is_contested(thread, want)) drop_plan();
+  if (is_contested(thread, want)) planned_.drop();
   Turns::Queued queued(turns_);
   while (turns_.others_run(thread) && !(queued.is_alone() && fits_beside(want)) && wait_for_others(thread, Turns::kShortPatience)) {
     for (Block* block : thread.touched)
@@ -33,13 +33,12 @@ void Engine::take_turn(ThreadState& thread, size_t want) {
   turns_.promise(thread, want);
 }
 
-// A plan knows the ops of one thread. It stays while those of another find room beside its zone.
+// A plan stays while those of another find room beside its zone.
 bool Engine::is_contested(const ThreadState& thread, size_t want) {
   if (memory_.arena->plan() == nullptr) return false;
-  if (plan_thread_ == nullptr) plan_thread_ = &thread;
-  plan_is_shared_ |= plan_thread_ != &thread;
+  const bool is_shared = planned_.is_shared(thread);
   if (turns_.others_run(thread)) return !fits_beside(want);
-  return plan_is_shared_ && !memory_.arena->plan()->is_followed() && memory_.arena->ranges.largest_free() < want;
+  return is_shared && !memory_.arena->plan()->is_followed() && memory_.arena->ranges.largest_free() < want;
 }
 
 bool Engine::fits_beside(size_t want) const {

@@ -31,7 +31,7 @@ Block* Engine::adopt_into_arena(const c10::Storage& storage, size_t more) {
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   Block* block = new_block(impl.nbytes());
   try {
-    block->region = place(block->bytes, more, block);
+    block->region = placing_.place(block->bytes, more, block);
     if (block->region != nullptr) memory_.arena->back(block->region);
   } catch (...) {
     delete_block(block);

@@ -62,7 +62,7 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
   ++stats_.allocations;
   moves_.note_peaks();
   forecast_.on_allocation(*block);
-  if (swaps_) swaps_->on_allocation(*block);
+  planned_.on_allocation(*block);
   if (recorder_.on()) recorder_.allocated(*block, inside, source);
   if (inside) {
     block->held = false;
@@ -73,6 +73,28 @@ Block* Engine::allocate_block(ThreadState& thread, size_t bytes, bool inside, in
   return block;
 }
 
+Region* Engine::place_for_op(ThreadState& thread, Block& block) {
+  const size_t size = memory_.arena->round(block.bytes);
+  thread.allocated += size;
+  bool high = OpWindow::goes_high(size, thread.largest);
+  thread.largest = std::max(thread.largest, size);
+  const size_t want = stats_.budget == 0 ? 0 : wanted(thread);
+  const size_t more = want - std::min(want, thread.window.live() + size);
+  Region* region = planned_.place(block);
+  if (region == nullptr) region = placing_.place(block.bytes, more, &block, high);
+  if (region == nullptr) return nullptr;
+  block.ticket = thread.window.take(size, high);
+  turns_.keep_promise(thread, size);
+  return region;
+}
+
+Region* Engine::place_outside_ops(Block& block) {
+  Region* region = planned_.place(block);
+  // It has no op that would let it be moved there later: what lies above the shelf makes way now.
+  if (region == nullptr && block.small) region = shelf_.place(block, /*evicts=*/true);
+  return region != nullptr ? region : placing_.place(block.bytes, 0, &block);
+}
+
 Block* Engine::new_block(size_t bytes) {
   Block* block = books_.add(bytes, *memory_.device);
   block->small = shelf_.is_small(bytes);
@@ -80,13 +102,13 @@ Block* Engine::new_block(size_t bytes) {
 }
 
 void Engine::delete_block(Block* block) {
-  if (swaps_) swaps_->on_release(*block);
+  planned_.on_release(*block);
   books_.remove(block);
 }
 
 void Engine::release(Block* block) {
   ThreadState& thread = this_thread();
-  if (block->copy) settle(*block);
+  if (block->copy) copies_.settle(*block);
   if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial)
     thread.window.give_back(block->ticket);
   // One that an earlier session left behind is none of this one's business.

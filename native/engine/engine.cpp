@@ -109,16 +109,16 @@ StopReport Engine::stop() {
     active_.store(false);
     finished = iterations_.tell(nullptr);
     watches_meta_.store(false);
-    settle_all();
-    drop_plan();  // otherwise its zone would stay as long as anything that stays in the arena
+    copies_.settle_all();
+    planned_.drop();  // otherwise its zone would stay as long as anything that stays in the arena
     turns_.close();
     if (recorder_.on()) recorder_.stop();
     const bool reachable = !forked_ || !memory_.device->is_asynchronous();
     if (reachable) restore_all(report);
-    end_swapping();
+    planned_.end_swaps();
     free_ordinary(true);
     timeline_.stop();
-    for (std::unique_ptr<Lane>& lane : lanes_) lane.reset();
+    copies_.close();
     if (reachable) memory_.device->finish();
     if (reachable) memory_.device->session_ended(report.left_in_arena != 0);
     memory_.arena.reset();
@@ -142,7 +142,7 @@ void Engine::set_budget(size_t budget) {
   if (!governs()) return;
   Standstill standstill(*this);
   if (!active()) return;
-  drop_plan();
+  planned_.drop();
   // Something in use by another thread may lie on it beyond the new limit: no shelf reaches there.
   memory_.arena->dissolve_shelf(tell_owner);
   const size_t most = memory_.device->limit(budget);
@@ -184,10 +184,7 @@ void Engine::boundary() {
 void Engine::iteration_ends() {
   iterations_.end(forecast_.ops());
   forecast_.on_boundary(books_.all());
-  ++course_;
-  if (memory_.arena->plan() != nullptr && !memory_.arena->plan()->begun()) carry_over();
-  if (memory_.arena->plan() != nullptr) memory_.arena->plan()->iteration_ends();
-  if (swaps_) swaps_->iteration_ends();
+  planned_.iteration_ends();
   if (timeline_.on()) timeline_.iteration_ends(memory_.device->stamp());
   if (recorder_.on()) iterations_.mark(recorder_);
   ++stats_.iterations;
@@ -230,7 +227,7 @@ Stats Engine::stats() {
     stats.peak_footprint = memory_.arena->peak_footprint();
     stats.free_bytes = ranges.free_bytes();
     stats.largest_free = ranges.largest_free();
-    count_planned(stats);
+    planned_.count(stats);
   }
   if (memory_.tier) {
     stats.tier_used = memory_.tier->used();
@@ -241,9 +238,7 @@ Stats Engine::stats() {
 
 // What grows with the ops of an iteration: not what a storage needs as long as it is alive.
 size_t Engine::held_for_records() const {
-  size_t held = forecast_.held() + recorder_.held() + timeline_.held() + needs_.held();
-  if (swaps_) held += swaps_->held();
-  return memory_.arena && memory_.arena->plan() != nullptr ? held + memory_.arena->plan()->held() : held;
+  return forecast_.held() + recorder_.held() + timeline_.held() + needs_.held() + planned_.held();
 }
 
 size_t Engine::alignment() {
@@ -282,8 +277,7 @@ Failure Engine::last_failure() {
 // Times that are still to be read are counted from its last start.
 void Engine::restart_clock() {
   if (recorder_.on() || timeline_.on()) return;
-  if (!settled_.empty()) memory_.device->finish();
-  account();
+  copies_.finish();
   memory_.device->restart_clock();
 }
 
@@ -318,6 +312,34 @@ std::vector<int64_t> Engine::tick_marks() {
 std::vector<int64_t> Engine::iteration_marks() {
   Lock lock(*this);
   return iterations_.marks();
+}
+
+bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary) {
+  Lock lock(*this);
+  if (!governs()) return false;
+  Standstill standstill(*this);
+  return active() && planned_.use(std::move(table), std::move(swaps), resident, at_boundary);
+}
+
+bool Engine::has_plan() {
+  Lock lock(*this);
+  return active() && planned_.is_in_force();
+}
+
+void Engine::start_timeline() {
+  Lock lock(*this);
+  if (!governs()) return;
+  timeline_.stop();
+  restart_clock();
+  timeline_.start();
+}
+
+Timeline Engine::stop_timeline() {
+  Lock lock(*this);
+  copies_.finish();
+  timeline_.stop();
+  timeline_.resolve(*memory_.device);
+  return std::move(timeline_);
 }
 
 }  // namespace memfit

@@ -23,14 +23,16 @@
 
 #include "block.h"
 #include "books.h"
+#include "copies.h"
 #include "device.h"
 #include "forecast.h"
 #include "iterations.h"
-#include "lanes.h"
 #include "memory.h"
 #include "moves.h"
 #include "needs.h"
 #include "notices.h"
+#include "placing.h"
+#include "planned.h"
 #include "recorder.h"
 #include "residency.h"
 #include "shelf.h"
@@ -165,6 +167,8 @@ class Engine {
   Block* new_block(size_t bytes);
   void delete_block(Block* block);
   Block* allocate_block(ThreadState& thread, size_t bytes, bool inside, int64_t source);
+  Region* place_for_op(ThreadState& thread, Block& block);
+  Region* place_outside_ops(Block& block);
   void release(Block* block);
   void deactivate(Block& block);
   void reset_peaks_locked();
@@ -188,31 +192,6 @@ class Engine {
   void ghost_ends(const Block& ghost);
   Block* ghost_of(ThreadState& thread, const c10::Storage& storage, bool is_new);
   void touch_ghost(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
-
-  // swapping.cpp
-  bool make_lanes();
-  void swap_before_op(ThreadState& thread, uint64_t name_hash);
-  void swap_after_op(const ThreadState& thread);
-  void start_out(uint32_t swap);
-  void finish_out(uint32_t swap);
-  void start_in(uint32_t swap);
-  void begin_copy(Block& block, Copy::Direction direction, Region* region, uint32_t swap);
-  bool settle(Block& block);
-  void settle_all();
-  void end_swapping();
-  void account();
-  Lane& lane(Copy::Direction direction);
-  Region* place_late(Block& block);
-
-  // planned.cpp
-  Region* place_by_plan(Block& block);
-  bool drop_plan();
-  void count_planned(Stats& stats) const;
-  bool pack(const std::vector<Block*>& resident);
-  void carry_over();
-  bool clear_away(const std::vector<Block*>& blocks);
-  bool find_zone(size_t bytes, size_t& offset) const;
-  bool clear_zone(size_t from, size_t bytes);
 
   // refusal.cpp
   void refuse(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const;
@@ -258,6 +237,7 @@ class Engine {
   bool is_roomy(const ThreadState& thread, size_t want) const;
   size_t wanted(ThreadState& thread) const;
   void make_roomy(ThreadState& thread, size_t announced);
+  bool take_shelf(const ThreadState& thread);
   void fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input = false);
   void mark_unavailable(Block& block, const std::string& message);
   bool find_period_if_due();
@@ -274,13 +254,6 @@ class Engine {
   void take_turn(ThreadState& thread, size_t want);
   bool is_contested(const ThreadState& thread, size_t want);
   bool fits_beside(size_t want) const;
-
-  // placing.cpp
-  Region* place_for_op(ThreadState& thread, Block& block);
-  Region* place_outside_ops(Block& block);
-  Region* place(size_t bytes, size_t more, Block* block, bool high = false);
-  bool bring_in(Block& block, size_t more);
-  bool take_shelf(const ThreadState& thread);
 
   // fork.cpp
   void install_fork_handlers();
@@ -303,19 +276,14 @@ class Engine {
   Moves moves_{books_, memory_, stats_, notices_};
   Residency residency_{books_, memory_, stats_, forecast_, turns_, moves_};
   Shelf shelf_{books_, memory_, stats_, turns_, moves_, residency_};
+  Timeline timeline_;
+  Copies copies_{memory_, moves_, stats_, timeline_};
+  Placing placing_{memory_, stats_, moves_, residency_, shelf_, planned_};
+  Planned planned_{{books_, memory_, stats_, forecast_, moves_, residency_, shelf_, placing_, copies_}};
   std::vector<Device*> devices_;  // that have had a session
   uint64_t callback_ = 0;
-  const ThreadState* plan_thread_ = nullptr;  // the first that had an op while the plan was in force,
-  bool plan_is_shared_ = false;               // and whether it was not the only one
-  uint64_t course_ = 0;  // grows when a plan's iteration begins, and when it is no longer followed
-
   std::vector<Block*> ghosts_;
   std::atomic<bool> watches_meta_{false};
-  std::unique_ptr<Swaps> swaps_;  // while there is a plan that swaps
-  std::unique_ptr<Lane> lanes_[2];  // out, in
-  std::vector<Block*> copying_;
-  std::vector<std::shared_ptr<Copy>> settled_;  // waited for, and not in the books yet
-  Timeline timeline_;
   Recorder recorder_;
   uint64_t recording_number_ = 0;
   Iterations iterations_;

@@ -18,7 +18,7 @@ void Engine::before_fork() {
   mutex_.lock();
   AtFork::take_all();
   if (!governs()) return;
-  settle_all();  // a child has no lanes
+  copies_.settle_all();  // a child has no lanes
   if (memory_.lifelines == nullptr || memory_.tier->used() == 0) return;  // (no child can read a GPU's storages)
   memory_.tier->freeze();
   memory_.lifelines->child_comes();
@@ -41,11 +41,8 @@ void Engine::become_inert() {
   forked_ = true;
   if (memory_.lifelines) memory_.lifelines->hold_on();
   if (!memory_.tier->frozen()) memory_.lifelines.reset();  // there is nothing in it to be read
-  for (std::unique_ptr<Lane>& lane : lanes_) (void)lane.release();  // its thread is not in this process
-  swaps_.reset();
-  for (Block* block : books_.all()) block->swapped = -1;
-  memory_.arena->drop_plan(tell_owner);
-  settled_.clear();
+  copies_.abandon();
+  planned_.abandon();
   recorder_.abandon();
   timeline_.stop();
   watches_meta_.store(false);

@@ -166,7 +166,7 @@ void Engine::frame_prepares(ThreadState& thread, const OpInfo& op) {
   if (iterations_.takes_too_long_to_forecast(forecast_.ops())) forecast_.on_boundary(books_.all());
   forecast_.on_op();
   if (timeline_.on()) timeline_.op_begins(memory_.device->stamp(), memory_.arena->used());
-  if (swaps_) swap_before_op(thread, op.name_hash);
+  planned_.before_op(thread, op.name_hash);
 }
 
 void Engine::frame_is_recorded(ThreadState& thread, const OpInfo& op, int64_t sequence_number) {
@@ -285,7 +285,7 @@ void Engine::adopt_foreign(ThreadState& thread, size_t more) {
 // False when there is no room. Raises TierFailure.
 bool Engine::make_available(Block& block, size_t more) {
   if (block.resident()) return true;
-  if (active() && !forked_) return bring_in(block, more);
+  if (active() && !forked_) return placing_.bring_in(block, more);
   StopReport report;
   if (restore(block, report)) return true;
   throw TierFailure(report.lost.empty() ? "no memory" : report.lost.front());
@@ -316,7 +316,7 @@ void Engine::make_roomy(ThreadState& thread, size_t announced) {
   if (memory_.arena->ranges.largest_free() >= wanted(thread) && (known || memory_.arena->plan() != nullptr)) return;
   if (memory_.arena->plan() != nullptr) {
     if (known) return;  // it is in the plan
-    drop_plan();
+    planned_.drop();
   }
   shelf_.gather();
   memory_.arena->trim_shelf(0);
@@ -331,6 +331,13 @@ void Engine::make_roomy(ThreadState& thread, size_t announced) {
   } catch (const TierFailure&) {
     // It was only to help: the op may still find room, and says what is wrong if it does not.
   }
+}
+
+// The op's own storages slide down to where the shelf was. False when that gives back nothing.
+bool Engine::take_shelf(const ThreadState& thread) {
+  if (!shelf_.clear()) return false;
+  residency_.consolidate(thread.touched);
+  return true;
 }
 
 // There is a stretch of `want` bytes that can be cleared, or one that is as long as any could be.
@@ -406,7 +413,7 @@ void Engine::let_go(ThreadState& thread) {
   thread.missing.clear();
   thread.foreign.clear();
   thread.row = -1;
-  guarded(thread, [&] { swap_after_op(thread); });
+  guarded(thread, [&] { planned_.after_op(thread); });
   if (std::exchange(thread.untold, false)) next_failure_ = thread.failure;
   thread.failure = Failure();
   turns_.op_is_over(thread);

@@ -4,6 +4,7 @@
 #include "arena.cpp"
 #include "blocks.cpp"
 #include "books.cpp"
+#include "copies.cpp"
 #include "doors.cpp"
 #include "engine.cpp"
 #include "exchange.cpp"

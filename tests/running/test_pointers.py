@@ -43,7 +43,7 @@ def test_storages_that_die_in_one_thread_while_others_push_them_out():
     """Under the sanitizers: no storage is freed twice, and none is written to after its end."""
 
     def dies(seed: int) -> None:
-        kept: deque[object] = deque(maxlen=3)
+        kept: deque[object] = deque(maxlen=12)  # more than the budget
         for i in range(300):
             tensor = torch.full((1 << 14,), float(seed + i))
             kept.append(tensor if i % 2 else tensor.untyped_storage())

@@ -1,0 +1,94 @@
+#include "copies.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "pointers.h"
+
+namespace memfit {
+
+void Copies::begin(Block& block, Copy::Direction direction, Region* region, uint32_t swap) {
+  block.copy = std::make_shared<Copy>();
+  *block.copy = {direction, block.tier, block.slot, memory_.arena->base() + region->offset, block.bytes, region, swap};
+  block.copy->takes_print = !memory_.device->is_asynchronous();
+  ++block.active;
+  copying_.push_back(&block);
+  lane(direction).push(block.copy);
+}
+
+bool Copies::make_lanes() {
+  try {
+    if (memory_.tier->refuses_lanes()) throw std::system_error(EAGAIN, std::generic_category());
+    for (std::unique_ptr<Lane>& lane : lanes_)
+      if (!lane) lane = memory_.device->make_lane(*memory_.tier);
+    return true;
+  } catch (const std::exception&) {
+    ++stats_.lane_failures;
+    return false;
+  }
+}
+
+Lane& Copies::lane(Copy::Direction direction) { return *lanes_[direction == Copy::Direction::kIn]; }
+
+bool Copies::settle(Block& block) {
+  std::shared_ptr<Copy> copy = std::move(block.copy);
+  block.copy.reset();
+  lane(copy->direction).wait(*copy);
+  copy->waited_by = timeline_.op();
+  settled_.push_back(copy);
+  account();
+  copying_.erase(std::find(copying_.begin(), copying_.end(), &block));
+  --block.active;
+  bool failed = !copy->error.empty();
+  block.print = copy->print;
+  stats_.failed_copies += failed;
+  if (copy->direction == Copy::Direction::kOut) {
+    if (failed)
+      block.dirty = true;
+    else
+      stats_.bytes_out += block.bytes;
+    return false;
+  }
+  c10::StorageImpl* storage = storage_behind(block);
+  if (failed || storage == nullptr) {
+    memory_.arena->give_back(copy->region);
+  } else {
+    moves_.come_in(block, copy->region, *storage);
+    ++stats_.prefetches;
+  }
+  return block.resident();
+}
+
+// Write the times of copies that have been waited for into the books, as far as they are known.
+void Copies::account() {
+  size_t known = 0;
+  for (; known < settled_.size(); ++known) {
+    Copy& copy = *settled_[known];
+    if (!lane(copy.direction).knows_times(copy)) break;
+    (copy.direction == Copy::Direction::kOut ? stats_.out_ns : stats_.in_ns) += static_cast<uint64_t>(copy.ended - copy.began);
+    stats_.stall_ns += static_cast<uint64_t>(copy.waited_until - copy.waited_from);
+    timeline_.copied(copy);
+  }
+  settled_.erase(settled_.begin(), settled_.begin() + static_cast<std::ptrdiff_t>(known));
+}
+
+void Copies::settle_all() {
+  while (!copying_.empty()) settle(*copying_.back());
+}
+
+void Copies::finish() {
+  if (!settled_.empty()) memory_.device->finish();
+  account();
+}
+
+void Copies::close() {
+  for (std::unique_ptr<Lane>& lane : lanes_) lane.reset();
+}
+
+void Copies::abandon() {
+  for (std::unique_ptr<Lane>& lane : lanes_) (void)lane.release();  // its thread is not in this process
+  settled_.clear();
+}
+
+}  // namespace memfit

@@ -1,0 +1,19 @@
+// What may still be done when a storage finds no place.
+#pragma once
+
+#include "block.h"
+
+namespace memfit {
+
+class LastResorts {
+ public:
+  virtual ~LastResorts() = default;
+  // Wait for the block's copy. True if it has brought the block in.
+  virtual bool settle(Block& block) = 0;
+  // A place in the plan's zone for one that was to be there already.
+  virtual Region* place_late(Block& block) = 0;
+  // The plan's zone becomes ordinary space. False when there is none.
+  virtual bool drop() = 0;
+};
+
+}  // namespace memfit

@@ -1,0 +1,35 @@
+// Placing: where a storage goes that no plan has a place for, on the shelf, or where there is room or can be.
+#pragma once
+
+#include <cstddef>
+
+#include "last_resorts.h"
+#include "memory.h"
+#include "moves.h"
+#include "residency.h"
+#include "shelf.h"
+#include "stats.h"
+
+namespace memfit {
+
+class Placing {
+ public:
+  Placing(Memory& memory, const Stats& stats, Moves& moves, Residency& residency, Shelf& shelf, LastResorts& resorts)
+      : memory_(memory), stats_(stats), moves_(moves), residency_(residency), shelf_(shelf), resorts_(resorts) {}
+
+  // A place for `bytes`; nullptr when there is none. `more` is what the running op will want beside them; `high`: at the
+  // high end of a stretch, where space is tight. Raises TierFailure.
+  Region* place(size_t bytes, size_t more, Block* block, bool high = false);
+  // Swap in. False when there is no room; raises TierFailure with nothing changed.
+  bool bring_in(Block& block, size_t more);
+
+ private:
+  Memory& memory_;
+  const Stats& stats_;
+  Moves& moves_;
+  Residency& residency_;
+  Shelf& shelf_;
+  LastResorts& resorts_;
+};
+
+}  // namespace memfit

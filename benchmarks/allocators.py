@@ -16,9 +16,9 @@ from common import DATA, add_traces_option, example_traces, lifetime_files, save
 
 from memfit.baselines.allocators import ALLOCATORS, Outcome, names, run
 from memfit.baselines.allocators.replay import plan
+from memfit.comparing.allocators import memfit_packer
 from memfit.events import Events, live_after_steps
 from memfit.files import load_events
-from memfit.reporting.compare import memfit_packer
 
 EFFORT = 3.0
 LARGEST_ALIGNMENT = 512  # whole pages are the driver's, and one allocation needs them once

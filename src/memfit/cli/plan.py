@@ -30,9 +30,11 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan and report; raises InputError, UsageError, and BudgetError if no plan meets the budget."""
     from memfit.cli.next_step import print_next
+    from memfit.comparing.plans import report_plan
     from memfit.files import find_machine, load_trace, save_plan
     from memfit.files.document import check_folder
-    from memfit.reporting.swaps import report, summary, to_json
+    from memfit.reporting.plans import to_text
+    from memfit.reporting.show import show
     from memfit.simulate import simulate
     from memfit.validate_plan import require_valid_plan
 
@@ -43,8 +45,7 @@ def run(args: argparse.Namespace) -> int:
     require_valid_plan(trace, plan)
     if args.output:
         save_plan(plan, args.output)
-    figures = report(trace, plan, simulate(trace, machine, plan))
-    print(to_json(figures) if args.json else summary(figures))
+    show(report_plan(trace, plan, simulate(trace, machine, plan)), to_text, as_json=args.json)
     if not args.json:
         saved = shlex.quote(args.output or "PLAN")
         print_next(f"memfit simulate {shlex.quote(args.file)} {saved} --machine {shlex.quote(args.machine)}")
@@ -53,12 +54,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace, trace: Trace, machine: Machine) -> Plan:
     from memfit.baselines.policies import find_policy
+    from memfit.comparing.policies import choose_policies
     from memfit.planning.autoswap import place, plan_at_no_cost, plan_under_budget, plan_with_addresses
-    from memfit.reporting.policies import chosen_policies
     from memfit.simulate import load_bytes
     from memfit.units import parse_budget
 
-    (policy,) = chosen_policies(args.policy)[:1]
+    (policy,) = choose_policies(args.policy)[:1]
     if args.budget is None:
         plan = plan_at_no_cost(trace, machine, effort=2 * args.effort).plan
         return place(trace, plan) if args.addresses else plan

@@ -1,19 +1,18 @@
-"""What `memfit compare` reports: one file's mallocs and frees in every allocator, as plain data."""
+"""One file's mallocs and frees in every allocator, memfit's own packer among them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
 
 from memfit.baselines.allocators import Outcome, names, run
 from memfit.baselines.allocators.replay import Packed, plan
-from memfit.errors import UsageError
+from memfit.comparing.choice import choose
 from memfit.events import Events, live_after_steps
 from memfit.planning.packing import Lifetimes, pack
+from memfit.reporting.allocators import AllocatorComparison, AllocatorRow
 
 
 def memfit_packer(events: Events, *, alignment: int = 1, effort: float = 1.0) -> Packed:
@@ -36,48 +35,18 @@ CONTENDERS: Mapping[str, Callable[[Events], Outcome]] = {
     **{name: partial(run, name) for name in names()},
     "memfit": partial(plan, "memfit", memfit_packer),
 }
-"""Whatever can be compared, by name."""
+"""Every allocator that can be compared, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One allocator's figures; see `memfit.baselines.allocators.Outcome` for what each is."""
-
-    allocator: str
-    footprint_bytes: int
-    over_peak: float
-    fragmentation: float
-    driver_allocations: int
-    us_per_call: float
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The rows of one file, the smallest footprint first. `calls` counts its mallocs and frees."""
-
-    file: str
-    storages: int
-    calls: int
-    peak_live_bytes: int
-    rows: tuple[Row, ...]
-
-
-def chosen(text: str) -> tuple[str, ...]:
+def choose_allocators(text: str) -> tuple[str, ...]:
     """Return the names that "all" or "a,b,c" means; raises UsageError for one that is not known."""
-    if text.strip() == "all":
-        return tuple(CONTENDERS)
-    wanted = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
-    unknown = [name for name in wanted if name not in CONTENDERS]
-    if unknown or not wanted:
-        what = f"there is no allocator {unknown[0]!r}" if unknown else "no allocator is named"
-        raise UsageError(what, why=f"there are {', '.join(CONTENDERS)}", remedy="--allocators all")
-    return tuple(wanted)
+    return choose(text, "allocator", all_=tuple(CONTENDERS))
 
 
-def compare(file: str, events: Events, allocators: Sequence[str]) -> Comparison:
+def compare_allocators(file: str, events: Events, allocators: Sequence[str]) -> AllocatorComparison:
     """Return what each of `allocators` does with `events`; raises KeyError for a name that is not known."""
     rows = [_row(CONTENDERS[name](events)) for name in allocators]
-    return Comparison(
+    return AllocatorComparison(
         file=file,
         storages=len(events.sizes),
         calls=len(events.steps),
@@ -86,13 +55,8 @@ def compare(file: str, events: Events, allocators: Sequence[str]) -> Comparison:
     )
 
 
-def to_json(comparison: Comparison) -> str:
-    """Return `comparison` as a JSON object, with the names of the dataclasses' fields."""
-    return json.dumps(asdict(comparison), indent=2)
-
-
-def _row(outcome: Outcome) -> Row:
-    return Row(
+def _row(outcome: Outcome) -> AllocatorRow:
+    return AllocatorRow(
         allocator=outcome.allocator,
         footprint_bytes=outcome.footprint_bytes,
         over_peak=outcome.over_peak,

@@ -265,6 +265,14 @@ def accesses(trace: Trace) -> Iterator[Access]:
             yield Access(index, storage, is_write=True)
 
 
+def accessing_ops(trace: Trace) -> list[list[int]]:
+    """Return, for each storage, the ops that access it, ascending and without repetition."""
+    ops: list[dict[int, None]] = [{} for _ in trace.storages]
+    for access in accesses(trace):
+        ops[access.storage][access.op] = None
+    return [list(found) for found in ops]
+
+
 def align_up(size_bytes: int, alignment: int) -> int:
     """Return `size_bytes` rounded up to a multiple of `alignment` (bytes)."""
     return -(-size_bytes // alignment) * alignment

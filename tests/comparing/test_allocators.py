@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from events_builder import MIB, stream
-from memfit.baselines.allocators import names
+from memfit.baselines.allocators import allocator_names
 from memfit.comparing.allocators import CONTENDERS, choose_allocators, compare_allocators, memfit_packer
 from memfit.errors import UsageError
 from memfit.events import events_of_lifetimes, lifetimes_of_rows
@@ -12,7 +12,7 @@ EVENTS = stream(4 * MIB, 4 * MIB, "-0", 8 * MIB)
 
 
 def test_every_allocator_can_be_compared():
-    assert set(names()) <= set(CONTENDERS)
+    assert set(allocator_names()) <= set(CONTENDERS)
     assert choose_allocators("all") == tuple(CONTENDERS)
 
 

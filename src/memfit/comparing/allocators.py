@@ -7,15 +7,15 @@ from functools import partial
 
 import numpy as np
 
-from memfit.baselines.allocators import Outcome, names, run
-from memfit.baselines.allocators.replay import Packed, plan
+from memfit.baselines.allocators import AllocatorOutcome, allocator_names, run_allocator
+from memfit.baselines.allocators.replay import PlannedOffsets, replay_planner
 from memfit.comparing.choice import choose
-from memfit.events import Events, live_after_steps
+from memfit.events import MallocStream, live_after_steps
 from memfit.planning.packing import Lifetimes, pack
 from memfit.reporting.allocators import AllocatorComparison, AllocatorRow
 
 
-def memfit_packer(events: Events, *, alignment: int = 1, effort: float = 1.0) -> Packed:
+def memfit_packer(events: MallocStream, *, alignment: int = 1, effort: float = 1.0) -> PlannedOffsets:
     """Place every storage with memfit's own packer; at exact sizes, as the other planners do, unless told.
 
     `alignment` in bytes, `effort` in seconds.
@@ -28,12 +28,12 @@ def memfit_packer(events: Events, *, alignment: int = 1, effort: float = 1.0) ->
     size = np.array(events.sizes, dtype=np.int64)[rows]
     packing = pack(Lifetimes(lower[rows], upper[rows], size), alignment=alignment, effort=effort)
     offsets = dict(zip(rows.tolist(), packing.offsets.tolist(), strict=True))
-    return Packed(offsets, packing.footprint, 0, len(steps))
+    return PlannedOffsets(offsets, packing.footprint, 0, len(steps))
 
 
-CONTENDERS: Mapping[str, Callable[[Events], Outcome]] = {
-    **{name: partial(run, name) for name in names()},
-    "memfit": partial(plan, "memfit", memfit_packer),
+CONTENDERS: Mapping[str, Callable[[MallocStream], AllocatorOutcome]] = {
+    **{name: partial(run_allocator, name) for name in allocator_names()},
+    "memfit": partial(replay_planner, "memfit", memfit_packer),
 }
 """Every allocator that can be compared, by name."""
 
@@ -43,7 +43,7 @@ def choose_allocators(text: str) -> tuple[str, ...]:
     return choose(text, "allocator", all_=tuple(CONTENDERS))
 
 
-def compare_allocators(file: str, events: Events, allocators: Sequence[str]) -> AllocatorComparison:
+def compare_allocators(file: str, events: MallocStream, allocators: Sequence[str]) -> AllocatorComparison:
     """Return what each of `allocators` does with `events`; raises KeyError for a name that is not known."""
     rows = [_row(CONTENDERS[name](events)) for name in allocators]
     return AllocatorComparison(
@@ -55,7 +55,7 @@ def compare_allocators(file: str, events: Events, allocators: Sequence[str]) -> 
     )
 
 
-def _row(outcome: Outcome) -> AllocatorRow:
+def _row(outcome: AllocatorOutcome) -> AllocatorRow:
     return AllocatorRow(
         allocator=outcome.allocator,
         footprint_bytes=outcome.footprint_bytes,

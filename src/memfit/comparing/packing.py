@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memfit.arrays import Int64Array
 from memfit.errors import UsageError
-from memfit.events import Int64Array, Lifetimes
+from memfit.events import NamedLifetimes
 from memfit.files import load_lifetimes, load_trace
 from memfit.files.recognise import Format, recognise
 from memfit.ir import Trace
 from memfit.planning.lifetimes import births
-from memfit.planning.packing import Lifetimes as Table
-from memfit.planning.packing import Packing, group_in_place, pack
+from memfit.planning.packing import Lifetimes, Packing, group_in_place, pack
 from memfit.reporting.packing import PackReport
 from memfit.reporting.picture import PlacedLifetimes
 
@@ -28,7 +28,7 @@ class PackedFile:
     """
 
     file: str
-    lifetimes: Lifetimes
+    lifetimes: NamedLifetimes
     packing: Packing
     category: tuple[str, ...]
     op: tuple[str, ...]
@@ -82,7 +82,7 @@ def pack_file(
     trace = load_trace(file) if recognise(file) is Format.TRACE else None
     if in_place and trace is None:
         raise UsageError(f"{file} does not say which op could work in place", remedy="pass a trace of `memfit trace`")
-    table, row = Table(lifetimes.lower, lifetimes.upper, lifetimes.size), np.arange(len(lifetimes))
+    table, row = Lifetimes(lifetimes.lower, lifetimes.upper, lifetimes.size), np.arange(len(lifetimes))
     if in_place and trace is not None:
         grouped = group_in_place(trace, enabled=True)
         table, row = grouped.lifetimes, grouped.row

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 import numpy as np
-from numpy.typing import NDArray
 
+from memfit.arrays import Int64Array
 from memfit.reporting.svg import add_text, new_svg, svg_text
 from memfit.units import format_bytes
-
-Int64Array = NDArray[np.int64]
 
 _WIDTH, _HEIGHT = 1200, 640  # pixels of the plot
 _LEFT, _TOP, _BELOW = 90, 40, 60  # around it

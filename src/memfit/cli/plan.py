@@ -20,7 +20,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--budget", metavar="B", help='bytes, or "60%%" of the peak (default: the least free)')
     parser.add_argument("--policy", default="memfit", metavar="P", help="whose (default: memfit; see memfit compare)")
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
-    parser.add_argument("--addresses", action="store_true", help="also place what stays, within the budget")
+    parser.add_argument(
+        "--addresses", action="store_true", help="check that it fits the budget with addresses too, and plan it so"
+    )
     parser.add_argument("--effort", default=2.0, type=float, metavar="SECONDS", help="of memfit's search (default: 2)")
     parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan (.gz: packed)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -55,17 +57,17 @@ def run(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace, trace: Trace, machine: Machine) -> Plan:
     from memfit.baselines.policies import find_policy
     from memfit.comparing.policies import choose_policies
-    from memfit.planning.autoswap import place, plan_at_no_cost, plan_under_budget, plan_with_addresses
+    from memfit.planning.autoswap import plan_at_no_cost, plan_under_budget, plan_with_addresses, with_footprint
     from memfit.simulate import load_bytes
     from memfit.units import parse_budget
 
     (policy,) = choose_policies(args.policy)[:1]
     if args.budget is None:
         plan = plan_at_no_cost(trace, machine, effort=2 * args.effort).plan
-        return place(trace, plan) if args.addresses else plan
+        return with_footprint(trace, plan) if args.addresses else plan
     budget = parse_budget(args.budget).resolve(int(load_bytes(trace).max()))
     if policy == "memfit":
         planner = plan_with_addresses if args.addresses else plan_under_budget
         return planner(trace, machine, budget, effort=args.effort).plan
     plan = find_policy(policy)(trace, machine, budget)
-    return place(trace, plan) if args.addresses else plan
+    return with_footprint(trace, plan) if args.addresses else plan

@@ -65,11 +65,6 @@ def peak_live(trace: Trace, *, aligned: bool = False) -> tuple[int, int]:
     return int(live[peak]), _op_at(trace, peak)
 
 
-def live_at(trace: Trace, op: int) -> tuple[int, ...]:
-    """Return the ids of the storages whose lifetime holds op index `op`."""
-    return tuple(i for i, storage in enumerate(trace.storages) if storage.alloc <= op < storage.free)
-
-
 def live_after(trace: Trace, ticks: int) -> tuple[int, ...]:
     """Return the ids of the storages alive after exactly `ticks` ticks: those `live_bytes` sums."""
     storages = enumerate(trace.storages)

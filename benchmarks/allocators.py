@@ -14,11 +14,11 @@ from typing import Any
 
 from common import DATA, add_traces_option, example_traces, lifetime_files, save, show
 
-from memfit.baselines.allocators import ALLOCATORS, Outcome, names, run
-from memfit.baselines.allocators.replay import plan
-from memfit.events import Events, live_after_steps
+from memfit.baselines.allocators import ALLOCATORS, AllocatorOutcome, allocator_names, run_allocator
+from memfit.baselines.allocators.replay import replay_planner
+from memfit.comparing.allocators import memfit_packer
+from memfit.events import MallocStream, live_after_steps
 from memfit.files import load_events
-from memfit.reporting.compare import memfit_packer
 
 EFFORT = 3.0
 LARGEST_ALIGNMENT = 512  # whole pages are the driver's, and one allocation needs them once
@@ -29,17 +29,17 @@ def alignment_of(name: str) -> int:
     return min(ALLOCATORS[name]().alignment, LARGEST_ALIGNMENT) if name in ALLOCATORS else 1
 
 
-def ours(events: Events) -> dict[int, Outcome]:
+def ours(events: MallocStream) -> dict[int, AllocatorOutcome]:
     """Return what memfit's packer makes of `events`, by alignment."""
-    alignments = sorted({alignment_of(name) for name in names()})
-    return {a: plan("memfit", partial(memfit_packer, alignment=a, effort=EFFORT), events) for a in alignments}
+    alignments = sorted({alignment_of(name) for name in allocator_names()})
+    return {a: replay_planner("memfit", partial(memfit_packer, alignment=a, effort=EFFORT), events) for a in alignments}
 
 
 def measure(path: Path) -> dict[str, Any]:
     """Return the figures of every allocator on the lifetimes in `path`, with memfit's at each alignment."""
     events = load_events(path)
     packed = ours(events)
-    others = {name: run(name, events) for name in names()}
+    others = {name: run_allocator(name, events) for name in allocator_names()}
     peak = max(live_after_steps(events))
     outcomes = {f"memfit {a} B": outcome for a, outcome in packed.items()} | others
     return {

@@ -18,7 +18,7 @@ from paper_trace import PaperTrace, as_trace, load
 
 from memfit.machine import profile
 from memfit.planning.autoswap import plan_at_no_cost, plan_under_budget
-from memfit.planning.autoswap.published import Absence, Events, aoa, doa, schedule, select, swdoa, wdoa
+from memfit.planning.autoswap.published import Absence, PaperTimes, aoa, doa, schedule, select, swdoa, wdoa
 from memfit.simulate import load_bytes
 from memfit.validate_plan import require_valid_plan
 
@@ -55,14 +55,14 @@ def absences(paper: PaperTrace) -> list[Absence]:
     return sorted(found, key=lambda a: (a.tag, a.after))
 
 
-def slipped_wdoa(events: Events, found: list[Absence]) -> list[float]:
+def slipped_wdoa(events: PaperTimes, found: list[Absence]) -> list[float]:
     """Return WDOA as the published figures have it."""
     return [float(events.load_bytes[number] * (a.before - a.after)) for number, a in enumerate(found)]
 
 
 def reproduce(paper: PaperTrace, limit: int) -> dict[str, Any]:
     """Return the overheads (%) at `limit` MB that the published method gives, slips copied and not."""
-    events = Events(paper.time_us, paper.time_us, paper.load_bytes, paper.length, 2 * paper.length)
+    events = PaperTimes(paper.time_us, paper.time_us, paper.load_bytes, paper.length, 2 * paper.length)
     found = absences(paper)
 
     def overhead(scores: list[float]) -> float:

@@ -12,11 +12,11 @@ from typing import Any
 
 from common import ROOT, save, show
 
-from memfit.baselines.allocators import run
+from memfit.baselines.allocators import run_allocator
 from memfit.baselines.allocators.cnmem import CnMem
 from memfit.baselines.allocators.replay import replay
 from memfit.baselines.allocators.smartpool import detect
-from memfit.events import Events, events_of_lifetimes
+from memfit.events import MallocStream, events_of_lifetimes
 from memfit.files import load_paper_mallocs
 
 MIB = 1 << 20
@@ -34,10 +34,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 OTHERS = ("pytorch", "pytorch-expandable", "bfc", "superneurons", "profile-guided")
 
 
-def measure(net: str, events: Events) -> dict[str, Any]:
+def measure(net: str, events: MallocStream) -> dict[str, Any]:
     """Return what is measured on `events`, with the published figures."""
     decision = detect(events)
-    pool = run("smartpool", events)
+    pool = run_allocator("smartpool", events)
     cnmem = replay("cnmem", CnMem(PUBLISHED[net]["first_block"]), events)
     return {
         "net": net,
@@ -49,7 +49,7 @@ def measure(net: str, events: Events) -> dict[str, Any]:
         "smartpool_seconds": round(pool.seconds, 3),
         "cnmem_mib": round(cnmem.footprint_bytes / MIB, 3),
         "cnmem_grows": cnmem.driver_allocations,
-        "others_mib": {name: round(run(name, events).footprint_bytes / MIB, 2) for name in OTHERS},
+        "others_mib": {name: round(run_allocator(name, events).footprint_bytes / MIB, 2) for name in OTHERS},
     }
 
 

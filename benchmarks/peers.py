@@ -15,18 +15,19 @@ from typing import Any
 from common import ROOT, save, show
 
 from memfit.baselines.policies import POLICIES
+from memfit.comparing.policies import compare_policies
 from memfit.files import find_machine, load_trace
 from memfit.ir import Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap import smallest_budget
-from memfit.reporting.policies import Cell, compare_policies
+from memfit.reporting.policies import PolicyCell
 from memfit.simulate import load_bytes
 from memfit.units import format_share
 
 SHARES = (80, 60, 40)
 
 
-def smallest(name: str, trace: Trace, machine: Machine, policies: Sequence[str]) -> list[Cell]:
+def smallest(name: str, trace: Trace, machine: Machine, policies: Sequence[str]) -> list[PolicyCell]:
     """Return each policy at the least budget it says it can reach; at the least of all where it says nothing."""
     least, _ = smallest_budget(trace)
     cells = []
@@ -38,7 +39,7 @@ def smallest(name: str, trace: Trace, machine: Machine, policies: Sequence[str])
     return cells
 
 
-def text(cell: Cell, peak: int) -> str:
+def text(cell: PolicyCell, peak: int) -> str:
     """Return the added time, or what memory it would take; `at` for a budget of the policy's own."""
     if cell.overhead is None:
         return f"(needs {cell.required_bytes / peak:.0%})" if cell.required_bytes else "-"

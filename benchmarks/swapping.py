@@ -10,10 +10,11 @@ from common import save, show
 from synthetic import convolutions, decoder
 
 from memfit.baselines.policies import POLICIES
+from memfit.comparing.policies import compare_policies
 from memfit.ir import Trace
 from memfit.machine import profile
 from memfit.planning.autoswap import Thresholds, candidates, plan_under_budget
-from memfit.reporting.policies import Cell, compare_policies
+from memfit.reporting.policies import PolicyCell
 from memfit.simulate import Simulator, load_bytes
 from memfit.units import format_share
 
@@ -22,7 +23,7 @@ SHARES = (90, 75, 60, 45)
 MACHINE = profile("pcie4")
 
 
-def added(cell: Cell) -> str:
+def added(cell: PolicyCell) -> str:
     """Return the added time of a cell, or a dash where there is no plan."""
     return "-" if cell.overhead is None else format_share(cell.overhead)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from memfit.events import Events
+from memfit.events import MallocStream
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the public measurements (shared/data) are not here")
@@ -15,7 +15,7 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the public measuremen
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def stream(*steps: int | str, initial: int = 0) -> Events:
+def stream(*steps: int | str, initial: int = 0) -> MallocStream:
     """A number allocates that many bytes; "-k" frees the k-th storage allocated."""
     sizes: list[int] = []
     out = []
@@ -25,10 +25,10 @@ def stream(*steps: int | str, initial: int = 0) -> Events:
         else:
             out.append(len(sizes))
             sizes.append(step)
-    return Events(tuple(sizes), tuple(out), initial)
+    return MallocStream(tuple(sizes), tuple(out), initial)
 
 
-def looped(*iteration: int | str, times: int, before: tuple[int, ...] = ()) -> Events:
+def looped(*iteration: int | str, times: int, before: tuple[int, ...] = ()) -> MallocStream:
     """`before`, then `times` iterations; in one, "-k" frees its k-th storage and "<k" that of the iteration before."""
     steps: list[int | str] = list(before)
     count = len(before)
@@ -55,7 +55,7 @@ SIZES = st.one_of(
 
 
 @st.composite
-def streams(draw: st.DrawFn, *, max_steps: int = 60, sizes: st.SearchStrategy[int] = SIZES) -> Events:
+def streams(draw: st.DrawFn, *, max_steps: int = 60, sizes: st.SearchStrategy[int] = SIZES) -> MallocStream:
     """Random mallocs and frees; some storages are alive before and some are never freed."""
     storages = draw(st.lists(sizes, max_size=max_steps))
     initial = draw(st.integers(0, min(3, len(storages))))
@@ -65,4 +65,4 @@ def streams(draw: st.DrawFn, *, max_steps: int = 60, sizes: st.SearchStrategy[in
         alive.append(number)
         while number >= initial and alive and draw(st.integers(0, 9)) < 4:
             steps.append(~alive.pop(draw(st.integers(0, len(alive) - 1))))
-    return Events(tuple(storages), tuple(steps), initial)
+    return MallocStream(tuple(storages), tuple(steps), initial)

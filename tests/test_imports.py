@@ -14,20 +14,24 @@ SOURCE = Path(__file__).parents[1] / "src" / "memfit"
 
 # Lower levels may be imported by higher ones, and `errors` by all; a package may import itself.
 LEVELS = [
-    {"errors", "messages", "units", "_native"},
+    {"errors", "messages", "units", "arrays", "_native", "_version"},
     {"ir"},
     {"events", "machine"},
     {"files", "validate", "validate_plan"},
     {"simulate"},
+    {"reporting"},
     {"planning"},
     {"baselines"},
-    {"reporting"},
+    {"comparing"},
     {"cli"},
 ]
-# These drive torch, and stand beside the levels: what each may import besides levels below reporting.
-TORCH_SIDE = {"tracing": set(), "running": {"tracing"}, "integrations": {"tracing", "running", "reporting"}}
+# These drive torch, and stand beside the levels: what each may import besides levels below comparing.
+TORCH_SIDE = {"tracing": set(), "running": {"tracing"}}
+# Reports show finished values: only who makes such values, or prints them, needs reports, and they need nothing else.
+REPORTERS = {"comparing", "cli"}
+REPORTED = {"errors", "units", "arrays", "ir"}
 # `memfit --help` imports these: the standard library and names without weight.
-LIGHT = {"memfit", "memfit.errors", "memfit.messages", "memfit.cli"}
+LIGHT = {"memfit", "memfit._version", "memfit.errors", "memfit.messages", "memfit.cli"}
 
 
 def level(package: str) -> int:
@@ -37,8 +41,12 @@ def level(package: str) -> int:
 def may_import(importer: str, imported: str) -> bool:
     if importer == imported or imported == "errors" or importer == "__main__":
         return importer != "__main__" or imported == "cli"
+    if imported == "reporting":
+        return importer in REPORTERS
+    if importer == "reporting":
+        return imported in REPORTED
     if importer in TORCH_SIDE:
-        below = imported not in TORCH_SIDE and level(imported) < level("reporting")
+        below = imported not in TORCH_SIDE and level(imported) < level("comparing")
         return below or imported in TORCH_SIDE[importer]
     if imported in TORCH_SIDE:
         return importer == "cli"
@@ -67,6 +75,16 @@ def packages_of(modules: Iterator[str]) -> set[str]:
     return {name.split(".")[1] for name in modules if name.startswith("memfit.")} & known
 
 
+def top_names(tree: ast.AST) -> Iterator[str]:
+    """What `tree` takes from `memfit` itself, in which every part comes together: names that are not modules."""
+    known = set().union(*LEVELS, TORCH_SIDE)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name == "memfit")
+        elif isinstance(node, ast.ImportFrom) and node.module == "memfit":
+            yield from (alias.name for alias in node.names if alias.name not in known)
+
+
 def parsed(path: Path) -> ast.AST:
     return ast.parse(path.read_text(), str(path))
 
@@ -86,6 +104,11 @@ def test_imports_follow_the_levels(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_module_imports_the_top_of_the_package(path):
+    assert not set(top_names(parsed(path)))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_only_the_torch_side_imports_torch(path):
     top = {name.split(".")[0] for name in imports(parsed(path), lazy=True)}
     assert "torch" not in top or owner(path) in TORCH_SIDE
@@ -95,7 +118,7 @@ def test_only_the_torch_side_imports_torch(path):
 def test_the_command_line_imports_nothing_heavy_before_it_runs(path):
     eager = set(imports(parsed(path), lazy=False))
     heavy = {name for name in eager if name.split(".")[0] in ("torch", "numpy", "rich", "memfit")} - LIGHT
-    assert not {name for name in heavy if not name.startswith("memfit.cli") and name != "memfit.__version__"}
+    assert not {name for name in heavy if not name.startswith(("memfit.cli", "memfit._version"))}
 
 
 def test_the_public_api_does_not_import_torch_by_itself():
@@ -128,9 +151,16 @@ def test_the_reader_sees_each_way_to_import(source, lazy, found):
     assert packages_of(imports(ast.parse(source), lazy=lazy)) == found
 
 
+def test_the_reader_sees_what_is_taken_from_the_top():
+    assert list(top_names(ast.parse("import memfit\nfrom memfit import files, Trace"))) == ["memfit", "Trace"]
+
+
 def test_the_levels_point_one_way():
     assert may_import("planning", "ir") and not may_import("ir", "planning")
     assert may_import("units", "errors") and not may_import("errors", "units")
     assert may_import("cli", "running") and not may_import("planning", "running")
     assert may_import("running", "planning") and not may_import("running", "cli")
     assert not may_import("planning", "baselines") and not may_import("validate", "files")
+    assert may_import("comparing", "baselines") and not may_import("baselines", "comparing")
+    assert may_import("comparing", "reporting") and not may_import("planning", "reporting")
+    assert not may_import("reporting", "simulate") and not may_import("running", "reporting")

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.errors import InputError
-from memfit.units import Budget, format_bytes, format_share, format_us, parse_budget, parse_bytes, parse_duration
+from memfit.units import Budget, format_bytes, format_share, format_us, parse_budget, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -105,30 +105,6 @@ def test_budget_is_either_bytes_or_fraction(fields):
 
 
 @pytest.mark.parametrize(
-    ("text", "duration_us"),
-    [
-        ("1.2 ms", 1200.0),
-        ("850us", 850.0),
-        ("850 µs", 850.0),
-        ("3 s", 3e6),
-        ("500ns", 0.5),
-        ("2 min", 12e7),
-        ("1h", 36e8),
-        ("1e3 us", 1000.0),
-    ],
-)
-def test_parse_duration(text, duration_us):
-    assert parse_duration(text) == duration_us
-
-
-@pytest.mark.parametrize("text", ["", "5", "ms", "-1 ms", "0 s", "nan s", "1 day", "inf s"])
-def test_parse_duration_refuses(text):
-    with pytest.raises(InputError) as caught:
-        parse_duration(text)
-    assert "1.2 ms" in caught.value.remedy
-
-
-@pytest.mark.parametrize(
     ("size_bytes", "text"),
     [
         (0, "0 B"),
@@ -166,11 +142,6 @@ def test_format_us(duration_us, text):
 @given(st.integers(1, 2**60))
 def test_printed_bytes_read_back_within_a_percent(size_bytes):
     assert parse_bytes(format_bytes(size_bytes)) == pytest.approx(size_bytes, rel=0.01)
-
-
-@given(st.floats(1, 1e12))
-def test_printed_durations_read_back_within_a_percent(duration_us):
-    assert parse_duration(format_us(duration_us)) == pytest.approx(duration_us, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memfit._version import __version__
 from memfit.errors import AccessError, BudgetError, MemfitError, TierError
 
 if TYPE_CHECKING:
@@ -11,8 +12,6 @@ if TYPE_CHECKING:
     from memfit.ir import Trace
     from memfit.running.record import record, record_meta
     from memfit.running.session import Session, Stats, session
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AccessError",
@@ -22,6 +21,7 @@ __all__ = [
     "Stats",
     "TierError",
     "Trace",
+    "__version__",
     "load_trace",
     "record",
     "record_meta",

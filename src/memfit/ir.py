@@ -164,24 +164,11 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """A storage's byte offset in the arena from `begin` to `end` (ticks, half-open, counted on over the end).
-
-    A swapped storage has one for each stay in the arena.
-    """
-
-    storage: int
-    begin: int
-    end: int
-    offset_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What leaves and comes back, and when, for the trace of this `signature` with `op_count` ops.
 
     `policy` made it, for the links of `machine` (a name) and `budget_bytes`, which hold `pinned_bytes` too.
-    `placements` are empty when only the swaps are planned, and `footprint_bytes` is 0 then.
+    `footprint_bytes` is what it needs once everything that stays has an address; 0 where that was not asked.
     """
 
     signature: str
@@ -190,7 +177,6 @@ class Plan:
     machine: str
     budget_bytes: int
     swaps: tuple[Swap, ...]
-    placements: tuple[Placement, ...] = ()
     footprint_bytes: int = 0
 
 
@@ -263,6 +249,14 @@ def accesses(trace: Trace) -> Iterator[Access]:
             yield Access(index, storage, is_write=False)
         for storage in op.writes:
             yield Access(index, storage, is_write=True)
+
+
+def accessing_ops(trace: Trace) -> list[list[int]]:
+    """Return, for each storage, the ops that access it, ascending and without repetition."""
+    ops: list[dict[int, None]] = [{} for _ in trace.storages]
+    for access in accesses(trace):
+        ops[access.storage][access.op] = None
+    return [list(found) for found in ops]
 
 
 def align_up(size_bytes: int, alignment: int) -> int:

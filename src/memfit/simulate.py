@@ -19,17 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memfit import _native
+from memfit.arrays import Int64Array
 from memfit.errors import InputError
-from memfit.ir import Copy, Direction, Plan, Stall, Swap, Timeline, Trace, accesses, align_up
+from memfit.ir import Copy, Direction, Plan, Stall, Swap, Timeline, Trace, accessing_ops, align_up
 from memfit.machine import Machine
-
-Int64Array = NDArray[np.int64]
 
 _MOST_ITERATIONS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+class SwapColumns:
     """Swaps as native columns: held bytes, ops, microseconds of each copy, and whether the bytes are free at once."""
 
     size_bytes: Int64Array
@@ -50,18 +49,18 @@ class Simulator:
         self.machine = machine
         self.duration_us = np.array([op.duration_us for op in trace.ops], dtype=np.float64)
         self.load_bytes = load_bytes(trace)
-        self._uses = _accessing_ops(trace)
+        self._uses = accessing_ops(trace)
 
     def timeline(self, swaps: Sequence[Swap]) -> Timeline:
         """Return what `swaps` do once the iteration is steady; raises InputError if their ops are out of order."""
         return self._timeline(swaps, self.run(self.columns(swaps)))
 
-    def columns(self, swaps: Sequence[Swap]) -> Columns:
+    def columns(self, swaps: Sequence[Swap]) -> SwapColumns:
         """Return `swaps` as `run` takes them."""
         rows = [(s.out_after, s.free_by, s.in_start, s.in_before, s.size_bytes) for s in swaps]
         columns = np.array(rows, dtype=np.int64).reshape(-1, 5)
         out_after, free_by, in_start, in_before, size = (np.ascontiguousarray(column) for column in columns.T)
-        return Columns(
+        return SwapColumns(
             size_bytes=align_up_all(size, self.trace.alignment),
             out_after=out_after,
             free_by=free_by,
@@ -72,7 +71,7 @@ class Simulator:
             is_early=np.array([self._is_early(swap) for swap in swaps], dtype=np.uint8),
         )
 
-    def run(self, columns: Columns) -> _native.Simulated:
+    def run(self, columns: SwapColumns) -> _native.Simulated:
         """Return the bare figures of a simulation; raises InputError if the ops of a swap are out of order."""
         try:
             return _native.simulate_swaps(
@@ -178,13 +177,6 @@ def add_span(column: Int64Array, begin: int, end: int, amount: int) -> None:
 def align_up_all(size_bytes: Int64Array, alignment: int) -> Int64Array:
     """Return each size rounded up to a multiple of `alignment` (bytes)."""
     return -(-size_bytes // alignment) * alignment
-
-
-def _accessing_ops(trace: Trace) -> list[list[int]]:
-    ops: list[dict[int, None]] = [{} for _ in trace.storages]
-    for access in accesses(trace):
-        ops[access.storage][access.op] = None
-    return [list(found) for found in ops]
 
 
 def _uses_until(uses: list[int], op: int, count: int) -> int:

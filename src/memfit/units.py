@@ -1,4 +1,4 @@
-"""Parse and print bytes, durations and budgets.
+"""Parse and print bytes and budgets, and print durations.
 
 Byte units are IEC (`KiB` = 1024 bytes) or SI (`KB` = 1000 bytes); case does not matter. A single letter
 `k`, `m`, `g` or `t` is binary: `1.5g` = 1.5 GiB. No unit, or `b`, is bytes. Durations are microseconds.
@@ -32,22 +32,11 @@ _BYTE_UNITS = {
     **{f"{letter}ib": size for letter, size in _BINARY.items()},
     **{f"{letter}b": size for letter, size in _DECIMAL.items()},
 }
-_MICROSECONDS = {
-    "ns": Fraction(1, 1000),
-    "us": Fraction(1),
-    "µs": Fraction(1),
-    "μs": Fraction(1),
-    "ms": Fraction(1000),
-    "s": Fraction(10**6),
-    "min": Fraction(60 * 10**6),
-    "h": Fraction(3600 * 10**6),
-}
 # Sizes travel through 64-bit signed integers in native code.
 _MAX_BYTES = 2**63 - 1
 
 _BYTES_REMEDY = 'write bytes as "2GiB" (1024-based), "512 MB" (1000-based), "1.5g" (1024-based) or 1073741824'
 _BUDGET_REMEDY = 'write a budget as "60%" of the peak, or in bytes as "2GiB"'
-_DURATION_REMEDY = 'write a duration with its unit, as "1.2 ms", "850 us" or "3 s"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +88,6 @@ def parse_budget(value: str | int) -> Budget:
         why = "a percentage of the peak lies above 0% and at most at 100%"
         raise InputError(f"{value!r} is not a usable budget", why=why, remedy=_BUDGET_REMEDY)
     return Budget(fraction=fraction)
-
-
-def parse_duration(text: str) -> float:
-    """Return the duration that `text` writes, in microseconds: "1.2 ms", "850us", "3 s", "2 min".
-
-    Raises InputError if it is malformed, has no unit, or is not positive.
-    """
-    amount, unit = _split(text, "duration", _DURATION_REMEDY)
-    if unit not in _MICROSECONDS:
-        why = f"unknown unit {unit!r}" if unit else "it has no unit"
-        raise InputError(f"{text!r} is not a duration", why=why, remedy=_DURATION_REMEDY)
-    duration_us = float(amount * _MICROSECONDS[unit])
-    if duration_us <= 0:
-        why = "a duration is more than zero"
-        raise InputError(f"{text!r} is not a usable duration", why=why, remedy=_DURATION_REMEDY)
-    return duration_us
 
 
 def format_bytes(size_bytes: float) -> str:

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from memfit.arrays import Int64Array
 from memfit.errors import MemfitError
-
-Int64Array = NDArray[np.int64]
 
 
 class Promise(StrEnum):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from memfit.baselines.allocators import names
+from memfit.baselines.allocators import allocator_names
 from memfit.cli import main
 from memfit.files import save_trace
 from snapshot_builder import event, snapshot
@@ -25,7 +25,7 @@ def test_a_table_on_stdout_and_the_next_command_on_stderr(tmp_path, capsys):
     assert main(["compare", path]) == 0
     out, err = capsys.readouterr()
     assert "2 storages, 4 mallocs and frees, 2.86 MiB (3,000,000 bytes) live at the peak" in out
-    assert all(name in out for name in (*names(), "memfit"))
+    assert all(name in out for name in (*allocator_names(), "memfit"))
     assert err == f"next: memfit compare --json {path}\n"
 
 

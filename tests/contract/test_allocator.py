@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from events_builder import stream, streams
-from memfit.baselines.allocators import ALLOCATORS, PLANNERS, names, run
+from memfit.baselines.allocators import ALLOCATORS, PLANNERS, allocator_names, run_allocator
 from memfit.events import live_after_steps
 
 allocators = pytest.mark.parametrize("name", sorted(ALLOCATORS))
 planners = pytest.mark.parametrize("name", sorted(PLANNERS))
-both = pytest.mark.parametrize("name", sorted(names()))
+both = pytest.mark.parametrize("name", sorted(allocator_names()))
 
 
 def walk(name, events):
@@ -64,7 +64,7 @@ def test_once_all_is_freed_the_largest_request_of_before_needs_no_more_memory(na
 @both
 @given(events=streams(max_steps=30))
 def test_the_same_stream_has_the_same_outcome(name, events):
-    one, two = run(name, events), run(name, events)
+    one, two = run_allocator(name, events), run_allocator(name, events)
     figures = ("footprint_bytes", "peak_live_bytes", "fragmentation", "driver_allocations", "calls")
     assert all(getattr(one, figure) == getattr(two, figure) for figure in figures)
 
@@ -72,7 +72,7 @@ def test_the_same_stream_has_the_same_outcome(name, events):
 @both
 @given(events=streams(max_steps=30))
 def test_figures_fit_together(name, events):
-    outcome = run(name, events)
+    outcome = run_allocator(name, events)
     live = live_after_steps(events)
     assert outcome.footprint_bytes >= outcome.peak_live_bytes
     assert 0 <= outcome.fragmentation < 1
@@ -84,7 +84,7 @@ def test_figures_fit_together(name, events):
 
 @both
 def test_no_event_costs_nothing(name):
-    outcome = run(name, stream())
+    outcome = run_allocator(name, stream())
     assert outcome.footprint_bytes == 0 and outcome.peak_live_bytes == 0
     assert outcome.over_peak == outcome.fragmentation == 0
 
@@ -93,7 +93,7 @@ def test_no_event_costs_nothing(name):
 def test_what_is_freed_is_used_again(name):
     sizes = [3 << 20] * 20
     events = stream(*(step for k, size in enumerate(sizes) for step in (size, f"-{k}")))
-    assert run(name, events).footprint_bytes <= 20 << 20
+    assert run_allocator(name, events).footprint_bytes <= 20 << 20
 
 
 @planners

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from memfit.errors import InputError
 from memfit.files import load_plan, load_timeline, save_plan, save_timeline
-from memfit.ir import Copy, Direction, Placement, Plan, Stall, Swap, Timeline
+from memfit.ir import Copy, Direction, Plan, Stall, Swap, Timeline
 
 COUNT = st.integers(0, 2**40)
 SWAPS = st.builds(Swap, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT, st.booleans())
@@ -18,7 +18,6 @@ PLANS = st.builds(
     machine=st.text(max_size=5),
     budget_bytes=COUNT,
     swaps=st.lists(SWAPS, max_size=4).map(tuple),
-    placements=st.lists(st.builds(Placement, COUNT, COUNT, COUNT, COUNT), max_size=3).map(tuple),
     footprint_bytes=COUNT,
 )
 TIME = st.floats(-1e9, 1e9)
@@ -49,6 +48,11 @@ def test_a_plan_comes_back_as_it_was(tmp_path_factory, plan):
     assert load_plan(path) == plan
 
 
+def test_a_plan_of_version_1_loads_without_its_placements(tmp_path):
+    placements = {"storage": [0], "begin": [0], "end": [4], "offset_bytes": [512]}
+    assert load_plan(edited(tmp_path / "p", save_plan, PLAN, version=1, placements=placements)) == PLAN
+
+
 @given(timelines())
 def test_a_timeline_comes_back_as_it_was(tmp_path_factory, timeline):
     path = tmp_path_factory.mktemp("timeline") / "t.json.gz"
@@ -60,7 +64,7 @@ def edited(path, save, what, **changes):
     save(what, path)
     document = json.loads(path.read_text())
     for section, columns in changes.items():
-        document[section] = document[section] | columns if isinstance(columns, dict) else columns
+        document[section] = document.get(section, {}) | columns if isinstance(columns, dict) else columns
     path.write_text(json.dumps(document))
     return path
 
@@ -75,9 +79,8 @@ TIMELINE = Timeline((0.0,), (1.0,), (3,), (Stall(0, 0, Direction.IN, 1.0),), (),
         ({"swaps": {"cyclic": [2]}}, "swaps.cyclic[0] is 2, outside [0, 1]"),
         ({"swaps": {"in_start": []}}, "swaps.in_start has 0 entries instead of 1"),
         ({"swaps": {"storage": [-1]}}, "swaps.storage[0] is -1"),
-        ({"placements": {"end": [1]}}, "placements.end has 1 entries instead of 0"),
         ({"op_count": "x"}, "op_count is not an integer"),
-        ({"version": 2}, "newer memfit"),
+        ({"version": 3}, "newer memfit"),
         ({"format": "memfit-trace"}, "is not a memfit plan"),
     ],
 )

@@ -9,7 +9,6 @@ from memfit.planning.lifetimes import (
     fixed_bytes,
     gaps,
     live_after,
-    live_at,
     live_bytes,
     minimum_budget,
     operands,
@@ -65,18 +64,6 @@ def test_the_peak_sees_scratch_that_no_op_boundary_sees():
     trace = builder.build()
     assert peak_live(trace) == (1030, 1)
     assert peak_live(trace, aligned=True) == (64 + 64 + 1024, 1)
-
-
-def test_live_at_an_op_is_by_half_open_lifetimes():
-    builder = TraceBuilder()
-    before = builder.before(1)
-    (first,) = builder.op(outputs=[1])
-    builder.op(reads=[first])
-    builder.free(first)
-    between = builder.alloc(1)
-    builder.op()
-    trace = builder.build()
-    assert [live_at(trace, op) for op in range(3)] == [(before, first), (before, first), (before, between)]
 
 
 def brute_working_set(trace: Trace, index: int, aligned: bool) -> int:

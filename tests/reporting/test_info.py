@@ -1,93 +1,73 @@
-import json
-from dataclasses import replace
+import dataclasses
+import io
 
-from hypothesis import given
+import pytest
+from rich.console import Console
 
-from memfit.ir import Category, Demand, Phase
-from memfit.planning.lifetimes import live_bytes
-from memfit.reporting.info import CategoryBytes, SourceBytes, describe, to_json
-from trace_builder import TraceBuilder, traces
-
-
-def small_trace():
-    """Peaks at 1700 bytes in op 2, which also sets the minimum budget: operands 600, workspace 1000."""
-    builder = TraceBuilder(alignment=64, pinned_bytes=11)
-    weight = builder.before(100, source="model.py:3")
-    (first,) = builder.op("aten::mm", reads=[weight], outputs=[400], source="model.py:8", duration_us=10)
-    (second,) = builder.op("aten::relu", reads=[first], outputs=[200], source="model.py:9", duration_us=20)
-    reads = [first, second]
-    kind = {"phase": Phase.BACKWARD, "category": Category.GRADIENT}
-    (grad,) = builder.op("aten::mm", reads=reads, outputs=[1000], source="model.py:8", duration_us=40, **kind)
-    builder.free(first, second)
-    builder.op("aten::add_", reads=[grad], writes=[weight], phase=Phase.OPTIMIZER, duration_us=80)
-    builder.free(grad)
-    return builder.build()
+from memfit.comparing.trace_info import describe_trace
+from memfit.ir import Demand
+from memfit.reporting.info import to_text
+from memfit.reporting.show import print_text
+from trace_builder import TraceBuilder
 
 
-def test_the_numbers_of_a_small_trace():
-    info = describe(small_trace())
-    assert (info.op_count, info.storage_count, info.duration_us) == (4, 4, 150)
-    assert info.peak_bytes == 1700
-    assert (info.peak_op.index, info.peak_op.name, info.peak_op.phase) == (2, "aten::mm", "backward")
-    assert info.lower_bound_bytes == 128 + 448 + 256 + 1024
-    assert (info.script, info.iteration, info.device, info.torch_version) == ("train.py", 2, "cpu", "2.13.0")
+def printed(info, width=200):
+    out = io.StringIO()
+    print_text(to_text(info), Console(file=out, width=width))
+    return out.getvalue()
 
 
-def test_what_is_live_at_the_peak_by_category_and_line():
-    assert describe(small_trace()).live_at_peak == (
-        CategoryBytes("gradient", 1000, 1, (SourceBytes("model.py:8", 1000, 1),)),
-        CategoryBytes("activation", 600, 2, (SourceBytes("model.py:8", 400, 1), SourceBytes("model.py:9", 200, 1))),
-        CategoryBytes("parameter", 100, 1, (SourceBytes("model.py:3", 100, 1),)),
-    )
+@pytest.fixture
+def info():
+    builder = TraceBuilder(pinned_bytes=2048)
+    ids = [builder.before(1024 * size, source="[bold]model.py:3") for size in range(1, 11)]
+    builder.op("aten::mm", reads=ids, outputs=[512], source="model.py:8", duration_us=1200)
+    builder.op("aten::relu", duration_us=250)
+    return describe_trace(builder.build())
 
 
-def test_the_minimum_budget_names_its_op_and_operands():
-    minimum = describe(small_trace()).minimum
-    assert minimum.budget_bytes == 448 + 256 + 1024 + 11
-    assert (minimum.op.index, minimum.op.source) == (2, "model.py:8")
-    assert (minimum.workspace_bytes, minimum.fixed_bytes, minimum.operand_count) == (1024, 11, 2)
-    assert [(t.size_bytes, t.source) for t in minimum.largest_operands] == [
-        (400, "model.py:8"),
-        (200, "model.py:9"),
-    ]
+def test_every_figure_is_there_with_its_unit(info):
+    text = printed(info)
+    assert "2 in 1.45 ms, 11 storages" in text
+    assert "55.5 KiB (56,832 bytes) live in op 0 aten::mm (forward, model.py:8)" in text
+    assert "Minimum feasible budget: 57.5 KiB (58,880 bytes), set in the iteration by op 0 aten::mm" in text
+    assert "and 2 smaller storages" in text
+    assert "2.00 KiB  not the op's, and cannot leave the arena then: pinned" in text
+    assert "99.1 %" in text
+    assert "250 us" in text and "op 0 aten::mm, next iteration" in text
 
 
-def test_gaps_come_with_their_storage_and_ops():
-    (gap,) = describe(small_trace()).largest_gaps
-    assert (gap.tensor.category, gap.tensor.source) == ("parameter", "model.py:3")
-    assert (gap.after.index, gap.before.index) == (0, 3)
-    assert (gap.duration_us, gap.cyclic) == (60, False)
+def test_names_are_not_taken_for_markup(info):
+    assert "[bold]model.py:3" in printed(info)
 
 
-def test_long_lists_are_cut_to_the_largest():
+def test_a_narrow_terminal_loses_no_character(info):
+    assert "…" not in printed(info, width=60)
+
+
+def test_what_is_unknown_or_absent_is_said_or_left_out(info):
+    minimum = dataclasses.replace(info.minimum, fixed_bytes=0, operand_count=8)
+    text = printed(dataclasses.replace(info, script="", largest_gaps=(), minimum=minimum))
+    assert "unknown" in text
+    assert "Largest gaps" not in text and "pinned" not in text and "smaller storages" not in text
+
+
+def test_paths_are_as_short_as_they_can_be_told_by(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     builder = TraceBuilder()
-    ids = [builder.before(size, source=f"a.py:{size}") for size in range(1, 31)]
-    builder.op(reads=ids)
-    builder.op()
-    info = describe(builder.build())
-    assert [s.size_bytes for s in info.live_at_peak[0].top_sources] == [30, 29, 28]
-    assert [gap.tensor.size_bytes for gap in info.largest_gaps] == [30, 29, 28, 27, 26]
-    assert [t.size_bytes for t in info.minimum.largest_operands] == list(range(30, 22, -1))
-    assert info.minimum.operand_count == 30
+    for source in (f"{tmp_path}/own/model.py:1", "/usr/lib/python3/site-packages/lib/layer.py:2"):
+        builder.op("aten::mm", outputs=[512], source=source)
+    builder.op("aten::mm", outputs=[512], source="/srv/code/deep/er/net.py:3")
+    text = printed(describe_trace(builder.build()))
+    for short in (" own/model.py:1", " lib/layer.py:2", " .../er/net.py:3"):
+        assert short in text
+    assert str(tmp_path) not in text and "site-packages" not in text
 
 
-@given(traces())
-def test_categories_add_up_to_the_peak(trace):
-    info = describe(trace)
-    assert sum(row.size_bytes for row in info.live_at_peak) == info.peak_bytes == live_bytes(trace).max()
-
-
-def test_json_holds_the_fields_by_name():
-    values = json.loads(to_json(describe(small_trace())))
-    assert values["peak_bytes"] == 1700
-    assert values["minimum"]["op"]["name"] == "aten::mm"
-    assert values["live_at_peak"][0]["top_sources"][0]["source"] == "model.py:8"
-
-
-def test_what_ran_before_the_iteration_sets_the_minimum_if_it_needed_more():
-    before = Demand("aten::linalg_qr", "model.py:1", 4000, 2000, 100, 10)
-    minimum = describe(replace(small_trace(), before=before)).minimum
-    assert (minimum.budget_bytes, minimum.before) == (6110, before)
-    assert minimum.iteration_bytes < 2000
-    less = replace(before, operand_bytes=0, workspace_bytes=0)
-    assert describe(replace(small_trace(), before=less)).minimum.budget_bytes == minimum.iteration_bytes
+def test_the_minimum_says_which_op_sets_it_and_what_it_does_not_cover(info):
+    before = Demand("aten::linalg_qr", "model.py:1", 1 << 20, 1 << 20, 4096, 0)
+    minimum = dataclasses.replace(info.minimum, budget_bytes=before.total_bytes, before=before)
+    text = printed(dataclasses.replace(info, minimum=minimum))
+    assert "set before the iteration by aten::linalg_qr at model.py:1" in text
+    assert "The iteration itself needs 57.5 KiB (58,880 bytes), set by op 0 aten::mm" in text
+    assert "Not covered: what runs after the iteration" in text

@@ -2,7 +2,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from memfit.reporting.picture import PlacedLifetimes, draw_addresses
+from memfit.reporting.picture import PlacedLifetimes, to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -27,7 +27,7 @@ def texts(svg):
 
 
 def test_a_rectangle_is_where_its_time_and_its_bytes_are():
-    svg = draw_addresses(placed([(0, 5, 100, 0), (5, 10, 300, 100)]))
+    svg = to_svg(placed([(0, 5, 100, 0), (5, 10, 300, 100)]))
     (first, _), (second, _) = rectangles(svg)
     x, y, width, height = box(first)
     x2, y2, width2, height2 = box(second)
@@ -36,7 +36,7 @@ def test_a_rectangle_is_where_its_time_and_its_bytes_are():
 
 
 def test_the_peak_and_the_footprint_are_said_and_marked():
-    svg = draw_addresses(placed([(0, 4, 1024, 0), (2, 6, 1024, 2048), (6, 8, 512, 0)]))
+    svg = to_svg(placed([(0, 4, 1024, 0), (2, 6, 1024, 2048), (6, 8, 512, 0)]))
     assert "peak of live bytes 2.00 KiB; footprint 3.00 KiB" in texts(svg)
     lines = list(ElementTree.fromstring(svg).iter(f"{SVG}line"))
     assert len(lines) == 2
@@ -47,14 +47,12 @@ def test_the_peak_and_the_footprint_are_said_and_marked():
 
 
 def test_an_end_and_a_beginning_at_one_time_are_not_live_together():
-    assert any(
-        "peak of live bytes 1.00 KiB" in t for t in texts(draw_addresses(placed([(0, 2, 1024, 0), (2, 4, 1024, 0)])))
-    )
+    assert any("peak of live bytes 1.00 KiB" in t for t in texts(to_svg(placed([(0, 2, 1024, 0), (2, 4, 1024, 0)]))))
 
 
 def test_colours_tell_categories_and_hovering_tells_the_rest():
     rows = [(0, 4, 64, 0), (0, 4, 64, 64)]
-    svg = draw_addresses(placed(rows, category=["parameter", "scratch"], title=["<w> & b", "aten::mm at net.py:3"]))
+    svg = to_svg(placed(rows, category=["parameter", "scratch"], title=["<w> & b", "aten::mm at net.py:3"]))
     (first, said), (second, more) = rectangles(svg)
     assert first.get("fill") != second.get("fill")
     assert said.startswith("<w> & b: 64 B at 0") and "net.py:3" in more
@@ -62,7 +60,7 @@ def test_colours_tell_categories_and_hovering_tells_the_rest():
 
 
 def test_what_runs_over_the_period_s_end_goes_on_at_its_beginning():
-    svg = draw_addresses(placed([(6, 12, 64, 0), (4, 6, 64, 0)], period=8))
+    svg = to_svg(placed([(6, 12, 64, 0), (4, 6, 64, 0)], period=8))
     boxes = sorted(box(r) for r, _ in rectangles(svg))
     assert len(boxes) == 3
     assert boxes[0][0] + boxes[0][2] == boxes[1][0]  # [0, 4) and [4, 6)
@@ -73,7 +71,7 @@ def test_twenty_thousand_slivers_are_merged():
     lower = rng.integers(0, 40_000, 20_000)
     small = np.stack([lower, lower + rng.integers(1, 30, 20_000), np.full(20_000, 64), lower % 400 * 64], axis=1)
     large = [[0, 20_000, 1 << 30, 1 << 20], [20_000, 40_030, 1 << 30, 1 << 20]]
-    svg = draw_addresses(placed(np.concatenate([small, large])))
+    svg = to_svg(placed(np.concatenate([small, large])))
     drawn = rectangles(svg)
     assert len(drawn) < 2_500 and len(svg) < 1_000_000
     assert all(box(r)[2] >= 1 and box(r)[3] >= 1 for r, _ in drawn)
@@ -82,4 +80,4 @@ def test_twenty_thousand_slivers_are_merged():
 
 
 def test_nothing_is_a_picture_too():
-    assert rectangles(draw_addresses(placed([]))) == []
+    assert rectangles(to_svg(placed([]))) == []

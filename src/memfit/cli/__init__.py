@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from memfit import __version__
+from memfit._version import __version__
 from memfit.errors import MemfitError, UsageError
 from memfit.messages import flush_output, say_error
 

@@ -34,36 +34,32 @@ def run(args: argparse.Namespace) -> int:
 
 def _policies(args: argparse.Namespace) -> int:
     from memfit.cli.next_step import print_next
+    from memfit.comparing.policies import choose_policies, compare_policies, parse_budgets
     from memfit.files import find_machine, load_trace
-    from memfit.reporting.policies import chosen_policies, compare_policies, parse_budgets, to_json
+    from memfit.reporting.policies import to_text
+    from memfit.reporting.show import show
     from memfit.simulate import load_bytes
 
-    policies, machine = chosen_policies(args.policies), find_machine(args.machine)
+    policies, machine = choose_policies(args.policies), find_machine(args.machine)
     trace = load_trace(args.file)
     budgets = parse_budgets(args.budgets, int(load_bytes(trace).max()))
     comparison = compare_policies(args.file, trace, machine, budgets, policies)
-    if args.json:
-        print(to_json(comparison))
-        return 0
-    from memfit.reporting.text import print_policies
-
-    print_policies(comparison)
-    print_next(f"memfit curve {shlex.quote(args.file)} --machine {shlex.quote(args.machine)}")
+    show(comparison, to_text, as_json=args.json)
+    if not args.json:
+        print_next(f"memfit curve {shlex.quote(args.file)} --machine {shlex.quote(args.machine)}")
     return 0
 
 
 def _allocators(args: argparse.Namespace) -> int:
     from memfit.cli.next_step import print_next
+    from memfit.comparing.allocators import choose_allocators, compare_allocators
     from memfit.files import load_events
-    from memfit.reporting.compare import chosen, compare, to_json
+    from memfit.reporting.allocators import to_text
+    from memfit.reporting.show import show
 
-    allocators = chosen(args.allocators)
-    comparison = compare(args.file, load_events(args.file, device=args.device), allocators)
-    if args.json:
-        print(to_json(comparison))
-        return 0
-    from memfit.reporting.text import print_comparison
-
-    print_comparison(comparison)
-    print_next(f"memfit compare --json {shlex.quote(args.file)}")
+    allocators = choose_allocators(args.allocators)
+    comparison = compare_allocators(args.file, load_events(args.file, device=args.device), allocators)
+    show(comparison, to_text, as_json=args.json)
+    if not args.json:
+        print_next(f"memfit compare --json {shlex.quote(args.file)}")
     return 0

@@ -26,22 +26,24 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan at each budget and report; raises InputError, and UsageError for --png without matplotlib."""
     from memfit.cli.next_step import print_next
+    from memfit.comparing.curve import trace_curve
     from memfit.errors import UsageError
     from memfit.files import find_machine, load_trace
     from memfit.files.document import check_folder, write_text
-    from memfit.reporting.curve import curve, draw_curve, png_canvas, save_png, summary, to_json
+    from memfit.reporting.curve import png_canvas, save_png, to_svg, to_text
+    from memfit.reporting.show import show
 
     if args.points < 2:
         raise UsageError(f"--points is {args.points}", why="a curve has two or more", remedy="--points 12")
     for path in filter(None, (args.svg, args.png)):
         check_folder(path)
     canvas = png_canvas() if args.png else None  # before anything takes long
-    figures = curve(load_trace(args.file), find_machine(args.machine), points=args.points, effort=args.effort)
+    figures = trace_curve(load_trace(args.file), find_machine(args.machine), points=args.points, effort=args.effort)
     if args.svg:
-        write_text(args.svg, draw_curve(figures))
+        write_text(args.svg, to_svg(figures))
     if canvas is not None:
         save_png(figures, args.png, canvas)
-    print(to_json(figures) if args.json else summary(figures))
+    show(figures, to_text, as_json=args.json)
     if not args.json:
         print_next(f"memfit plan {shlex.quote(args.file)} --budget {figures.free.budget_bytes} -o PLAN")
     return 0

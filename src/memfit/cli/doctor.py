@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,17 +23,17 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was found; returns 0 if memfit can run here, else 1."""
     from memfit.cli.next_step import print_next
+    from memfit.reporting.doctor import DoctorReport, FindingInfo, to_text
+    from memfit.reporting.show import show
     from memfit.running.devices import parse_device
     from memfit.running.doctor import examine
     from memfit.running.tiers import tier_for
 
     device = parse_device(args.device)
     findings = examine(tier_for(args.tier, device), device)
-    if args.json:
-        print(json.dumps({"ok": all(f.ok for f in findings), "findings": [f.as_dict() for f in findings]}))
-    else:
-        width = max(len(f.name) for f in findings)
-        for finding in findings:
-            print(f"{'ok ' if finding.ok else 'BAD'} {finding.name:{width}}  {finding.text}")
+    infos = tuple(FindingInfo(f.name, f.ok, f.text, f.values) for f in findings)
+    report = DoctorReport(all(info.ok for info in infos), infos)
+    show(report, to_text, as_json=args.json)
+    if not args.json:
         print_next("memfit run --budget 60% SCRIPT")
-    return 0 if all(f.ok for f in findings) else 1
+    return 0 if report.ok else 1

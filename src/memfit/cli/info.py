@@ -23,17 +23,15 @@ def run(args: argparse.Namespace) -> int:
     """Print the report on `args.file`; raises InputError if it is not a trace."""
     from memfit.cli.next_step import print_next
     from memfit.cli.program import command_of
+    from memfit.comparing.trace_info import describe_trace
     from memfit.files import load_trace
-    from memfit.reporting.info import describe, to_json
+    from memfit.reporting.info import to_text
+    from memfit.reporting.show import show
 
-    info = describe(load_trace(args.file))
-    if args.json:
-        print(to_json(info))
-        return 0
-    from memfit.reporting.text import print_info
-
-    print_info(info)
-    print_next(f"memfit run --budget {_feasible_percent(info)}% {command_of(info.script)}")
+    info = describe_trace(load_trace(args.file))
+    show(info, to_text, as_json=args.json)
+    if not args.json:
+        print_next(f"memfit run --budget {_feasible_percent(info)}% {command_of(info.script)}")
     return 0
 
 

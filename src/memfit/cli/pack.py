@@ -36,12 +36,13 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Pack and report; raises InputError for a malformed file, BudgetError if the capacity is not met."""
-    import json
-
     from memfit.cli.next_step import print_next
+    from memfit.comparing.packing import pack_file
     from memfit.files import save_lifetimes_csv
     from memfit.files.document import check_folder, write_text
-    from memfit.reporting.packing import pack_file
+    from memfit.reporting import picture
+    from memfit.reporting.packing import to_text
+    from memfit.reporting.show import show
     from memfit.units import parse_bytes
 
     for path in filter(None, (args.output, args.svg)):
@@ -52,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         save_lifetimes_csv(args.output, packed.lifetimes, packed.offsets.tolist())
     if args.svg:
-        write_text(args.svg, packed.picture())
-    print(json.dumps(packed.as_dict(), indent=2) if args.json else packed.summary())
+        write_text(args.svg, picture.to_svg(packed.picture()))
+    show(packed.report(), to_text, as_json=args.json)
     if not args.json:
         print_next(f"memfit compare {shlex.quote(args.file)}")
     return 0

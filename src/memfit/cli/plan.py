@@ -20,7 +20,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--budget", metavar="B", help='bytes, or "60%%" of the peak (default: the least free)')
     parser.add_argument("--policy", default="memfit", metavar="P", help="whose (default: memfit; see memfit compare)")
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
-    parser.add_argument("--addresses", action="store_true", help="also place what stays, within the budget")
+    parser.add_argument(
+        "--addresses", action="store_true", help="check that it fits the budget with addresses too, and plan it so"
+    )
     parser.add_argument("--effort", default=2.0, type=float, metavar="SECONDS", help="of memfit's search (default: 2)")
     parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan (.gz: packed)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -30,9 +32,11 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan and report; raises InputError, UsageError, and BudgetError if no plan meets the budget."""
     from memfit.cli.next_step import print_next
+    from memfit.comparing.plans import report_plan
     from memfit.files import find_machine, load_trace, save_plan
     from memfit.files.document import check_folder
-    from memfit.reporting.swaps import report, summary, to_json
+    from memfit.reporting.plans import to_text
+    from memfit.reporting.show import show
     from memfit.simulate import simulate
     from memfit.validate_plan import require_valid_plan
 
@@ -43,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
     require_valid_plan(trace, plan)
     if args.output:
         save_plan(plan, args.output)
-    figures = report(trace, plan, simulate(trace, machine, plan))
-    print(to_json(figures) if args.json else summary(figures))
+    show(report_plan(trace, plan, simulate(trace, machine, plan)), to_text, as_json=args.json)
     if not args.json:
         saved = shlex.quote(args.output or "PLAN")
         print_next(f"memfit simulate {shlex.quote(args.file)} {saved} --machine {shlex.quote(args.machine)}")
@@ -53,18 +56,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace, trace: Trace, machine: Machine) -> Plan:
     from memfit.baselines.policies import find_policy
-    from memfit.planning.autoswap import place, plan_at_no_cost, plan_under_budget, plan_with_addresses
-    from memfit.reporting.policies import chosen_policies
+    from memfit.comparing.policies import choose_policies
+    from memfit.planning.autoswap import plan_at_no_cost, plan_under_budget, plan_with_addresses, with_footprint
     from memfit.simulate import load_bytes
     from memfit.units import parse_budget
 
-    (policy,) = chosen_policies(args.policy)[:1]
+    (policy,) = choose_policies(args.policy)[:1]
     if args.budget is None:
         plan = plan_at_no_cost(trace, machine, effort=2 * args.effort).plan
-        return place(trace, plan) if args.addresses else plan
+        return with_footprint(trace, plan) if args.addresses else plan
     budget = parse_budget(args.budget).resolve(int(load_bytes(trace).max()))
     if policy == "memfit":
         planner = plan_with_addresses if args.addresses else plan_under_budget
         return planner(trace, machine, budget, effort=args.effort).plan
     plan = find_policy(policy)(trace, machine, budget)
-    return place(trace, plan) if args.addresses else plan
+    return with_footprint(trace, plan) if args.addresses else plan

@@ -120,7 +120,7 @@ def _check_options(args: argparse.Namespace, program: Program, arguments: list[s
 def _write_timelines(path: str, outcome: Outcome) -> None:
     from memfit.errors import UsageError
     from memfit.files.document import write_text
-    from memfit.reporting.chrome import chrome_traces
+    from memfit.reporting.chrome import to_chrome
 
     planned = outcome.planned.plan() if outcome.planned else None
     trace = outcome.planned.trace() if outcome.planned else None
@@ -131,4 +131,4 @@ def _write_timelines(path: str, outcome: Outcome) -> None:
     timelines = {"predicted": planned.predicted}
     if outcome.measured is not None:
         timelines["measured"] = outcome.measured
-    write_text(path, chrome_traces(trace, planned.plan, timelines))
+    write_text(path, to_chrome(trace, planned.plan, timelines))

@@ -25,10 +25,12 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and report; raises InputError for a malformed file or a plan of another trace."""
     from memfit.cli.next_step import print_next
+    from memfit.comparing.plans import report_plan
     from memfit.files import find_machine, load_plan, load_trace, save_timeline
     from memfit.files.document import check_folder, write_text
-    from memfit.reporting.chrome import chrome_trace
-    from memfit.reporting.swaps import report, summary, to_json
+    from memfit.reporting.chrome import to_chrome
+    from memfit.reporting.plans import to_text
+    from memfit.reporting.show import show
     from memfit.simulate import simulate
     from memfit.validate_plan import require_valid_plan
 
@@ -40,9 +42,8 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         save_timeline(timeline, args.output)
     if args.chrome:
-        write_text(args.chrome, chrome_trace(trace, plan, timeline))
-    figures = report(trace, plan, timeline)
-    print(to_json(figures) if args.json else summary(figures))
+        write_text(args.chrome, to_chrome(trace, plan, {"iteration": timeline}))
+    show(report_plan(trace, plan, timeline), to_text, as_json=args.json)
     if not args.json:
         print_next(f"memfit compare {shlex.quote(args.file)} --budgets 80,60,40%")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 from typing import TYPE_CHECKING
@@ -33,16 +32,16 @@ def run(args: argparse.Namespace) -> int:
     from memfit.cli.program import program_of
     from memfit.files import save_trace
     from memfit.files.document import check_folder
+    from memfit.reporting.recording import RecordingReport, to_text
+    from memfit.reporting.show import show
     from memfit.running.record import record_script
 
     check_folder(args.output)
     output = os.path.abspath(args.output)  # wherever the script goes
     trace = record_script(*program_of(args))
     save_trace(trace, output)
-    about = {"file": args.output, "ops": len(trace.ops), "storages": len(trace.storages)}
-    if args.json:
-        print(json.dumps(about | {"signature": trace.signature}))
-        return 0
-    print(f"{about['ops']} ops on {about['storages']} storages written to {args.output}")
-    print_next(f"memfit info {shlex.quote(args.output)}")
+    report = RecordingReport(args.output, len(trace.ops), len(trace.storages), trace.signature)
+    show(report, to_text, as_json=args.json, indent=None)
+    if not args.json:
+        print_next(f"memfit info {shlex.quote(args.output)}")
     return 0

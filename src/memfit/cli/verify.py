@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from memfit.reporting.verdict import VerdictReport
     from memfit.running.script import Program
     from memfit.running.verify import Verdict
 
@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     from memfit.cli.next_step import print_next
     from memfit.cli.program import program_of
     from memfit.errors import UsageError, VerificationError
+    from memfit.reporting.show import show
+    from memfit.reporting.verdict import to_text
     from memfit.running.devices import parse_device
     from memfit.running.tiers import tier_for
     from memfit.running.verify import verify
@@ -53,10 +55,9 @@ def run(args: argparse.Namespace) -> int:
     tier = tier_for(args.tier, device)
     program, arguments = program_of(args)
     verdict = verify(program, arguments, args.budget, tier, args.steps, str(device), args.deterministic)
+    show(_report(verdict), to_text, as_json=args.json, indent=None)
     if args.json:
-        print(json.dumps(verdict.as_dict()))
         return 0 if verdict.difference is None else VerificationError.exit_code
-    print(_text(verdict))
     if verdict.difference is not None:
         raise VerificationError("the two runs are not the same", why=str(verdict.difference))
     print_next(_same_run(args, program, arguments))
@@ -71,16 +72,16 @@ def _same_run(args: argparse.Namespace, program: Program, arguments: list[str]) 
     return shlex.join(["memfit", "run", *options, *program.words(), *arguments])
 
 
-def _text(verdict: Verdict) -> str:
-    from memfit.units import format_bytes
+def _report(verdict: Verdict) -> VerdictReport:
+    from memfit.reporting.verdict import DifferenceInfo, RunInfo, VerdictReport
 
-    counts = ", ".join(f"{count} x {kind}" for kind, count in verdict.compared.items())
-    stats = verdict.limited.stats or {}
-    lines = [
-        f"{'equal' if verdict.difference is None else 'NOT EQUAL'}: {counts}, over {verdict.steps} optimizer steps",
-        f"plain run:   peak RSS {format_bytes(verdict.plain.peak_rss_bytes)}, {verdict.plain.seconds:.1f} s",
-        f"budget run:  peak RSS {format_bytes(verdict.limited.peak_rss_bytes)}, {verdict.limited.seconds:.1f} s, "
-        f"arena peak {format_bytes(stats['peak_footprint_bytes'])} of {format_bytes(stats['budget_bytes'])}, "
-        f"{format_bytes(stats['bytes_out'])} out, {format_bytes(stats['bytes_in'])} in",
-    ]
-    return "\n".join(lines)
+    found, runs = verdict.difference, (verdict.plain, verdict.limited)
+    plain, limited = (RunInfo(run.seconds, run.peak_rss_bytes, run.stats, run.no_limit) for run in runs)
+    return VerdictReport(
+        equal=found is None,
+        steps=verdict.steps,
+        compared=verdict.compared,
+        difference=DifferenceInfo(found.step, found.what, found.op) if found else None,
+        plain=plain,
+        limited=limited,
+    )

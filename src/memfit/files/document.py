@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from memfit.arrays import INT64_MAX
 from memfit.errors import InputError
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class Fields:
             self.fail(field, "is not a string")
         return value
 
-    def integer(self, field: str, low: int, high: int = _INT64_MAX) -> int:
+    def integer(self, field: str, low: int, high: int = INT64_MAX) -> int:
         """Return the integer in `field`, which must lie in [low, high]."""
         value = self._get(field)
         self._check_integer(field, value, low, high)
         return int(value)
 
-    def integers(self, field: str, length: int | None, low: int, high: int = _INT64_MAX) -> list[int]:
+    def integers(self, field: str, length: int | None, low: int, high: int = INT64_MAX) -> list[int]:
         """Return the list of integers in `field`, each in [low, high]; `length` None takes any length."""
         values = self._list(field, length)
         for index, value in enumerate(values):

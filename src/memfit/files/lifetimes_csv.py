@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memfit.arrays import Int64Array
 from memfit.errors import InputError
-from memfit.events import Int64Array, Lifetimes, lifetimes_of_rows
+from memfit.events import NamedLifetimes, lifetimes_of_rows
 from memfit.files.document import write_text
 from memfit.files.table import Row, read_lines, rows
 
@@ -23,7 +24,7 @@ _OFFSET = "offset"
 class LifetimeTable:
     """Lifetimes, and the place (bytes) of each if the file has one."""
 
-    lifetimes: Lifetimes
+    lifetimes: NamedLifetimes
     offset: Int64Array | None
 
 
@@ -44,7 +45,7 @@ def load_lifetimes_csv(path: str | os.PathLike[str]) -> LifetimeTable:
     return LifetimeTable(lifetimes, np.array([r.integer(_OFFSET, 0) for r in table], dtype=np.int64))
 
 
-def save_lifetimes_csv(path: str | os.PathLike[str], lifetimes: Lifetimes, offset: Iterable[int]) -> None:
+def save_lifetimes_csv(path: str | os.PathLike[str], lifetimes: NamedLifetimes, offset: Iterable[int]) -> None:
     """Write the rows of `lifetimes`, in their order, with the place of each (bytes).
 
     The file appears whole or not at all. Raises InputError if it cannot be written.
@@ -56,7 +57,7 @@ def save_lifetimes_csv(path: str | os.PathLike[str], lifetimes: Lifetimes, offse
     write_text(path, text.getvalue())
 
 
-def _lists(lifetimes: Lifetimes) -> Iterator[list[int]]:
+def _lists(lifetimes: NamedLifetimes) -> Iterator[list[int]]:
     return (column.tolist() for column in (lifetimes.lower, lifetimes.upper, lifetimes.size))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from memfit.errors import InputError
-from memfit.events import Lifetimes, lifetimes_of_rows
+from memfit.events import NamedLifetimes, lifetimes_of_rows
 from memfit.files.table import Row, read_lines, rows
 
 MALLOC_HEADER = ("action", "address", "bytes")
@@ -34,7 +34,7 @@ class PaperAccess:
     time_ns: int
 
 
-def load_paper_mallocs(path: str | os.PathLike[str]) -> Lifetimes:
+def load_paper_mallocs(path: str | os.PathLike[str]) -> NamedLifetimes:
     """Read `action,address,bytes` rows of mallocs and frees (a free has no bytes).
 
     Raises InputError naming the line, the field and the reason.
@@ -56,7 +56,7 @@ def load_paper_accesses(path: str | os.PathLike[str]) -> tuple[PaperAccess, ...]
     return tuple(access for _, access in _accesses(path))
 
 
-def load_paper_access_lifetimes(path: str | os.PathLike[str]) -> Lifetimes:
+def load_paper_access_lifetimes(path: str | os.PathLike[str]) -> NamedLifetimes:
     """Read the lifetimes of the blocks in such a file; one not allocated in it is alive from before.
 
     What is alive but never accessed is not in the file, so its bytes are not counted. Raises InputError as
@@ -135,7 +135,7 @@ class _Alive:
     def tick(self) -> None:
         self._now += 1
 
-    def lifetimes(self) -> Lifetimes:
+    def lifetimes(self) -> NamedLifetimes:
         end = self._now + 1
         return lifetimes_of_rows(
             (str(i), lower, end if upper < 0 else upper, size) for i, (lower, upper, size) in enumerate(self._rows)

@@ -1,4 +1,7 @@
-"""Plan <-> file: columns of numbers, checked on the way in. That a plan fits a trace, `validate_plan` checks."""
+"""Plan <-> file: columns of numbers, checked on the way in. That a plan fits a trace, `validate_plan` checks.
+
+Version 1 had placements too, which nothing has ever read: a run finds addresses for the storages of its own iterations.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from memfit.files.document import Fields, read_document, write_document
-from memfit.ir import Placement, Plan, Swap
+from memfit.ir import Plan, Swap
 
 _KIND = "plan"
-_VERSION = 1
+_VERSION = 2
 _SWAP_COLUMNS = ("storage", "size_bytes", "out_after", "free_by", "in_start", "in_before")
-_PLACEMENT_COLUMNS = ("storage", "begin", "end", "offset_bytes")
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -25,7 +27,6 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "budget_bytes": plan.budget_bytes,
         "footprint_bytes": plan.footprint_bytes,
         "swaps": _columns(plan.swaps, (*_SWAP_COLUMNS, "cyclic")),
-        "placements": _columns(plan.placements, _PLACEMENT_COLUMNS),
     }
     write_document(path, _KIND, _VERSION, body)
 
@@ -40,7 +41,6 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         machine=fields.text("machine"),
         budget_bytes=fields.integer("budget_bytes", 0),
         swaps=_swaps(fields.section("swaps")),
-        placements=_placements(fields.section("placements")),
         footprint_bytes=fields.integer("footprint_bytes", 0),
     )
 
@@ -55,9 +55,3 @@ def _swaps(columns: Fields) -> tuple[Swap, ...]:
     storage, size, out_after, free_by, in_start, in_before = numbers
     rows = zip(storage, size, out_after, free_by, in_start, in_before, map(bool, cyclic), strict=True)
     return tuple(Swap(*row) for row in rows)
-
-
-def _placements(columns: Fields) -> tuple[Placement, ...]:
-    count = len(columns.integers("storage", None, 0))
-    rows = zip(*(columns.integers(name, count, 0) for name in _PLACEMENT_COLUMNS), strict=True)
-    return tuple(Placement(*row) for row in rows)

@@ -6,7 +6,7 @@ import os
 from enum import Enum
 
 from memfit.errors import InputError, UsageError
-from memfit.events import Events, Lifetimes, events_of_lifetimes, events_of_trace, lifetimes_of_trace
+from memfit.events import MallocStream, NamedLifetimes, events_of_lifetimes, events_of_trace, lifetimes_of_trace
 from memfit.files.document import read_bytes
 from memfit.files.lifetimes_csv import load_lifetimes_csv
 from memfit.files.paper_text import ACCESS_HEADER, MALLOC_HEADER, load_paper_access_lifetimes, load_paper_mallocs
@@ -46,7 +46,7 @@ def recognise(path: str | os.PathLike[str]) -> Format:
     raise InputError(f"{path} is no file memfit knows", why="it begins like none of them", remedy=remedy)
 
 
-def load_lifetimes(path: str | os.PathLike[str], *, device: int | None = None) -> Lifetimes:
+def load_lifetimes(path: str | os.PathLike[str], *, device: int | None = None) -> NamedLifetimes:
     """Read the lifetimes in any file memfit knows; `device` chooses one in a snapshot of several.
 
     Raises InputError if the file is malformed, and UsageError for a device where there is no choice of one.
@@ -65,7 +65,7 @@ def load_lifetimes(path: str | os.PathLike[str], *, device: int | None = None) -
     return load_lifetimes_csv(path).lifetimes
 
 
-def load_events(path: str | os.PathLike[str], *, device: int | None = None) -> Events:
+def load_events(path: str | os.PathLike[str], *, device: int | None = None) -> MallocStream:
     """Read the mallocs and frees in any file memfit knows; raises as `load_lifetimes` does.
 
     Of a trace, unlike of its lifetimes, it is known what was there before and what is not freed.

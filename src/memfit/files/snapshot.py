@@ -12,21 +12,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from memfit.arrays import INT64_MAX
 from memfit.errors import InputError
-from memfit.events import Lifetimes, lifetimes_of_rows
+from memfit.events import NamedLifetimes, lifetimes_of_rows
 from memfit.files.plain_pickle import brief, load_plain_pickle
 
 _FREED = ("free_completed", "free")  # "free" in snapshots of the first versions
 _REQUESTED = ("free_requested",)
 _TORCH_FILES = ("/torch/", "<frozen ")
-_INT64_MAX = 2**63 - 1
 _REMEDY = (
     "record it with torch.cuda.memory._record_memory_history() before the iteration and "
     "torch.cuda.memory._dump_snapshot(path) after it"
 )
 
 
-def load_snapshot(path: str | os.PathLike[str], *, device: int | None = None) -> Lifetimes:
+def load_snapshot(path: str | os.PathLike[str], *, device: int | None = None) -> NamedLifetimes:
     """Read the lifetimes of every block on `device` (default: the one with most events), with their source lines.
 
     Nothing in the file is executed. Raises InputError naming the entry, the field and the reason.
@@ -75,8 +75,8 @@ class _Record:
         value = self._get(field)
         if type(value) is not int:  # True is an int to isinstance
             self.fail(field, f"is not an integer: {brief(value)}")
-        if not 0 <= value <= _INT64_MAX:
-            self.fail(field, f"is {brief(value)}, outside [0, {_INT64_MAX}]")
+        if not 0 <= value <= INT64_MAX:
+            self.fail(field, f"is {brief(value)}, outside [0, {INT64_MAX}]")
         return value
 
     def _get(self, field: str) -> Any:
@@ -142,7 +142,7 @@ class _Blocks:
                 size = block.integer("requested_size" if block.has("requested_size") else "size")
                 self._before.append((self._now, size, _source(block)))
 
-    def lifetimes(self) -> Lifetimes:
+    def lifetimes(self) -> NamedLifetimes:
         rows = [(0, *row) for row in self._before] + sorted(self._born)
         ids = ((str(number), lower, upper, size) for number, (lower, upper, size, _) in enumerate(rows))
         sources = tuple(source for *_, source in rows)

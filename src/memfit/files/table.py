@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from memfit.arrays import INT64_MAX
 from memfit.errors import InputError
 from memfit.files.document import read_bytes
-
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Row:
         """Raise InputError for the cell in `column`."""
         raise InputError(f"{self.path}, line {self.line}: {column} {reason}", remedy=remedy)
 
-    def integer(self, column: str, low: int = -_INT64_MAX, high: int = _INT64_MAX) -> int:
+    def integer(self, column: str, low: int = -INT64_MAX, high: int = INT64_MAX) -> int:
         """Return the decimal integer in `column`, which must lie in [low, high]."""
         text = self.cells[column]
         # int() itself takes "1_000" and digits of other scripts.

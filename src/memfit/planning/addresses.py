@@ -1,9 +1,8 @@
 """An address for everything that takes bytes in a repeating iteration, as the table the engine hands them out from.
 
 The method is SmartPool's (arXiv 1903.06631, section on the memory pool): the k-th allocation of an iteration gets
-the k-th address. Time is circular here instead of doubled: a lifetime may run over the iteration's end. Where one
-outlives a whole iteration (a batch, until the next has been loaded) the table covers several iterations, so that
-its instances need not have a place each for all time. A storage that is swapped has a lifetime for each of its stays.
+the k-th address. Where a lifetime outlives a whole iteration (a batch, until the next has been loaded) the table covers
+several iterations. A storage that is swapped takes bytes anew with each of its stays (`memfit.planning.stays`).
 """
 
 from __future__ import annotations
@@ -12,16 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from memfit.arrays import Int64Array
 from memfit.ir import Swap
-from memfit.planning.packing import Lifetimes, pack, repeat
-
-Int64Array = NDArray[np.int64]
+from memfit.planning.packing import Lifetimes
+from memfit.planning.stays import Span, Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
+from memfit.simulate import align_up_all
 
 _MOST_ITERATIONS = 4  # in a table
 ALLOCATION = -1
 """The `swap` of a take that is an allocation."""
+ENDLESS = -1
+"""The `upper` of a take whose bytes are still taken when the next iteration ends."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,7 @@ class Takes:
     """What takes bytes in one iteration, in order: allocations, and storages that come back; sizes in bytes.
 
     Time is counted in takes. The bytes of take k are free again before take `upper[k]`, which is counted on over the
-    iteration's end; -1: they still are not when the next iteration ends. `swap[k]` is the swap that take k ends, or
-    `ALLOCATION`.
+    iteration's end, or `ENDLESS`. `swap[k]` is the swap that take k ends, or `ALLOCATION`.
     """
 
     upper: Int64Array
@@ -45,6 +45,13 @@ class Takes:
     def count(self) -> int:
         """The number of takes in an iteration."""
         return len(self.size)
+
+    def stays(self, alignment: int) -> Stays:
+        """Return the stays that have an end, by take, their sizes rounded up to `alignment` bytes."""
+        ending = np.flatnonzero(self.upper != ENDLESS)
+        size = align_up_all(self.size[ending], alignment)
+        iterations = min(self.iterations_outlived, _MOST_ITERATIONS)
+        return Stays(ending, ending, self.upper[ending], size, self.count, iterations)
 
     @property
     def iterations_outlived(self) -> int:
@@ -106,86 +113,84 @@ class TwoIterations:
 
 
 def takes_of(recorded: TwoIterations, swaps: Sequence[Swap] = (), blocks: Sequence[int] = ()) -> Takes:
-    """Return the takes of the first of two iterations; `blocks` are the block ids of the storages that `swaps` name."""
-    order = sorted(
-        range(len(swaps)), key=lambda i: (swaps[i].in_start % recorded.ops, swaps[i].in_before - swaps[i].in_start)
-    )
-    clock = _Clock(recorded, np.array([swaps[i].in_start % recorded.ops for i in order], dtype=np.int64))
-    size, swap = np.empty(clock.count, dtype=np.int64), np.full(clock.count, ALLOCATION)
-    is_alloc = recorded.size > 0
-    size[clock.of_allocations] = recorded.size[is_alloc][: recorded.first_count]
-    size[clock.of_arrivals] = [swaps[i].size_bytes for i in order]
-    swap[clock.of_arrivals] = order
-    born = recorded.block[is_alloc][: recorded.first_count].tolist()
+    """Return the takes of the first of two iterations; `blocks` are the block ids of the storages that `swaps` name.
+
+    If ops 0, 1 and 2 allocate A, B and C, and A's only swap has it away from op 1 until op 3, the takes are A, B, C and
+    A again: `swap` is -1, -1, -1, 0, and A's first stay ends before take 1.
+    """
+    clock = TakeClock(recorded, swaps)
+    is_alloc, first_count = recorded.size > 0, recorded.first_count
+    # Sizes, and which swap a take ends: allocations and arrivals, each where the clock has them.
+    size, swap = np.empty(clock.period, dtype=np.int64), np.full(clock.period, ALLOCATION)
+    size[clock.of_allocations] = recorded.size[is_alloc][:first_count]
+    size[clock.of_arrivals] = [one.size_bytes for one in swaps]
+    swap[clock.of_arrivals] = np.arange(len(swaps))
+    # Ends of lives: a block's free, in this iteration or the next.
+    born = recorded.block[is_alloc][:first_count].tolist()
     freed = dict(zip(recorded.block[~is_alloc].tolist(), clock.of_frees.tolist(), strict=True))
-    upper = np.full(clock.count, -1)
-    upper[clock.of_allocations] = [freed.get(block, -1) for block in born]
+    upper = np.full(clock.period, ENDLESS)
+    upper[clock.of_allocations] = [freed.get(block, ENDLESS) for block in born]
+    # A swapped storage's life falls into stays, each with a take of its own.
     allocated = dict(zip(born, clock.of_allocations.tolist(), strict=True))
-    arrived = dict(zip(order, clock.of_arrivals.tolist(), strict=True))
-    for storage, own in _by_storage(swaps).items():
-        stays, leaves = [arrived[i] for i in own], [clock.at_op(swaps[i].free_by) for i in own]
-        first = allocated.get(blocks[storage])
-        if first is not None:  # from its allocation to the first leave, ..., from the last return to its end
-            stays, leaves = [first, *stays], [*leaves, int(upper[first])]
-        else:  # the same storage in every iteration: from each return to the next leave
-            leaves = [_within_period_after(stay, leave, clock.count)
-                      for stay, leave in zip(stays, [*leaves[1:], leaves[0]], strict=True)]  # fmt: skip
-        upper[stays] = leaves
+    for storage, own in swaps_by_storage(swaps).items():
+        absences, first = [clock.absence(index) for index in own], allocated.get(blocks[storage])
+        if first is not None:
+            spans = stays_of_life((first, int(upper[first])), absences)
+        else:  # the same storage in every iteration
+            spans = stays_of_recurring(absences, clock.period)
+        for begin, end in spans:
+            over = begin // clock.period * clock.period
+            upper[begin - over] = end - over
     return Takes(upper, size, swap)
 
 
-class _Clock:
-    """Puts allocations and arrivals into one order: an arrival at op k comes right before k begins."""
+class TakeClock:
+    """Puts allocations and arrivals into one order: an arrival at op k comes right before k begins.
 
-    def __init__(self, recorded: TwoIterations, arrival_op: Int64Array) -> None:
-        self._ops = recorded.ops
+    Allocations A before op 0, B in op 0 and C in op 1, and an arrival at op 1 are takes 0, 1, 3 and 2. `period` is the
+    number of takes in an iteration. Allocations and frees are in recorded order, arrivals in that of the swaps.
+    """
+
+    def __init__(self, recorded: TwoIterations, swaps: Sequence[Swap]) -> None:
+        self._swaps, self._ops = swaps, recorded.ops
         is_alloc, first_count = recorded.size > 0, recorded.first_count
         # Twice as fine as ops: an arrival lies between what came before its op and what the op does.
-        arrivals = 2 * arrival_op + 1
+        arrivals = np.array([2 * (swap.in_start % self._ops) + 1 for swap in swaps], dtype=np.int64)
         keys = np.concatenate((2 * recorded.begun[is_alloc][:first_count], arrivals))
+        urgency = np.array([0] * first_count + [swap.in_before - swap.in_start for swap in swaps], dtype=np.int64)
+        order = np.lexsort((urgency, keys))  # of arrivals at one op the one used next comes first
         position = np.empty(len(keys), dtype=np.int64)
-        position[np.argsort(keys, kind="stable")] = np.arange(len(keys))
-        self._keys = np.sort(keys)
-        self.count = len(keys)
+        position[order] = np.arange(len(keys))
+        self._keys = keys[order]
+        self.period = len(keys)
         self.of_allocations, self.of_arrivals = position[:first_count], position[first_count:]
         free_key = 2 * recorded.begun[~is_alloc]
         later = free_key > 2 * recorded.ops  # in the second iteration
-        before = np.searchsorted(arrivals, free_key - 2 * recorded.ops * later, side="left")
+        before = np.searchsorted(np.sort(arrivals), free_key - 2 * recorded.ops * later, side="left")
         self.of_frees = np.cumsum(is_alloc)[~is_alloc] + before + later * len(arrivals)
 
     def at_op(self, op: int) -> int:
-        """The number of takes before the arrivals at `op`, which is counted on over the iteration's end."""
+        """Return the number of takes before the arrivals at `op`, which is counted on over the iteration's end."""
         iteration, op = divmod(op, self._ops)
-        return iteration * self.count + int(np.searchsorted(self._keys, 2 * op + 1, side="left"))
+        return iteration * self.period + int(np.searchsorted(self._keys, 2 * op + 1, side="left"))
 
-
-def _by_storage(swaps: Sequence[Swap]) -> dict[int, list[int]]:
-    """Return the swaps of each storage, in the order in which it leaves."""
-    found: dict[int, list[int]] = {}
-    for index in sorted(range(len(swaps)), key=lambda i: swaps[i].out_after):
-        found.setdefault(swaps[index].storage, []).append(index)
-    return found
-
-
-def _within_period_after(begin: int, end: int, period: int) -> int:
-    """Return `end`, moved by whole periods to come after `begin` and no more than a period later."""
-    return begin + 1 + (end - begin - 1) % period
+    def absence(self, index: int) -> Span:
+        """Return when the bytes of swap `index` are away."""
+        swap = self._swaps[index]
+        over = swap.in_start // self._ops * self.period
+        return self.at_op(swap.free_by), over + int(self.of_arrivals[index])
 
 
 def plan_addresses(takes: Takes, *, alignment: int, effort: float) -> AddressPlan:
     """Return a table for `takes`; `effort` is the most seconds spent on it."""
-    times = min(takes.iterations_outlived, _MOST_ITERATIONS)
-    count, period = takes.count, times * takes.count
-    planned = np.flatnonzero(takes.upper >= 0)
-    size = -(-takes.size // alignment) * alignment
-    once = Lifetimes(planned, takes.upper[planned], size[planned])
-    lifetimes = repeat(once, count, times)
-    packing = pack(lifetimes, alignment=alignment, period=period, effort=effort)
-    slots = np.zeros(period, dtype=np.int64)
+    stays = takes.stays(alignment)
+    placed = place_stays(stays, alignment=alignment, effort=effort)
+    lifetimes, packing, times = placed.lifetimes, placed.packing, stays.iterations
+    slots = np.zeros(times * takes.count, dtype=np.int64)
     slots[lifetimes.lower] = packing.slots
-    due_begin, due_take, due_ago = _due(lifetimes, period)
+    due_begin, due_take, due_ago = _due(lifetimes, times * takes.count)
     return AddressPlan(
-        size=np.tile(size, times).tolist(),
+        size=np.tile(align_up_all(takes.size, alignment), times).tolist(),
         swap=np.tile(takes.swap, times).tolist(),
         slots=slots.tolist(),
         slot_offset=packing.offsets.tolist(),

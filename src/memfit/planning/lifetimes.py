@@ -13,9 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from memfit.ir import Storage, Trace, accesses, align_up
-
-Int64Array = NDArray[np.int64]
+from memfit.arrays import Int64Array
+from memfit.ir import Storage, Trace, accessing_ops, align_up
 
 # As in native/engine: observer.cpp (kUninitialisedFactories) and shelf.cpp (kSmall, kSmallShare).
 _UNINITIALISED = frozenset(
@@ -64,11 +63,6 @@ def peak_live(trace: Trace, *, aligned: bool = False) -> tuple[int, int]:
     live = live_bytes(trace, aligned=aligned)
     peak = int(np.argmax(live))
     return int(live[peak]), _op_at(trace, peak)
-
-
-def live_at(trace: Trace, op: int) -> tuple[int, ...]:
-    """Return the ids of the storages whose lifetime holds op index `op`."""
-    return tuple(i for i, storage in enumerate(trace.storages) if storage.alloc <= op < storage.free)
 
 
 def live_after(trace: Trace, ticks: int) -> tuple[int, ...]:
@@ -122,7 +116,7 @@ def fixed_bytes(trace: Trace, above_bytes: int = 0) -> Int64Array:
     """
     change = np.zeros(len(trace.ops) + 1, dtype=np.int64)
     change[0] = trace.pinned_bytes
-    makers, accessing = births(trace), _accessing_ops(trace)
+    makers, accessing = births(trace), accessing_ops(trace)
     for s, storage in enumerate(trace.storages):
         maker = makers.get(s)
         if storage.born_before or storage.size_bytes <= above_bytes:
@@ -185,7 +179,7 @@ def gaps(trace: Trace) -> list[Gap]:
     A storage that recurs has one gap more, which runs over the end of the iteration.
     """
     elapsed = np.concatenate(([0.0], np.cumsum([op.duration_us for op in trace.ops])))
-    found = [gap for storage, ops in enumerate(_accessing_ops(trace)) for gap in _gaps_of(trace, storage, ops, elapsed)]
+    found = [gap for storage, ops in enumerate(accessing_ops(trace)) for gap in _gaps_of(trace, storage, ops, elapsed)]
     return sorted(found, key=lambda gap: (-gap.size_bytes * gap.duration_us, gap.storage, gap.after))
 
 
@@ -200,14 +194,6 @@ def _gaps_of(trace: Trace, storage: int, ops: list[int], elapsed: NDArray[np.flo
     if ops[0] + len(trace.ops) > ops[-1] + 1:
         duration_us = float(elapsed[-1] - elapsed[ops[-1] + 1] + elapsed[ops[0]])
         yield Gap(storage, ops[-1], ops[0], size_bytes, duration_us, cyclic=True)
-
-
-def _accessing_ops(trace: Trace) -> list[list[int]]:
-    """Return, for each storage, the ops that access it, ascending and without repetition."""
-    ops: list[dict[int, None]] = [{} for _ in trace.storages]
-    for access in accesses(trace):
-        ops[access.storage][access.op] = None
-    return [list(found) for found in ops]
 
 
 def _op_at(trace: Trace, ticks: int) -> int:

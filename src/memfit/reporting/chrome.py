@@ -15,13 +15,11 @@ _COMPUTE, _OUT, _IN = 1, 2, 3
 _ROWS = {_COMPUTE: "computation", _OUT: "copies out", _IN: "copies in"}
 
 
-def chrome_trace(trace: Trace, plan: Plan, timeline: Timeline) -> str:
-    """Return one iteration as JSON: a row of ops and waits, a row of copies each way, a counter of bytes."""
-    return chrome_traces(trace, plan, {"iteration": timeline})
+def to_chrome(trace: Trace, plan: Plan, timelines: Mapping[str, Timeline]) -> str:
+    """Return iterations by name as JSON, one process each, to be looked at one above the other.
 
-
-def chrome_traces(trace: Trace, plan: Plan, timelines: Mapping[str, Timeline]) -> str:
-    """Return iterations by name as JSON, one process each, to be looked at one above the other."""
+    Each has a row of ops and waits, a row of copies each way, and a counter of bytes.
+    """
     events: list[dict[str, Any]] = []
     for number, (name, timeline) in enumerate(timelines.items(), 1):
         events.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}})

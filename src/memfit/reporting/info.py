@@ -1,30 +1,25 @@
-"""What `memfit info` reports on a trace, as plain data."""
+"""The report of `memfit info`: what a recorded iteration does with memory."""
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+import os
+from dataclasses import dataclass
 
-from memfit.ir import Category, Demand, Storage, Trace
-from memfit.planning.lifetimes import (
-    Gap,
-    comfortable_budget,
-    executable_budget,
-    fixed_bytes,
-    gaps,
-    largest_small,
-    live_after,
-    operands,
-    peak_live,
-    peak_tick,
-    small_bytes,
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from memfit.ir import Demand
+from memfit.reporting.tables import add_row, exact_bytes, new_table
+from memfit.units import format_bytes, format_us
+
+_WORKSPACE = "outputs and scratch of the op"
+_FIXED = "not the op's, and cannot leave the arena then: pinned, or made outside any op and not used yet"
+_SMALL = "small storages that it does not use, which leave only if nothing else makes room"
+_NOT_COVERED = (
+    "Not covered: what runs after the iteration and needs more, as evaluation or batches of other sizes may, and holes "
+    "beside what cannot move."
 )
-
-_TOP_SOURCES = 3
-_TOP_GAPS = 5
-_TOP_TENSORS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,88 +111,100 @@ class TraceInfo:
     minimum: MinimumBudget
 
 
-def describe(trace: Trace) -> TraceInfo:
-    """Return the report on `trace`."""
-    peak_bytes, peak_op = peak_live(trace)
-    at_peak = [trace.storages[s] for s in live_after(trace, peak_tick(trace))]
-    return TraceInfo(
-        script=trace.script,
-        iteration=trace.iteration,
-        device=trace.device,
-        torch_version=trace.torch_version,
-        op_count=len(trace.ops),
-        storage_count=len(trace.storages),
-        duration_us=sum(op.duration_us for op in trace.ops),
-        peak_bytes=peak_bytes,
-        peak_op=_op_info(trace, peak_op),
-        lower_bound_bytes=peak_live(trace, aligned=True)[0],
-        live_at_peak=_by_category(at_peak),
-        largest_gaps=tuple(_gap_info(trace, gap) for gap in gaps(trace)[:_TOP_GAPS]),
-        minimum=_minimum(trace),
+def to_text(info: TraceInfo) -> RenderableType:
+    """Return `info` for a terminal."""
+    parts = [_summary(info), _live_table(info)]
+    if info.largest_gaps:
+        parts.append(_gap_table(info.largest_gaps))
+    return Group(*parts, _minimum(info.minimum))
+
+
+def _summary(info: TraceInfo) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    rows = (
+        ("script", info.script or "unknown"),
+        ("iteration", f"{info.iteration} on {info.device}, torch {info.torch_version}"),
+        ("ops", f"{info.op_count} in {format_us(info.duration_us)}, {info.storage_count} storages"),
+        ("peak", f"{exact_bytes(info.peak_bytes)} live in {_op(info.peak_op)}"),
+        ("lower bound", f"{exact_bytes(info.lower_bound_bytes)} of arena if nothing moves"),
     )
+    for label, value in rows:
+        grid.add_row(Text(label, style="bold"), Text(value))
+    return grid
 
 
-def to_json(info: TraceInfo) -> str:
-    """Return `info` as a JSON object, with the names of the dataclasses' fields."""
-    return json.dumps(asdict(info), indent=2)
+def _live_table(info: TraceInfo) -> RenderableType:
+    table = new_table("Live at the peak", "category", "bytes", "share", "storages", "allocated at")
+    for row in info.live_at_peak:
+        share = f"{100 * row.size_bytes / max(info.peak_bytes, 1):.1f} %"
+        sources = "\n".join(f"{_line(s.source)} ({format_bytes(s.size_bytes)})" for s in row.top_sources)
+        add_row(table, row.category, format_bytes(row.size_bytes), share, str(row.storages), sources)
+    return table
 
 
-def _op_info(trace: Trace, index: int) -> OpInfo:
-    op = trace.ops[index]
-    return OpInfo(index, op.name, op.phase.value, op.source)
+def _gap_table(largest: tuple[GapInfo, ...]) -> RenderableType:
+    table = new_table("Largest gaps (bytes x time)", "storage", "bytes", "unused for", "from", "until")
+    for gap in largest:
+        until = f"{_brief(gap.before)}{', next iteration' if gap.cyclic else ''}"
+        size = format_bytes(gap.tensor.size_bytes)
+        add_row(table, _tensor(gap.tensor), size, format_us(gap.duration_us), _brief(gap.after), until)
+    return table
 
 
-def _tensor_info(trace: Trace, storage_id: int) -> TensorInfo:
-    storage = trace.storages[storage_id]
-    return TensorInfo(storage_id, storage.category.value, storage.size_bytes, storage.source)
+def _minimum(minimum: MinimumBudget) -> RenderableType:
+    before, own = minimum.before, minimum.iteration_bytes
+    if before is not None and minimum.budget_bytes > own:
+        at = f" at {_line(before.source)}" if before.source else ""
+        budget = exact_bytes(minimum.budget_bytes)
+        lines = [f"Minimum feasible budget: {budget}, set before the iteration by {before.name}{at}"]
+        lines += _parts((before.operand_bytes, "that it uses"), (before.workspace_bytes, _WORKSPACE))
+        lines += _kept(before)
+        lines.append(f"The iteration itself needs {exact_bytes(own)}, set by {_op(minimum.op)}")
+    else:
+        within = (
+            "" if before is None else f"; no op before the iteration needed more than {exact_bytes(before.total_bytes)}"
+        )
+        lines = [f"Minimum feasible budget: {exact_bytes(own)}, set in the iteration by {_op(minimum.op)}{within}"]
+    return Text("\n".join([*lines, *_needs(minimum), _NOT_COVERED]))
 
 
-def _gap_info(trace: Trace, gap: Gap) -> GapInfo:
-    return GapInfo(
-        tensor=_tensor_info(trace, gap.storage),
-        after=_op_info(trace, gap.after),
-        before=_op_info(trace, gap.before),
-        duration_us=gap.duration_us,
-        cyclic=gap.cyclic,
-    )
+def _needs(minimum: MinimumBudget) -> list[str]:
+    """Return a line for each part of what the iteration's most demanding op needs."""
+    lines = _parts(*((t.size_bytes, _tensor(t)) for t in minimum.largest_operands))
+    more = minimum.operand_count - len(minimum.largest_operands)
+    if more:
+        lines.append(f"  {'':>10}  and {more} smaller storages")
+    lines += _parts((minimum.workspace_bytes, _WORKSPACE))
+    return lines + _kept(minimum)
 
 
-def _by_category(storages: Iterable[Storage]) -> tuple[CategoryBytes, ...]:
-    groups: dict[Category, list[Storage]] = defaultdict(list)
-    for storage in storages:
-        groups[storage.category].append(storage)
-    totals = [
-        CategoryBytes(category.value, _total(group), len(group), _top_sources(group))
-        for category, group in groups.items()
-    ]
-    return tuple(sorted(totals, key=lambda total: (-total.size_bytes, total.category)))
+def _kept(what: MinimumBudget | Demand) -> list[str]:
+    """Return a line for each kind of bytes that the op does not use and that stay all the same."""
+    return _parts(*(part for part in ((what.fixed_bytes, _FIXED), (what.small_bytes, _SMALL)) if part[0]))
 
 
-def _top_sources(storages: Iterable[Storage]) -> tuple[SourceBytes, ...]:
-    groups: dict[str, list[Storage]] = defaultdict(list)
-    for storage in storages:
-        groups[storage.source].append(storage)
-    totals = [SourceBytes(source, _total(group), len(group)) for source, group in groups.items()]
-    return tuple(sorted(totals, key=lambda total: (-total.size_bytes, total.source))[:_TOP_SOURCES])
+def _parts(*parts: tuple[int, str]) -> list[str]:
+    return [f"  {format_bytes(size_bytes):>10}  {what}" for size_bytes, what in parts]
 
 
-def _total(storages: Iterable[Storage]) -> int:
-    return sum(storage.size_bytes for storage in storages)
+def _op(op: OpInfo) -> str:
+    return f"{_brief(op)} ({op.phase}, {_line(op.source)})"
 
 
-def _minimum(trace: Trace) -> MinimumBudget:
-    iteration_bytes, op = comfortable_budget(trace)
-    small = largest_small(executable_budget(trace)[0])
-    tensors = [_tensor_info(trace, s) for s in operands(trace, op)]
-    tensors.sort(key=lambda tensor: (-tensor.size_bytes, tensor.storage))
-    return MinimumBudget(
-        budget_bytes=max(iteration_bytes, trace.before.total_bytes if trace.before else 0),
-        iteration_bytes=iteration_bytes,
-        before=trace.before,
-        op=_op_info(trace, op),
-        workspace_bytes=trace.ops[op].workspace_bytes,
-        fixed_bytes=int(fixed_bytes(trace, small)[op]),
-        small_bytes=int(small_bytes(trace, small)[op]),
-        operand_count=len(tensors),
-        largest_operands=tuple(tensors[:_TOP_TENSORS]),
-    )
+def _brief(op: OpInfo) -> str:
+    return f"op {op.index} {op.name}"
+
+
+def _tensor(tensor: TensorInfo) -> str:
+    return f"{tensor.category} {tensor.storage} ({_line(tensor.source)})"
+
+
+def _line(source: str) -> str:
+    """Return a source line with its path as short as it can be told by; `--json` has the whole of it."""
+    if not source:
+        return "unknown line"
+    for folder in (f"{os.getcwd()}/", "site-packages/"):
+        if folder in source:
+            return source.rpartition(folder)[2]
+    parts = source.split("/")
+    return source if len(parts) <= 3 else f".../{'/'.join(parts[-2:])}"

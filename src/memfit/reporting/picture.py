@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 import numpy as np
-from numpy.typing import NDArray
 
+from memfit.arrays import Int64Array
+from memfit.reporting.svg import add_text, new_svg, svg_text
 from memfit.units import format_bytes
-
-Int64Array = NDArray[np.int64]
 
 _WIDTH, _HEIGHT = 1200, 640  # pixels of the plot
 _LEFT, _TOP, _BELOW = 90, 40, 60  # around it
@@ -45,6 +44,7 @@ class PlacedLifetimes:
     offset: Int64Array
     category: Sequence[str] = ()
     title: Sequence[str] = ()
+    heading: str = "addresses by time"
     period: int | None = None
 
 
@@ -58,18 +58,17 @@ class _Box:
     y1: float
 
 
-def draw_addresses(placed: PlacedLifetimes, heading: str = "") -> str:
+def to_svg(placed: PlacedLifetimes) -> str:
     """Return the picture as an SVG document."""
     spans = _Spans.of(placed)
-    root = ElementTree.Element("svg", xmlns="http://www.w3.org/2000/svg", width=str(_WIDTH + _LEFT + 20),
-                               height=str(_HEIGHT + _TOP + _BELOW), attrib={"font-family": "sans-serif"})  # fmt: skip
-    _text(root, _LEFT, 24, heading or "addresses by time", size=16)
+    root = new_svg(_WIDTH + _LEFT + 20, _HEIGHT + _TOP + _BELOW)
+    add_text(root, _LEFT, 24, placed.heading, size=16)
     _frame(root, spans)
     for box, members in _merged(spans):
         _rectangle(root, box, members, placed)
     _peak(root, spans)
     _legend(root, placed)
-    return ElementTree.tostring(root, encoding="unicode")
+    return svg_text(root)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,9 +159,9 @@ def _frame(root: ElementTree.Element, spans: _Spans) -> None:
                            fill="#f6f6f6", stroke="#999999")  # fmt: skip
     for part in range(5):
         y = _TOP + _HEIGHT - _HEIGHT * part / 4
-        _text(root, _LEFT - 6, y + 4, format_bytes(spans.top * part // 4), anchor="end")
-    _text(root, _LEFT, _TOP + _HEIGHT + 18, f"time {spans.first:,}")
-    _text(root, _LEFT + _WIDTH, _TOP + _HEIGHT + 18, f"{spans.last:,}", anchor="end")
+        add_text(root, _LEFT - 6, y + 4, format_bytes(spans.top * part // 4), anchor="end")
+    add_text(root, _LEFT, _TOP + _HEIGHT + 18, f"time {spans.first:,}")
+    add_text(root, _LEFT + _WIDTH, _TOP + _HEIGHT + 18, f"{spans.last:,}", anchor="end")
 
 
 def _peak(root: ElementTree.Element, spans: _Spans) -> None:
@@ -174,7 +173,7 @@ def _peak(root: ElementTree.Element, spans: _Spans) -> None:
         ElementTree.SubElement(root, "line", x1=x1, x2=x2, y1=y1, y2=y2, stroke="#d62728",
                                attrib={"stroke-dasharray": "5 4"})  # fmt: skip
     label = f"peak of live bytes {format_bytes(peak)}; footprint {format_bytes(spans.top)}"
-    _text(root, _LEFT + _WIDTH, 24, label, anchor="end")
+    add_text(root, _LEFT + _WIDTH, 24, label, anchor="end")
 
 
 def _legend(root: ElementTree.Element, placed: PlacedLifetimes) -> None:
@@ -182,10 +181,5 @@ def _legend(root: ElementTree.Element, placed: PlacedLifetimes) -> None:
     for category in (c for c in _COLOURS if c in set(placed.category)):
         y = _TOP + _HEIGHT + 34
         ElementTree.SubElement(root, "rect", x=str(x), y=str(y), width="12", height="12", fill=_COLOURS[category])
-        _text(root, x + 18, y + 11, category)
+        add_text(root, x + 18, y + 11, category)
         x += 40 + 8 * len(category)
-
-
-def _text(root: ElementTree.Element, x: float, y: float, text: str, *, anchor: str = "start", size: int = 12) -> None:
-    attributes = {"text-anchor": anchor, "font-size": str(size)}
-    ElementTree.SubElement(root, "text", x=f"{x:.1f}", y=f"{y:.1f}", attrib=attributes).text = text

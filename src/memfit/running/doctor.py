@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import memfit
+from memfit._version import __version__
 from memfit.errors import MemfitError
 from memfit.files import save_machine
 from memfit.machine import Machine
@@ -39,15 +39,11 @@ class Finding:
     text: str
     values: dict[str, float]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
-
 
 def examine(tier: TierSpec, device: torch.device) -> list[Finding]:
     """Look at everything; this builds the engine, times copies and writes 256 MiB to the disk tier's folder."""
     findings = [
-        Finding("memfit", True, memfit.__version__, {}),
+        Finding("memfit", True, __version__, {}),
         Finding("python", True, platform.python_version(), {}),
         _torch(),
         _compiler(),

@@ -12,6 +12,7 @@ from memfit.machine import Machine
 from memfit.planning.addresses import AddressPlan, TwoIterations, plan_addresses, takes_of
 from memfit.planning.autoswap import ANY_GAP
 from memfit.planning.autoswap.search import POLICY, Search
+from memfit.planning.fit import Fitted, Infeasible, fit_within
 from memfit.planning.lifetimes import gaps
 from memfit.simulate import Simulator
 from memfit.tracing.build import RawRecording, Roles, build_iteration
@@ -160,23 +161,23 @@ def make_engine_plan(
         return _engine_plan(recorded, whole, op_hash)
     search = Search.of(recorded.trace, machine, ANY_GAP)
     budget_bytes -= min(_ROOM_BYTES, budget_bytes // 50)
-    limit, start = budget_bytes, ()
-    for _ in range(_ROUNDS):
-        found = search.run(limit, effort, 0, start)
+    start: tuple[int, ...] = ()
+
+    def attempt(limit_bytes: int) -> Fitted[_Placed] | Infeasible | None:
+        nonlocal start
+        found = search.run(limit_bytes, effort, 0, start)
         if stopped():
             return None
+        start = tuple(found.chosen.tolist()) if found.is_feasible else ()
         if not found.is_feasible:
-            # Taken too far: there may still be a plan between here and the limit before.
-            if found.least_bytes > budget_bytes or limit >= found.least_bytes:
-                return None
-            limit, start = found.least_bytes, ()
-            continue
+            return Infeasible(found.least_bytes)
         placed = _place(recorded, search.swaps(found), effort)
-        if placed.needed_bytes <= budget_bytes:
-            return _swapping(recorded, placed, POLICY, budget_bytes, search.simulator, op_hash)
-        limit -= placed.needed_bytes - budget_bytes
-        start = tuple(found.chosen.tolist())
-    return None
+        return Fitted(placed.needed_bytes, placed)
+
+    placed = fit_within(budget_bytes, attempt, rounds=_ROUNDS)
+    if placed is None:
+        return None
+    return _swapping(recorded, placed, POLICY, budget_bytes, search.simulator, op_hash)
 
 
 def given_engine_plan(

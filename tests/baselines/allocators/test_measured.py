@@ -3,7 +3,7 @@
 import pytest
 
 from events_builder import DATA, needs_data
-from memfit.baselines.allocators import run
+from memfit.baselines.allocators import run_allocator
 from memfit.files import load_events
 
 # Footprint over the peak of live bytes, in per cent, as shared/data/README.md has it.
@@ -22,5 +22,5 @@ GAPS = {
 @needs_data
 @pytest.mark.parametrize("name", GAPS)
 def test_the_measured_gap(name):
-    outcome = run("pytorch", load_events(DATA / f"{name}.csv"))
+    outcome = run_allocator("pytorch", load_events(DATA / f"{name}.csv"))
     assert 100 * outcome.over_peak == pytest.approx(GAPS[name], abs=0.05)

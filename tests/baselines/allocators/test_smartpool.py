@@ -1,7 +1,7 @@
 import pytest
 
 from events_builder import DATA, looped, needs_data, stream
-from memfit.baselines.allocators import run
+from memfit.baselines.allocators import run_allocator
 from memfit.baselines.allocators.cnmem import CnMem
 from memfit.baselines.allocators.replay import replay
 from memfit.baselines.allocators.smartpool import Decision, detect, iteration_tokens, smartpool
@@ -172,7 +172,7 @@ def test_the_published_figures(net):
     decision, peak, footprint, ratio, first_block, cnmem, grows = PUBLISHED[net]
     events = events_of_lifetimes(load_paper_mallocs(DATA / "paper" / f"cifar10_{net}_b100_mallocs.csv"))
     assert detect(events) == decision
-    outcome = run("smartpool", events)
+    outcome = run_allocator("smartpool", events)
     assert outcome.calls == decision.length
     assert outcome.peak_live_bytes / 2**20 == pytest.approx(peak, abs=0.005)
     assert outcome.footprint_bytes / 2**20 == pytest.approx(footprint, abs=0.005)

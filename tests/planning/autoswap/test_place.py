@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,19 +13,32 @@ from hypothesis import strategies as st
 from memfit.errors import BudgetError
 from memfit.ir import Swap, align_up
 from memfit.machine import profile
-from memfit.planning.autoswap import place, plan_with_addresses, smallest_budget, stays
-from memfit.planning.autoswap.place import Clock
+from memfit.planning.autoswap import plan_with_addresses, smallest_budget, stays_of_trace, with_footprint
+from memfit.planning.autoswap.place import TickClock
+from memfit.planning.stays import place_stays
 from memfit.simulate import load_bytes, planned_bytes
 from memfit.validate_plan import check_plan
 from swap_builder import MACHINES, SIZES, plan_of, plans
 from trace_builder import TraceBuilder, traces
 
 
+class Stay(NamedTuple):
+    storage: int
+    begin: int
+    end: int
+    size: int
+
+
+def stays_by_row(trace, swaps):
+    found = stays_of_trace(trace, swaps)
+    return list(map(Stay, *(column.tolist() for column in (found.owner, found.lower, found.upper, found.size))))
+
+
 @given(plans())
 @settings(max_examples=200)
 def test_a_storage_is_placed_at_every_op_that_uses_it(trace_and_plan):
     trace, plan = trace_and_plan
-    clock, found = Clock.of(trace), stays(trace, plan.swaps)
+    clock, found = TickClock.of(trace), stays_by_row(trace, plan.swaps)
     names = {stay.storage for stay in found}
     for index, op in enumerate(trace.ops):
         for storage in {*op.reads, *op.writes}:
@@ -43,8 +58,8 @@ def test_a_storage_is_placed_at_every_op_that_uses_it(trace_and_plan):
 @settings(max_examples=200)
 def test_bytes_of_stays_are_those_of_the_plan(trace_and_plan):
     trace, plan = trace_and_plan
-    clock, held = Clock.of(trace), planned_bytes(trace, plan.swaps) - trace.pinned_bytes
-    found = stays(trace, plan.swaps)
+    clock, held = TickClock.of(trace), planned_bytes(trace, plan.swaps) - trace.pinned_bytes
+    found = stays_by_row(trace, plan.swaps)
     if any(storage.born_before != trace.outlives(storage) for storage in trace.storages):
         return  # one that crosses the end is one life to the stays and two to the trace
     for index in range(len(trace.ops)):
@@ -64,17 +79,18 @@ def test_bytes_of_stays_are_those_of_the_plan(trace_and_plan):
 @settings(max_examples=100)
 def test_what_is_there_at_once_lies_side_by_side(trace_and_plan):
     trace, plan = trace_and_plan
-    placed = place(trace, plan, effort=0.01)
-    period = Clock.of(trace).period
-    short = [p for p in placed.placements if p.end - p.begin <= period]
-    for index, a in enumerate(short):
-        for b in short[:index]:
+    found, period = stays_by_row(trace, plan.swaps), TickClock.of(trace).period
+    packing = place_stays(stays_of_trace(trace, plan.swaps), alignment=trace.alignment, effort=0.01).packing
+    of_slot = np.repeat(np.arange(len(found)), packing.slots).tolist()
+    placed = [(found[row], offset) for row, offset in zip(of_slot, packing.offsets.tolist(), strict=True)]
+    short = [(stay, offset) for stay, offset in placed if stay.end - stay.begin <= period]
+    for index, (a, a_offset) in enumerate(short):
+        a_end = a_offset + align_up(a.size, trace.alignment)
+        for b, b_offset in short[:index]:
             meet = any(a.begin < b.end + s and b.begin + s < a.end for s in (-period, 0, period))
-            sizes = [align_up(trace.storages[p.storage].size_bytes, trace.alignment) for p in (a, b)]
-            apart = a.offset_bytes + sizes[0] <= b.offset_bytes or b.offset_bytes + sizes[1] <= a.offset_bytes
-            assert not meet or apart or 0 in sizes
-        end = a.offset_bytes + align_up(trace.storages[a.storage].size_bytes, trace.alignment)
-        assert end + trace.pinned_bytes <= placed.footprint_bytes
+            b_end = b_offset + align_up(b.size, trace.alignment)
+            assert not meet or a_end <= b_offset or b_end <= a_offset or a_end == a_offset or b_end == b_offset
+        assert a_end <= packing.footprint
 
 
 @given(traces(sizes=SIZES), MACHINES, st.floats(0, 1))
@@ -102,15 +118,15 @@ def test_a_swapped_storage_may_come_back_elsewhere():
     builder.op(reads=[weight])
     trace = builder.build()
     plan = plan_of(trace, Swap(weight, 10, 0, 1, 3, 4, False))
-    placed = place(trace, plan)
-    assert placed.footprint_bytes == 10 and len(placed.placements) == 2
-    assert place(trace, replace(plan, swaps=())).footprint_bytes == 20
+    assert len(stays_of_trace(trace, plan.swaps)) == 2
+    assert with_footprint(trace, plan).footprint_bytes == 10
+    assert with_footprint(trace, replace(plan, swaps=())).footprint_bytes == 20
 
 
 @given(plans())
 def test_what_recurs_has_as_many_stays_as_absences(trace_and_plan):
     trace, plan = trace_and_plan
-    found = stays(trace, plan.swaps)
+    found = stays_by_row(trace, plan.swaps)
     for index, storage in enumerate(trace.storages):
         absences = sum(swap.storage == index and swap.free_by < swap.in_start for swap in plan.swaps)
         if trace.recurs(storage) and absences == sum(swap.storage == index for swap in plan.swaps):

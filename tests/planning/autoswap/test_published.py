@@ -10,7 +10,7 @@ import pytest
 
 from events_builder import DATA, needs_data
 from memfit.machine import Link, Machine
-from memfit.planning.autoswap.published import Absence, Events, aoa, doa, schedule, select, swdoa, wdoa
+from memfit.planning.autoswap.published import Absence, PaperTimes, aoa, doa, schedule, select, swdoa, wdoa
 
 ROOT = Path(__file__).parents[3]
 PAPER = DATA / "paper"
@@ -19,7 +19,7 @@ LINK = Machine("m", Link.affine(0, 1000), Link.affine(0, 2000))  # a byte takes 
 
 def events(load):
     times = np.arange(len(load), dtype=np.float64)
-    return Events(times, times, np.array(load, dtype=np.int64), 0, len(load))
+    return PaperTimes(times, times, np.array(load, dtype=np.int64), 0, len(load))
 
 
 def test_scores_by_hand():

@@ -10,11 +10,11 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from memfit.baselines.allocators.replay import Packed
-from memfit.events import Events
+from memfit.baselines.allocators.replay import PlannedOffsets
+from memfit.events import MallocStream
 
 
-def profile_guided(events: Events) -> Packed:
+def profile_guided(events: MallocStream) -> PlannedOffsets:
     """Place every storage of `events`; what was alive before lives from the start, what outlives it to the end."""
     blocks = _Unplaced(events)
     skyline = _Skyline(0, len(events.steps))
@@ -29,13 +29,13 @@ def profile_guided(events: Events) -> Packed:
         offsets[storage] = height
         skyline.put(left, lower, upper, height + events.sizes[storage])
     footprint = max((offset + events.sizes[v] for v, offset in offsets.items()), default=0)
-    return Packed(offsets, footprint, 0, len(events.steps))
+    return PlannedOffsets(offsets, footprint, 0, len(events.steps))
 
 
 class _Unplaced:
     """Blocks in order of their lower time, so that those within a span are a slice, to be looked through."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: MallocStream) -> None:
         end = len(events.steps)
         freed = {~step: event for event, step in enumerate(events.steps) if step < 0}
         born = [(event, step) for event, step in enumerate(events.steps) if step >= 0]

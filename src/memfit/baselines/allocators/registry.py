@@ -10,10 +10,10 @@ from memfit.baselines.allocators.none import NoPool, whole_pages
 from memfit.baselines.allocators.profile_guided import profile_guided
 from memfit.baselines.allocators.pytorch import PyTorchCaching
 from memfit.baselines.allocators.pytorch_expandable import PyTorchExpandable
-from memfit.baselines.allocators.replay import Allocator, Outcome, Planner, plan, replay
+from memfit.baselines.allocators.replay import Allocator, AllocatorOutcome, Planner, replay, replay_planner
 from memfit.baselines.allocators.smartpool import smartpool
 from memfit.baselines.allocators.superneurons import SuperNeurons
-from memfit.events import Events
+from memfit.events import MallocStream
 
 ALLOCATORS: dict[str, Callable[[], Allocator]] = {
     "none": NoPool,
@@ -33,13 +33,13 @@ PLANNERS: dict[str, Planner] = {
 """Those that know the whole stream beforehand."""
 
 
-def names() -> tuple[str, ...]:
-    """Return the name of every allocator, as `run` takes it."""
+def allocator_names() -> tuple[str, ...]:
+    """Return the name of every allocator, as `run_allocator` takes it."""
     return (*ALLOCATORS, *PLANNERS)
 
 
-def run(name: str, events: Events) -> Outcome:
+def run_allocator(name: str, events: MallocStream) -> AllocatorOutcome:
     """Return what the allocator `name` does with `events`; raises KeyError if there is none of that name."""
     if name in PLANNERS:
-        return plan(name, PLANNERS[name], events)
+        return replay_planner(name, PLANNERS[name], events)
     return replay(name, ALLOCATORS[name](), events)

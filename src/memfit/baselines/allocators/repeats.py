@@ -8,9 +8,8 @@ pairs in all. How far a match extends is found with names for the stretches of l
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64Array = NDArray[np.int64]
+from memfit.arrays import Int64Array
 
 
 def longest_repeat(tokens: Int64Array) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Protocol
 
 from memfit.baselines.allocators.driver import Driver
-from memfit.events import Events, live_after_steps
+from memfit.events import MallocStream, live_after_steps
 
 
 class Allocator(Protocol):
@@ -26,7 +26,7 @@ class Allocator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PlannedOffsets:
     """What a planner that knows all events makes of steps [begin, end): one block of `footprint_bytes`.
 
     `offsets` holds the place (bytes) of every storage allocated in these steps or alive throughout them.
@@ -41,12 +41,12 @@ class Packed:
 class Planner(Protocol):
     """Places every storage with the whole stream known."""
 
-    def __call__(self, events: Events) -> Packed:
+    def __call__(self, events: MallocStream) -> PlannedOffsets:
         """Return the places for `events`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AllocatorOutcome:
     """What an allocator does with a stream of events.
 
     `footprint_bytes` is the peak of what it reserves. `fragmentation` is 1 - live / reserved where reserved is at its
@@ -73,7 +73,7 @@ class Outcome:
         return self.seconds * 1e6 / max(self.calls, 1)
 
 
-def replay(name: str, allocator: Allocator, events: Events) -> Outcome:
+def replay(name: str, allocator: Allocator, events: MallocStream) -> AllocatorOutcome:
     """Run `events` through `allocator` and return what they cost; raises BudgetError as the allocator does."""
     begin = perf_counter()
     reserved = _reserved_after_steps(allocator, events)
@@ -81,7 +81,7 @@ def replay(name: str, allocator: Allocator, events: Events) -> Outcome:
     live = live_after_steps(events)
     footprint = max(reserved, default=0)
     live_there = max((bytes_ for bytes_, all_ in zip(live, reserved, strict=True) if all_ == footprint), default=0)
-    return Outcome(
+    return AllocatorOutcome(
         allocator=name,
         footprint_bytes=footprint,
         peak_live_bytes=max(live, default=0),
@@ -92,14 +92,14 @@ def replay(name: str, allocator: Allocator, events: Events) -> Outcome:
     )
 
 
-def plan(name: str, planner: Planner, events: Events) -> Outcome:
+def replay_planner(name: str, planner: Planner, events: MallocStream) -> AllocatorOutcome:
     """Let `planner` place `events` and return what they cost: one driver allocation, of all it needs."""
     begin = perf_counter()
     packed = planner(events)
     seconds = perf_counter() - begin
     # What is live as its part begins counts too.
     peak = max(live_after_steps(events)[max(packed.begin - 1, 0) : packed.end], default=0)
-    return Outcome(
+    return AllocatorOutcome(
         allocator=name,
         footprint_bytes=packed.footprint_bytes,
         peak_live_bytes=peak,
@@ -110,7 +110,7 @@ def plan(name: str, planner: Planner, events: Events) -> Outcome:
     )
 
 
-def _reserved_after_steps(allocator: Allocator, events: Events) -> list[int]:
+def _reserved_after_steps(allocator: Allocator, events: MallocStream) -> list[int]:
     addresses: dict[int, int] = {}
     reserved = []
     for step in events.steps:

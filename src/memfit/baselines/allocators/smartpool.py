@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memfit.baselines.allocators.repeats import Int64Array, longest_repeat
-from memfit.baselines.allocators.replay import Packed
-from memfit.events import Events
+from memfit.arrays import Int64Array
+from memfit.baselines.allocators.repeats import longest_repeat
+from memfit.baselines.allocators.replay import PlannedOffsets
+from memfit.events import MallocStream
 
 _CHECK_EVERY = 300  # events; and the first check
 _SHORTEST_ITERATION = 100  # events; an iteration must be longer
@@ -30,7 +31,7 @@ class Decision:
     length: int
 
 
-def detect(events: Events) -> Decision | None:
+def detect(events: MallocStream) -> Decision | None:
     """Return what the published detector decides, and when; None if the stream ends before.
 
     It sits in malloc and looks at the stream so far at every 300th event that is one, but only once the stream has
@@ -48,7 +49,7 @@ def detect(events: Events) -> Decision | None:
     return None
 
 
-def iteration_tokens(events: Events) -> Int64Array:
+def iteration_tokens(events: MallocStream) -> Int64Array:
     """Return the stream as numbers that recur with the iteration: a malloc's size, a free's distance to its malloc."""
     born: dict[int, int] = {}
     tokens = np.empty(len(events.steps), dtype=np.int64)
@@ -73,7 +74,7 @@ def _iteration(tokens: Int64Array) -> tuple[int, int] | None:
     return (start, length) if length > _SHORTEST_ITERATION else None
 
 
-def smartpool(events: Events) -> Packed:
+def smartpool(events: MallocStream) -> PlannedOffsets:
     """Place one iteration of `events`: the detector's, or all there is after the start if it finds none that lasts.
 
     The iteration's variables lie in a pool; what lives throughout lies above it at its exact size.
@@ -86,10 +87,10 @@ def smartpool(events: Events) -> Packed:
     for storage in window.outside:
         offsets[storage] = pool_bytes
         pool_bytes += events.sizes[storage]
-    return Packed(offsets, pool_bytes, begin, end)
+    return PlannedOffsets(offsets, pool_bytes, begin, end)
 
 
-def _iteration_steps(events: Events) -> tuple[int, int]:
+def _iteration_steps(events: MallocStream) -> tuple[int, int]:
     """Return the steps [begin, end) to plan on.
 
     In a file of one iteration the detector takes its equal layers for iterations: what it decides on is then no
@@ -119,7 +120,7 @@ class _Window:
     freed: dict[int, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(events: Events, begin: int, end: int) -> _Window:
+    def of(events: MallocStream, begin: int, end: int) -> _Window:
         window = _Window(end)
         for event in range(begin, end):
             step = events.steps[event]
@@ -133,7 +134,7 @@ class _Window:
         return window
 
 
-def _outside(events: Events, window: _Window, begin: int) -> Iterable[int]:
+def _outside(events: MallocStream, window: _Window, begin: int) -> Iterable[int]:
     """Yield what is alive at the beginning and has no place in the pool.
 
     What is freed in the window is the last instance of a variable that crosses, in its other slot: if there is one.
@@ -153,7 +154,7 @@ def _outside(events: Events, window: _Window, begin: int) -> Iterable[int]:
             yield storage
 
 
-def _best_fit(events: Events, storages: list[int], window: _Window, base: int) -> tuple[dict[int, int], int]:
+def _best_fit(events: MallocStream, storages: list[int], window: _Window, base: int) -> tuple[dict[int, int], int]:
     """Place `storages` from `base` upwards, the largest first, then the earliest; return the top as well.
 
     Each takes the smallest gap that fits between those placed that live at the same time, else lies right above them.

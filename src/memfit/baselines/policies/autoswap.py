@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from memfit.baselines.policies.bayes import best_weights
-from memfit.baselines.policies.policy import finish, too_large
+from memfit.baselines.policies.policy import plan_of_swaps, too_large
 from memfit.errors import BudgetError
 from memfit.ir import Plan, Trace
 from memfit.machine import Machine
@@ -45,7 +45,7 @@ def _fastest(name: str, problem: ByScore, rows: Sequence[Sequence[float]]) -> Pl
     simulator, best, least = Simulator(problem.trace, problem.machine), None, None
     for scores in rows:
         try:
-            plan = finish(name, problem.trace, problem.machine, problem.budget_bytes, problem.swaps(scores))
+            plan = plan_of_swaps(name, problem.trace, problem.machine, problem.budget_bytes, problem.swaps(scores))
         except BudgetError as error:
             least = min(least or error.required_bytes or 0, error.required_bytes or 0)
             continue

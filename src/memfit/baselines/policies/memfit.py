@@ -7,6 +7,6 @@ from memfit.machine import Machine
 from memfit.planning.autoswap import plan_under_budget
 
 
-def memfit(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
+def memfit_policy(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return memfit's plan; raises BudgetError if swapping cannot meet the budget."""
     return plan_under_budget(trace, machine, budget_bytes).plan

@@ -30,7 +30,7 @@ def all_gaps(trace: Trace) -> list[Gap]:
     return candidates(trace, ANY_GAP)
 
 
-def finish(name: str, trace: Trace, machine: Machine, budget_bytes: int, swaps: Iterable[Swap]) -> Plan:
+def plan_of_swaps(name: str, trace: Trace, machine: Machine, budget_bytes: int, swaps: Iterable[Swap]) -> Plan:
     """Return the plan of `swaps` in the order in which they leave; raises BudgetError if they do not fit."""
     ordered = tuple(sorted(swaps, key=lambda swap: (swap.out_after, swap.in_before, swap.storage)))
     reached = int(planned_bytes(trace, ordered).max())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from memfit.baselines.policies.autoswap import BY_SCORE, autoswap, autoswap_bayes
 from memfit.baselines.policies.capuchin import capuchin
 from memfit.baselines.policies.geeps import geeps
-from memfit.baselines.policies.memfit import memfit
+from memfit.baselines.policies.memfit import memfit_policy
 from memfit.baselines.policies.none import none
 from memfit.baselines.policies.on_demand import on_demand_clairvoyant, on_demand_lru
 from memfit.baselines.policies.policy import Policy
@@ -27,9 +27,9 @@ POLICIES: dict[str, Policy] = {
     "capuchin": capuchin,
     "swap-advisor": swap_advisor,
     "autoswap": autoswap,
-    "memfit": memfit,
+    "memfit": memfit_policy,
 }
-"""Those that `all` means."""
+"""The policies that `all` selects."""
 
 OPTIONAL: dict[str, Policy] = {**BY_SCORE, "autoswap-bayes": autoswap_bayes}
 """AutoSwap by one score, and by the combination that needs a package of its own."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from memfit.baselines.policies.policy import finish, from_forward_to_backward, is_convolution
+from memfit.baselines.policies.policy import from_forward_to_backward, is_convolution, plan_of_swaps
 from memfit.baselines.policies.reactive import Reactive
 from memfit.ir import Plan, Trace
 from memfit.machine import Machine
@@ -26,7 +26,7 @@ def superneurons_cache(trace: Trace, machine: Machine, budget_bytes: int) -> Pla
         return op - within + convolutions[before - 1] if before else op
 
     reactive = Reactive(trace, gaps, lambda _gap, last, _next: -last, at_previous_convolution)
-    return finish("superneurons", trace, machine, budget_bytes, reactive.swaps(budget_bytes))
+    return plan_of_swaps("superneurons", trace, machine, budget_bytes, reactive.swaps(budget_bytes))
 
 
 def _convolution_outputs(trace: Trace) -> set[int]:

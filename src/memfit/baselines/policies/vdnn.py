@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from memfit.baselines.policies.none import none
-from memfit.baselines.policies.policy import finish, from_forward_to_backward, is_convolution
+from memfit.baselines.policies.policy import from_forward_to_backward, is_convolution, plan_of_swaps
 from memfit.errors import BudgetError
 from memfit.ir import Phase, Plan, Swap, Trace
 from memfit.machine import Machine
@@ -24,13 +24,13 @@ _ACTIVATIONS = ("relu", "gelu", "silu", "tanh", "sigmoid", "elu", "swish", "thre
 def vdnn_all(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the plan that offloads every layer's input but those of activations and of the last layer."""
     inputs = [gap for gap in _inputs(trace) if not _is_activation(trace.ops[gap.after].name)]
-    return finish("vdnn-all", trace, machine, budget_bytes, _swaps(trace, inputs))
+    return plan_of_swaps("vdnn-all", trace, machine, budget_bytes, _swaps(trace, inputs))
 
 
 def vdnn_conv(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the plan that offloads the inputs of convolutions."""
     inputs = [gap for gap in _inputs(trace) if is_convolution(trace.ops[gap.after].name)]
-    return finish("vdnn-conv", trace, machine, budget_bytes, _swaps(trace, inputs))
+    return plan_of_swaps("vdnn-conv", trace, machine, budget_bytes, _swaps(trace, inputs))
 
 
 def vdnn_dyn(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:

@@ -1,7 +1,7 @@
 """AutoSwap: which storages leave the arena when they are idle, and when they come back."""
 
 from memfit.planning.autoswap.candidates import ANY_GAP, Thresholds, candidates
-from memfit.planning.autoswap.place import place, plan_with_addresses, stays
+from memfit.planning.autoswap.place import plan_with_addresses, stays_of_trace, with_footprint
 from memfit.planning.autoswap.search import (
     SwapPlan,
     plan_at_no_cost,
@@ -15,11 +15,11 @@ __all__ = [
     "SwapPlan",
     "Thresholds",
     "candidates",
-    "place",
     "plan_at_no_cost",
     "plan_under_budget",
     "plan_with_addresses",
     "smallest_budget",
-    "stays",
+    "stays_of_trace",
     "too_small",
+    "with_footprint",
 ]

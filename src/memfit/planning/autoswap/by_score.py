@@ -14,7 +14,7 @@ import numpy as np
 from memfit.ir import Swap, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import ANY_GAP, candidates, end_of
-from memfit.planning.autoswap.published import Absence, Events, Scheduled, aoa, doa, schedule, select, swdoa, wdoa
+from memfit.planning.autoswap.published import Absence, PaperTimes, Scheduled, aoa, doa, schedule, select, swdoa, wdoa
 from memfit.planning.lifetimes import Gap
 from memfit.simulate import load_bytes
 
@@ -30,7 +30,7 @@ class ByScore:
     trace: Trace
     machine: Machine
     budget_bytes: int
-    events: Events
+    events: PaperTimes
     gaps: list[Gap]
     absences: list[Absence]
 
@@ -80,11 +80,11 @@ def _floor(trace: Trace) -> int:
     return min(LEAST_BYTES, int(load_bytes(trace).max()) // 600)
 
 
-def _events(trace: Trace) -> Events:
+def _events(trace: Trace) -> PaperTimes:
     count = len(trace.ops)
     ends = np.cumsum(np.tile([op.duration_us for op in trace.ops], 3))
     begins = np.concatenate(([0.0], ends[:-1]))
-    return Events(ends, begins, np.tile(load_bytes(trace), 3), count, 2 * count)
+    return PaperTimes(ends, begins, np.tile(load_bytes(trace), 3), count, 2 * count)
 
 
 def _straddling(trace: Trace, gap: Gap, tag: int, peak: int) -> list[Absence]:

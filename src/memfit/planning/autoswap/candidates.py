@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memfit.arrays import Float64Array, Int64Array
 from memfit.ir import Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.lifetimes import Gap, gaps
-from memfit.simulate import Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ def swap_of(trace: Trace, gap: Gap, free_by: int, in_start: int) -> Swap:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+class GapColumns:
     """Candidates as native columns: held bytes, the ops around the gap, microseconds of each copy."""
 
     size_bytes: Int64Array
     after: Int64Array
     before: Int64Array
-    out_us: np.ndarray[tuple[int], np.dtype[np.float64]]
-    in_us: np.ndarray[tuple[int], np.dtype[np.float64]]
+    out_us: Float64Array
+    in_us: Float64Array
 
     @classmethod
-    def of(cls, trace: Trace, machine: Machine, found: Sequence[Gap]) -> Columns:
+    def of(cls, trace: Trace, machine: Machine, found: Sequence[Gap]) -> GapColumns:
         """Return the columns of `found`."""
         sizes = [gap.size_bytes for gap in found]
         return cls(

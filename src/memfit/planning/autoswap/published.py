@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from memfit.arrays import Float64Array, Int64Array
 from memfit.machine import Machine
-
-Float64Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Events:
+class PaperTimes:
     """Three iterations of events; the limit has to hold in the middle one, events [begin, end).
 
     A copy out may begin at `ready_us` of its event, a copy in has to end by `due_us` of its.
@@ -26,7 +24,7 @@ class Events:
 
     ready_us: Float64Array
     due_us: Float64Array
-    load_bytes: NDArray[np.int64]
+    load_bytes: Int64Array
     begin: int
     end: int
 
@@ -54,7 +52,7 @@ class Scheduled:
 Scores = Sequence[float]
 
 
-def doa(events: Events, absences: Sequence[Absence], machine: Machine, *, count_in: bool = True) -> list[float]:
+def doa(events: PaperTimes, absences: Sequence[Absence], machine: Machine, *, count_in: bool = True) -> list[float]:
     """Return each duration of absence: the time between the uses less that of the copies (`count_in`: both)."""
     return [
         float(events.due_us[a.before] - events.ready_us[a.after])
@@ -64,19 +62,19 @@ def doa(events: Events, absences: Sequence[Absence], machine: Machine, *, count_
     ]
 
 
-def aoa(events: Events, absences: Sequence[Absence], machine: Machine, *, count_in: bool = True) -> list[float]:
+def aoa(events: PaperTimes, absences: Sequence[Absence], machine: Machine, *, count_in: bool = True) -> list[float]:
     """Return each area of absence: duration times bytes, or divided by them where it is negative."""
     durations = doa(events, absences, machine, count_in=count_in)
     return [d * a.size_bytes if d >= 0 else d / a.size_bytes for d, a in zip(durations, absences, strict=True)]
 
 
-def wdoa(events: Events, absences: Sequence[Absence], limit_bytes: int) -> list[float]:
+def wdoa(events: PaperTimes, absences: Sequence[Absence], limit_bytes: int) -> list[float]:
     """Return, for each absence, the load over the limit summed over its events."""
     over = np.concatenate(([0], np.cumsum(np.maximum(events.load_bytes - limit_bytes, 0))))
     return [float(over[a.before] - over[a.after]) for a in absences]
 
 
-def swdoa(events: Events, absences: Sequence[Absence]) -> list[float]:
+def swdoa(events: PaperTimes, absences: Sequence[Absence]) -> list[float]:
     """Return scores in the greedy order of the largest remaining load over the absence, each taken off in turn."""
     after = np.array([a.after for a in absences], dtype=np.int64)
     before = np.array([a.before for a in absences], dtype=np.int64)
@@ -91,7 +89,7 @@ def swdoa(events: Events, absences: Sequence[Absence]) -> list[float]:
     return scores
 
 
-def select(events: Events, absences: Sequence[Absence], scores: Scores, limit_bytes: int) -> list[Absence]:
+def select(events: PaperTimes, absences: Sequence[Absence], scores: Scores, limit_bytes: int) -> list[Absence]:
     """Return the absences of the highest scores until the load fits the limit (or all of them)."""
     load = events.load_bytes.copy()
     chosen: list[Absence] = []
@@ -105,7 +103,7 @@ def select(events: Events, absences: Sequence[Absence], scores: Scores, limit_by
 
 
 def schedule(
-    events: Events, chosen: Sequence[Absence], machine: Machine, limit_bytes: int, *, wait_for_room: bool = True
+    events: PaperTimes, chosen: Sequence[Absence], machine: Machine, limit_bytes: int, *, wait_for_room: bool = True
 ) -> list[Scheduled]:
     """Return when each copy of `chosen` is made: out by first use, in by last use, one at a time each way.
 
@@ -118,7 +116,7 @@ def schedule(
 
 
 def _copy_out(
-    events: Events, chosen: Sequence[Absence], machine: Machine, limit_bytes: int, load: NDArray[np.int64]
+    events: PaperTimes, chosen: Sequence[Absence], machine: Machine, limit_bytes: int, load: Int64Array
 ) -> list[Scheduled]:
     scheduled, previous = [], -1
     for absence in sorted(chosen, key=lambda a: a.after):
@@ -139,11 +137,11 @@ def _copy_out(
 
 
 def _copy_in(
-    events: Events,
+    events: PaperTimes,
     gone: Sequence[Scheduled],
     machine: Machine,
     limit_bytes: int,
-    load: NDArray[np.int64],
+    load: Int64Array,
     wait_for_room: bool,
 ) -> list[Scheduled]:
     scheduled, previous = [], len(events.due_us)

@@ -17,7 +17,7 @@ from memfit.errors import BudgetError
 from memfit.ir import Plan, Swap, Timeline, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.autoswap.by_score import SCORES, ByScore
-from memfit.planning.autoswap.candidates import ANY_GAP, Columns, Thresholds, candidates, end_of, swap_of
+from memfit.planning.autoswap.candidates import ANY_GAP, GapColumns, Thresholds, candidates, end_of, swap_of
 from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import Gap
 from memfit.simulate import Simulator, add_span, load_bytes, planned_bytes
@@ -43,14 +43,14 @@ class Search:
     trace: Trace
     machine: Machine
     found: list[Gap]
-    columns: Columns
+    columns: GapColumns
     simulator: Simulator = field(repr=False)
 
     @classmethod
     def of(cls, trace: Trace, machine: Machine, thresholds: Thresholds) -> Search:
         """Return the search over the gaps within `thresholds`."""
         found = candidates(trace, thresholds)
-        return cls(trace, machine, found, Columns.of(trace, machine, found), Simulator(trace, machine))
+        return cls(trace, machine, found, GapColumns.of(trace, machine, found), Simulator(trace, machine))
 
     def run(self, budget_bytes: int, effort: float, seed: int, start: Sequence[int] = ()) -> _native.FoundSwaps:
         """Return the candidates to swap in `budget_bytes`; `start` is a choice to begin with."""

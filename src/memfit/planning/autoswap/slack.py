@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from memfit.arrays import Int64Array
 from memfit.ir import Swap, Trace, align_up
-from memfit.simulate import Int64Array, add_span, planned_bytes
+from memfit.simulate import add_span, planned_bytes
 
 
 def relax(trace: Trace, swaps: Sequence[Swap], budget_bytes: int) -> list[Swap]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memfit.arrays import Int64Array
 from memfit.ir import Category, Op, Storage, Trace, align_up
 from memfit.planning.lifetimes import births
-from memfit.planning.packing.lifetimes import Int64Array, Lifetimes, lifetimes_of
+from memfit.planning.packing.lifetimes import Lifetimes, lifetimes_of
 
 ELEMENTWISE = frozenset(
     f"aten::{name}"
@@ -50,7 +51,7 @@ def group_in_place(trace: Trace, *, enabled: bool = False) -> Grouped:
     was not alive before the iteration. Each storage hands over at most once. Not `enabled`, every storage keeps a
     row of its own.
     """
-    heir = _heirs(trace) if enabled else {}
+    heir = _takers(trace) if enabled else {}
     first = np.arange(len(trace.storages), dtype=np.int64)
     # Ascending by birth, so that a chain is followed from its start.
     for giver, taker in sorted(heir.items(), key=lambda pair: trace.storages[pair[1]].alloc_tick):
@@ -66,7 +67,7 @@ def _merge(single: Lifetimes, first: Int64Array) -> Grouped:
     return Grouped(Lifetimes(single.lower[kept], upper, size), row.astype(np.int64))
 
 
-def _heirs(trace: Trace) -> dict[int, int]:
+def _takers(trace: Trace) -> dict[int, int]:
     """Return which storage each one hands its bytes to."""
     last_op, born_in = _last_accesses(trace), births(trace)
     heir: dict[int, int] = {}

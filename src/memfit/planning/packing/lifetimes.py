@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from memfit.arrays import Int64Array
 from memfit.errors import InputError
 from memfit.ir import Trace
-
-Int64Array = NDArray[np.int64]
 
 FREE = -1
 """The `offset` of a lifetime that may be placed anywhere."""

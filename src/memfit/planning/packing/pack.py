@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfit import _native
+from memfit.arrays import Int64Array
 from memfit.errors import BudgetError, InputError
-from memfit.planning.packing.lifetimes import FREE, Int64Array, Lifetimes
+from memfit.planning.packing.lifetimes import FREE, Lifetimes
 from memfit.units import format_bytes
 from memfit.validate import check_placements, require_valid
 

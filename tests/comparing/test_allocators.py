@@ -1,28 +1,23 @@
-import io
-import json
-
 import numpy as np
 import pytest
-from rich.console import Console
 
 from events_builder import MIB, stream
-from memfit.baselines.allocators import names
+from memfit.baselines.allocators import allocator_names
+from memfit.comparing.allocators import CONTENDERS, choose_allocators, compare_allocators, memfit_packer
 from memfit.errors import UsageError
 from memfit.events import events_of_lifetimes, lifetimes_of_rows
-from memfit.reporting.compare import CONTENDERS, Comparison, Row, chosen, compare, memfit_packer, to_json
-from memfit.reporting.text import print_comparison
 from memfit.validate import check_placements
 
 EVENTS = stream(4 * MIB, 4 * MIB, "-0", 8 * MIB)
 
 
 def test_every_allocator_can_be_compared():
-    assert set(names()) <= set(CONTENDERS)
-    assert chosen("all") == tuple(CONTENDERS)
+    assert set(allocator_names()) <= set(CONTENDERS)
+    assert choose_allocators("all") == tuple(CONTENDERS)
 
 
 def test_names_are_taken_once_and_in_their_order():
-    assert chosen(" pytorch,none ,pytorch,") == ("pytorch", "none")
+    assert choose_allocators(" pytorch,none ,pytorch,") == ("pytorch", "none")
 
 
 @pytest.mark.parametrize(
@@ -30,12 +25,12 @@ def test_names_are_taken_once_and_in_their_order():
 )
 def test_a_name_that_is_not_known_is_refused_with_those_that_are(text, what):
     with pytest.raises(UsageError, match=rf"{what}\n.*none, .*pytorch") as caught:
-        chosen(text)
+        choose_allocators(text)
     assert caught.value.remedy
 
 
 def test_the_figures_with_the_smallest_footprint_first():
-    comparison = compare("f.csv", EVENTS, ("pytorch", "none", "bfc"))
+    comparison = compare_allocators("f.csv", EVENTS, ("pytorch", "none", "bfc"))
     assert (comparison.file, comparison.storages, comparison.calls) == ("f.csv", 3, 4)
     assert comparison.peak_live_bytes == 12 * MIB
     assert [row.allocator for row in comparison.rows] == ["none", "bfc", "pytorch"]
@@ -48,30 +43,8 @@ def test_the_figures_with_the_smallest_footprint_first():
 
 
 def test_equal_footprints_are_in_order_of_name():
-    rows = compare("f", stream(512), ("superneurons", "none")).rows
+    rows = compare_allocators("f", stream(512), ("superneurons", "none")).rows
     assert [row.allocator for row in rows] == ["none", "superneurons"]
-
-
-def test_json_holds_the_fields_by_name():
-    values = json.loads(to_json(compare("f.csv", EVENTS, ("none",))))
-    assert values["peak_live_bytes"] == 12 * MIB
-    assert values["rows"][0]["footprint_bytes"] == 12 * MIB
-
-
-def test_the_table_has_every_figure_with_its_unit():
-    out = io.StringIO()
-    rows = (Row("[bold]pool", 3 * MIB, 0.123456, 0.25, 7, 1.234), Row("other", MIB, -0.5, 0, 1, 2))
-    print_comparison(Comparison("f", 3, 4, 2 * MIB, rows), Console(file=out, width=100))
-    text = out.getvalue()
-    assert "3 storages, 4 mallocs and frees, 2.00 MiB (2,097,152 bytes) live at the peak" in text
-    (line,) = (line for line in text.splitlines() if "pool" in line)
-    assert line.split() == ["[bold]pool", "3.00", "MiB", "+12.35", "%", "25.0", "%", "7", "1.23"]
-
-
-def test_names_stay_whole_in_a_narrow_terminal():
-    out = io.StringIO()
-    print_comparison(compare("f", EVENTS, ("pytorch-expandable",)), Console(file=out, width=60))
-    assert "pytorch-expandable" in out.getvalue()
 
 
 def test_memfit_s_own_places_do_not_overlap_and_are_the_smallest():
@@ -84,5 +57,5 @@ def test_memfit_s_own_places_do_not_overlap_and_are_the_smallest():
         offset_bytes=np.array([packed.offsets[i] for i in range(4)]), alignment=1,
     )  # fmt: skip
     assert violation is None
-    rows = {row.allocator: row for row in compare("f", events, tuple(CONTENDERS)).rows}
+    rows = {row.allocator: row for row in compare_allocators("f", events, tuple(CONTENDERS)).rows}
     assert rows["memfit"].footprint_bytes == 9 == min(row.footprint_bytes for row in rows.values())

@@ -1,16 +1,10 @@
-"""What `memfit plan` and `memfit simulate` report, as plain data."""
+"""The report of `memfit plan` and `memfit simulate`: what a plan moves, and what that costs."""
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from memfit.ir import Direction, Plan, Timeline, Trace
-from memfit.simulate import load_bytes
 from memfit.units import format_bytes, format_share, format_us
-
-_TOP_STALLS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +42,7 @@ class PlanReport:
     largest_stalls: tuple[StallInfo, ...]
 
 
-def report(trace: Trace, plan: Plan, timeline: Timeline) -> PlanReport:
-    """Return the report on `plan` for `trace`, which does `timeline`."""
-    return PlanReport(
-        policy=plan.policy,
-        machine=plan.machine,
-        budget_bytes=plan.budget_bytes,
-        unswapped_bytes=int(load_bytes(trace).max()),
-        peak_bytes=timeline.peak_bytes,
-        footprint_bytes=plan.footprint_bytes,
-        host_bytes=timeline.host_bytes,
-        swaps=len(plan.swaps),
-        bytes_out=timeline.copied_bytes(Direction.OUT),
-        bytes_in=timeline.copied_bytes(Direction.IN),
-        compute_us=timeline.compute_us,
-        iteration_us=timeline.iteration_us,
-        overhead=timeline.overhead,
-        largest_stalls=_largest_stalls(trace, plan, timeline),
-    )
-
-
-def to_json(figures: PlanReport) -> str:
-    """Return `figures` as a JSON object, with the names of the dataclasses' fields."""
-    return json.dumps(asdict(figures), indent=2)
-
-
-def summary(figures: PlanReport) -> str:
+def to_text(figures: PlanReport) -> str:
     """Return `figures` for a person."""
     saved = 1 - figures.peak_bytes / figures.unswapped_bytes if figures.unswapped_bytes else 0.0
     lines = [
@@ -93,21 +62,3 @@ def summary(figures: PlanReport) -> str:
         for s in figures.largest_stalls
     ]
     return "\n".join(lines)
-
-
-def _largest_stalls(trace: Trace, plan: Plan, timeline: Timeline) -> tuple[StallInfo, ...]:
-    total: dict[tuple[int, int, Direction], float] = defaultdict(float)
-    for stall in timeline.stalls:
-        total[stall.op, stall.swap, stall.direction] += stall.duration_us
-    largest = sorted(total.items(), key=lambda item: (-item[1], item[0]))[:_TOP_STALLS]
-    return tuple(
-        StallInfo(
-            op=op,
-            name=trace.ops[op].name,
-            duration_us=us,
-            direction=direction.value,
-            storage=plan.swaps[swap].storage,
-            size_bytes=plan.swaps[swap].size_bytes,
-        )
-        for (op, swap, direction), us in largest
-    )

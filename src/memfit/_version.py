@@ -1,0 +1,3 @@
+"""The version of memfit, for whatever may not import the package's top."""
+
+__version__ = "0.1.0"

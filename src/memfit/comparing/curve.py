@@ -1,0 +1,37 @@
+"""Added time against memory: a plan at each of a row of budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memfit.ir import Trace
+from memfit.machine import Machine
+from memfit.planning.autoswap import plan_at_no_cost, plan_under_budget, smallest_budget
+from memfit.reporting.curve import Curve, Point
+from memfit.simulate import load_bytes
+
+
+def trace_curve(trace: Trace, machine: Machine, *, points: int = 12, effort: float = 0.5) -> Curve:
+    """Return the curve of `trace` at `points` budgets between its peak and its least; `effort` in seconds a point."""
+    peak, least = int(load_bytes(trace).max()), smallest_budget(trace)[0]
+    free_plan = plan_at_no_cost(trace, machine, effort=4 * effort)
+    free = Point(free_plan.plan.budget_bytes, free_plan.timeline.overhead)
+    steps = max(points - 1, 1)
+    budgets = sorted({least + (peak - least) * step // steps for step in range(points)}, reverse=True)
+    found = [_point(trace, machine, budget, effort) for budget in budgets]
+    return Curve(machine.name, peak, least, free, tuple(_falling(found, free)))
+
+
+def _point(trace: Trace, machine: Machine, budget_bytes: int, effort: float) -> Point:
+    return Point(budget_bytes, plan_under_budget(trace, machine, budget_bytes, effort=effort).timeline.overhead)
+
+
+def _falling(points: Sequence[Point], free: Point) -> list[Point]:
+    """Return the points with the best plan known for each: one for less memory serves for more."""
+    falling: list[Point] = []
+    best = float("inf")
+    for point in reversed(points):
+        known = [best, point.overhead, *([free.overhead] if free.budget_bytes <= point.budget_bytes else [])]
+        best = min(known)
+        falling.insert(0, Point(point.budget_bytes, best))
+    return falling

@@ -1,0 +1,88 @@
+"""SmartPool under AutoSwap (arXiv 1903.06631): a swapped storage is several stays in the arena, each with an offset.
+
+Time is circular instead of doubled: an iteration follows on itself, and a stay may run over its end. What one moment
+is differs: a trace counts ticks and the beginnings of ops (`autoswap.place`), the engine counts what takes bytes
+(`addresses`). Both make a table of stays, and from there on nothing differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from memfit.arrays import Int64Array
+from memfit.ir import Swap
+from memfit.planning.packing import Lifetimes, Packing, pack, repeat
+
+Span = tuple[int, int]
+"""A half-open span of moments."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stays:
+    """Row i takes size[i] bytes in [lower[i], upper[i]), on a clock of `period` moments an iteration.
+
+    A stay begins within the iteration and may end in the next one, or later. `iterations` are placed in a row: where
+    a stay outlives one, its instances need not have an offset each for all time then. `owner` says whose bytes a row
+    is, by the numbers of who made the table.
+    """
+
+    owner: Int64Array
+    lower: Int64Array
+    upper: Int64Array
+    size: Int64Array
+    period: int
+    iterations: int = 1
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[tuple[int, int, int, int]], period: int) -> Stays:
+        """Return the table of (owner, lower, upper, size) rows, moved by whole periods to begin in the iteration."""
+        columns = np.array(list(rows), dtype=np.int64).reshape(-1, 4)
+        shift = columns[:, 1] // period * period
+        return cls(columns[:, 0], columns[:, 1] - shift, columns[:, 2] - shift, columns[:, 3], period)
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedStays:
+    """The stays of all `iterations` in a row as lifetimes, and the offsets of each."""
+
+    lifetimes: Lifetimes
+    packing: Packing
+
+
+def place_stays(stays: Stays, *, alignment: int, effort: float) -> PlacedStays:
+    """Return offsets for `stays`, aligned to `alignment` bytes; `effort` in seconds."""
+    lifetimes = repeat(Lifetimes(stays.lower, stays.upper, stays.size), stays.period, stays.iterations)
+    period = stays.period * stays.iterations
+    return PlacedStays(lifetimes, pack(lifetimes, alignment=alignment, period=period, effort=effort))
+
+
+def stays_of_life(life: Span, absences: Sequence[Span]) -> list[Span]:
+    """Return what is left of `life` when `absences`, in their order, are taken out of it.
+
+    A storage that lives in [2, 20) and is away in [5, 9) and [12, 15) stays in [2, 5), [9, 12) and [15, 20).
+    """
+    moments = [life[0], *(moment for absence in absences for moment in absence), life[1]]
+    return list(zip(moments[::2], moments[1::2], strict=True))
+
+
+def stays_of_recurring(absences: Sequence[Span], period: int) -> list[Span]:
+    """Return the stays of a storage that is the same one in every iteration: from each return to the next leave.
+
+    Away in [5, 9) and [12, 15) of a period of 20, it stays in [9, 12) and, over the end, in [15, 25).
+    """
+    return [(back, gone) for (_, back), (gone, _) in pairwise([*absences, (absences[0][0] + period, 0)])]
+
+
+def swaps_by_storage(swaps: Sequence[Swap]) -> dict[int, list[int]]:
+    """Return the indices of each storage's swaps, in the order in which it leaves."""
+    found: dict[int, list[int]] = {}
+    for index in sorted(range(len(swaps)), key=lambda i: swaps[i].out_after):
+        found.setdefault(swaps[index].storage, []).append(index)
+    return found

@@ -1,0 +1,55 @@
+"""The report of `memfit verify`: whether a run under a budget is the plain run, bit by bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memfit.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One of the two runs. `stats` are a session's; `no_limit` says why a share never became a limit."""
+
+    seconds: float
+    peak_rss_bytes: int
+    stats: dict[str, int] | None
+    no_limit: str
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceInfo:
+    """The first hash that is not the same in both runs, and the first op whose output differs ("" if none)."""
+
+    step: int
+    what: str
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictReport:
+    """What the comparison found. `compared` counts hashes, by kind."""
+
+    equal: bool
+    steps: int
+    compared: dict[str, int]
+    difference: DifferenceInfo | None
+    plain: RunInfo
+    limited: RunInfo
+
+
+def to_text(report: VerdictReport) -> str:
+    """Return `report` for a person."""
+    counts = ", ".join(f"{count} x {kind}" for kind, count in report.compared.items())
+    stats = report.limited.stats or {}
+    return "\n".join((
+        f"{'equal' if report.equal else 'NOT EQUAL'}: {counts}, over {report.steps} optimizer steps",
+        f"plain run:   {_spent(report.plain)}",
+        f"budget run:  {_spent(report.limited)}, "
+        f"arena peak {format_bytes(stats['peak_footprint_bytes'])} of {format_bytes(stats['budget_bytes'])}, "
+        f"{format_bytes(stats['bytes_out'])} out, {format_bytes(stats['bytes_in'])} in",
+    ))  # fmt: skip
+
+
+def _spent(run: RunInfo) -> str:
+    return f"peak RSS {format_bytes(run.peak_rss_bytes)}, {run.seconds:.1f} s"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.common.result import Table
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.models import SPECS
 from benchmarks.gpu.modes import MODES, allocator_settings
@@ -84,7 +85,7 @@ def row(model: str, mode: str, plain: dict[str, Any], peer: dict[str, Any], ours
             bits(plain, ours), remark(ours)]  # fmt: skip
 
 
-def tables(cells: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+def tables(cells: dict[str, Any]) -> list[Table]:
     """Return the tables of what there is."""
     done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
     rows = []
@@ -93,4 +94,4 @@ def tables(cells: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]
             plain, peer = done.get(f"{model}/plain"), done.get(f"{model}/{mode}")
             if plain and peer:
                 rows.append(row(model, mode, plain, peer, done.get(twin(mode, model, peer["peak_bytes"], cells))))
-    return [("Other ways, and memfit at the peak of each", COLUMNS, rows)] if rows else []
+    return [Table("Other ways, and memfit at the peak of each", COLUMNS, rows)] if rows else []

@@ -84,6 +84,12 @@ def release(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def reset_peaks(device: torch.device) -> None:
+    """Begin to count the most that torch's allocator gives out anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 class PeakSampler:
     """The most memory in use on the GPU while the context was open: of all processes, and of this one if NVML tells."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from benchmarks.common.result import Table
-from benchmarks.gpu.accelerator import prepare, release, synchronize, tier_of
+from benchmarks.gpu.accelerator import prepare, release, reset_peaks, synchronize, tier_of
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.models import spec_of
 from benchmarks.gpu.modes import MODES, allocator_settings
@@ -71,8 +71,7 @@ def _try(request: dict[str, Any], device: torch.device, size: int) -> dict[str, 
     """Train some steps at one size. Only want of memory is an answer; any other error ends the search."""
     import memfit
 
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    reset_peaks(device)
     started, found = time.monotonic(), {"size": size, "fits": False, "why": ""}
     try:
         found |= {"fits": True} | _train(request, device, size)

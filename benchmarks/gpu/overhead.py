@@ -19,6 +19,7 @@ from benchmarks.gpu.accelerator import prepare, release, synchronize, tier_of
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.models import SPECS, spec_of
 from benchmarks.gpu.perform import Note
+from benchmarks.gpu.store import measured
 from benchmarks.gpu.training import Training, median_ms, trained
 
 MODELS = ("llama", "resnet50", "gpt2_medium", "vgg16", "gpt2_xl", "resnet152")
@@ -142,7 +143,7 @@ def _ns(once: Callable[[], Any], count: int, device: torch.device) -> float:
 
 def ratios(cells: dict[str, Any], model: str) -> list[float]:
     """Return attached / plain, of each pair."""
-    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    done = measured(cells)
     if f"{model}/pairs" in done:
         return [pair["attached_ms"] / pair["plain_ms"] for pair in done[f"{model}/pairs"]["pairs"]]
     turns = [(done.get(f"{model}/plain {turn}"), done.get(f"{model}/attached {turn}")) for turn in (1, 2)]

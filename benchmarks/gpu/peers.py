@@ -13,7 +13,7 @@ from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.models import SPECS
 from benchmarks.gpu.modes import MODES, allocator_settings
 from benchmarks.gpu.sizes import gib
-from benchmarks.gpu.store import read
+from benchmarks.gpu.store import measured, read
 from benchmarks.gpu.sweep import bits, held, remark, steps_of
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50")
@@ -87,7 +87,7 @@ def row(model: str, mode: str, plain: dict[str, Any], peer: dict[str, Any], ours
 
 def tables(cells: dict[str, Any]) -> list[Table]:
     """Return the tables of what there is."""
-    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    done = measured(cells)
     rows = []
     for model in SPECS:
         for mode in MODES:

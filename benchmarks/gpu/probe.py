@@ -12,6 +12,7 @@ from benchmarks.common.result import Table
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.probe_link import WAYS
 from benchmarks.gpu.sizes import gib
+from benchmarks.gpu.store import measured
 
 LIMIT_S = 110.0
 _ENGINE, _LINK = "benchmarks.gpu.probe_engine:", "benchmarks.gpu.probe_link:"
@@ -39,7 +40,7 @@ def measure(bench: Bench) -> None:
 
 def tables(cells: dict[str, Any]) -> list[Table]:
     """Return the tables of what there is."""
-    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    done = measured(cells)
     makers = {"link": _link, "under a product": _product, "both ways": _both, "pinned": _pinned, "inside": _inside,
               "coverage": _coverage, "guard": _facts, "allocator": _facts, "op cost": _facts}  # fmt: skip
     return [make(key, done[key]) for key, make in makers.items() if key in done]

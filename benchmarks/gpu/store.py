@@ -56,6 +56,11 @@ class Results:
         write_json(self.path, data)
 
 
+def measured(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the results of the cells that came to their end, by key."""
+    return {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+
+
 def read(path: Path) -> dict[str, Any] | None:
     """Return a file's data; None when it is not there, or no whole JSON."""
     try:

@@ -12,6 +12,7 @@ from benchmarks.common.result import Table
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.models import SPECS
 from benchmarks.gpu.sizes import budget_of, gib
+from benchmarks.gpu.store import measured
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50", "gpt2_xl", "resnet152")
 PERCENTS = (100, 80, 60, 40, 30)
@@ -122,7 +123,7 @@ def row(model: str, percent: int, plain: dict[str, Any], limited: dict[str, Any]
 
 def tables(cells: dict[str, Any]) -> list[Table]:
     """Return the tables of what there is."""
-    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    done = measured(cells)
     rows = []
     for model in SPECS:
         plain = done.get(f"{model}/plain")

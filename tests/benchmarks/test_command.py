@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: what there is, what runs, where results go, and that the documents' tables can be made."""
+"""`python -m benchmarks`: what there is, what runs, and where results go."""
 
 import argparse
 import json
@@ -10,10 +10,9 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks.common import examples
-from benchmarks.common.paths import RESULTS, ROOT
+from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Table, grouped, mb, write_json
 from benchmarks.registry import about, benchmarks
-from tools.make_tables import TABLES, filled, made
 
 OFFLINE = ["allocators", "packing", "peers", "record_models", "swapping"]
 
@@ -122,17 +121,3 @@ def test_a_worker_trains_and_tells_what_its_steps_cost(tmp_path):
     assert len(plain["steps"]) == 3 and not plain["error"]
     inside = examples.run_worker(str(script), [], 1 << 20, tier="ram")
     assert inside["budget"] == 1 << 20 and inside["steps"][-1]["ops"] > 0
-
-
-@pytest.mark.parametrize("name", [name for name in TABLES if (RESULTS / f"{name}.json").exists()])
-def test_tables_are_made_of_the_results_there_are(name):
-    lines = made(name).splitlines()
-    assert len(lines) > 2
-    assert len({line.count(" | ") for line in lines}) == 1
-
-
-def test_a_page_is_filled_between_its_markers_only(monkeypatch):
-    monkeypatch.setattr("tools.make_tables.made", lambda name: "| new |")
-    page = "before <!-- TABLE:rss -->\nold\n<!-- END:rss --> after"
-    assert filled(page) == "before <!-- TABLE:rss -->\n\n| new |\n\n<!-- END:rss --> after"
-    assert filled("nothing here") == "nothing here"

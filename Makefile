@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*/* na
 
 demo: $(STAMP)
 	$(BIN)/memfit doctor
-	$(BIN)/python benchmarks/demo.py $(DEMO) -- $(DEMO_ARGS)
+	$(BIN)/python -m benchmarks demo $(DEMO) -- $(DEMO_ARGS)
 
 test: $(STAMP)
 	$(BIN)/memfit doctor  # builds the engine, so that no test has to wait for it
@@ -59,11 +59,11 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	cd benchmarks && for b in overhead traffic how_low info_minimum matrix rss records checks planned executed packing allocators; do ../$(BIN)/python $$b.py || exit 1; done
+	$(BIN)/python -m benchmarks overhead traffic how_low info_minimum matrix rss records checks planned executed packing allocators
 
 # On a GPU machine, with the python there and what is installed in it: --resume goes on where a run ended.
 bench-gpu:
-	$(PYTHON) -m benchmarks.gpu $(BENCH_GPU)
+	$(PYTHON) -m benchmarks gpu $(BENCH_GPU)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

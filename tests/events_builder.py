@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import strategies as st
 
+from benchmarks.common.paths import DATA
 from memfit.events import MallocStream
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the public measurements (shared/data) are not here")
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is absent; set MEMFIT_DATA")
 
 KIB, MIB = 1 << 10, 1 << 20
 

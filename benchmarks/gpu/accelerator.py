@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import deterministic
 
 _SAMPLE_S = 0.02
 _HOST_SHARE = 0.93  # of the host's memory in use: then the cell ends itself, before the system ends the runner
@@ -25,7 +26,7 @@ def prepare(request: dict[str, Any]) -> torch.device:
     if request.get("deterministic", True):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # it would write every allocation once more
+        deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # it would write all memory once more
         torch.backends.cudnn.benchmark = False
     torch.set_float32_matmul_precision("high")
     if device.type == "cuda":
@@ -81,6 +82,12 @@ def release(device: torch.device) -> None:
         torch.cuda.synchronize(device)
         torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
+
+
+def reset_peaks(device: torch.device) -> None:
+    """Begin to count the most that torch's allocator gives out anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 class PeakSampler:

@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.perform import die_with, perform
 
-ROOT = Path(__file__).parents[2]
 LOG_CHARACTERS = 3000  # of what a failed cell printed
 GRACE_S = 10.0  # for the system to take a killed process away
-_POLL_S = 0.01
 
 Request = dict[str, Any]
 Outcome = dict[str, Any]
@@ -36,15 +34,31 @@ def run_cell(request: Request, limit_s: float, start: str = "fork") -> Outcome:
     """
     with tempfile.TemporaryDirectory(prefix="bench-gpu-", ignore_cleanup_errors=True) as folder:
         result, log = Path(folder) / "result.json", Path(folder) / "log"
+        sys.stdout.flush()
+        sys.stderr.flush()
         started = time.monotonic()
-        launch = _fork if start == "fork" else _spawn
-        pid = launch(request, result, log, limit_s)
-        code = _wait(pid, limit_s)
-        outcome = _outcome(code, result, limit_s)
+        cell = get_context(start).Process(target=_cell, args=(request, result, log, limit_s, os.getpid()))  # type: ignore[attr-defined]
+        cell.start()
+        outcome = _outcome(_exit_code(cell, limit_s), result, limit_s)
         outcome["seconds"] = round(time.monotonic() - started, 3)
         if outcome["status"] != "ok" and log.exists():
             outcome["log"] = _telling(log.read_text(errors="replace"))
         return outcome
+
+
+def _cell(request: Request, result: Path, log: Path, limit_s: float, parent: int) -> None:
+    """What the process does: its output goes to the log, and it ends without what a program does at its end."""
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        die_with(parent)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)  # whatever they were in the runner
+        code = perform(request, result, limit_s)
+    finally:
+        os._exit(code)
 
 
 def _telling(log: str) -> str:
@@ -53,71 +67,27 @@ def _telling(log: str) -> str:
     return log[at : at + LOG_CHARACTERS] if at >= 0 else log[-LOG_CHARACTERS:]
 
 
-def _fork(request: Request, result: Path, log: Path, limit_s: float) -> int:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        _become_cell(log, parent)
-        code = perform(request, result, limit_s)
-    finally:
-        os._exit(code)
-
-
-def _spawn(request: Request, result: Path, log: Path, limit_s: float) -> int:
-    command = [sys.executable, "-m", "benchmarks.gpu.perform", json.dumps(request), str(result), str(limit_s),
-               str(os.getpid())]  # fmt: skip
-    with log.open("w") as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, process_group=0)
-    process.returncode = 0  # it is waited for by its number, below
-    return process.pid
-
-
-def _become_cell(log: Path, parent: int) -> None:
-    os.setpgid(0, 0)
-    die_with(parent)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1)  # whatever they were in the runner
-
-
-def _wait(pid: int, limit_s: float) -> int | None:
+def _exit_code(cell: BaseProcess, limit_s: float) -> int | None:
     """Return the process's exit code (negative: the signal that ended it), None when it had to be killed."""
     try:
-        code = _exit_code(pid, limit_s)
+        cell.join(limit_s)
+        code = cell.exitcode
     except BaseException:
-        _kill(pid)
+        _kill(cell)
         raise
     if code is None:
-        _kill(pid)
-        _exit_code(pid, GRACE_S)
+        _kill(cell)
+        cell.join(GRACE_S)
     return code
 
 
-def _exit_code(pid: int, seconds: float) -> int | None:
-    end = time.monotonic() + seconds
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > end:
-            return None
-        time.sleep(_POLL_S)
-
-
-def _kill(pid: int) -> None:
-    kill: Callable[[int, int], None]
-    for kill in (os.killpg, os.kill):
-        try:
-            kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
-        return
+def _kill(cell: BaseProcess) -> None:
+    """Kill the process and what it started; itself alone while it has no group of its own yet."""
+    assert cell.pid is not None
+    try:
+        os.killpg(cell.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        cell.kill()
 
 
 def _outcome(code: int | None, result: Path, limit_s: float) -> Outcome:

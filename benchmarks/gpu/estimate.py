@@ -1,4 +1,4 @@
-"""What plain runs of the decoders will take at their batches, recorded on meta: `python -m benchmarks.gpu.estimate`.
+"""What plain runs of the decoders will take at their batches, recorded on meta.
 
 No GPU is needed. Weights under autocast are recorded as bfloat16 here, so such a model's own bytes are understated.
 """
@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 import memfit
-from benchmarks.common import show
+from benchmarks.common.result import Result, Table
 from benchmarks.gpu.models import SPECS, Spec, tiny
 from benchmarks.gpu.sizes import gib
 from benchmarks.gpu.training import Training
@@ -53,21 +53,20 @@ def peak_bytes(spec: Spec) -> tuple[int, int, float]:
     return peak_live(trace)[0], parameters, sum(op.duration_us for op in trace.ops) / 1000
 
 
-def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
     parser.add_argument("--models", nargs="+", default=list(SPECS), choices=list(SPECS))
     parser.add_argument("--batch", type=int, help="instead of each model's own")
     parser.add_argument("--quick", action="store_true", help="tiny models")
-    args = parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> Iterator[Result]:
+    """Estimate each model."""
     rows = []
     for name in args.models:
         spec = tiny(SPECS[name]) if args.quick else SPECS[name]
         spec = replace(spec, batch=args.batch or spec.batch)
         peak, parameters, ms = peak_bytes(spec)
         rows.append([name, spec.about, str(spec.batch), gib(parameters), gib(peak), f"{ms:.0f}"])
-    show("Foreseen, plain", ["model", "of", "batch", "weights GiB", "peak GiB", "step ms"], rows)
-
-
-if __name__ == "__main__":
-    main()
+    columns = ["model", "of", "batch", "weights GiB", "peak GiB", "step ms"]
+    yield Result("", None, [Table("Foreseen, plain", columns, rows)])

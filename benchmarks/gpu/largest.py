@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.accelerator import prepare, release, synchronize, tier_of
+from benchmarks.common.result import Table
+from benchmarks.gpu.accelerator import prepare, release, reset_peaks, synchronize, tier_of
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.models import spec_of
 from benchmarks.gpu.modes import MODES, allocator_settings
@@ -70,8 +71,7 @@ def _try(request: dict[str, Any], device: torch.device, size: int) -> dict[str, 
     """Train some steps at one size. Only want of memory is an answer; any other error ends the search."""
     import memfit
 
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    reset_peaks(device)
     started, found = time.monotonic(), {"size": size, "fits": False, "why": ""}
     try:
         found |= {"fits": True} | _train(request, device, size)
@@ -122,7 +122,7 @@ def answer(cell: dict[str, Any]) -> str:
     return str(good) if result.get("largest") is not None else f"{good} to {bad - 1}"
 
 
-def tables(cells: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+def tables(cells: dict[str, Any]) -> list[Table]:
     """Return the tables of what there is."""
     searches = list(dict.fromkeys(key.rpartition("/")[0] for key in cells))
     rows = []
@@ -130,7 +130,7 @@ def tables(cells: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]
         found = [cells.get(f"{search}/{way}", {}) for search in searches]
         rows.append([MODES.get(way, way), *(_cell(cell) for cell in found)])
     columns = ["way", *(search.replace("/", ", largest ") for search in searches)]
-    return [("Within the budget (16 GiB)", columns, rows)] if searches else []
+    return [Table("Within the budget (16 GiB)", columns, rows)] if searches else []
 
 
 def _cell(cell: dict[str, Any]) -> str:

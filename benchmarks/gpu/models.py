@@ -50,7 +50,7 @@ def vision(name: str) -> nn.Module:
 
 
 def _own(name: str) -> nn.Module:
-    from benchmarks.models import resnet, vgg16
+    from benchmarks.common.models import resnet, vgg16
 
     depths = {"resnet50": (3, 4, 6, 3), "resnet152": (3, 8, 36, 3)}
     return staged(vgg16()) if name == "vgg16" else resnet(depths[name])
@@ -79,7 +79,7 @@ def tiny_vgg() -> nn.Module:
 
 def tiny_resnet() -> nn.Module:
     """One block a stage."""
-    from benchmarks.models import resnet
+    from benchmarks.common.models import resnet
 
     return resnet((1, 1, 1, 1))
 
@@ -90,7 +90,8 @@ def gpt2(layers: int, width: int, heads: int, length: int = 1024, words: int = 5
 
     config = GPT2Config(n_layer=layers, n_embd=width, n_head=heads, n_positions=length, vocab_size=words,
                         use_cache=False, attn_implementation="sdpa", bos_token_id=0, eos_token_id=0)  # fmt: skip
-    return GPT2LMHeadModel(config)
+    model: nn.Module = GPT2LMHeadModel(config)
+    return model
 
 
 def llama(layers: int, width: int = 2048, inner: int = 8192, heads: int = 32, words: int = 32000) -> nn.Module:
@@ -100,10 +101,11 @@ def llama(layers: int, width: int = 2048, inner: int = 8192, heads: int = 32, wo
     config = LlamaConfig(hidden_size=width, intermediate_size=inner, num_hidden_layers=layers, vocab_size=words,
                          num_attention_heads=heads, num_key_value_heads=max(heads // 4, 1), use_cache=False,
                          max_position_embeddings=4096, attn_implementation="sdpa")  # fmt: skip
-    return LlamaForCausalLM(config)
+    model: nn.Module = LlamaForCausalLM(config)
+    return model
 
 
-# Batches: decoders by `python -m benchmarks.gpu.estimate`, which records them on meta; the others are first guesses.
+# Batches: decoders by `python -m benchmarks gpu_estimate`, which records them on meta; the others are first guesses.
 # A plain run outside of 20 to 60 GiB sets the batch anew (sizes.scaled_batch), and says so.
 SPECS = {
     spec.name: spec
@@ -151,7 +153,7 @@ def tiny(spec: Spec) -> Spec:
 
 def blocks(model: nn.Module) -> list[nn.Module]:
     """Return the parts that repeat, to put checkpoints around: layers of a decoder, stages of a VGG, bottlenecks."""
-    from benchmarks.models import Bottleneck
+    from benchmarks.common.models import Bottleneck
 
     for path in ("transformer.h", "model.layers"):
         found: Any = model
@@ -159,9 +161,10 @@ def blocks(model: nn.Module) -> list[nn.Module]:
             found = getattr(found, name, None)
         if found is not None:
             return list(found)
-    bottlenecks = [m for m in model.modules() if isinstance(m, Bottleneck) or type(m).__name__ == "Bottleneck"]
-    pooled = [m for m in model.modules() if isinstance(m, nn.Sequential) and len(m) and isinstance(m[-1], nn.MaxPool2d)]
-    return bottlenecks or pooled
+    modules = list(model.modules())
+    bottlenecks = [m for m in modules if isinstance(m, Bottleneck) or type(m).__name__ == "Bottleneck"]
+    sequences = [m for m in modules if isinstance(m, nn.Sequential) and len(m)]
+    return bottlenecks or [m for m in sequences if isinstance(m[-1], nn.MaxPool2d)]
 
 
 def example(spec: Spec, device: torch.device) -> tuple[Tensor, Tensor]:

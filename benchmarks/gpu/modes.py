@@ -36,14 +36,12 @@ def prepare(mode: str, model: nn.Module) -> None:
             block.forward = _recomputed(block.forward)
     elif mode == "selective":
         for layer in model.modules():
-            if isinstance(
-                layer, nn.ReLU
-            ):  # what is kept may not be overwritten: its user would have to change this too
-                layer.inplace = False
+            if isinstance(layer, nn.ReLU):
+                layer.inplace = False  # what is kept may not be overwritten: its user would have to change this too
         for block in _parts(model):
             block.forward = _recomputed(block.forward, context_fn=_contexts)
     elif mode in ("compile", "compile_whole"):
-        torch._functorch.config.activation_memory_budget = _SHARE  # type: ignore[attr-defined]
+        torch._functorch.config.activation_memory_budget = _SHARE
         for block in _parts(model) if mode == "compile" else [model]:
             block.compile()
     elif mode not in MODES:

@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 
+from benchmarks.common.result import Table
 from benchmarks.gpu.accelerator import prepare, release, synchronize, tier_of
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.models import SPECS, spec_of
 from benchmarks.gpu.perform import Note
+from benchmarks.gpu.store import measured
 from benchmarks.gpu.training import Training, median_ms, trained
 
 MODELS = ("llama", "resnet50", "gpt2_medium", "vgg16", "gpt2_xl", "resnet152")
@@ -141,26 +143,26 @@ def _ns(once: Callable[[], Any], count: int, device: torch.device) -> float:
 
 def ratios(cells: dict[str, Any], model: str) -> list[float]:
     """Return attached / plain, of each pair."""
-    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    done = measured(cells)
     if f"{model}/pairs" in done:
         return [pair["attached_ms"] / pair["plain_ms"] for pair in done[f"{model}/pairs"]["pairs"]]
     turns = [(done.get(f"{model}/plain {turn}"), done.get(f"{model}/attached {turn}")) for turn in (1, 2)]
     return [attached["ms"] / plain["ms"] for plain, attached in turns if plain and attached]
 
 
-def tables(cells: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+def tables(cells: dict[str, Any]) -> list[Table]:
     """Return the tables of what there is."""
     found = []
     rows = [_row(cells, model, each) for model in [*SPECS, "smallest"] if (each := ratios(cells, model))]
     if rows:
         columns = ["model", "batch", "plain ms", "attached / plain", "range", "GiB moved"]
-        found.append(("Attached, with room for everything: step time", columns, rows))
+        found.append(Table("Attached, with room for everything: step time", columns, rows))
     sizes = (cells.get("allocations", {}).get("result") or {}).get("sizes", [])
     rows = [[f"{row['size_bytes']:,} B", how, f"{row[how]['plain_ns']:.0f}", f"{row[how]['attached_ns']:.0f}",
              f"{row[how]['attached_ns'] - row[how]['plain_ns']:+.0f}"]
             for row in sizes for how in row if how != "size_bytes"]  # fmt: skip
     if rows:
-        found.append(("One allocation and its free", ["size", "by", "plain ns", "attached ns", "more"], rows))
+        found.append(Table("One allocation and its free", ["size", "by", "plain ns", "attached ns", "more"], rows))
     return found
 
 

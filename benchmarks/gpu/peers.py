@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.common.result import Table
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.models import SPECS
 from benchmarks.gpu.modes import MODES, allocator_settings
 from benchmarks.gpu.sizes import gib
-from benchmarks.gpu.store import read
+from benchmarks.gpu.store import measured, read
 from benchmarks.gpu.sweep import bits, held, remark, steps_of
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50")
@@ -84,13 +85,13 @@ def row(model: str, mode: str, plain: dict[str, Any], peer: dict[str, Any], ours
             bits(plain, ours), remark(ours)]  # fmt: skip
 
 
-def tables(cells: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+def tables(cells: dict[str, Any]) -> list[Table]:
     """Return the tables of what there is."""
-    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    done = measured(cells)
     rows = []
     for model in SPECS:
         for mode in MODES:
             plain, peer = done.get(f"{model}/plain"), done.get(f"{model}/{mode}")
             if plain and peer:
                 rows.append(row(model, mode, plain, peer, done.get(twin(mode, model, peer["peak_bytes"], cells))))
-    return [("Other ways, and memfit at the peak of each", COLUMNS, rows)] if rows else []
+    return [Table("Other ways, and memfit at the peak of each", COLUMNS, rows)] if rows else []

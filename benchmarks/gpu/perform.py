@@ -73,8 +73,3 @@ def _write(path: Path, data: dict[str, Any]) -> None:
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps(data))
     os.replace(beside, path)
-
-
-if __name__ == "__main__":
-    die_with(int(sys.argv[4]))
-    sys.exit(perform(json.loads(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])))

@@ -1,15 +1,18 @@
 """The first to run on a GPU: what its link and memory do, and whether memfit's ways hold there. Under two minutes.
 
-python -m benchmarks.gpu.probe
+python -m benchmarks gpu_probe
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.common.result import Table
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.probe_link import WAYS
 from benchmarks.gpu.sizes import gib
+from benchmarks.gpu.store import measured
 
 LIMIT_S = 110.0
 _ENGINE, _LINK = "benchmarks.gpu.probe_engine:", "benchmarks.gpu.probe_link:"
@@ -35,12 +38,9 @@ def measure(bench: Bench) -> None:
             bench.run(key, call, _CELL_S, memfit=memfit)
 
 
-Table = tuple[str, list[str], list[list[str]]]
-
-
 def tables(cells: dict[str, Any]) -> list[Table]:
     """Return the tables of what there is."""
-    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    done = measured(cells)
     makers = {"link": _link, "under a product": _product, "both ways": _both, "pinned": _pinned, "inside": _inside,
               "coverage": _coverage, "guard": _facts, "allocator": _facts, "op cost": _facts}  # fmt: skip
     return [make(key, done[key]) for key, make in makers.items() if key in done]
@@ -51,11 +51,11 @@ def _link(_: str, found: dict[str, Any]) -> Table:
     for out, into in zip(found["out"], found["in"], strict=True):
         cells = [f"{side[name]:.1f}" for side in (out, into) for name in ("one_us", "gb_per_s")]
         rows.append([f"{out['size_bytes']:,}", *cells])
-    return "The link, alone", ["bytes", "out: one, us", "GB/s", "in: one, us", "GB/s"], rows
+    return Table("The link, alone", ["bytes", "out: one, us", "GB/s", "in: one, us", "GB/s"], rows)
 
 
 def _both(_: str, found: dict[str, Any]) -> Table:
-    return "Both ways at once", ["out GB/s", "in GB/s"], [[f"{found[f'{way}_gb_per_s']:.1f}" for way in WAYS]]
+    return Table("Both ways at once", ["out GB/s", "in GB/s"], [[f"{found[f'{way}_gb_per_s']:.1f}" for way in WAYS]])
 
 
 def _product(_: str, found: dict[str, Any]) -> Table:
@@ -66,18 +66,18 @@ def _product(_: str, found: dict[str, Any]) -> Table:
             shown = [f"{rates[way]:.1f}" if way in rates else "-" for way in WAYS]
             rows.append([ways, *shown, f"{found[ways]['product_slowdown']:.3f}x"])
     title = f"Beside products of {found['side']} x {found['side']} at {found['tflop_per_s']:.0f} TFLOP/s"
-    return title, ["copies", "out GB/s", "in GB/s", "product's time"], rows
+    return Table(title, ["copies", "out GB/s", "in GB/s", "product's time"], rows)
 
 
 def _pinned(_: str, found: dict[str, Any]) -> Table:
     names = ("torch_first_ms", "torch_again_ms", "register_fresh_ms", "register_touched_ms", "unregister_ms")
     rows = [[gib(row["size_bytes"]), *(f"{row[name]:.2f}" for name in names)] for row in found["sizes"]]
-    return "Pinned host memory, ms", ["GiB", *(name[:-3].replace("_", " ") for name in names)], rows
+    return Table("Pinned host memory, ms", ["GiB", *(name[:-3].replace("_", " ") for name in names)], rows)
 
 
 def _inside(_: str, found: dict[str, Any]) -> Table:
     rows = [[gib(row["size_bytes"]), f"{row['us']:.1f}", f"{row['gb_per_s']:.0f}"] for row in found["sizes"]]
-    return "Copies within the GPU", ["GiB", "us", "GB/s copied"], rows
+    return Table("Copies within the GPU", ["GiB", "us", "GB/s copied"], rows)
 
 
 def _coverage(_: str, found: dict[str, Any]) -> Table:
@@ -90,14 +90,19 @@ def _coverage(_: str, found: dict[str, Any]) -> Table:
         phases = ", ".join(f"{phase}: {count}" for phase, count in each["phases"].items())
         rows.append([name, *(str(each[k]) for k in ("seen", "profiled", "dispatched")), phases, missed or "none"])
     columns = ["optimizer", "seen by the engine", "by the profiler", "by a dispatch mode", "phases", "not seen"]
-    return "Ops of one iteration", columns, rows
+    return Table("Ops of one iteration", columns, rows)
 
 
 def _facts(key: str, found: dict[str, Any]) -> Table:
-    return key, ["what", "found"], [[name, str(value)[:150]] for name, value in found.items()]
+    return Table(key, ["what", "found"], [[name, str(value)[:150]] for name, value in found.items()])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the probe."""
+    from benchmarks.gpu.runner import main_of_probe
+
+    return main_of_probe(argv, LIMIT_S)
 
 
 if __name__ == "__main__":
-    from benchmarks.gpu.runner import main_of_probe
-
-    raise SystemExit(main_of_probe(None, LIMIT_S))
+    raise SystemExit(main())

@@ -7,6 +7,7 @@ import mmap
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -108,9 +109,13 @@ def under_product(request: dict[str, Any], note: Note) -> dict[str, Any]:
     lanes = Link(device, size)
     a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
     c = torch.empty_like(a)
-    one_us = _products(lambda: torch.mm(a, b, out=c), 20) / 20
-    count = max(int(3e5 / one_us), 4)  # 0.3 s of products
-    alone = _products(lambda: torch.mm(a, b, out=c), count)
+    product = partial(torch.mm, a, b, out=c)
+
+    def start(counts: dict[str, int], pairs: dict[str, Any]) -> None:
+        pairs |= {way: lanes.copy(way, size, count) for way, count in counts.items()}
+
+    count = max(int(3e5 / (_products(product, 20) / 20)), 4)  # 0.3 s of products
+    alone = _products(product, count)
     found: dict[str, Any] = {
         "side": side,
         "product_us": alone / count,
@@ -120,13 +125,9 @@ def under_product(request: dict[str, Any], note: Note) -> dict[str, Any]:
     for ways in (("out",), ("in",), WAYS):
         more = {way: int(1.6 * alone / copy_us[way]) + 1 for way in ways}  # outlast the products
         fewer = {way: int(0.4 * alone / copy_us[way]) + 1 for way in ways}  # end before the products do
-
-        def start(counts: dict[str, int]) -> dict[str, Any]:
-            return {way: lanes.copy(way, size, count) for way, count in counts.items()}
-
-        slowed = _products(lambda: torch.mm(a, b, out=c), count, before=lambda n=more: start(n))
+        slowed = _products(product, count, before=partial(start, more, {}))
         pairs: dict[str, Any] = {}
-        _products(lambda: torch.mm(a, b, out=c), count, during=lambda n=fewer, p=pairs: p.update(start(n)))
+        _products(product, count, during=partial(start, fewer, pairs))
         rates = {way: fewer[way] * size / _elapsed_us(pairs[way]) / 1e3 for way in ways}
         found["+".join(ways)] = {"gb_per_s": rates, "product_slowdown": slowed / alone}
         note(found)
@@ -157,10 +158,14 @@ def inside(request: dict[str, Any], note: Note) -> dict[str, Any]:
     device = prepare(request)
     every = [size for size in sizes(request["quick"]) if size >= 1 << 20]
     a, b = (torch.empty(every[-1], dtype=torch.uint8, device=device) for _ in range(2))
+
+    def copy(size: int) -> None:
+        b[:size].copy_(a[:size])
+
     rows = []
     for size in every:
         count = max(_FEWEST, min(_MOST, _PER_SIZE // size))
-        us = _products(lambda n=size: b[:n].copy_(a[:n]), count) / count
+        us = _products(partial(copy, size), count) / count
         rows.append({"size_bytes": size, "us": us, "gb_per_s": size / us / 1e3})
     return {"sizes": rows}
 

@@ -1,4 +1,4 @@
-"""The command: which parts run, for how long, where results go, and the tables at the end."""
+"""Training on a GPU inside budgets, against the plain run and other ways to save memory: which parts, how long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks.common import RESULTS, show
+from benchmarks.common.paths import RESULTS
+from benchmarks.common.result import Table, show
 from benchmarks.gpu.bench import Bench, Options
 from benchmarks.gpu.cells import run_cell
 from benchmarks.gpu.store import Results, folder_name, read
@@ -44,7 +45,7 @@ PROBE = Part("probe", "benchmarks.gpu.probe", 1.0)
 
 def parser(limit_s: float = LIMIT_S) -> argparse.ArgumentParser:
     """Return the options that the runner and the probe have in common."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    made = argparse.ArgumentParser(prog="python -m benchmarks gpu", description=__doc__)
     made.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the programs out (with --quick)")
     made.add_argument("--quick", action="store_true", help="tiny models: whether it runs, not how fast")
     made.add_argument(
@@ -156,13 +157,13 @@ def run_part(part: Part, options: Options, about: dict[str, Any], seconds: float
 
 def tell(module: ModuleType, cells: dict[str, Any]) -> None:
     """Print a part's tables, and what failed."""
-    for title, columns, rows in module.tables(cells):
-        show(title, columns, rows)
+    for table in module.tables(cells):
+        show(table)
     failed = [
         [key, cell["status"], cell.get("error", "")[:160]] for key, cell in cells.items() if cell["status"] != "ok"
     ]
     if failed:
-        show("Without a result", ["cell", "status", "why"], failed)
+        show(Table("Without a result", ["cell", "status", "why"], failed))
 
 
 def tables(folder: Path, parts: Sequence[Part]) -> None:

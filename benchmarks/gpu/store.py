@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from benchmarks.common.result import write_json
 
 VERSION = 1
 # A cell that was tried is not tried again unless asked; one for which there was no time is.
@@ -52,10 +53,12 @@ class Results:
         """Write the file, whole or not at all."""
         data = {"version": VERSION, "complete": self.complete, "settings": self.settings, "about": self.about,
                 "cells": self.cells}  # fmt: skip
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_suffix(".new")
-        beside.write_text(json.dumps(data, indent=1) + "\n")
-        os.replace(beside, self.path)
+        write_json(self.path, data)
+
+
+def measured(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the results of the cells that came to their end, by key."""
+    return {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
 
 
 def read(path: Path) -> dict[str, Any] | None:

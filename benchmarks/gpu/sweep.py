@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.common.result import Table
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.models import SPECS
 from benchmarks.gpu.sizes import budget_of, gib
+from benchmarks.gpu.store import measured
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50", "gpt2_xl", "resnet152")
 PERCENTS = (100, 80, 60, 40, 30)
@@ -24,7 +26,7 @@ COLUMNS = ["model", "batch", "budget", "GiB", "driver", "held", "step", "plain m
            "of the pass", "bits", "remark"]  # fmt: skip
 
 
-def steps_of(quick: bool) -> dict[str, int]:
+def steps_of(quick: bool) -> dict[str, Any]:
     """Return how many steps a run has."""
     return {"steps": _QUICK_STEPS, "most_steps": _QUICK_MOST} if quick else {"steps": STEPS, "most_steps": MOST_STEPS}
 
@@ -119,12 +121,12 @@ def row(model: str, percent: int, plain: dict[str, Any], limited: dict[str, Any]
     return [*cells, bits(plain, limited), remark(limited)]
 
 
-def tables(cells: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+def tables(cells: dict[str, Any]) -> list[Table]:
     """Return the tables of what there is."""
-    done = {key: cell["result"] for key, cell in cells.items() if cell["status"] == "ok"}
+    done = measured(cells)
     rows = []
     for model in SPECS:
         plain = done.get(f"{model}/plain")
         found = [(p, done[f"{model}/{p}"]) for p in PERCENTS if f"{model}/{p}" in done]
         rows += [row(model, p, plain, limited, done.get("link")) for p, limited in found] if plain else []
-    return [("Inside a share of the plain peak", COLUMNS, rows)] if rows else []
+    return [Table("Inside a share of the plain peak", COLUMNS, rows)] if rows else []

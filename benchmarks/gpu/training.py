@@ -78,7 +78,7 @@ def _built(spec: Spec, device: torch.device) -> nn.Module:
     with device, _default_dtype(torch.bfloat16 if spec.half else torch.float32):
         model = spec.build()
     if not spec.text and device.type == "cuda":
-        model = model.to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model.train()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.accelerator import PeakSampler, prepare, release, tier_of
+from benchmarks.gpu.accelerator import PeakSampler, prepare, release, reset_peaks, tier_of
 from benchmarks.gpu.models import Spec, spec_of
 from benchmarks.gpu.perform import Note
 from benchmarks.gpu.sizes import Range, scaled_batch
@@ -41,7 +41,7 @@ def plain(request: dict[str, Any], note: Note) -> dict[str, Any]:
 
 def _first_run(spec: Spec, device: torch.device, mode: str, steps: int, most: int) -> dict[str, Any]:
     release(device)
-    _reset_peaks(device)
+    reset_peaks(device)
     with PeakSampler(device) as sampler:
         found = _steps(spec, device, mode, steps, most)
     release(device)
@@ -79,7 +79,7 @@ def _calibrated(spec: Spec, device: torch.device, note: Note) -> Spec:
     """Return the model at a batch whose plain run lies in the wanted range; two steps tell."""
     if device.type != "cuda":
         return spec
-    _reset_peaks(device)
+    reset_peaks(device)
     training = Training(spec, device)
     trained(training, 2)
     torch.cuda.synchronize()
@@ -92,11 +92,6 @@ def _calibrated(spec: Spec, device: torch.device, note: Note) -> Spec:
     batch = scaled_batch(spec.batch, spec.multiple, peak, fixed, Range())
     note({"calibration": {"batch": spec.batch, "peak_bytes": peak, "fixed_bytes": fixed, "new_batch": batch}})
     return replace(spec, batch=batch)
-
-
-def _reset_peaks(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
 
 
 def _peaks(device: torch.device) -> dict[str, Any]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from events_builder import DATA, needs_data
+from benchmarks.common.paper_trace import load
+from benchmarks.paper.autoswap import reproduce
+from events_builder import needs_data
 from memfit.machine import Link, Machine
 from memfit.planning.autoswap.published import Absence, PaperTimes, aoa, doa, schedule, select, swdoa, wdoa
 
-ROOT = Path(__file__).parents[3]
-PAPER = DATA / "paper"
 LINK = Machine("m", Link.affine(0, 1000), Link.affine(0, 2000))  # a byte takes 1 us out, 2 us in
 
 
@@ -52,13 +49,7 @@ def test_a_copy_out_that_is_late_is_waited_for_and_delays_nothing():
 @needs_data
 @pytest.mark.parametrize("limit", [280, 350, 420, 450, 520])
 def test_the_published_cells(limit):
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        import paper_autoswap
-        import paper_trace
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
-    result = paper_autoswap.reproduce(paper_trace.load(PAPER), limit)
+    result = reproduce(load(), limit)
     reproduced = {name: round(value, 2) for name, value in result["reproduced"].items()}
     assert reproduced == result["published"]
     if result["intended_wdoa_published"] is not None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from benchmarks.common.paths import DATA
 from memfit.planning.packing import FREE, Lifetimes
-
-DATA = Path(os.environ.get("MEMFIT_DATA", Path(__file__).parents[4] / "shared" / "data"))
 
 
 def data_file(name: str) -> Lifetimes:

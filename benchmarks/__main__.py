@@ -1,0 +1,59 @@
+"""Runs benchmarks by name: `python -m benchmarks NAME [NAME ...] [options]`; `--list` says what there is.
+
+Options are the benchmark's own (`python -m benchmarks NAME --help`); given several names, each gets all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from itertools import takewhile
+from pathlib import Path
+
+from benchmarks.common.paths import RESULTS
+from benchmarks.registry import about, benchmarks
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmarks that `argv` names, up to the first that fails; return an exit code."""
+    known = benchmarks()
+    names = list(takewhile(known.__contains__, argv))
+    if not names:
+        return _without_names(argv)
+    codes = (_run(name, known[name], argv[len(names) :]) for name in names)
+    return next((code for code in codes if code != 0), 0)
+
+
+def _without_names(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to run")
+    parser.add_argument("--list", action="store_true", help="say what each benchmark measures, and end")
+    args = parser.parse_args(argv)
+    if not args.list:
+        unknown = f"there is no benchmark {args.names[0]}; " if args.names else ""
+        parser.error(f"{unknown}--list says what there is")
+    for name, module in benchmarks().items():
+        print(f"{name:16} {about(module)}")
+    return 0
+
+
+def _run(name: str, module_name: str, options: Sequence[str]) -> int:
+    module = import_module(module_name)
+    if hasattr(module, "main"):  # those for a GPU keep what they measured after each cell, by themselves
+        code: int = module.main(options)
+        return code
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=module.__doc__)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON (benchmarks/results)")
+    if hasattr(module, "add_options"):
+        module.add_options(parser)
+    args, code = parser.parse_args(options), 0
+    for result in module.run(args):
+        result.report(args.out)
+        code = code or result.exit_code
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,164 @@
+"""The examples as workloads: their sizes, running them in processes of their own, and recording them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+from benchmarks.common.paths import ROOT
+
+Sizes = Mapping[str, Sequence[str]]
+
+# Small enough for a table in minutes, large enough that tensors and not constants decide.
+EXAMPLES: Sizes = {
+    "vgg": ["--width", "16", "--batch", "64", "--eval-every", "0"],
+    "resnet": ["--width", "16", "--batch", "32"],
+    "decoder": ["--layers", "4", "--width", "128", "--batch", "8"],
+    "lstm": ["--width", "128", "--batch", "32"],
+    "unet": ["--width", "16", "--batch", "8"],
+    "gan": ["--width", "32", "--batch", "64"],
+}
+# Ops long enough to time, and to hide copies under.
+TIMED: Sizes = {
+    "vgg": ["--width", "32", "--batch", "64", "--eval-every", "0"],
+    "resnet": ["--width", "32", "--batch", "64"],
+    "decoder": ["--layers", "6", "--width", "256", "--batch", "8"],
+    "unet": ["--width", "32", "--batch", "8"],
+}
+# Tensors weigh more than the interpreter and its libraries.
+LARGE: Sizes = {
+    "decoder": ["--layers", "12", "--width", "384", "--batch", "16"],
+    "resnet": ["--batch", "2048"],
+    "vgg": ["--depth", "16", "--batch", "1280", "--eval-every", "0"],
+}
+
+
+class Step(TypedDict):
+    """When a step ended (seconds of some clock); in a session also what had been done until then."""
+
+    at: float
+    bytes_out: NotRequired[int]
+    bytes_in: NotRequired[int]
+    relocated: NotRequired[int]
+    ops: NotRequired[int]
+    checked: NotRequired[int]
+    check_ns: NotRequired[int]
+
+
+class Run(TypedDict):
+    """What `worker.py` tells of a run. Sizes are in bytes."""
+
+    steps: list[Step]
+    error: str
+    peak_rss_bytes: int
+    # In a session:
+    peak_footprint: NotRequired[int]
+    budget: NotRequired[int]
+    peak_live: NotRequired[int]
+    plans: NotRequired[int]
+    planned_footprint: NotRequired[int]
+    allocations: NotRequired[int]
+    planned_allocations: NotRequired[int]
+    plan_mismatches: NotRequired[int]
+    # By a plan, and where that was measured:
+    swaps: NotRequired[int]
+    predicted_us: NotRequired[float]
+    compute_us: NotRequired[float]
+    predicted_stall_us: NotRequired[float]
+    derailments: NotRequired[int]
+    measured_us: NotRequired[float]
+    stall_us: NotRequired[float]
+    # Of the recorded iteration, and what the clairvoyant policy moves in it:
+    trace_peak: NotRequired[int]
+    minimum: NotRequired[int]
+    ops: NotRequired[int]
+    largest_working_set: NotRequired[int]
+    clairvoyant_out: NotRequired[int]
+    clairvoyant_in: NotRequired[int]
+
+
+def script_of(example: str) -> str:
+    """Return the path of an example's script."""
+    return str(ROOT / "examples" / f"{example}.py")
+
+
+def sized(example: str, steps: int, sizes: Sizes = EXAMPLES) -> list[str]:
+    """Return an example's arguments for so many steps."""
+    return [*sizes[example], "--steps", str(steps)]
+
+
+def run_worker(
+    example: str, arguments: Sequence[str], budget: str | int, *, root: Path = ROOT, python: str = sys.executable,
+    **options: object,
+) -> Run:  # fmt: skip
+    """Run one example (or script) in a process of its own; `budget` "plain" is without memfit. Raises on failure.
+
+    `root` and `python` are another checkout's, where its version is to run.
+    """
+    script = example if example.endswith(".py") else script_of(example)
+    request = {"script": script, "arguments": list(arguments), "budget": budget}
+    printed = check_output([python, str(root / "benchmarks" / "worker.py"), json.dumps(request | options)])
+    result: Run = json.loads(printed.splitlines()[-1])
+    return result
+
+
+def check_output(command: Sequence[str]) -> str:
+    """Return what a command prints; raises RuntimeError with the end of its errors if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def step_seconds(run: Run, skip: int = 0) -> list[float]:
+    """Return the time of each step after the first `skip`."""
+    at = [step["at"] for step in run["steps"]]
+    return [b - a for a, b in zip(at[skip:], at[skip + 1 :], strict=False)]
+
+
+def median_step(run: Run, skip: int) -> float:
+    """Return the median time of the steps after the first `skip`, in seconds."""
+    return statistics.median(step_seconds(run, skip))
+
+
+def late_step(run: Run) -> float:
+    """Return the median time of the last half of the steps, in seconds."""
+    seconds = step_seconds(run)
+    return statistics.median(seconds[len(seconds) // 2 :])
+
+
+def add_examples(parser: argparse.ArgumentParser, steps: int, examples: Sequence[str] = tuple(EXAMPLES)) -> None:
+    """Add `--examples` and `--steps` with these defaults."""
+    parser.add_argument("--examples", nargs="*", default=list(examples))
+    parser.add_argument("--steps", type=int, default=steps)
+
+
+def add_traces(parser: argparse.ArgumentParser) -> None:
+    """Add `--traces`, to be passed to `example_traces`."""
+    text = "traces to use instead of recording the examples (none: `--traces` alone)"
+    parser.add_argument("--traces", nargs="*", type=Path, metavar="FILE", help=text)
+
+
+@contextmanager
+def example_traces(given: list[Path] | None) -> Iterator[list[Path]]:
+    """Yield the files `given`, or otherwise one iteration of each example, recorded for as long as this lasts."""
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield [_record(example, Path(folder)) for example in EXAMPLES]
+
+
+def _record(example: str, folder: Path) -> Path:
+    path = folder / f"{example}.json.gz"
+    command = [sys.executable, "-m", "memfit", "trace", script_of(example), "-o", str(path), "--", *EXAMPLES[example]]
+    check_output(command)
+    return path

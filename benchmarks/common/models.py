@@ -1,0 +1,186 @@
+"""Models at the sizes that papers train, as one training iteration each; built on whatever device is the default."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model with its batch: `build` makes it, and returns the step and its parameters."""
+
+    name: str
+    about: str
+    build: Callable[[], tuple[Step, list[nn.Parameter]]]
+
+
+def training(
+    model: nn.Module, inputs: Tensor, labels: Tensor, *, adam: bool = False
+) -> tuple[Step, list[nn.Parameter]]:
+    """Return one iteration on a batch that stays where it is. The loss is the cross-entropy over dimension 1."""
+    parameters = list(model.parameters())
+    optimizer: torch.optim.Optimizer = (
+        torch.optim.AdamW(parameters, lr=1e-4) if adam else torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+    )
+
+    def step() -> None:
+        optimizer.zero_grad()
+        functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+
+    return step, parameters
+
+
+def images(batch: int, size: int) -> Tensor:
+    """Return a batch of pictures in three colours."""
+    return torch.zeros(batch, 3, size, size)
+
+
+def classes(*shape: int) -> Tensor:
+    """Return labels."""
+    return torch.zeros(*shape, dtype=torch.long)
+
+
+def vgg16() -> nn.Module:
+    """Simonyan and Zisserman 2014, configuration D."""
+    layers: list[nn.Module] = []
+    before = 3
+    for width, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(depth):
+            layers += [nn.Conv2d(before, width, 3, padding=1), nn.ReLU(inplace=True)]
+            before = width
+        layers.append(nn.MaxPool2d(2))
+    head: list[nn.Module] = [nn.Linear(512 * 7 * 7, 4096), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 4096),
+                             nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 1000)]  # fmt: skip
+    return nn.Sequential(*layers, nn.Flatten(), *head)
+
+
+class Bottleneck(nn.Module):
+    """Three convolutions around which the input passes by."""
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        after = 4 * width
+        self.narrow, self.narrow_norm = nn.Conv2d(before, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.middle, self.middle_norm = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.wide, self.wide_norm = nn.Conv2d(width, after, 1, bias=False), nn.BatchNorm2d(after)
+        self.shortcut = nn.Identity() if before == after and stride == 1 else nn.Sequential(
+            nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu(self.narrow_norm(self.narrow(x)), inplace=True)
+        y = functional.relu(self.middle_norm(self.middle(y)), inplace=True)
+        y = self.wide_norm(self.wide(y))
+        y += self.shortcut(x)
+        return functional.relu(y, inplace=True)
+
+
+def resnet(depths: tuple[int, int, int, int]) -> nn.Module:
+    """He et al. 2015, with the stride in the middle convolution."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
+                               nn.MaxPool2d(3, 2, 1)]  # fmt: skip
+    before = 64
+    for stage, depth in enumerate(depths):
+        for block in range(depth):
+            layers.append(Bottleneck(before, 64 << stage, 2 if stage > 0 and block == 0 else 1))
+            before = 256 << stage
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 1000))
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention. On meta torch would take the kernel that keeps all scores; a GPU takes this one for float32."""
+    if query.device.type == "meta":
+        fused = torch.ops.aten._scaled_dot_product_efficient_attention
+        attended: Tensor = fused(query, key, value, None, True, 0.0, True)[0]
+        return attended
+    return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+class DecoderLayer(nn.Module):
+    """Attention and a feed-forward net, each after a norm and around which the input passes by."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.net_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project_in, self.project_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.net = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        parts = self.project_in(self.attention_norm(x)).split(width, dim=2)
+        query, key, value = (p.view(batch, length, self.heads, -1).transpose(1, 2) for p in parts)
+        attended = attention(query, key, value).transpose(1, 2).reshape(batch, length, width)
+        x = x + self.project_out(attended)
+        after: Tensor = x + self.net(self.net_norm(x))
+        return after
+
+
+class Decoder(nn.Module):
+    """GPT-2 (Radford et al. 2019) without dropout; the embedding is the last layer's weight too."""
+
+    def __init__(self, layers: int, width: int, heads: int, length: int, words: int = 50257) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.layers = nn.ModuleList(DecoderLayer(width, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        for layer in self.layers:
+            x = layer(x)
+        logits: Tensor = self.head(self.norm(x))
+        return logits.flatten(0, 1)
+
+
+def twice(before: int, after: int) -> nn.Sequential:
+    """Return two convolutions, each with a norm."""
+    return nn.Sequential(*(
+        layer for width in (before, after)
+        for layer in (nn.Conv2d(width, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(inplace=True))
+    ))  # fmt: skip
+
+
+class UNet(nn.Module):
+    """Ronneberger et al. 2015, with padding and norms: down four times, up again, with the way down beside it."""
+
+    def __init__(self, width: int, outputs: int = 2) -> None:
+        super().__init__()
+        widths = [width << level for level in range(5)]
+        self.down = nn.ModuleList(twice(a, b) for a, b in itertools.pairwise([3, *widths]))
+        self.grow = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, 2) for w in reversed(widths[:-1]))
+        self.up = nn.ModuleList(twice(2 * w, w) for w in reversed(widths[:-1]))
+        self.last = nn.Conv2d(width, outputs, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        beside: list[Tensor] = []
+        for level, block in enumerate(self.down):
+            x = block(functional.max_pool2d(x, 2) if level else x)
+            beside.append(x)
+        beside.pop()
+        for grow, block in zip(self.grow, self.up, strict=True):
+            x = block(torch.cat([beside.pop(), grow(x)], dim=1))
+        result: Tensor = self.last(x)
+        return result
+
+
+WORKLOADS = [
+    Workload("vgg16", "batch 64, 224 x 224", lambda: training(vgg16(), images(64, 224), classes(64))),
+    Workload("resnet50", "batch 64, 224 x 224", lambda: training(resnet((3, 4, 6, 3)), images(64, 224), classes(64))),
+    Workload("resnet152", "batch 32, 224 x 224", lambda: training(resnet((3, 8, 36, 3)), images(32, 224), classes(32))),
+    Workload(
+        "gpt2_medium", "batch 8, 1024 tokens",
+        lambda: training(Decoder(24, 1024, 16, 1024), classes(8, 1024), classes(8 * 1024), adam=True),
+    ),
+    Workload("unet", "batch 8, 512 x 512", lambda: training(UNet(64), images(8, 512), classes(8, 512, 512))),
+]  # fmt: skip
+"""What `record_models.py` records."""

@@ -1,0 +1,1 @@
+"""Measured training runs on the CPU."""

@@ -1,0 +1,48 @@
+"""The main job: an unmodified script trained plainly and inside a budget, with the proof that nothing changed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from benchmarks.common.examples import run_worker
+from benchmarks.common.result import Result, Table
+from memfit.running.tiers import parse_tier
+from memfit.running.verify import Verdict, verify
+from memfit.units import format_bytes
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
+    parser.add_argument("script")
+    parser.add_argument("--share", type=float, default=0.5, help="of the plain run's peak of live tensors")
+    parser.add_argument("arguments", nargs="*")
+
+
+def run(args: argparse.Namespace) -> Iterator[Result]:
+    """Measure the script's peak, and verify it at a share of that."""
+    print(f"Measuring {args.script} {' '.join(args.arguments)} without a limit ...", flush=True)
+    peak = run_worker(args.script, args.arguments, "100%", tier="disk")["trace_peak"]
+    budget = int(peak * args.share)
+    print(f"Its tensors peak at {format_bytes(peak)}. Training it plainly and inside {format_bytes(budget)}, and")
+    print("comparing every loss, gradient, weight and optimizer state at every step ...", flush=True)
+    verdict = verify(args.script, args.arguments, str(budget), parse_tier("disk"))
+    figures = verdict.as_dict() | {"peak_live": peak, "script": args.script, "arguments": args.arguments}
+    yield Result("demo", figures, [table(verdict, peak)], exit_code=0 if verdict.difference is None else 4)
+
+
+def table(verdict: Verdict, peak: int) -> Table:
+    """Return what a person wants to know of both runs."""
+    plain, limited = verdict.plain, verdict.limited
+    stats = limited.stats or {}
+    compared = f"{sum(verdict.compared.values())} hashes over {verdict.steps} steps"
+    equal = "all equal" if verdict.difference is None else str(verdict.difference)
+    rows = [
+        ["tensor memory, peak", format_bytes(peak), format_bytes(stats["peak_footprint_bytes"])],
+        ["budget", "-", format_bytes(stats["budget_bytes"])],
+        ["process peak RSS", format_bytes(plain.peak_rss_bytes), format_bytes(limited.peak_rss_bytes)],
+        ["time", f"{plain.seconds:.1f} s", f"{limited.seconds:.1f} s"],
+        ["moved out / in", "-", f"{format_bytes(stats['bytes_out'])} / {format_bytes(stats['bytes_in'])}"],
+        [compared, "", equal],
+    ]
+    return Table("Same script, same bits", ["", "plain", "memfit, disk tier"], rows)

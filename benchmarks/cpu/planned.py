@@ -1,0 +1,168 @@
+"""Training from a plan: is the arena's footprint the plan's, are the bits the same, what does an allocation cost."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypedDict, cast
+
+import numpy as np
+import torch
+from torch.utils import cpp_extension
+
+from benchmarks.common.examples import add_examples, run_worker, script_of, sized
+from benchmarks.common.result import Result, Table, mb
+from memfit.planning.addresses import Takes, plan_addresses
+from memfit.running import engine
+from memfit.running.session import Session
+from memfit.running.tiers import TierSpec
+from memfit.running.verify import verify
+
+STEADY = 16  # optimizer steps; of the two-optimizer example as well
+NO_SWAPS: dict[str, list[int]] = {
+    name: []
+    for name in ("op_hashes", "block", "ordinal", "bytes", "storage", "out_after", "free_by", "in_start", "take")
+}
+ROOM = 1.05  # the budget, over the peak of live bytes
+SIZES = [1 << (6 + (7 * k) % 12) for k in range(64)]  # bytes, 64 B to 128 KiB
+
+
+class Row(TypedDict):
+    """An example trained from a plan. Sizes are in bytes."""
+
+    example: str
+    equal: bool
+    planned_footprint: int
+    peak_footprint: int
+    peak_live: int
+    planned_allocations: int
+    plan_mismatches: int
+    allocations: int
+
+
+class Figures(TypedDict):
+    """What the file holds; an allocation's ns are by allocator."""
+
+    allocation_ns: dict[str, float]
+    allocation_runs_ns: dict[str, list[float]]
+    examples: list[Row]
+
+
+def example(name: str, steps: int) -> Row:
+    """Train one example within a budget that its plan fits into, and compare with a plain run."""
+    arguments = sized(name, steps)
+    budget = int(ROOM * run_worker(name, arguments, "100%", tier="ram")["trace_peak"])
+    verdict = verify(script_of(name), arguments, str(budget), TierSpec("ram"))
+    # What was alive when the plan took over lies beside its zone until it dies: the peaks count from then on.
+    facts = run_worker(name, arguments, budget, tier="ram", reset_peaks_at=STEADY)
+    return Row(
+        example=name,
+        equal=verdict.difference is None,
+        planned_footprint=facts["planned_footprint"],
+        peak_footprint=facts["peak_footprint"],
+        peak_live=facts["peak_live"],
+        planned_allocations=facts["planned_allocations"],
+        plan_mismatches=facts["plan_mismatches"],
+        allocations=facts["allocations"],
+    )
+
+
+# An op costs more than an allocation: the allocator is called by itself.
+ALLOCATIONS = """
+double seconds(std::vector<int64_t> sizes, int64_t rounds) {
+  std::vector<at::DataPtr> alive(sizes.size());
+  auto started = std::chrono::steady_clock::now();
+  for (int64_t round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < sizes.size(); ++i) alive[i] = c10::GetCPUAllocator()->allocate(sizes[i]);
+    for (at::DataPtr& pointer : alive) pointer.clear();
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+}
+"""
+
+
+class Allocator(Protocol):
+    """The loop above, compiled."""
+
+    def seconds(self, sizes: list[int], rounds: int) -> float:
+        """Return the seconds that so many rounds of allocating all sizes, and freeing them, take."""
+
+
+@functools.cache
+def allocator() -> Allocator:
+    """Build the loop against the installed torch."""
+    include = "#include <c10/core/CPUAllocator.h>\n#include <chrono>\n"
+    return cast(Allocator, cpp_extension.load_inline("allocations", include + ALLOCATIONS, functions=["seconds"]))
+
+
+def allocations_ns(end_of_iteration: Callable[[], None] = lambda: None, iterations: int = 300) -> float:
+    """Return the ns one allocation and its free take."""
+    total = 0.0
+    for _ in range(iterations):
+        total += allocator().seconds(SIZES, 1)
+        end_of_iteration()
+    return total / iterations / len(SIZES) * 1e9
+
+
+def in_session(*, planned: bool) -> float:
+    """Return the same in a session, from a table or by searching."""
+    with Session(64 << 20, "ram", device="cpu", record=False):
+        if planned:
+            takes = Takes(np.full(len(SIZES), len(SIZES)), np.array(SIZES))
+            plan = plan_addresses(takes, alignment=64, effort=1.0)
+            columns = plan.columns()
+            assert engine.load().use_plan(columns, plan.zone_bytes, plan.iterations, NO_SWAPS, [], True)
+        ns = allocations_ns(engine.load().boundary)
+        stats = engine.load().stats()
+        assert stats["plan_mismatches"] == 0 and (stats["planned_allocations"] > 0) == planned
+    return ns
+
+
+WAYS: dict[str, Callable[[], float]] = {
+    "torch's allocator": allocations_ns,
+    "reactive arena": lambda: in_session(planned=False),
+    "planned arena": lambda: in_session(planned=True),
+}
+
+
+def table(figures: Figures) -> Table:
+    """Return one row an example trained from a plan."""
+    lines = []
+    for row in figures["examples"]:
+        real, plan = row["peak_footprint"], row["planned_footprint"]
+        lines.append([row["example"], mb(plan), mb(real), f"{real / row['peak_live']:.4f}",
+                      f"{row['planned_allocations']:,}", f"{row['plan_mismatches']:,}",
+                      "equal" if row["equal"] else "different"])  # fmt: skip
+    columns = ["example", "plan", "arena", "arena / peak live", "planned allocations", "mismatches", "bits"]
+    return Table("Training from a plan", columns, lines)
+
+
+def allocations_table(figures: Figures) -> Table:
+    """Return one row an allocator."""
+    medians = figures["allocation_ns"]
+    plain = next(iter(medians.values()))
+    rows = [[name, f"{ns:.0f}", f"{ns / plain:.2f}"] for name, ns in medians.items()]
+    return Table("An allocation and its free", ["allocator", "ns, median", "ratio"], rows)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
+    add_examples(parser, steps=20)
+    parser.add_argument("--repeats", type=int, default=9)
+
+
+def run(args: argparse.Namespace) -> Iterator[Result]:
+    """Time allocations in this process, and train the examples in others."""
+    torch.set_num_threads(1)
+    runs: dict[str, list[float]] = {name: [] for name in WAYS}
+    for _ in range(args.repeats):  # in turn, so that what disturbs one disturbs all
+        for name, way in WAYS.items():
+            runs[name].append(way())
+    figures = Figures(
+        allocation_ns={name: statistics.median(times) for name, times in runs.items()},
+        allocation_runs_ns=runs,
+        examples=[example(name, args.steps) for name in args.examples],
+    )
+    yield Result("planned", figures, [allocations_table(figures), table(figures)])

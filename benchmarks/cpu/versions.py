@@ -1,0 +1,137 @@
+"""This version against another one: the examples' step times, run in turn, and the instructions of a tiny op.
+
+The other version is a checkout in which `make demo` has been run: its own environment and its own worker are used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+from benchmarks.common.examples import add_examples, check_output, late_step, run_worker, sized
+from benchmarks.common.paths import ROOT
+from benchmarks.common.result import Result, Table, grouped
+from benchmarks.cpu.overhead import ATTACHED
+
+TINY = """
+import sys, torch
+from memfit.running.session import Session
+torch.set_num_threads(1)
+count, a = int(sys.argv[1]), torch.ones(4)
+def loop():
+    for _ in range(count): a + a
+with Session(1 << 30, "ram", device="cpu", record=False): loop()
+"""
+FEW, MANY = 1_000, 11_000  # ops: what begins and ends a run cancels out
+
+
+class Row(TypedDict):
+    """Pairs of seconds, of the other version and of this, and their ratios."""
+
+    example: str
+    budget: str | int
+    seconds: list[tuple[float, float]]
+    ratios: list[float]
+
+
+class Figures(TypedDict):
+    """What the file of the step times holds; `other` is a commit."""
+
+    other: str
+    cells: list[Row]
+
+
+class Instructions(TypedDict):
+    """What the file of the instructions holds: those of the other version and of this."""
+
+    other: str
+    counts: list[float]
+
+
+def instructions(python: str, count: int) -> int:
+    """Return the instructions that valgrind counts for a run with so many tiny additions."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "tiny.py")
+        script.write_text(TINY)
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
+        env = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
+        done = subprocess.run([*valgrind, python, str(script), str(count)], capture_output=True, text=True, env=env)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    if done.returncode != 0 or found is None:
+        raise RuntimeError(f"valgrind failed: {done.stderr[-2000:]}")
+    return int(found[1])
+
+
+def per_op(python: str) -> float:
+    """Return the instructions of one tiny addition in a session, the plain op included."""
+    instructions(python, 1)  # builds the engine, if nobody has
+    return (instructions(python, MANY) - instructions(python, FEW)) / (MANY - FEW)
+
+
+def step_time(example: str, budget: str | int, steps: int, root: Path, python: str) -> float:
+    """Return the median of the last half of the steps, in seconds."""
+    return late_step(
+        run_worker(example, sized(example, steps), budget, root=root, python=python, threads=1, tier="ram")
+    )
+
+
+def compare(example: str, budget: str | int, steps: int, repeats: int, other: tuple[Path, str]) -> Row:
+    """Return the step times of both versions, in pairs."""
+    here = (ROOT, sys.executable)
+    pairs = []
+    for repeat in range(repeats):
+        order = (other, here) if repeat % 2 == 0 else (here, other)
+        seconds = {python: step_time(example, budget, steps, root, python) for root, python in order}
+        pairs.append((seconds[other[1]], seconds[here[1]]))
+    ratios = [after / before for before, after in pairs]
+    return Row(example=example, budget=budget, seconds=pairs, ratios=ratios)
+
+
+def table(figures: Figures) -> Table:
+    """Return the ratio of the step times for each example and budget, with its range."""
+    budgets = list(dict.fromkeys(row["budget"] for row in figures["cells"]))
+    lines = []
+    for example, rows in grouped(figures["cells"]).items():
+        cells = {r["budget"]: (statistics.median(r["ratios"]), min(r["ratios"]), max(r["ratios"])) for r in rows}
+        found = [cells.get(budget) for budget in budgets]
+        lines.append([example, *("" if c is None else f"x{c[0]:.2f} ({c[1]:.2f} to {c[2]:.2f})" for c in found)])
+    columns = ["example", *("attached" if isinstance(budget, int) else budget for budget in budgets)]
+    return Table("Step times, this version / the other, tier ram", columns, lines)
+
+
+def instructions_table(figures: Instructions) -> Table:
+    """Return what callgrind counted for a tiny op in a session of either version."""
+    before, after = figures["counts"]
+    row = ["instructions of a tiny add", f"{before:,.0f}", f"{after:,.0f}", f"{after / before:.3f}"]
+    return Table("Callgrind", ["", "before", "after", "ratio"], [row])
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
+    parser.add_argument("other", type=Path, help="a checkout of the other version, after `make demo`")
+    parser.add_argument("--budgets", nargs="*", default=["60%", "40%"])
+    add_examples(parser, steps=16)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=["instructions", "steps"])
+
+
+def run(args: argparse.Namespace) -> Iterator[Result]:
+    """Count a tiny op's instructions in both versions, and time the examples' steps."""
+    folder = args.other.resolve()
+    other = (folder, str(folder / ".venv" / "bin" / "python"))
+    commit = check_output(["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]).strip()
+    if args.only != "steps":
+        counts = Instructions(other=commit, counts=[per_op(other[1]), per_op(sys.executable)])
+        yield Result("instructions", counts, [instructions_table(counts)])
+    if args.only != "instructions":
+        cells = [(example, budget) for example in args.examples for budget in (ATTACHED, *args.budgets)]
+        rows = [compare(example, budget, args.steps, args.repeats, other) for example, budget in cells]
+        figures = Figures(other=commit, cells=rows)
+        yield Result("versions", figures, [table(figures)])

@@ -1,0 +1,1 @@
+"""Planners, packing and allocators on recorded or generated traces: nothing is trained."""

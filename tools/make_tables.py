@@ -1,0 +1,69 @@
+"""Fills the tables of README.md and docs/ from benchmarks/results/*.json; a table without results stays empty.
+
+Usage: python -m tools.make_tables
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.common.paths import RESULTS, ROOT
+from benchmarks.common.result import Table
+from benchmarks.cpu import checks, executed, how_low, matrix, overhead, planned, records, rss, traffic, versions
+from benchmarks.offline import allocators, packing, peers, swapping
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+TABLES: dict[str, Callable[[Any], Table]] = {
+    "allocators": allocators.table,
+    "checks": checks.table,
+    "executed": executed.table,
+    "how_low": how_low.table,
+    "instructions": versions.instructions_table,
+    "matrix": matrix.table,
+    "overhead": overhead.table,
+    "packing": packing.table,
+    "peers": peers.table,
+    "planned": planned.table,
+    "records": records.table,
+    "rss": rss.table,
+    "swapping": swapping.table,
+    "traffic": traffic.table,
+    "versions": versions.table,
+}
+
+
+def markdown(table: Table) -> str:
+    """Return the table in Markdown, without its title."""
+    lines = (table.columns, ["---"] * len(table.columns), *table.rows)
+    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines)
+
+
+def made(name: str) -> str:
+    """Return the table of the results `name`; empty if there are none."""
+    source = RESULTS / f"{name}.json"
+    return markdown(TABLES[name](json.loads(source.read_text()))) if source.exists() else ""
+
+
+def filled(text: str) -> str:
+    """Return a page's text with what lies between each table's markers made anew."""
+    for name in TABLES:
+        begin, end = f"<!-- TABLE:{name} -->", f"<!-- END:{name} -->"
+        if begin in text:
+            table = made(name)
+            before, _, rest = text.partition(begin)
+            block = f"{begin}\n\n{table}\n\n" if table else f"{begin}\n"
+            text = before + block + rest[rest.index(end) :]
+            print(f"{name}: {'filled' if table else 'no results yet'}")
+    return text
+
+
+def main() -> None:
+    """Rewrite the pages."""
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,7 @@ Int64Array = NDArray[np.int64]
 
 
 class Promise(StrEnum):
-    """What a plan promises."""
+    """The promises of a placement."""
 
     SHAPE = "shape"
     RANGE = "range"
@@ -32,7 +32,15 @@ class Promise(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken promise: the lifetimes (rows) it concerns, when (a tick) and which bytes [lo, hi)."""
+    """A broken promise.
+
+    Attributes:
+        promise: The promise.
+        message: One sentence with the figures.
+        lifetimes: The rows it concerns.
+        time: The tick, if there is one.
+        bytes: The bytes [lo, hi), if there are any.
+    """
 
     promise: Promise
     message: str
@@ -78,12 +86,22 @@ def check_placements(
     period: int | None = None,
     fixed_bytes: Int64Array | None = None,
 ) -> Violation | None:
-    """Return a violation of a plan, or None if it keeps every promise.
+    """Check a placement of lifetimes.
 
-    `offset_bytes` has one entry for each slot, in the order of lifetimes; lifetime i has `slots[i]` of them in a
-    row (1 if not given). Under a `period` a lifetime may run over the end into the next iteration; one longer than
-    the period has as many slots as it spans periods, rounded up, and instances take turns. `fixed_bytes` are
-    prescribed offsets, -1 where free. A lifetime holds its size rounded up to `alignment`.
+    Arguments:
+        lower: Ticks, int64 of shape (n,); the begin of each lifetime.
+        upper: Ticks, int64 of shape (n,); the end of each lifetime.
+        size_bytes: int64 of shape (n,). A lifetime holds its size rounded up to `alignment`.
+        offset_bytes: int64, one entry for each slot, in the order of lifetimes.
+        slots: int64 of shape (n,), the number of slots of each lifetime; None means one each.
+        alignment: Bytes; every offset is a multiple of it.
+        capacity_bytes: The most that the placement may take; None sets no limit.
+        period: Ticks after which time repeats. A lifetime may run over the end into the next iteration; one longer
+            than the period has as many slots as it spans periods, rounded up, and instances take turns.
+        fixed_bytes: int64 of shape (n,), prescribed offsets, -1 where free.
+
+    Returns:
+        The first broken promise, or None if the placement keeps all.
     """
     counts = np.ones(len(lower), dtype=np.int64) if slots is None else slots
     columns = (lower, upper, size_bytes, counts) + (() if fixed_bytes is None else (fixed_bytes,))
@@ -102,7 +120,14 @@ def check_placements(
 
 
 def require_valid(violation: Violation | None) -> None:
-    """Raise InvalidPlanError if there is a violation."""
+    """Refuse a broken placement.
+
+    Arguments:
+        violation: The result of `check_placements`.
+
+    Raises:
+        InvalidPlanError: There is a violation.
+    """
     if violation is not None:
         raise InvalidPlanError(violation)
 

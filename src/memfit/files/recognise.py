@@ -27,7 +27,7 @@ class Format(Enum):
 def recognise(path: str | os.PathLike[str]) -> Format:
     """Return what `path` holds; a damaged file is said to be what its beginning looks like.
 
-    Raises InputError if it cannot be read or looks like nothing memfit knows.
+    Raises InputError if it cannot be read or its first bytes match none of the known formats.
     """
     data = read_bytes(path)
     # Since protocol 2 a pickle begins with 0x80; before, one of a dict began with "(d" or "}".
@@ -47,9 +47,18 @@ def recognise(path: str | os.PathLike[str]) -> Format:
 
 
 def load_lifetimes(path: str | os.PathLike[str], *, device: int | None = None) -> Lifetimes:
-    """Read the lifetimes in any file memfit knows; `device` chooses one in a snapshot of several.
+    """Read the lifetimes in any file memfit can read, told apart by its content.
 
-    Raises InputError if the file is malformed, and UsageError for a device where there is no choice of one.
+    Arguments:
+        path: A trace, a CSV of lifetimes, a torch memory snapshot, or a log of the SmartPool paper; gzipped or not.
+        device: The number of a device of a snapshot; None takes the one with most events.
+
+    Returns:
+        The lifetimes.
+
+    Raises:
+        InputError: The file is malformed.
+        UsageError: A device is named, but the file has none to choose from.
     """
     kind = recognise(path)
     if kind is Format.SNAPSHOT:
@@ -66,9 +75,20 @@ def load_lifetimes(path: str | os.PathLike[str], *, device: int | None = None) -
 
 
 def load_events(path: str | os.PathLike[str], *, device: int | None = None) -> Events:
-    """Read the mallocs and frees in any file memfit knows; raises as `load_lifetimes` does.
+    """Read the mallocs and frees in any file memfit can read.
 
-    Of a trace, unlike of its lifetimes, it is known what was there before and what is not freed.
+    A trace, unlike its lifetimes, also says what was there before and what is not freed.
+
+    Arguments:
+        path: As for `load_lifetimes`.
+        device: As for `load_lifetimes`.
+
+    Returns:
+        The stream of mallocs and frees.
+
+    Raises:
+        InputError: The file is malformed.
+        UsageError: A device is named, but the file has none to choose from.
     """
     if device is None and recognise(path) is Format.TRACE:
         return events_of_trace(load_trace(path))

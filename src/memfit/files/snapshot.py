@@ -27,9 +27,19 @@ _REMEDY = (
 
 
 def load_snapshot(path: str | os.PathLike[str], *, device: int | None = None) -> Lifetimes:
-    """Read the lifetimes of every block on `device` (default: the one with most events), with their source lines.
+    """Read the lifetimes of every block in a torch memory snapshot, with their source lines.
 
-    Nothing in the file is executed. Raises InputError naming the entry, the field and the reason.
+    The file is a pickle; nothing in it is executed.
+
+    Arguments:
+        path: A file of `torch.cuda.memory._dump_snapshot`.
+        device: The number of a device; None takes the one with most events.
+
+    Returns:
+        The lifetimes.
+
+    Raises:
+        InputError: The file is malformed. The message names the entry, the field and the reason.
     """
     top = _Record(str(path), "", load_plain_pickle(path))
     traces = [list(trace.entries("")) for trace in top.entries("device_traces")]

@@ -74,12 +74,17 @@ def _tensors(text: str) -> tuple[Tensor | None, ...]:
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A GPU as its data sheet has it.
+    """A GPU as its data sheet describes it.
 
-    `flops` are dense peaks per second by dtype, with "tfloat32" for float32 on tensor cores where there are any.
-    Real kernels reach `flops_efficiency` and `bandwidth_efficiency` of the peaks: 0.6 and 0.8 are round figures for
-    large kernels, not fitted to any one. No op that runs a kernel takes less than `launch_us`. The `tf32_` switches
-    are torch's own defaults.
+    Attributes:
+        name: Its name.
+        flops: Dense peak operations per second by dtype, with "tfloat32" for float32 on tensor cores where it has them.
+        bytes_per_second: The peak bandwidth of its memory.
+        launch_us: Microseconds; no op that runs a kernel takes less.
+        flops_efficiency: The part of the peak that real kernels reach; 0.6 is a round figure for large kernels.
+        bandwidth_efficiency: The part of the bandwidth that real kernels reach; 0.8 is a round figure too.
+        tf32_products: Whether float32 matrix products run on tensor cores; the default is torch's.
+        tf32_convolutions: The same for convolutions.
     """
 
     name: str

@@ -19,10 +19,16 @@ FREE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lifetimes:
-    """Half-open lifetimes [lower, upper) of `size` bytes, one row each, as int64 columns.
+    """Half-open lifetimes [lower, upper), one row each, as int64 columns of one length.
 
-    `offset` (bytes) fixes a row's placement; `FREE` leaves it to the packer, and is what the column is filled with
-    if it is not given. Raises InputError if the columns are not integers of one length.
+    Attributes:
+        lower: Ticks; the begin of each lifetime.
+        upper: Ticks; the end of each lifetime.
+        size: Bytes.
+        offset: Bytes that fix a row's placement; `FREE` leaves it to the packer, and fills a column that is not given.
+
+    Raises:
+        InputError: The columns are not integers of one length.
     """
 
     lower: Int64Array

@@ -21,11 +21,16 @@ Progress = Callable[[float, int], None]
 class Packing:
     """Placements, and how good they are.
 
-    `offsets` (bytes) has one entry for each slot, lifetime by lifetime; `slots` says how many each lifetime has: 1,
-    or under a period as many as it spans periods, rounded up. `lower_bound` (bytes) holds for every plan; `gap` is
-    how far the footprint is above it. `proven`: no plan is smaller. `method` found the plan: "greedy", "skyline",
-    "exact" or "ejection". `clock_stopped`: the clock and not counted work ended the search, so that another run may
-    differ.
+    Attributes:
+        offsets: Bytes; one entry for each slot, lifetime by lifetime.
+        slots: The number of slots of each lifetime: 1, or under a period the number of periods it spans, rounded up.
+        footprint: The highest used byte.
+        lower_bound: Bytes below which no placement can be.
+        peak_live: The peak of live bytes.
+        proven: Whether no placement is smaller.
+        method: The search that found it: "greedy", "skyline", "exact" or "ejection".
+        clock_stopped: Whether the clock and not counted work ended the search, so that another run may differ.
+        seconds: The wall time of the search.
     """
 
     offsets: Int64Array
@@ -55,18 +60,28 @@ def pack(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Packing:
-    """Place `lifetimes` with the smallest footprint (bytes) that `effort` (seconds) finds.
+    """Place lifetimes with the smallest footprint that an effort finds, as SmartPool does (arXiv 1903.06631).
 
-    Sizes are rounded up to `alignment` bytes. Under a `period` (ticks) the iteration repeats: a lifetime may run
-    over its end into the next one, and one longer than the period takes several slots in turn. Given a `capacity`
-    (bytes), the first plan that fits it is returned. `progress(seconds, footprint)` is told each better plan.
+    Every placement is checked by `memfit.validate` before it is returned.
 
-    The search counts its work, about a second of one core for each second of `effort`: the plan is the same for
-    the same seed on any number of `threads` (all cores by default), unless the clock has to end it 8 % over
-    `effort` (`Packing.clock_stopped`). Whatever the effort, one greedy plan is made.
+    Arguments:
+        lifetimes: The table to place.
+        capacity: Bytes; the first placement that fits is returned. None looks for the smallest.
+        alignment: Bytes; sizes are rounded up to a multiple of it, and so is every offset.
+        period: Ticks after which the iteration repeats: a lifetime may run over its end into the next one, and one
+            longer than the period takes several slots in turn. None: time does not repeat.
+        effort: Seconds of counted work, about a second of one core for each. One greedy placement is always made.
+        seed: The same seed gives the same placement on any number of threads, unless the clock has to end the search
+            8 % over the effort (`Packing.clock_stopped`).
+        threads: Threads of the search; None takes all cores.
+        progress: Is called with the seconds so far and the footprint (bytes) at each better placement.
 
-    Every plan is validated before it is returned. Raises InputError on a malformed table, BudgetError if no plan
-    within `capacity` was found.
+    Returns:
+        The best placement found.
+
+    Raises:
+        InputError: The table is malformed.
+        BudgetError: No placement within `capacity` was found.
     """
     _check(lifetimes, alignment, period, effort)
     found = _pack(lifetimes, capacity, alignment, period, effort, seed, threads, progress)

@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("benchmarks.md", "smartpool.md", "packing.md", "allocators.md", "autoswap.md")),
+    *(ROOT / "docs" / name for name in ("measured.md", "smartpool.md", "packing.md", "allocators.md", "autoswap.md")),
 )
 SHARES = ("80%", "50%", "30%", "smallest")
 

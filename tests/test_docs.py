@@ -1,6 +1,7 @@
 """The documents name what there is."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,30 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md", *sorted(DOCS.glob("*.md"))]
+
+
+def anchors(page):
+    """The anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    links = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text())
+    inside = [(page.parent / path if path else page, anchor) for path, anchor in links if "://" not in path]
+    assert [str(target) for target, _ in inside if not target.exists()] == []
+    assert [f"{target.name}#{anchor}" for target, anchor in inside if anchor and anchor not in anchors(target)] == []
+
+
+def test_the_first_screen_is_short_and_begins_with_the_two_commands():
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) < 100
+    quickstart = readme.split("## Quickstart")[1].split("##")[0]
+    assert "make demo " in quickstart and "make test " in quickstart
 
 
 def test_the_guide_has_a_row_for_every_statistic():

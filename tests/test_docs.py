@@ -78,3 +78,16 @@ def test_every_function_on_the_page_says_what_it_takes_and_returns():
     for name in ("load_trace", "save_trace", "session", "record", "record_meta"):
         text = getattr(memfit, name).__doc__
         assert "Arguments:" in text and "Raises:" in text and ("Returns:" in text) == (name != "save_trace")
+
+
+def test_the_guide_has_every_option_of_every_command():
+    from memfit.cli import COMMANDS
+
+    guide = (DOCS / "guide.md").read_text()
+    for command in COMMANDS:
+        section = guide.split(f"### memfit {command}\n")[1].split("\n## ")[0].split("\n### ")[0]
+        help_text = subprocess.run(
+            [sys.executable, "-m", "memfit", command, "--help"], capture_output=True, text=True, timeout=60
+        ).stdout
+        options = set(re.findall(r"(?<!\S)--[a-z][a-z-]+", help_text.split("options:")[1])) - {"--help"}
+        assert [option for option in options if option not in section] == [], command

@@ -10,9 +10,9 @@ class MemfitError(Exception):
     """Base of every error that memfit raises on purpose.
 
     Arguments:
-        what: What happened. It is enough alone: native code raises these errors with one finished text.
+        what: The event. It is enough alone: native code raises these errors with one finished text.
         why: The cause, if it is known.
-        remedy: What the user can do.
+        remedy: The next step for the user.
 
     Attributes:
         exit_code: The exit code of the command line.

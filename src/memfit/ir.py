@@ -15,7 +15,7 @@ BEFORE_FIRST_TICK = -1
 
 
 class Category(StrEnum):
-    """What a storage holds."""
+    """The content of a storage."""
 
     PARAMETER = "parameter"
     GRADIENT = "gradient"

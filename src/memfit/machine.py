@@ -1,4 +1,4 @@
-"""What a plan has to know of a machine: capacity, alignment, and how long a copy takes each way."""
+"""The machine that a plan is for: its capacity, its alignment, and the time of a copy each way."""
 
 from __future__ import annotations
 
@@ -108,7 +108,11 @@ class Machine:
         if not 0 < self.loaded_factor <= 1:
             raise InputError(f"loaded_factor is {self.loaded_factor}, outside (0, 1]", remedy="measure it again")
         if self.capacity_bytes < 0 or self.alignment < 1:
-            raise InputError("a machine has a capacity of 0 or more bytes and an alignment of 1 or more")
+            raise InputError(
+                f"the machine has a capacity of {self.capacity_bytes} bytes and an alignment of {self.alignment}",
+                why="a capacity is 0 or more, an alignment 1 or more",
+                remedy="correct the file, or measure it again",
+            )
 
     def slowed(self, out: float, into: float) -> Machine:
         """Return the machine whose copies take `out` and `into` times as long, whether ops run or not."""
@@ -152,6 +156,6 @@ def profile(name: str) -> Machine:
         raise UsageError(
             f"there is no machine {name!r}",
             why=f"there are {', '.join(_PROFILES)}",
-            remedy="name one of these, or a file of a measured machine",
+            remedy="name one of these, or a file of `memfit doctor`",
         )
     return _PROFILES[name]

@@ -176,7 +176,9 @@ def _check_alignment(offset_bytes: Int64Array, owner: Int64Array, alignment: int
         return None
     slot = int(np.argmax(bad))
     row, offset = int(owner[slot]), int(offset_bytes[slot])
-    return Violation(Promise.ALIGNMENT, f"lifetime {row} is at {offset}, no multiple of {alignment}", (row,))
+    return Violation(
+        Promise.ALIGNMENT, f"lifetime {row} is at {offset}, which is not a multiple of {alignment}", (row,)
+    )
 
 
 def _check_slots(lower: Int64Array, upper: Int64Array, counts: Int64Array, period: int | None) -> Violation | None:
@@ -237,7 +239,7 @@ def _lay_out(
     if period is not None:
         begin = np.where(end - begin >= period, 0, begin)
         end = np.where(upper[lifetime] - lower[lifetime] >= period, period, end)
-        # What runs over the end of the period also holds its bytes at the start of it.
+        # A lifetime that runs over the end of the period also holds its bytes at its start.
         over = np.flatnonzero(end > period)
         begin, end = np.append(begin, np.zeros_like(over)), np.append(np.minimum(end, period), end[over] - period)
         slots, lifetime = np.append(slots, slots[over]), np.append(lifetime, lifetime[over])
@@ -257,7 +259,7 @@ def _check_overlap(held: _Held) -> Violation | None:
 
 
 _FEW = 80_000
-"""As many pairs that share a time as are compared one by one faster than in a tree."""
+"""Up to so many pairs that share a time, comparing one by one is faster than a tree."""
 
 _Pair = tuple[int, int]
 

@@ -100,7 +100,9 @@ def _check_trace(trace: Trace, plan: Plan) -> SwapViolation | None:
 def _check_swap(trace: Trace, number: int, swap: Swap) -> SwapViolation | None:
     count = len(trace.ops)
     if not 0 <= swap.storage < len(trace.storages):
-        return SwapViolation(SwapPromise.STORAGE, f"swap {number} is of storage {swap.storage}: there is none", number)
+        return SwapViolation(
+            SwapPromise.STORAGE, f"swap {number} is of storage {swap.storage}, which the trace does not have", number
+        )
     storage = trace.storages[swap.storage]
     if swap.size_bytes != storage.size_bytes:
         text = f"swap {number} is of {swap.size_bytes} bytes, its storage has {storage.size_bytes}"

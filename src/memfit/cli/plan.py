@@ -17,10 +17,17 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add the `plan` subcommand."""
     parser = subparsers.add_parser("plan", help="plan what leaves memory and when, for a recorded iteration")
     parser.add_argument("file", metavar="TRACE", help="a trace, as `memfit trace` writes it")
-    parser.add_argument("--budget", metavar="B", help='bytes, or "60%%" of the peak (default: the least free)')
-    parser.add_argument("--policy", default="memfit", metavar="P", help="whose (default: memfit; see memfit compare)")
+    parser.add_argument(
+        "--budget", metavar="B", help='bytes, or "60%%" of the peak (default: the smallest at which no op waits)'
+    )
+    parser.add_argument(
+        "--policy",
+        default="memfit",
+        metavar="P",
+        help="the policy that plans (default: memfit; memfit compare lists the others)",
+    )
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
-    parser.add_argument("--addresses", action="store_true", help="also place what stays, within the budget")
+    parser.add_argument("--addresses", action="store_true", help="also find addresses for the stays, within the budget")
     parser.add_argument("--effort", default=2.0, type=float, metavar="SECONDS", help="of memfit's search (default: 2)")
     parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan (.gz: packed)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")

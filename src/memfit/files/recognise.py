@@ -15,7 +15,7 @@ from memfit.files.trace import load_trace
 
 
 class Format(Enum):
-    """What a file holds."""
+    """The content of a file."""
 
     TRACE = "a memfit trace"
     SNAPSHOT = "a torch memory snapshot"
@@ -43,7 +43,9 @@ def recognise(path: str | os.PathLike[str]) -> Format:
     if b"," in line:
         return Format.LIFETIMES
     remedy = "pass a memfit trace, a CSV of lifetimes (id,lower,upper,size) or a torch memory snapshot"
-    raise InputError(f"{path} is no file memfit knows", why="it begins like none of them", remedy=remedy)
+    raise InputError(
+        f"{path} is not a file memfit can read", why="its first bytes match none of the known formats", remedy=remedy
+    )
 
 
 def load_lifetimes(path: str | os.PathLike[str], *, device: int | None = None) -> Lifetimes:

@@ -104,7 +104,7 @@ def _device(path: str, counts: list[int], device: int | None) -> int:
     chosen = counts.index(max(counts)) if device is None else device
     if not 0 <= chosen < len(counts) or not counts[chosen]:
         there = ", ".join(str(number) for number, count in enumerate(counts) if count)
-        raise InputError(f"{path} has no event on device {device}", why=f"devices: {there}", remedy="name one of them")
+        raise InputError(f"{path} has no event on device {device}", why=f"devices: {there}", remedy="name one of these")
     return chosen
 
 
@@ -117,8 +117,8 @@ def _freeing(trace: list[_Record]) -> tuple[str, ...]:
 class _Blocks:
     """Follows which address is which lifetime, event by event.
 
-    Recording can be paused. What is allocated where something is alive shows that a free was missed: it counts as
-    freed there. What is freed again shows that an alloc was missed, and its lifetime is not known: it is left out.
+    Recording can be paused. An allocation where a block is alive shows that a free was missed: the block counts as
+    freed there. A second free shows that an allocation was missed: its lifetime is unknown and left out.
     """
 
     def __init__(self, freeing: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What `memfit compare` reports: one file's mallocs and frees in every allocator, as plain data."""
+"""The report of `memfit compare`: one file's mallocs and frees in every allocator, as plain data."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def chosen(text: str) -> tuple[str, ...]:
     wanted = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
     unknown = [name for name in wanted if name not in CONTENDERS]
     if unknown or not wanted:
-        what = f"there is no allocator {unknown[0]!r}" if unknown else "no allocator is named"
+        what = f"there is no allocator {unknown[0]!r}" if unknown else "--allocators names no allocator"
         raise UsageError(what, why=f"there are {', '.join(CONTENDERS)}", remedy="--allocators all")
     return tuple(wanted)
 

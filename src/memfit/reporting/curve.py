@@ -1,4 +1,4 @@
-"""What `memfit curve` reports: added time against memory, as plain data, SVG, or PNG where matplotlib is there."""
+"""The report of `memfit curve`: added time against memory, as plain data, SVG, or PNG if matplotlib is installed."""
 
 from __future__ import annotations
 

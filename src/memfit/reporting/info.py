@@ -1,4 +1,4 @@
-"""What `memfit info` reports on a trace, as plain data."""
+"""The report of `memfit info` on a trace, as plain data."""
 
 from __future__ import annotations
 

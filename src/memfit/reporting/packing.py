@@ -1,4 +1,4 @@
-"""What `memfit pack` reports: a file's lifetimes, placed."""
+"""The report of `memfit pack`: a file's lifetimes, placed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Packed:
 
     @property
     def in_place(self) -> int:
-        """How many lifetimes take over the bytes of another."""
+        """The number of lifetimes that take over the bytes of another."""
         return len(self.row) - len(self.packing.offsets)
 
     @property

@@ -1,4 +1,4 @@
-"""What `memfit compare --budgets` reports: each swap policy at each budget, as plain data."""
+"""The report of `memfit compare --budgets`: each swap policy at each budget, as plain data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memfit.validate_plan import require_valid_plan
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One policy at one budget. Where it finds no plan, `overhead` is None and `required_bytes` what it would need."""
+    """One policy at one budget. Without a plan `overhead` is None and `required_bytes` the memory it would need."""
 
     policy: str
     budget_bytes: int
@@ -49,7 +49,7 @@ def chosen_policies(text: str) -> tuple[str, ...]:
     known = {*POLICIES, *OPTIONAL}
     unknown = [name for name in wanted if name not in known]
     if unknown or not wanted:
-        what = f"there is no policy {unknown[0]!r}" if unknown else "no policy is named"
+        what = f"there is no policy {unknown[0]!r}" if unknown else "--policies names no policy"
         raise UsageError(what, why=f"there are {', '.join((*POLICIES, *OPTIONAL))}", remedy="--policies all")
     return wanted
 
@@ -57,7 +57,7 @@ def chosen_policies(text: str) -> tuple[str, ...]:
 def parse_budgets(text: str, peak_bytes: int) -> tuple[int, ...]:
     """Return the bytes that "80,60,40%" or "8GiB,60%" means: one "%" at the end counts for all without a unit.
 
-    Raises InputError for one that is no budget.
+    Raises InputError for one that is not a budget.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
     percent = bool(words) and words[-1].endswith("%")

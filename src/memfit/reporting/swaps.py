@@ -1,4 +1,4 @@
-"""What `memfit plan` and `memfit simulate` report, as plain data."""
+"""The report of `memfit plan` and `memfit simulate`, as plain data."""
 
 from __future__ import annotations
 

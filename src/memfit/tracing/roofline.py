@@ -1,7 +1,7 @@
-"""How long an op would take on an accelerator, from data sheets: the larger of arithmetic and memory traffic.
+"""The duration of an op on an accelerator, from data sheets: the larger of arithmetic and memory traffic.
 
-It knows products of matrices, convolutions and attention; every other op is taken as bound by memory. The time is
-an estimate of what one kernel an op would take: no overlap of kernels, no caches, no fusion.
+The model knows matrix products, convolutions and attention; it takes every other op as bound by memory. The duration
+is an estimate for one kernel an op, without overlap of kernels, caches or fusion.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Tensor:
 
     @property
     def size_bytes(self) -> int:
-        """What its elements take, each counted once."""
+        """The bytes of its elements, each counted once."""
         return self.count * _ITEM_BYTES.get(self.dtype, 4)
 
 
@@ -125,7 +125,7 @@ class Accelerator:
 def flops(op: str, shapes: Shapes) -> int:
     """Return the floating-point operations of a product, convolution or attention, and 0 for any other op.
 
-    A multiplication and an addition count as two. What a causal mask spares is not taken off.
+    A multiplication and an addition count as two. The part that a causal mask spares is counted too.
     """
     name = _base_name(op)
     known = [tensor for tensor in shapes.inputs if tensor]
@@ -177,7 +177,7 @@ def _tera(**flops: float) -> dict[str, float]:
     return {dtype: value * 1e12 for dtype, value in flops.items()}
 
 
-# Of the H100 and the H200; the data sheets' figures for tensor cores are with sparsity, and twice these.
+# For the H100 and the H200 the data sheets give tensor cores with sparsity, which is twice these figures.
 _HOPPER = _tera(float64=34, float32=67, tfloat32=494.5, float16=989.5, bfloat16=989.5)
 
 ACCELERATORS: dict[str, Accelerator] = {

@@ -24,13 +24,13 @@ ALLOCATORS: dict[str, Callable[[], Allocator]] = {
     "bfc": Bfc,
     "superneurons": SuperNeurons,
 }
-"""Those that answer one request at a time."""
+"""The allocators that answer one request at a time."""
 
 PLANNERS: dict[str, Planner] = {
     "profile-guided": profile_guided,
     "smartpool": smartpool,
 }
-"""Those that know the whole stream beforehand."""
+"""The planners that know the whole stream beforehand."""
 
 
 def names() -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def names() -> tuple[str, ...]:
 
 
 def run(name: str, events: Events) -> Outcome:
-    """Return what the allocator `name` does with `events`; raises KeyError if there is none of that name."""
+    """Return the result of the allocator `name` on `events`; raises KeyError for an unknown name."""
     if name in PLANNERS:
         return plan(name, PLANNERS[name], events)
     return replay(name, ALLOCATORS[name](), events)

@@ -27,7 +27,7 @@ class Allocator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What a planner that knows all events makes of steps [begin, end): one block of `footprint_bytes`.
+    """The result of a planner that knows all events, for steps [begin, end): one block of `footprint_bytes`.
 
     `offsets` holds the place (bytes) of every storage allocated in these steps or alive throughout them.
     """
@@ -47,7 +47,7 @@ class Planner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an allocator does with a stream of events.
+    """The result of an allocator on a stream of events.
 
     `footprint_bytes` is the peak of what it reserves. `fragmentation` is 1 - live / reserved where reserved is at its
     peak, with the most that is live then. `driver_allocations` counts how often it asked the driver for memory,
@@ -64,7 +64,7 @@ class Outcome:
 
     @property
     def over_peak(self) -> float:
-        """How much more the footprint is than the peak live bytes, as a fraction of these."""
+        """The part by which the footprint exceeds the peak of live bytes."""
         return self.footprint_bytes / self.peak_live_bytes - 1 if self.peak_live_bytes else 0.0
 
     @property
@@ -97,7 +97,7 @@ def plan(name: str, planner: Planner, events: Events) -> Outcome:
     begin = perf_counter()
     packed = planner(events)
     seconds = perf_counter() - begin
-    # What is live as its part begins counts too.
+    # Blocks that are live when its part begins count too.
     peak = max(live_after_steps(events)[max(packed.begin - 1, 0) : packed.end], default=0)
     return Outcome(
         allocator=name,

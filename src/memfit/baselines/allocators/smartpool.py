@@ -134,7 +134,7 @@ class _Window:
 
 
 def _outside(events: Events, window: _Window, begin: int) -> Iterable[int]:
-    """Yield what is alive at the beginning and has no place in the pool.
+    """Yield the blocks that are alive at the beginning and have no place in the pool.
 
     What is freed in the window is the last instance of a variable that crosses, in its other slot: if there is one.
     """
@@ -170,7 +170,7 @@ def _best_fit(events: Events, storages: list[int], window: _Window, base: int) -
 
 
 class _Placed:
-    """What is placed so far, as columns in order of offset: lower, upper, offset, end."""
+    """The placed blocks so far, as columns in order of offset: lower, upper, offset, end."""
 
     def __init__(self, capacity: int) -> None:
         self._columns = np.empty((4, capacity), dtype=np.int64)

@@ -29,12 +29,12 @@ POLICIES: dict[str, Policy] = {
     "autoswap": autoswap,
     "memfit": memfit,
 }
-"""Those that `all` means."""
+"""The policies that `all` selects."""
 
 OPTIONAL: dict[str, Policy] = {**BY_SCORE, "autoswap-bayes": autoswap_bayes}
 """AutoSwap by one score, and by the combination that needs a package of its own."""
 
 
 def find_policy(name: str) -> Policy:
-    """Return the policy `name`; raises KeyError if there is none of that name."""
+    """Return the policy `name`; raises KeyError for an unknown name."""
     return POLICIES[name] if name in POLICIES else OPTIONAL[name]

@@ -87,8 +87,8 @@ def pack(
     found = _pack(lifetimes, capacity, alignment, period, effort, seed, threads, progress)
     if capacity is not None and found.footprint > capacity:
         raise BudgetError(
-            f"no plan within {format_bytes(capacity)} was found",
-            why=f"the best found needs {found.footprint} bytes; any needs at least {found.lower_bound}",
+            f"no placement within {format_bytes(capacity)} was found",
+            why=f"the best one found needs {found.footprint} bytes; every one needs at least {found.lower_bound}",
             remedy=f"allow {format_bytes(found.footprint)}, or more effort",
             required_bytes=found.lower_bound if found.lower_bound > capacity else found.footprint,
         )
@@ -133,7 +133,7 @@ def _pack(
             progress=progress,
         )
     except ValueError as error:
-        raise InputError(f"these lifetimes cannot be packed: {error}") from error
+        raise InputError("these lifetimes cannot be packed", why=str(error), remedy="correct the table") from error
     return Packing(
         offsets=found.offsets_bytes,
         slots=found.slots,
@@ -149,11 +149,11 @@ def _pack(
 
 def _check(lifetimes: Lifetimes, alignment: int, period: int | None, effort: float) -> None:
     if alignment < 1:
-        raise InputError(f"the alignment is {alignment}, but must be at least 1 byte")
+        raise InputError(f"the alignment is {alignment} bytes", remedy="pass 1 or more")
     if period is not None and period < 1:
-        raise InputError(f"the period is {period}, but must be at least 1 tick")
+        raise InputError(f"the period is {period} ticks", remedy="pass 1 or more")
     if not effort >= 0:
-        raise InputError(f"the effort is {effort} seconds, but cannot be negative")
+        raise InputError(f"the effort is {effort} seconds", remedy="pass 0 or more")
     fixed = np.flatnonzero(lifetimes.offset != FREE)
     if not len(fixed):
         return

@@ -1,8 +1,8 @@
 """memfit trains a PyTorch model inside a hard byte budget, without changing the model, script or result.
 
 The public names are those of this package and of `memfit.errors`, `memfit.ir`, `memfit.files`, `memfit.machine`,
-`memfit.planning.packing`, `memfit.validate` and `memfit.validate_plan`; docs/api.md lists them. Every other module is
-internal and may change without notice.
+`memfit.planning.packing`, `memfit.validate` and `memfit.validate_plan`, and `Accelerator` of `memfit.tracing.roofline`;
+docs/api.md lists them. Everything else is internal and may change without notice.
 """
 
 from __future__ import annotations

@@ -93,7 +93,13 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One op reading or writing one storage."""
+    """One op that reads or writes one storage.
+
+    Attributes:
+        op: The index of the op.
+        storage: The storage's id.
+        is_write: Whether it writes.
+    """
 
     op: int
     storage: int
@@ -199,9 +205,13 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A storage's byte offset in the arena from `begin` to `end` (ticks, half-open, counted on over the end).
+    """A storage's place in the arena. A swapped storage has one for each stay.
 
-    A swapped storage has one for each stay in the arena.
+    Attributes:
+        storage: The storage's id.
+        begin: The tick at which it begins.
+        end: The tick at which it ends, exclusive, counted on over the iteration's end.
+        offset_bytes: The byte offset in the arena.
     """
 
     storage: int

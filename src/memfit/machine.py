@@ -151,7 +151,17 @@ def profile_names() -> tuple[str, ...]:
 
 
 def profile(name: str) -> Machine:
-    """Return the machine of this name; raises UsageError if there is none."""
+    """Find a built-in machine.
+
+    Arguments:
+        name: One of `profile_names()`, such as "pcie4".
+
+    Returns:
+        The machine.
+
+    Raises:
+        UsageError: There is no machine of this name.
+    """
     if name not in _PROFILES:
         raise UsageError(
             f"there is no machine {name!r}",

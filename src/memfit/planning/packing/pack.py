@@ -60,7 +60,7 @@ def pack(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Packing:
-    """Place lifetimes with the smallest footprint that an effort finds, as SmartPool does (arXiv 1903.06631).
+    """Place lifetimes with the smallest footprint that an effort finds: SmartPool's problem (arXiv 1903.06631).
 
     Every placement is checked by `memfit.validate` before it is returned.
 

@@ -45,7 +45,7 @@ BROKEN = [
     ([(0, 3, -1, 0)], {}, Promise.RANGE, "negative size"),
     ([(0, 3, 1, -8)], {}, Promise.RANGE, "negative offset"),
     ([(9, 12, 1, 0)], {"period": 9}, Promise.RANGE, "outside the period"),
-    ([(0, 3, 1, 6)], {"alignment": 4}, Promise.ALIGNMENT, "no multiple of 4"),
+    ([(0, 3, 1, 6)], {"alignment": 4}, Promise.ALIGNMENT, "not a multiple of 4"),
     ([(0, 3, 5, 4)], {"alignment": 4, "capacity_bytes": 11}, Promise.CAPACITY, "ends at byte 12, 1 over"),
     ([(0, 3, 5, 4)], {"fixed_bytes": column(8)}, Promise.FIXED, "fixed at 8, but lies at 4"),
     ([(0, 7, 5, 0)], {"period": 3}, Promise.PERIOD, "needs 3 slots in turn, but has 1"),

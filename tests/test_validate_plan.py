@@ -40,7 +40,7 @@ def test_good_swaps_keep_every_promise():
 
 
 BROKEN = [
-    (replace(GOOD, storage=9), SwapPromise.STORAGE, "there is none"),
+    (replace(GOOD, storage=9), SwapPromise.STORAGE, "the trace does not have"),
     (replace(GOOD, size_bytes=9), SwapPromise.SIZE, "is of 9 bytes, its storage has 10"),
     (replace(GOOD, free_by=1), SwapPromise.ORDER, "(1, 1, 4, 4)"),
     (replace(GOOD, in_start=5), SwapPromise.ORDER, "(1, 2, 5, 4)"),

@@ -38,7 +38,7 @@ c10::Storage storage_of(py::handle object) {
     return tensor.has_storage() ? tensor.storage() : c10::Storage();
   }
   if (THPStorage_Check(object.ptr())) return THPStorage_Unpack(object.ptr());
-  throw py::type_error("a tensor or a storage is needed");
+  throw py::type_error("expected a tensor or a storage");
 }
 
 // Runs `action` with the storage and without the interpreter lock.

@@ -43,7 +43,7 @@ Engine& Engine::get() {
 void Engine::start(Device& device, size_t budget, size_t most, bool grows, std::shared_ptr<Tier> tier, bool others) {
   const size_t unlimited = most != 0 ? std::min(most, device.limit(0)) : device.limit(0);
   const size_t limit = budget == 0 ? unlimited : device.limit(budget);
-  if (limit == 0) refuse_budget(budget, "the device's memory is given out in pages of " + format_bytes(device.page()), device.page());
+  if (limit == 0) refuse_budget(budget, "it is less than one page of the device's memory, " + format_bytes(device.page()), device.page());
   try {
     Lock lock(*this);
     if (active()) throw std::runtime_error("a memfit session is active already; end it before starting another");
@@ -79,8 +79,8 @@ void Engine::start(Device& device, size_t budget, size_t most, bool grows, std::
     peak_ = 0;
     active_.store(true);
   } catch (const std::bad_alloc&) {
-    refuse_budget(budget, "the system refuses this process " + format_bytes(limit) +
-                              " of addresses (a limit as of ulimit -v, or vm.overcommit_memory = 2)", 0);
+    refuse_budget(budget, "the system does not give this process " + format_bytes(limit) +
+                              " of addresses (ulimit -v, or vm.overcommit_memory = 2, may limit them)", 0);
   }
   callback_ = add_observer();
 }

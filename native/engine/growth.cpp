@@ -30,7 +30,7 @@ bool Engine::grow(size_t request) {
   stats_.peak_growth = std::max(stats_.peak_growth, limit - limit_);
   const std::string op = op_under_way(this_thread());
   notices_.add("growth " + op, "the budget of " + format_bytes(stats_.budget) + " is exceeded by " + format_bytes(limit - limit_) +
-                             " for " + op + ", which does not fit otherwise (--no-grow makes that an error)");
+                             " while " + op + " runs, which does not fit otherwise (--no-grow makes that an error)");
   return true;
 }
 

@@ -30,7 +30,7 @@ bool make_pipe(int (&ends)[2]) {
 
 Lifelines::Lifelines() {
   int ends[2];
-  if (!make_pipe(ends)) throw TierFailure(std::string("no pipe can be made: ") + strerror(errno));
+  if (!make_pipe(ends)) throw TierFailure(std::string("the tier cannot make a pipe for a forked child: ") + strerror(errno));
   read_end_ = ends[0], write_end_ = ends[1];
 }
 

@@ -25,8 +25,8 @@ class Ram final : public Medium {
   explicit Ram(size_t capacity) : capacity_(capacity) {
     void* slab = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (slab == MAP_FAILED)
-      throw TierFailure("the system refuses the ram tier " + std::to_string(capacity) + " bytes of addresses (" +
-                        strerror(errno) + "); choose fewer with --tier ram:BYTES, or --tier disk:PATH");
+      throw TierFailure("the ram tier cannot reserve " + std::to_string(capacity) + " bytes of addresses (" +
+                        strerror(errno) + "); choose fewer with --tier ram:BYTES, or use --tier disk:PATH");
     slab_ = static_cast<char*>(slab);
   }
   ~Ram() override { munmap(slab_, capacity_); }
@@ -54,11 +54,11 @@ int open_nameless(const std::string& folder) {
   std::string path = folder + "/memfit-XXXXXX";
   file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0)
-    throw TierFailure("no file can be made in '" + folder + "': " + strerror(errno) +
-                      "; choose a folder that exists and can be written with --tier disk:PATH");
+    throw TierFailure("the disk tier cannot make a file in '" + folder + "': " + strerror(errno) +
+                      "; choose an existing, writable folder with --tier disk:PATH");
   unlink(path.c_str());
   file = above_standard_streams(file);
-  if (file < 0) throw TierFailure("no file can be kept open in '" + folder + "': " + strerror(errno));
+  if (file < 0) throw TierFailure("the disk tier cannot keep a file open in '" + folder + "': " + strerror(errno));
   return file;
 }
 

@@ -40,8 +40,8 @@ bool Moves::written_unseen(const Block& block) {
   if (fingerprint(block.address(), block.bytes) == block.print) return false;
   ++stats_.unseen_writes;
   const std::string op = block.used_by != nullptr ? block.used_by->name : "no op";
-  notices_.add("unseen " + op, "bytes of a tensor changed while no op was seen to write to them (the last that used them: " + op +
-                             "); they are kept, at the price of a copy. Was it torch.compile, or an extension's function?");
+  notices_.add("unseen " + op, "a tensor's bytes changed, but no op was seen to write to them (the last op that used them: " + op +
+                             "); memfit keeps the change, which costs a copy. torch.compile or an extension may have written it");
   return true;
 }
 

@@ -111,7 +111,7 @@ Redirect* entry_of(PyObject* function) {
   for (size_t i = 0; method != nullptr && i < used; ++i)
     if (redirects[i].method == method) return &redirects[i];
   if (method == nullptr || used == kMost || trampoline(used, method->ml_flags) == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "this is no function that can be redirected");
+    PyErr_SetString(PyExc_TypeError, "this function cannot be redirected");
     return nullptr;
   }
   Redirect& entry = redirects[used];

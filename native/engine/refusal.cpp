@@ -80,10 +80,10 @@ void Engine::refuse(const ThreadState& thread, Failure& failure, size_t request,
   const std::string stays = describe_immovable();
   if (holes)
     failure.why += "; it would fit, but the longest stretch that can be cleared has " + format_bytes(residency_.widest_window()) +
-                   (stays.empty() ? ", between storages that running ops use" : ", between what cannot move");
+                   (stays.empty() ? ", between storages that running ops use" : ", between storages that cannot move");
   if (!stays.empty()) failure.why += "; cannot move: " + stays;
-  failure.remedy = "the smallest budget that could do: " + format_bytes(failure.required_bytes) +
-                   share_of_peak(failure.required_bytes) + "; `memfit trace` and `memfit plan` tell what fits beforehand";
+  failure.remedy = "the smallest budget with room for this op: " + format_bytes(failure.required_bytes) +
+                   share_of_peak(failure.required_bytes) + "; `memfit trace` and `memfit info` give the smallest feasible budget beforehand";
 }
 
 std::string Engine::share_of_peak(size_t bytes) const {

@@ -200,13 +200,13 @@ std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe) {
 bool Tier::is_own() const { return getpid() == maker_; }
 
 void Tier::check_own() const {
-  if (!is_own()) throw TierFailure(name() + " is another process's: a forked child reads it, and no more");
+  if (!is_own()) throw TierFailure("the tier " + name() + " belongs to another process; a forked child can only read it");
 }
 
 Slot Tier::reserve(size_t size) {
   check_own();
   Slot slot = ranges_.take(size, this);
-  if (slot == nullptr) throw TierFailure(name() + " is full");
+  if (slot == nullptr) throw TierFailure("the tier " + name() + " is full; name a larger one: --tier ram:BYTES+disk:PATH or --tier disk:PATH");
   return slot;
 }
 

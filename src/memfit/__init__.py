@@ -1,4 +1,9 @@
-"""memfit trains a PyTorch model inside a hard byte budget, without changing the model, script or result."""
+"""memfit trains a PyTorch model inside a hard byte budget, without changing the model, script or result.
+
+The public names are those of this package and of `memfit.errors`, `memfit.ir`, `memfit.files`, `memfit.machine`,
+`memfit.planning.packing`, `memfit.validate` and `memfit.validate_plan`, and `Accelerator` of `memfit.tracing.roofline`;
+docs/api.md lists them. Everything else is internal and may change without notice.
+"""
 
 from __future__ import annotations
 
@@ -48,3 +53,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

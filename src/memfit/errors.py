@@ -7,9 +7,15 @@ from typing import ClassVar
 
 
 class MemfitError(Exception):
-    """Base of every error memfit raises on purpose; the command line turns it into `exit_code`.
+    """Base of every error that memfit raises on purpose.
 
-    `what` alone is enough: native code raises these with one finished string.
+    Arguments:
+        what: The event. It is enough alone: native code raises these errors with one finished text.
+        why: The cause, if it is known.
+        remedy: The next step for the user.
+
+    Attributes:
+        exit_code: The exit code of the command line.
     """
 
     exit_code: ClassVar[int] = 1
@@ -33,10 +39,15 @@ class UsageError(MemfitError):
 
 
 class BudgetError(MemfitError, RuntimeError):
-    """The budget cannot be met, and this is what sets the smallest feasible one.
+    """The budget cannot be met; the fields say what sets the smallest feasible one.
 
-    `required_bytes` is that smallest budget (None when unknown), `op` the op that sets it, `source` the
-    line that called it ("file.py:12"), `tensors` one description for each storage of its working set.
+    From an op it is a `torch.OutOfMemoryError` as well.
+
+    Attributes:
+        required_bytes: The smallest feasible budget (bytes), or None when it is unknown.
+        op: The name of the op that sets it.
+        source: The line that called the op, as "file.py:12".
+        tensors: One description for each storage of the op's working set.
     """
 
     exit_code = 3
@@ -60,9 +71,11 @@ class BudgetError(MemfitError, RuntimeError):
 
 
 class AccessError(MemfitError, RuntimeError):
-    """Something that is no op, and no way memfit knows, asked for bytes that had been moved out.
+    """A call that is neither an op nor a door memfit guards asked for bytes that had been moved out.
 
-    `source` is the line of the script it happened in ("file.py:12"), `door` the call that asked.
+    Attributes:
+        source: The line of the script, as "file.py:12".
+        door: The call that asked.
     """
 
     exit_code = 6
@@ -80,7 +93,7 @@ class VerificationError(MemfitError):
 
 
 class NoLimitError(MemfitError):
-    """A share of the peak never became a limit: the program ended before its first whole iteration had."""
+    """A share of the peak never became a limit: the program ended before its first whole iteration did."""
 
     exit_code = 5
 

@@ -15,7 +15,7 @@ BEFORE_FIRST_TICK = -1
 
 
 class Category(StrEnum):
-    """What a storage holds."""
+    """The content of a storage."""
 
     PARAMETER = "parameter"
     GRADIENT = "gradient"
@@ -37,10 +37,17 @@ class Phase(StrEnum):
 class Storage:
     """The unit of memory; views share one. Its id is its index in `Trace.storages`.
 
-    Its lifetime is the half-open interval of op indices [alloc, free): an allocation between two ops
-    counts to the later one, a free inside an op leaves it alive for that op. A storage that was alive before
-    the iteration has alloc 0 and alloc_tick -1; one that outlives it has free = number of ops and
-    free_tick = `Trace.ticks`. `source` is the line that allocated it ("file.py:12"), "" when unknown.
+    Its lifetime is the half-open interval of op indices [alloc, free): an allocation between two ops counts to the
+    later op, and a free inside an op leaves the storage alive for that op.
+
+    Attributes:
+        size_bytes: The size that was asked for, not rounded.
+        category: The kind of its content.
+        alloc: The first op of its lifetime; 0 if it was alive before the iteration.
+        free: One more than the last op of its lifetime; the number of ops if it outlives the iteration.
+        alloc_tick: The tick that allocated it; -1 if it was alive before the iteration.
+        free_tick: The tick that freed it; `Trace.ticks` if it outlives the iteration.
+        source: The line that allocated it, as "file.py:12"; "" when unknown.
     """
 
     size_bytes: int
@@ -61,10 +68,17 @@ class Storage:
 class Op:
     """One dispatcher call at depth 0.
 
-    `reads` and `writes` are storage ids. `first_tick` is the number of ticks before the op began.
-    `workspace_bytes` is the length of the free stretch that what it allocates (outputs and scratch) needs, in
-    multiples of `Trace.alignment`: at least the peak of their sum, and more where holes are left between them,
-    since nothing can be moved while an op runs. `source` is the line that called it, or "".
+    Attributes:
+        name: The operator with its overload, as "aten::add.Tensor".
+        phase: The part of the iteration it belongs to.
+        duration_us: Microseconds of wall time.
+        source: The line that called it, as "file.py:12"; "" when unknown.
+        reads: The ids of the storages it reads.
+        writes: The ids of the storages it writes.
+        first_tick: The number of ticks before it began.
+        workspace_bytes: The length of the free stretch that its allocations (outputs and scratch) need, in multiples
+            of `Trace.alignment`: at least the peak of their sum, and more where holes are left between them, since
+            nothing can be moved while an op runs.
     """
 
     name: str
@@ -79,7 +93,13 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One op reading or writing one storage."""
+    """One op that reads or writes one storage.
+
+    Attributes:
+        op: The index of the op.
+        storage: The storage's id.
+        is_write: Whether it writes.
+    """
 
     op: int
     storage: int
@@ -88,10 +108,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What an op that is not of the iteration needs at once, in multiples of `Trace.alignment`.
+    """The bytes that an op outside the iteration needs at once, in multiples of `Trace.alignment`.
 
-    `operand_bytes` it uses, `workspace_bytes` it allocates, and `fixed_bytes` of others cannot leave the arena then.
-    `small_bytes` of others are in storages so small that they leave only if nothing else makes room.
+    Attributes:
+        name: The operator.
+        source: The line that called it, as "file.py:12"; "" when unknown.
+        operand_bytes: The storages it uses.
+        workspace_bytes: The storages it allocates.
+        fixed_bytes: Other storages, which cannot leave the arena meanwhile.
+        small_bytes: Other storages, so small that they leave only if nothing else makes room.
     """
 
     name: str
@@ -111,9 +136,18 @@ class Demand:
 class Trace:
     """One recorded iteration.
 
-    `ticks` is the number of allocation and free events. `pinned_bytes` can never leave the arena and belong
-    to none of `storages`. `signature` identifies the op stream: equal signatures may share a plan. `before` is the most
-    that one op needed before the iteration, as far as was recorded: None if nothing was.
+    Attributes:
+        ops: All ops, in order; an op's index is its position.
+        storages: All storages; a storage's id is its position.
+        ticks: The number of allocation and free events.
+        signature: A hash of the op stream. Traces with equal signatures may share a plan.
+        torch_version: torch's version, as `torch.__version__`.
+        device: The device, as "cpu".
+        script: The script, as the command line named it; "" when unknown.
+        iteration: The number of the iteration, from 0.
+        alignment: Bytes; every placement is a multiple of it.
+        pinned_bytes: Bytes that can never leave the arena and belong to none of `storages`.
+        before: The most that one op needed before the iteration; None if nothing was recorded before it.
     """
 
     ops: tuple[Op, ...]
@@ -148,10 +182,16 @@ class Direction(StrEnum):
 class Swap:
     """One storage's absence from the arena, by op indices counted on over the iteration's end.
 
-    The copy out starts when op `out_after` has ended. Op `free_by` waits for it: from then on the bytes are free.
-    The copy in starts when op `in_start` is about to begin, and takes its bytes from then on; op `in_before`, the
-    next access, waits for it. out_after < free_by <= in_start <= in_before. A `cyclic` swap ends in the next
-    iteration: its `in_before` is the next access plus the number of ops.
+    out_after < free_by <= in_start <= in_before.
+
+    Attributes:
+        storage: The storage's id.
+        size_bytes: The storage's size.
+        out_after: The copy out starts when this op has ended.
+        free_by: This op waits for the copy out; from here on the bytes are free.
+        in_start: The copy in starts when this op is about to begin, and takes its bytes from here on.
+        in_before: The next access, which waits for the copy in.
+        cyclic: Whether it ends in the next iteration; then `in_before` is the next access plus the number of ops.
     """
 
     storage: int
@@ -182,9 +222,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One copy of a timeline, for swap number `swap` of the plan; microseconds since the iteration began.
+    """One copy of a timeline. It belongs to an absence that began in this iteration, and may lie in the next one.
 
-    It belongs to an absence that began in this iteration, and may lie in the next one.
+    Attributes:
+        swap: The number of the swap in the plan.
+        direction: Out of the arena, or into it.
+        size_bytes: The bytes copied.
+        start_us: Microseconds from the iteration's beginning to the copy's.
+        end_us: Microseconds from the iteration's beginning to the copy's end.
     """
 
     swap: int
@@ -196,7 +241,14 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Op `op` waited for a copy: swap number `swap` of the plan, out or in."""
+    """An op's wait for a copy.
+
+    Attributes:
+        op: The index of the op that waited.
+        swap: The number of the swap in the plan.
+        direction: Out of the arena, or into it.
+        duration_us: Microseconds.
+    """
 
     op: int
     swap: int
@@ -206,11 +258,17 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What a plan does in one iteration once it is steady, predicted or measured.
+    """The effect of a plan in one steady iteration, predicted or measured.
 
-    Op i runs from `start_us[i]` to `end_us[i]`, after what it waits for; `resident_bytes[i]` is the most the arena
-    holds meanwhile, pinned bytes and the copies' bytes included. `compute_us` is the iteration without stalls,
-    `host_bytes` the most that is away at once.
+    Attributes:
+        start_us: For each op, microseconds from the iteration's beginning to the op's, after what it waits for.
+        end_us: The same to the op's end.
+        resident_bytes: For each op, the most that the arena holds meanwhile, pinned bytes and copies included.
+        stalls: The waits for copies.
+        copies: The copies.
+        iteration_us: Microseconds of the iteration.
+        compute_us: Microseconds of the iteration without stalls.
+        host_bytes: The most that is away at once.
     """
 
     start_us: tuple[float, ...]
@@ -224,17 +282,17 @@ class Timeline:
 
     @property
     def peak_bytes(self) -> int:
-        """The most the arena holds."""
+        """The most bytes that the arena holds."""
         return max(self.resident_bytes, default=0)
 
     @property
     def stall_us(self) -> float:
-        """The time ops wait for copies."""
+        """The time that ops wait for copies, in microseconds."""
         return sum(stall.duration_us for stall in self.stalls)
 
     @property
     def overhead(self) -> float:
-        """How much longer the iteration is than its computation, as a fraction of this."""
+        """The part by which the iteration is longer than its computation: 0.1 is 10 %."""
         return self.iteration_us / self.compute_us - 1 if self.compute_us else 0.0
 
     def copied_bytes(self, direction: Direction) -> int:

@@ -1,4 +1,4 @@
-"""What a plan has to know of a machine: capacity, alignment, and how long a copy takes each way."""
+"""The machine that a plan is for: its capacity, its alignment, and the time of a copy each way."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How long a copy in one direction takes, alone: microseconds at some sizes, linear in between.
+    """The time of a copy in one direction, alone: known at some sizes, and linear in between.
 
-    `size_bytes` and `time_us` ascend (times may stay level). Below the first size its time holds, since a small
-    copy is all latency; above the last the last slope goes on. Raises InputError if they are no such curve.
+    Below the first size its time holds, since a small copy is all latency; above the last the last slope goes on.
+
+    Attributes:
+        size_bytes: Two or more sizes, ascending.
+        time_us: Microseconds of a copy of each size; they do not fall.
+
+    Raises:
+        InputError: The sizes and times are not such a curve.
     """
 
     size_bytes: tuple[int, ...]
@@ -71,10 +77,20 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a plan is to run. `both_factor` in (0, 1] is a link's speed while the other direction is busy too.
+    """The machine that a plan is for.
 
-    `capacity_bytes` is the memory the arena may come from; 0 when unknown. `loaded_factor` in (0, 1] is a link's speed
-    while ops run, against idle; `memory_bytes_per_s` how fast the device's own memory is copied, 0 when unknown.
+    Attributes:
+        name: Its name.
+        out: The link out of the arena.
+        into: The link into the arena.
+        both_factor: The part of its speed, in (0, 1], that a link has while the other direction is busy too.
+        capacity_bytes: The memory that the arena may come from; 0 when unknown.
+        alignment: Bytes; every placement is a multiple of it.
+        loaded_factor: The part of its speed, in (0, 1], that a link has while ops run.
+        memory_bytes_per_s: The speed of copies inside the device's own memory; 0 when unknown.
+
+    Raises:
+        InputError: A factor or a size is out of range.
     """
 
     name: str
@@ -92,7 +108,11 @@ class Machine:
         if not 0 < self.loaded_factor <= 1:
             raise InputError(f"loaded_factor is {self.loaded_factor}, outside (0, 1]", remedy="measure it again")
         if self.capacity_bytes < 0 or self.alignment < 1:
-            raise InputError("a machine has a capacity of 0 or more bytes and an alignment of 1 or more")
+            raise InputError(
+                f"the machine has a capacity of {self.capacity_bytes} bytes and an alignment of {self.alignment}",
+                why="a capacity is 0 or more, an alignment 1 or more",
+                remedy="correct the file, or measure it again",
+            )
 
     def slowed(self, out: float, into: float) -> Machine:
         """Return the machine whose copies take `out` and `into` times as long, whether ops run or not."""
@@ -131,11 +151,21 @@ def profile_names() -> tuple[str, ...]:
 
 
 def profile(name: str) -> Machine:
-    """Return the machine of this name; raises UsageError if there is none."""
+    """Find a built-in machine.
+
+    Arguments:
+        name: One of `profile_names()`, such as "pcie4".
+
+    Returns:
+        The machine.
+
+    Raises:
+        UsageError: There is no machine of this name.
+    """
     if name not in _PROFILES:
         raise UsageError(
             f"there is no machine {name!r}",
             why=f"there are {', '.join(_PROFILES)}",
-            remedy="name one of these, or a file of a measured machine",
+            remedy="name one of these, or a file of `memfit doctor`",
         )
     return _PROFILES[name]

@@ -1,4 +1,4 @@
-"""What memfit says beside the output of a script, whose streams may be closed, or replaced by what it likes."""
+"""Messages beside the output of a script, which may have closed or replaced its streams."""
 
 from __future__ import annotations
 

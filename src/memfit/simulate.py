@@ -1,4 +1,4 @@
-"""What a plan's swaps do to an iteration: a simulation of computation and two copy engines.
+"""The effect of a plan's swaps on an iteration: a simulation of computation and two copy engines.
 
 Computation goes through the ops in order. When op i is about to begin it waits for the copies out with `free_by` i,
 then the copies in with `in_start` i are enqueued (the nearest next use first), then it waits for the copies in with
@@ -147,7 +147,7 @@ def load_bytes(trace: Trace) -> Int64Array:
         held = align_up(storage.size_bytes, trace.alignment)
         change[storage.alloc_tick + 1] += held
         change[storage.free_tick + 1] -= held
-    # What outlives the iteration leaves in the last entry, which is after it.
+    # Storages that outlive the iteration leave in the last entry, which is after it.
     live = np.cumsum(change)[:-1]
     begin = np.array([0, *(op.first_tick for op in trace.ops[1:])], dtype=np.int64)
     inside = np.maximum.reduceat(live, begin)

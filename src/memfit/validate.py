@@ -17,7 +17,7 @@ from memfit.errors import MemfitError
 
 
 class Promise(StrEnum):
-    """What a plan promises."""
+    """The promises of a placement."""
 
     SHAPE = "shape"
     RANGE = "range"
@@ -30,7 +30,15 @@ class Promise(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken promise: the lifetimes (rows) it concerns, when (a tick) and which bytes [lo, hi)."""
+    """A broken promise.
+
+    Attributes:
+        promise: The promise.
+        message: One sentence with the figures.
+        lifetimes: The rows it concerns.
+        time: The tick, if there is one.
+        bytes: The bytes [lo, hi), if there are any.
+    """
 
     promise: Promise
     message: str
@@ -76,12 +84,22 @@ def check_placements(
     period: int | None = None,
     fixed_bytes: Int64Array | None = None,
 ) -> Violation | None:
-    """Return a violation of a plan, or None if it keeps every promise.
+    """Check a placement of lifetimes.
 
-    `offset_bytes` has one entry for each slot, in the order of lifetimes; lifetime i has `slots[i]` of them in a
-    row (1 if not given). Under a `period` a lifetime may run over the end into the next iteration; one longer than
-    the period has as many slots as it spans periods, rounded up, and instances take turns. `fixed_bytes` are
-    prescribed offsets, -1 where free. A lifetime holds its size rounded up to `alignment`.
+    Arguments:
+        lower: Ticks, int64 of shape (n,); the begin of each lifetime.
+        upper: Ticks, int64 of shape (n,); the end of each lifetime.
+        size_bytes: int64 of shape (n,). A lifetime holds its size rounded up to `alignment`.
+        offset_bytes: int64, one entry for each slot, in the order of lifetimes.
+        slots: int64 of shape (n,), the number of slots of each lifetime; None means one each.
+        alignment: Bytes; every offset is a multiple of it.
+        capacity_bytes: The most that the placement may take; None sets no limit.
+        period: Ticks after which time repeats. A lifetime may run over the end into the next iteration; one longer
+            than the period has as many slots as it spans periods, rounded up, and instances take turns.
+        fixed_bytes: int64 of shape (n,), prescribed offsets, -1 where free.
+
+    Returns:
+        The first broken promise, or None if the placement keeps all.
     """
     counts = np.ones(len(lower), dtype=np.int64) if slots is None else slots
     columns = (lower, upper, size_bytes, counts) + (() if fixed_bytes is None else (fixed_bytes,))
@@ -100,7 +118,14 @@ def check_placements(
 
 
 def require_valid(violation: Violation | None) -> None:
-    """Raise InvalidPlanError if there is a violation."""
+    """Refuse a broken placement.
+
+    Arguments:
+        violation: The result of `check_placements`.
+
+    Raises:
+        InvalidPlanError: There is a violation.
+    """
     if violation is not None:
         raise InvalidPlanError(violation)
 
@@ -149,7 +174,9 @@ def _check_alignment(offset_bytes: Int64Array, owner: Int64Array, alignment: int
         return None
     slot = int(np.argmax(bad))
     row, offset = int(owner[slot]), int(offset_bytes[slot])
-    return Violation(Promise.ALIGNMENT, f"lifetime {row} is at {offset}, no multiple of {alignment}", (row,))
+    return Violation(
+        Promise.ALIGNMENT, f"lifetime {row} is at {offset}, which is not a multiple of {alignment}", (row,)
+    )
 
 
 def _check_slots(lower: Int64Array, upper: Int64Array, counts: Int64Array, period: int | None) -> Violation | None:
@@ -210,7 +237,7 @@ def _lay_out(
     if period is not None:
         begin = np.where(end - begin >= period, 0, begin)
         end = np.where(upper[lifetime] - lower[lifetime] >= period, period, end)
-        # What runs over the end of the period also holds its bytes at the start of it.
+        # A lifetime that runs over the end of the period also holds its bytes at its start.
         over = np.flatnonzero(end > period)
         begin, end = np.append(begin, np.zeros_like(over)), np.append(np.minimum(end, period), end[over] - period)
         slots, lifetime = np.append(slots, slots[over]), np.append(lifetime, lifetime[over])
@@ -230,7 +257,7 @@ def _check_overlap(held: _Held) -> Violation | None:
 
 
 _FEW = 80_000
-"""As many pairs that share a time as are compared one by one faster than in a tree."""
+"""Up to so many pairs that share a time, comparing one by one is faster than a tree."""
 
 _Pair = tuple[int, int]
 

@@ -15,7 +15,7 @@ from memfit.ir import Plan, Swap, Trace
 
 
 class SwapPromise(StrEnum):
-    """What the swaps of a plan promise."""
+    """The promises of a plan's swaps."""
 
     TRACE = "same trace"
     STORAGE = "known storage"
@@ -30,7 +30,14 @@ class SwapPromise(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SwapViolation:
-    """A broken promise, of swap number `swap` (None: of all together), at `op` where there is one."""
+    """A broken promise.
+
+    Attributes:
+        promise: The promise.
+        message: One sentence with the figures.
+        swap: The number of the swap; None means all together.
+        op: The index of the op, if there is one.
+    """
 
     promise: SwapPromise
     message: str
@@ -50,7 +57,15 @@ class InvalidSwapsError(MemfitError):
 
 
 def check_plan(trace: Trace, plan: Plan) -> SwapViolation | None:
-    """Return the first promise the swaps of `plan` break, or None if `trace` can run by them."""
+    """Check the swaps of a plan against its trace.
+
+    Arguments:
+        trace: The recorded iteration.
+        plan: The plan.
+
+    Returns:
+        The first broken promise, or None if the trace can run by the plan's swaps.
+    """
     return (
         _check_trace(trace, plan)
         or next(filter(None, (_check_swap(trace, number, swap) for number, swap in enumerate(plan.swaps))), None)
@@ -61,7 +76,15 @@ def check_plan(trace: Trace, plan: Plan) -> SwapViolation | None:
 
 
 def require_valid_plan(trace: Trace, plan: Plan) -> None:
-    """Raise InvalidSwapsError if `trace` cannot run by the swaps of `plan`."""
+    """Refuse a plan whose swaps are broken.
+
+    Arguments:
+        trace: The recorded iteration.
+        plan: The plan.
+
+    Raises:
+        InvalidSwapsError: The trace cannot run by the plan's swaps.
+    """
     violation = check_plan(trace, plan)
     if violation is not None:
         raise InvalidSwapsError(violation)
@@ -77,7 +100,9 @@ def _check_trace(trace: Trace, plan: Plan) -> SwapViolation | None:
 def _check_swap(trace: Trace, number: int, swap: Swap) -> SwapViolation | None:
     count = len(trace.ops)
     if not 0 <= swap.storage < len(trace.storages):
-        return SwapViolation(SwapPromise.STORAGE, f"swap {number} is of storage {swap.storage}: there is none", number)
+        return SwapViolation(
+            SwapPromise.STORAGE, f"swap {number} is of storage {swap.storage}, which the trace does not have", number
+        )
     storage = trace.storages[swap.storage]
     if swap.size_bytes != storage.size_bytes:
         text = f"swap {number} is of {swap.size_bytes} bytes, its storage has {storage.size_bytes}"

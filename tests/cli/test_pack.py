@@ -82,7 +82,7 @@ def test_a_capacity_is_met_or_exit_code_3(tmp_path, capsys, capacity, code):
     assert main(["pack", csv_file(tmp_path), "--capacity", capacity, "-o", str(out)]) == code
     err = capsys.readouterr().err
     assert out.exists() == (code == 0)
-    assert ("no plan within" in err and "at least 3072" in err) == (code == 3)
+    assert ("no placement within" in err and "at least 3072" in err) == (code == 3)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_capacity_is_met_or_exit_code_3(tmp_path, capsys, capacity, code):
     [
         ("id,lower,upper,size\na,0,2,x\n", "line 2"),
         ("id,lower,upper,size\na,5,2,10\n", "line 2"),
-        ("", "begins like none"),
+        ("", "first bytes match none"),
     ],
 )
 def test_a_malformed_file_is_one_message_and_exit_code_1(tmp_path, capsys, text, part):

@@ -256,9 +256,9 @@ def test_a_budget_of_60_is_60_bytes_and_cannot_be_met(tmp_path):
         (["missing.py"], 1, "there is no script 'missing.py'"),
         (["."], 1, "there is no script '.'"),
         (["--tier", "floppy", "SCRIPT"], 1, "'floppy' is not a tier"),
-        (["--tier", "disk:/nowhere/at/all", "SCRIPT"], 1, "'/nowhere/at/all' is not there"),
+        (["--tier", "disk:/nowhere/at/all", "SCRIPT"], 1, "'/nowhere/at/all' does not exist"),
         (["--tier", "ram:few", "SCRIPT"], 1, "'ram:few' is not a tier"),
-        (["--stats", "/nowhere/at/all.json", "SCRIPT"], 1, "the folder /nowhere/at is not there"),
+        (["--stats", "/nowhere/at/all.json", "SCRIPT"], 1, "the folder /nowhere/at does not exist"),
         ([], 2, "SCRIPT"),
         (["--nonsense", "SCRIPT"], 2, "--help"),
     ],
@@ -410,7 +410,7 @@ def test_a_limit_on_addresses_leaves_a_session_and_one_that_is_too_low_is_named(
     limited = ["bash", "-c", 'ulimit -v 9000000; exec "$@"', "bash", sys.executable, "-m", "memfit", "run"]
     for words, code, part in (
         (["--budget", "60%", "--tier", "ram"], 0, "the limit is in force"),
-        (["--budget", "8800MB"], 3, "refuses this process"),
+        (["--budget", "8800MB"], 3, "does not give this process"),
     ):
         command = [*limited, *words, "script.py"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)

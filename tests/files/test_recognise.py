@@ -46,7 +46,7 @@ def test_each_format_is_known_by_its_content(tmp_path, packed):
 @pytest.mark.parametrize("data", [b"", b"hello\n", b"\x00\x01\x02", b"\x7fELF"])
 def test_what_is_none_of_them_is_refused(tmp_path, data):
     (tmp_path / "f").write_bytes(data)
-    with pytest.raises(InputError, match="no file memfit knows") as caught:
+    with pytest.raises(InputError, match="not a file memfit can read") as caught:
         load_lifetimes(tmp_path / "f")
     assert caught.value.remedy
 

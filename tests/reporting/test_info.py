@@ -32,7 +32,7 @@ def test_every_figure_is_there_with_its_unit(info):
     assert "55.5 KiB (56,832 bytes) live in op 0 aten::mm (forward, model.py:8)" in text
     assert "Minimum feasible budget: 57.5 KiB (58,880 bytes), set in the iteration by op 0 aten::mm" in text
     assert "and 2 smaller storages" in text
-    assert "2.00 KiB  not the op's, and cannot leave the arena then: pinned" in text
+    assert "2.00 KiB  of others that cannot leave the arena then: pinned" in text
     assert "99.1 %" in text
     assert "250 us" in text and "op 0 aten::mm, next iteration" in text
 
@@ -70,4 +70,4 @@ def test_the_minimum_says_which_op_sets_it_and_what_it_does_not_cover(info):
     text = printed(dataclasses.replace(info, minimum=minimum))
     assert "set before the iteration by aten::linalg_qr at model.py:1" in text
     assert "The iteration itself needs 57.5 KiB (58,880 bytes), set by op 0 aten::mm" in text
-    assert "Not covered: what runs after the iteration" in text
+    assert "Not covered: ops after the iteration" in text

@@ -417,7 +417,7 @@ def test_a_read_only_folder_is_refused_by_name_with_a_remedy(read_only_disk):
     with pytest.raises(InputError, match=rf"(?s){read_only_disk}.*cannot be written.*--tier disk:PATH"):
         memfit.session("1MiB", f"disk:{read_only_disk}")
     with (
-        pytest.raises(TierError, match="no file can be made.*Read-only"),
+        pytest.raises(TierError, match="cannot make a file.*Read-only"),
         memfit.session("1MiB", TierSpec("disk", str(read_only_disk))),
     ):
         pytest.fail("entered")
@@ -425,14 +425,14 @@ def test_a_read_only_folder_is_refused_by_name_with_a_remedy(read_only_disk):
 
 def test_a_folder_that_takes_no_files_is_refused_when_the_session_starts():
     with (
-        pytest.raises(TierError, match="no file can be made in '/proc'.*--tier disk:PATH"),
+        pytest.raises(TierError, match="cannot make a file in '/proc'.*--tier disk:PATH"),
         memfit.session("1MiB", TierSpec("disk", "/proc")),
     ):
         pytest.fail("entered")
 
 
 def test_a_missing_folder_is_refused_by_name_with_a_remedy(tmp_path):
-    with pytest.raises(InputError, match=r"(?s)gone' is not there.*mkdir -p"):
+    with pytest.raises(InputError, match=r"(?s)gone' does not exist.*mkdir -p"):
         memfit.session("1MiB", f"disk:{tmp_path}/gone")
     with pytest.raises(TierError, match="No such file"), memfit.session("1MiB", TierSpec("disk", f"{tmp_path}/gone")):
         pytest.fail("entered")

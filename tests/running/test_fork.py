@@ -345,7 +345,7 @@ def test_a_process_forked_behind_the_engine_s_back_is_refused_the_tier(tier):
         if pid == 0:
             code = 1
             try:
-                with pytest.raises(RuntimeError, match="another process's: a forked child reads it"):
+                with pytest.raises(RuntimeError, match="another process; a forked child can only read it"):
                     for tensor in tensors:  # it makes room for them, as if it were alone
                         tensor.fill_(-1)
                 code = 0

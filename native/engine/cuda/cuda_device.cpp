@@ -22,7 +22,7 @@ namespace memfit {
 
 Device& find_device(c10::Device name) {
   if (name.is_cpu()) return host();
-  if (!name.is_cuda()) throw std::invalid_argument("memfit has no support for " + name.str() + "; it has for cpu and cuda");
+  if (!name.is_cuda()) throw std::invalid_argument("memfit does not support " + name.str() + "; it supports cpu and cuda");
   return cuda::cuda_device(name.has_index() ? name.index() : c10::cuda::current_device());
 }
 
@@ -60,7 +60,7 @@ CudaDevice& cuda_device(int index) {
   static auto* devices = new std::array<std::unique_ptr<CudaDevice>, 64>;  // never destroyed: storages may outlive statics
   int count = c10::cuda::device_count();
   if (index < 0 || index >= count)
-    throw std::invalid_argument("there is no cuda:" + std::to_string(index) + ": torch sees " + std::to_string(count) + " GPUs");
+    throw std::invalid_argument("cuda:" + std::to_string(index) + " does not exist: torch sees " + std::to_string(count) + " GPUs");
   std::unique_ptr<CudaDevice>& device = devices->at(static_cast<size_t>(index));
   if (!device) device = std::make_unique<CudaDevice>(index);
   return *device;

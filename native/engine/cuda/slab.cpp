@@ -50,7 +50,7 @@ class Slab final : public Medium {
  public:
   Slab(CudaDevice& device, size_t capacity) : device_(device), capacity_(round_up(capacity, Tier::kAlignment)) {
     void* slab = mmap(nullptr, capacity_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (slab == MAP_FAILED) throw TierFailure(std::string("the host tier cannot be reserved: ") + strerror(errno));
+    if (slab == MAP_FAILED) throw TierFailure(std::string("the host tier cannot reserve its addresses (") + strerror(errno) + "); choose fewer with --tier ram:BYTES");
     slab_ = static_cast<char*>(slab);
     prefer_node(slab_, capacity_, node_of(device.index()));
   }
@@ -99,8 +99,8 @@ class Slab final : public Medium {
       }
       (void)cudaGetLastError();
       locks_ = false;
-      TORCH_WARN("memfit: host memory cannot be locked (", cudaGetErrorString(error), ") beyond ", locked_,
-                 " bytes: swaps are slower and wait for the GPU; raise `ulimit -l`, or give the host tier less");
+      TORCH_WARN("memfit: the system does not lock host memory (", cudaGetErrorString(error), ") beyond ", locked_,
+                 " bytes, so swaps are slower and wait for the GPU; raise `ulimit -l`, or choose fewer bytes with --tier ram:BYTES");
     }
   }
 

@@ -1,1 +1,1 @@
-"""What other policies would do with a trace, to be measured against."""
+"""Other policies and allocators on a trace, to measure memfit against."""

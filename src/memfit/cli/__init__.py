@@ -16,7 +16,7 @@ from memfit.errors import MemfitError, UsageError
 from memfit.messages import flush_output, say_error
 
 # Modules of memfit.cli in the order --help lists them. Each has `add_parser(subparsers)`, which sets `run` as
-# the parser's default, and `run(args) -> exit code`; what it needs it imports inside `run`.
+# the parser's default, and `run(args) -> exit code`, which imports all it needs itself.
 COMMANDS = ("run", "trace", "info", "pack", "plan", "simulate", "compare", "curve", "verify", "doctor")
 
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemfitError as error:
         say_error(error)
         return error.exit_code
-    except KeyboardInterrupt:  # of memfit's own work: what interrupts a script is the script's
+    except KeyboardInterrupt:  # of memfit's own work: a script handles its own interrupts
         from memfit.running.script import die_as
 
         die_as(-signal.SIGINT)
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ours(args: argparse.Namespace) -> int:
-    """Run a command whose output is its own, not a script's: a reader that has enough (`| head`) is no error."""
+    """Run a command whose output is its own, not a script's: a reader that stops early (`| head`) is not an error."""
     with contextlib.suppress(AttributeError, ValueError):  # it is closed, or no stream of Python's
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a file's name may be any bytes
     try:
@@ -62,7 +62,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _module_at(words: list[str]) -> int:
-    """Return where the -m of `run -m MODULE` stands; 0 if there is none before a script or a "--"."""
+    """Return where the -m of `run -m MODULE` stands; 0 if a script or a "--" comes first."""
     at = 1
     while at < len(words) and words[at].startswith("--") and words[at] != "--":
         at += 1 if "=" in words[at] or words[at] == "--json" else 2

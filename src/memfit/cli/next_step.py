@@ -1,4 +1,4 @@
-"""What to type next: the last line of every command."""
+"""The last line of every command: the next one to type."""
 
 from __future__ import annotations
 

@@ -17,8 +17,15 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add the `plan` subcommand."""
     parser = subparsers.add_parser("plan", help="plan what leaves memory and when, for a recorded iteration")
     parser.add_argument("file", metavar="TRACE", help="a trace, as `memfit trace` writes it")
-    parser.add_argument("--budget", metavar="B", help='bytes, or "60%%" of the peak (default: the least free)')
-    parser.add_argument("--policy", default="memfit", metavar="P", help="whose (default: memfit; see memfit compare)")
+    parser.add_argument(
+        "--budget", metavar="B", help='bytes, or "60%%" of the peak (default: the smallest at which no op waits)'
+    )
+    parser.add_argument(
+        "--policy",
+        default="memfit",
+        metavar="P",
+        help="the policy that plans (default: memfit; memfit compare lists the others)",
+    )
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument(
         "--addresses", action="store_true", help="check that it fits the budget with addresses too, and plan it so"

@@ -1,4 +1,4 @@
-"""What to run, as every command that runs a script takes it: SCRIPT, or -m MODULE."""
+"""The program to run, as every command takes it: SCRIPT, or -m MODULE."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_program(parser: argparse.ArgumentParser, *, takes_the_rest: bool = False) -> None:
-    """Add SCRIPT and -m MODULE; `takes_the_rest`: what follows either is the script's, options included."""
+    """Add SCRIPT and -m MODULE; with `takes_the_rest` everything after them is the script's, options included."""
     about = "a module, as python -m takes it"
     parser.add_argument("-m", dest="module", metavar="MODULE", action=_Module, help=about)
     parser.add_argument("script", metavar="SCRIPT", help="a training script, as it is: a file, a folder or a zip file")
@@ -21,7 +21,7 @@ def add_program(parser: argparse.ArgumentParser, *, takes_the_rest: bool = False
 
 
 def program_of(args: argparse.Namespace) -> tuple[Program, list[str]]:
-    """Return what is to be run, and its own arguments."""
+    """Return the program, and its own arguments."""
     from memfit.errors import UsageError
     from memfit.running.script import Program
 

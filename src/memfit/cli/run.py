@@ -22,7 +22,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "run",
         help="train an unmodified script inside a byte budget",
         usage="memfit run [--budget B] [--tier T] [...] [--] SCRIPT [ARGS ...]  (or -m MODULE [ARGS ...])",
-        epilog="Options of memfit come before SCRIPT; what follows it is the script's.",
+        epilog="Options of memfit come before SCRIPT; everything after it is the script's.",
     )
     parser.add_argument(
         "--budget",
@@ -31,14 +31,16 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_tier(parser)
     add_device(parser)
-    parser.add_argument("--stats", metavar="FILE", help="write what the session did to FILE as JSON")
+    parser.add_argument("--stats", metavar="FILE", help="write the session's statistics to FILE as JSON")
     parser.add_argument("--plan", metavar="PLAN", help="run by this plan, as `memfit plan` writes it")
-    parser.add_argument("--timeline", metavar="OUT.json", help="write what was predicted and measured, for Perfetto")
+    parser.add_argument(
+        "--timeline", metavar="OUT.json", help="write the last planned iteration, predicted and measured, for Perfetto"
+    )
     parser.add_argument(
         "--grow",
         action=argparse.BooleanOptionalAction,
-        help="whether an op that does not fit gets more than the budget, as long as it runs, rather than end the "
-        "run (default: with a share, which says nothing of a later evaluation; not with bytes)",
+        help="whether an op that does not fit gets more than the budget while it runs; otherwise it ends the run "
+        "(default: yes for a share, no for bytes)",
     )
     parser.add_argument("--json", action="store_true", help="end with the statistics as JSON on standard error")
     add_program(parser, takes_the_rest=True)
@@ -56,15 +58,15 @@ def add_tier(parser: argparse.ArgumentParser) -> None:
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Add --device, which every command that runs a script has."""
     parser.add_argument(
-        "--device", default="auto", metavar="D", help="whose memory the budget is for: cpu, cuda or cuda:N "
-        "(default: the current GPU if there is one, else the CPU)"
+        "--device", default="auto", metavar="D", help="the device whose memory the budget limits: cpu, cuda or cuda:N "
+        "(default: the current GPU if there is one, otherwise the CPU)"
     )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the script and return its own exit code; raises BudgetError if the budget cannot be met.
 
-    Where all went well but a share never became a limit, the code says that.
+    If all went well but a share never became a limit, the code says so.
     """
     from memfit.cli.program import program_of
     from memfit.files.document import check_folder
@@ -94,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace, program: Program, arguments: list[str]) -> None:
-    """Find options of memfit's among the script's, where memfit has none: nobody would see that they are not heeded.
+    """Find options of memfit among the script's: otherwise nobody would see that memfit ignores them.
 
     Raises UsageError for --budget, without which the run has no limit; "--" before the script says it is the script's.
     """
@@ -108,13 +110,13 @@ def _check_options(args: argparse.Namespace, program: Program, arguments: list[s
         return
     if misplaced("--budget") and args.budget is None and args.plan is None:
         raise UsageError(
-            f"--budget stands after the script, so that it is the script's: memfit itself has none ({program})",
+            f"--budget stands after the script, so it is the script's and memfit has none ({program})",
             why="options of memfit come before the script; without one the run would have no limit",
             remedy=f"memfit run --budget 60% {shlex.join(program.words())} ..., or, if it is the script's own: "
             f"memfit run -- {shlex.join([*program.words(), *arguments])}",
         )
     if misplaced("--tier") and args.tier is None:
-        say("memfit: warning: --tier stands after the script, so that it is the script's; memfit uses its default tier")
+        say("memfit: warning: --tier stands after the script, so it is the script's; memfit uses its default tier")
 
 
 def _write_timelines(path: str, outcome: Outcome) -> None:

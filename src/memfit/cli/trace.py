@@ -22,7 +22,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_program(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write the trace (.gz: packed)")
-    parser.add_argument("--json", action="store_true", help="print what was recorded as JSON")
+    parser.add_argument("--json", action="store_true", help="print a summary of the trace as JSON")
     parser.set_defaults(run=run)
 
 

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _same_run(args: argparse.Namespace, program: Program, arguments: list[str]) -> str:
-    """Return the command that runs what was verified."""
+    """Return the command that runs the verified script."""
     options = ["--budget", args.budget]
     options += ["--tier", args.tier] if args.tier else []
     options += ["--device", args.device] if args.device != "auto" else []

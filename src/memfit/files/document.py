@@ -136,7 +136,7 @@ def check_folder(path: str | os.PathLike[str]) -> None:
     """Raise InputError if no file can be made at `path` for want of its folder; to be asked before long work."""
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        raise InputError(f"cannot write {path}", why=f"the folder {folder} is not there", remedy=f"mkdir -p {folder}")
+        raise InputError(f"cannot write {path}", why=f"the folder {folder} does not exist", remedy=f"mkdir -p {folder}")
 
 
 def _write(target: Path, data: bytes) -> None:

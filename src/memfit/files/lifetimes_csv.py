@@ -29,9 +29,16 @@ class LifetimeTable:
 
 
 def load_lifetimes_csv(path: str | os.PathLike[str]) -> LifetimeTable:
-    """Read lifetimes with a header, its columns in any order, or without one, in the order id,lower,upper,size,offset.
+    """Read lifetimes from a CSV file.
 
-    Raises InputError naming the line, the field and the reason.
+    Arguments:
+        path: Rows with a header, in any order of columns, or without one, in the order id,lower,upper,size,offset.
+
+    Returns:
+        The lifetimes, with their offsets if there are any.
+
+    Raises:
+        InputError: The file is malformed. The message names the line, the field and the reason.
     """
     lines = read_lines(path)
     header, body = _header(path, lines)
@@ -48,7 +55,8 @@ def load_lifetimes_csv(path: str | os.PathLike[str]) -> LifetimeTable:
 def save_lifetimes_csv(path: str | os.PathLike[str], lifetimes: NamedLifetimes, offset: Iterable[int]) -> None:
     """Write the rows of `lifetimes`, in their order, with the place of each (bytes).
 
-    The file appears whole or not at all. Raises InputError if it cannot be written.
+    Raises:
+        InputError: The file cannot be written.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

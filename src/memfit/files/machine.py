@@ -14,7 +14,15 @@ _VERSION = 1
 
 
 def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
-    """Write `machine` to `path`; raises InputError if it cannot be written."""
+    """Write a machine to a file.
+
+    Arguments:
+        machine: The machine.
+        path: The file; it appears whole or not at all.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
     body = {
         "name": machine.name,
         "capacity_bytes": machine.capacity_bytes,
@@ -29,7 +37,17 @@ def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
 
 
 def load_machine(path: str | os.PathLike[str]) -> Machine:
-    """Read the machine in `path`. Raises InputError naming the file and what is wrong."""
+    """Read a machine from a file.
+
+    Arguments:
+        path: A file of `save_machine` or `memfit doctor`.
+
+    Returns:
+        The machine.
+
+    Raises:
+        InputError: The file is malformed. The message names the file, the field and the reason.
+    """
     fields = read_document(path, _KIND, _VERSION)
     try:
         return Machine(
@@ -49,7 +67,18 @@ def load_machine(path: str | os.PathLike[str]) -> Machine:
 
 
 def find_machine(text: str) -> Machine:
-    """Return the machine that `text` means, to plan for: a profile's name, or else a file's path."""
+    """Find the machine that a text names, as `--machine` does.
+
+    Arguments:
+        text: A profile's name, such as "pcie4", otherwise the path of a file.
+
+    Returns:
+        The machine. One from a file has the speed its links have while ops run.
+
+    Raises:
+        InputError: The file is malformed.
+        UsageError: There is neither such a profile nor such a file.
+    """
     if text in profile_names() or not os.path.exists(text):
         return profile(text)
     return load_machine(text).under_load()

@@ -37,7 +37,14 @@ class PaperAccess:
 def load_paper_mallocs(path: str | os.PathLike[str]) -> NamedLifetimes:
     """Read `action,address,bytes` rows of mallocs and frees (a free has no bytes).
 
-    Raises InputError naming the line, the field and the reason.
+    Arguments:
+        path: Rows of `action,address,bytes`; a free has no bytes.
+
+    Returns:
+        The lifetimes of the blocks.
+
+    Raises:
+        InputError: The file is malformed. The message names the line, the field and the reason.
     """
     alive = _Alive()
     for row in _rows(path, MALLOC_HEADER):
@@ -52,7 +59,17 @@ def load_paper_mallocs(path: str | os.PathLike[str]) -> NamedLifetimes:
 
 
 def load_paper_accesses(path: str | os.PathLike[str]) -> tuple[PaperAccess, ...]:
-    """Read `index,action,block,bytes,time_ns` rows. Raises InputError naming the line, the field and the reason."""
+    """Read the accesses that the authors of AutoSwap published (arXiv 1903.06631).
+
+    Arguments:
+        path: Rows of `index,action,block,bytes,time_ns`.
+
+    Returns:
+        The accesses, in order.
+
+    Raises:
+        InputError: The file is malformed. The message names the line, the field and the reason.
+    """
     return tuple(access for _, access in _accesses(path))
 
 

@@ -93,7 +93,7 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
         raise InputError(f"{path} is not a pickle of plain data", why=why, remedy=remedy) from error
     except _DAMAGE as error:
         why = f"{type(error).__name__}: {error}"
-        remedy = "the file is cut short or is no pickle: copy or record it again"
+        remedy = "the file is cut short or is not a pickle: copy or record it again"
         raise InputError(f"cannot unpickle {path}", why=why, remedy=remedy) from error
 
 

@@ -18,7 +18,15 @@ _SWAP_COLUMNS = ("storage", "size_bytes", "out_after", "free_by", "in_start", "i
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write `plan` to `path`, gzipped if the name ends in ".gz"; raises InputError if it cannot be written."""
+    """Write a plan to a file.
+
+    Arguments:
+        plan: The plan.
+        path: The file; it is gzipped if its name ends in ".gz".
+
+    Raises:
+        InputError: The file cannot be written.
+    """
     body = {
         "signature": plan.signature,
         "op_count": plan.op_count,
@@ -32,7 +40,17 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read the plan in `path`. Raises InputError naming the file, the field and the reason."""
+    """Read a plan from a file.
+
+    Arguments:
+        path: A file of `save_plan` or `memfit plan`, gzipped or not.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InputError: The file is malformed. The message names the file, the field and the reason.
+    """
     fields = read_document(path, _KIND, _VERSION)
     return Plan(
         signature=fields.text("signature"),

@@ -15,7 +15,7 @@ from memfit.files.trace import load_trace
 
 
 class Format(Enum):
-    """What a file holds."""
+    """The content of a file."""
 
     TRACE = "a memfit trace"
     SNAPSHOT = "a torch memory snapshot"
@@ -27,7 +27,7 @@ class Format(Enum):
 def recognise(path: str | os.PathLike[str]) -> Format:
     """Return what `path` holds; a damaged file is said to be what its beginning looks like.
 
-    Raises InputError if it cannot be read or looks like nothing memfit knows.
+    Raises InputError if it cannot be read or its first bytes match none of the known formats.
     """
     data = read_bytes(path)
     # Since protocol 2 a pickle begins with 0x80; before, one of a dict began with "(d" or "}".
@@ -43,13 +43,24 @@ def recognise(path: str | os.PathLike[str]) -> Format:
     if b"," in line:
         return Format.LIFETIMES
     remedy = "pass a memfit trace, a CSV of lifetimes (id,lower,upper,size) or a torch memory snapshot"
-    raise InputError(f"{path} is no file memfit knows", why="it begins like none of them", remedy=remedy)
+    raise InputError(
+        f"{path} is not a file memfit can read", why="its first bytes match none of the known formats", remedy=remedy
+    )
 
 
 def load_lifetimes(path: str | os.PathLike[str], *, device: int | None = None) -> NamedLifetimes:
     """Read the lifetimes in any file memfit knows; `device` chooses one in a snapshot of several.
 
-    Raises InputError if the file is malformed, and UsageError for a device where there is no choice of one.
+    Arguments:
+        path: A trace, a CSV of lifetimes, a torch memory snapshot, or a log of the SmartPool paper; gzipped or not.
+        device: The number of a device of a snapshot; None takes the one with most events.
+
+    Returns:
+        The lifetimes.
+
+    Raises:
+        InputError: The file is malformed.
+        UsageError: A device is named, but the file has none to choose from.
     """
     kind = recognise(path)
     if kind is Format.SNAPSHOT:
@@ -68,7 +79,9 @@ def load_lifetimes(path: str | os.PathLike[str], *, device: int | None = None) -
 def load_events(path: str | os.PathLike[str], *, device: int | None = None) -> MallocStream:
     """Read the mallocs and frees in any file memfit knows; raises as `load_lifetimes` does.
 
-    Of a trace, unlike of its lifetimes, it is known what was there before and what is not freed.
+    Raises:
+        InputError: The file is malformed.
+        UsageError: A device is named, but the file has none to choose from.
     """
     if device is None and recognise(path) is Format.TRACE:
         return events_of_trace(load_trace(path))

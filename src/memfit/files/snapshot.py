@@ -29,7 +29,17 @@ _REMEDY = (
 def load_snapshot(path: str | os.PathLike[str], *, device: int | None = None) -> NamedLifetimes:
     """Read the lifetimes of every block on `device` (default: the one with most events), with their source lines.
 
-    Nothing in the file is executed. Raises InputError naming the entry, the field and the reason.
+    The file is a pickle; nothing in it is executed.
+
+    Arguments:
+        path: A file of `torch.cuda.memory._dump_snapshot`.
+        device: The number of a device; None takes the one with most events.
+
+    Returns:
+        The lifetimes.
+
+    Raises:
+        InputError: The file is malformed. The message names the entry, the field and the reason.
     """
     top = _Record(str(path), "", load_plain_pickle(path))
     traces = [list(trace.entries("")) for trace in top.entries("device_traces")]
@@ -94,7 +104,7 @@ def _device(path: str, counts: list[int], device: int | None) -> int:
     chosen = counts.index(max(counts)) if device is None else device
     if not 0 <= chosen < len(counts) or not counts[chosen]:
         there = ", ".join(str(number) for number, count in enumerate(counts) if count)
-        raise InputError(f"{path} has no event on device {device}", why=f"devices: {there}", remedy="name one of them")
+        raise InputError(f"{path} has no event on device {device}", why=f"devices: {there}", remedy="name one of these")
     return chosen
 
 
@@ -107,8 +117,8 @@ def _freeing(trace: list[_Record]) -> tuple[str, ...]:
 class _Blocks:
     """Follows which address is which lifetime, event by event.
 
-    Recording can be paused. What is allocated where something is alive shows that a free was missed: it counts as
-    freed there. What is freed again shows that an alloc was missed, and its lifetime is not known: it is left out.
+    Recording can be paused. An allocation where a block is alive shows that a free was missed: the block counts as
+    freed there. A second free shows that an allocation was missed: its lifetime is unknown and left out.
     """
 
     def __init__(self, freeing: tuple[str, ...]) -> None:

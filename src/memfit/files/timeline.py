@@ -14,7 +14,15 @@ _DIRECTIONS = tuple(Direction)
 
 
 def save_timeline(timeline: Timeline, path: str | os.PathLike[str]) -> None:
-    """Write `timeline` to `path`, gzipped if the name ends in ".gz"; raises InputError if it cannot be written."""
+    """Write a timeline to a file.
+
+    Arguments:
+        timeline: The timeline.
+        path: The file; it is gzipped if its name ends in ".gz".
+
+    Raises:
+        InputError: The file cannot be written.
+    """
     write_document(path, _KIND, _VERSION, timeline_body(timeline))
 
 
@@ -46,7 +54,17 @@ def timeline_body(timeline: Timeline) -> dict[str, Any]:
 
 
 def load_timeline(path: str | os.PathLike[str]) -> Timeline:
-    """Read the timeline in `path`. Raises InputError naming the file, the field and the reason."""
+    """Read a timeline from a file.
+
+    Arguments:
+        path: A file of `save_timeline` or `memfit simulate`, gzipped or not.
+
+    Returns:
+        The timeline.
+
+    Raises:
+        InputError: The file is malformed. The message names the file, the field and the reason.
+    """
     fields = read_document(path, _KIND, _VERSION)
     ops = fields.section("ops")
     resident = ops.integers("resident_bytes", None, 0)

@@ -20,9 +20,14 @@ _Name = TypeVar("_Name", bound=StrEnum)
 
 
 def save_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write `trace` to `path`, gzipped if the name ends in ".gz"; never leaves a half-written file.
+    """Write a trace to a file, which appears whole or not at all.
 
-    Raises InputError if the file cannot be written.
+    Arguments:
+        trace: The trace.
+        path: The file; it is gzipped if its name ends in ".gz".
+
+    Raises:
+        InputError: The file cannot be written.
     """
     strings = _StringTable()
     body = {
@@ -43,9 +48,16 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:
-    """Read the trace in `path` and check that it is consistent.
+    """Read a trace from a file and check it in full.
 
-    Raises InputError naming the file, the field and the reason.
+    Arguments:
+        path: A file of `save_trace` or `memfit trace`, gzipped or not.
+
+    Returns:
+        The trace.
+
+    Raises:
+        InputError: The file is malformed. The message names the file, the field and the reason.
     """
     fields = read_document(path, _KIND, _VERSION)
     strings = fields.texts("strings")

@@ -14,11 +14,11 @@ from memfit.reporting.tables import add_row, exact_bytes, new_table
 from memfit.units import format_bytes, format_us
 
 _WORKSPACE = "outputs and scratch of the op"
-_FIXED = "not the op's, and cannot leave the arena then: pinned, or made outside any op and not used yet"
-_SMALL = "small storages that it does not use, which leave only if nothing else makes room"
+_FIXED = "of others that cannot leave the arena then: pinned, or made outside any op and not used yet"
+_SMALL = "of other small storages, which leave only if nothing else makes room"
 _NOT_COVERED = (
-    "Not covered: what runs after the iteration and needs more, as evaluation or batches of other sizes may, and holes "
-    "beside what cannot move."
+    "Not covered: ops after the iteration that need more (evaluation, batches of other sizes), and holes beside "
+    "storages that cannot move."
 )
 
 

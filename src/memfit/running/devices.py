@@ -26,7 +26,7 @@ def parse_device(text: str) -> torch.device:
     try:
         device = torch.device(text)
     except RuntimeError as error:
-        raise _no_device(text, "that is no device of torch's") from error
+        raise _no_device(text, "torch has no such device") from error
     if device.type == "cpu":
         return torch.device("cpu")
     if device.type != "cuda":

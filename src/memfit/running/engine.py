@@ -237,7 +237,7 @@ def _import(library: Path) -> ModuleType:
         raise EngineError(
             "the native engine could not be loaded",
             why=str(error),
-            remedy=f"remove {library.parent} and try again: it will be built anew",
+            remedy=f"remove {library.parent} and try again; memfit then builds it anew",
         ) from error
     return module
 

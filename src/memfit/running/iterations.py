@@ -81,7 +81,7 @@ class Iterations:
         if self._steps == 1:
             return "the optimizer made one step, and the first whole iteration ends with the second"
         return (
-            f"of {self._steps} optimizer steps none ended a whole iteration: of several optimizers, the one that "
+            f"none of the {self._steps} optimizer steps ended a whole iteration; with several optimizers, the one that "
             "appeared last has to make two"
         )
 

@@ -206,7 +206,7 @@ class Planner:
         if self.given_outcome:
             return
         self.given_outcome = why
-        remedy = "swaps are planned by the session itself; for another plan: memfit trace, then memfit plan --addresses"
+        remedy = "the session plans by itself; for another plan: memfit trace, then memfit plan --addresses"
         say(f"memfit: warning: the given plan is not used: {why}; {remedy}")
 
     def _use_when_made(self, known: _Known) -> None:
@@ -224,7 +224,7 @@ class Planner:
         known.refused += 1
         if plan is None or known.refused >= _STRIKES:
             if plan is not None and plan.is_given:
-                self._refuse_given("there is no room for it beside what else is alive")
+                self._refuse_given("there is no room for it beside the other living storages")
             self.known[self._signature] = None
 
     def _put_in_force(self, plan: EnginePlan) -> bool:

@@ -16,10 +16,17 @@ from memfit.tracing.roofline import Accelerator, accelerator_named
 
 
 def record(step: Callable[[], object]) -> Trace:
-    """Run `step` twice without a limit and return the trace of the second run.
+    """Run one training iteration twice without a limit and record the second run.
 
-    `step` runs one training iteration: forward, backward, optimizer step. The first run makes what only the
-    first iteration makes (the optimizer's state). Raises UsageError inside another session.
+    Arguments:
+        step: Runs one iteration: forward, backward, optimizer step. Its first run makes what only a first iteration
+            makes, such as the optimizer's state.
+
+    Returns:
+        The trace of the second run, as one iteration.
+
+    Raises:
+        UsageError: A session is active, or `step` ran no op.
     """
     with Session(None, "ram", record=False) as session:
         step()
@@ -27,12 +34,20 @@ def record(step: Callable[[], object]) -> Trace:
 
 
 def record_meta(step: Callable[[], object], accelerator: str | Accelerator = "h100") -> Trace:
-    """Run `step` twice on tensors of device meta, which take no memory and no time, and return the second run's trace.
+    """Run one training iteration twice on device meta, which takes no memory, and record the second run.
 
-    `step` runs one training iteration of a model whose tensors are all on `torch.device("meta")`; the first run makes
-    the optimizer's state. The trace has the storages of that device alone, and durations that a roofline of
-    `accelerator` predicts: "v100", "a100", "h100", "h200" or a profile. float32 runs on tensor cores where torch's
-    switches for them say so. Raises InputError for an unknown name, UsageError inside another session.
+    Arguments:
+        step: Runs one iteration of a model whose tensors are all on `torch.device("meta")`. Its first run makes the
+            optimizer's state.
+        accelerator: The GPU whose roofline predicts the ops' durations (microseconds): "v100", "a100", "h100", "h200",
+            or an `Accelerator` of `memfit.tracing.roofline`. float32 runs on tensor cores if torch's switches say so.
+
+    Returns:
+        The trace of the second run. It has the storages of device meta alone.
+
+    Raises:
+        InputError: The accelerator's name is unknown.
+        UsageError: A session is active, or `step` ran no op.
     """
     profile = accelerator_named(accelerator) if isinstance(accelerator, str) else accelerator
     profile = replace(

@@ -49,7 +49,7 @@ def check_program(program: Program) -> None:
         return
     why = ""
     if program.name == "-":
-        why = "memfit reads no script from standard input; /dev/stdin is one if it is redirected from a file"
+        why = "memfit does not read a script from standard input; name /dev/stdin if that is redirected from a file"
     elif path.is_dir() and not any(path.glob("__main__.py*")):
         why = "the folder has no __main__.py"
     elif path.exists() and not os.access(path, os.R_OK):

@@ -109,7 +109,7 @@ _begun: list[Session] = []
 
 
 class Session:
-    """Runs what is inside its `with` block within a budget. Made by `memfit.session`."""
+    """A `with` block whose tensors stay within a budget. `memfit.session` makes it."""
 
     def __init__(
         self, budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
@@ -238,7 +238,7 @@ class Session:
 
     @property
     def stats(self) -> Stats:
-        """What the session has done so far, or had done when it ended."""
+        """The session's counts and sizes so far, or at its end."""
         if self._final is not None:
             return self._final
         stats = self._engine.stats()
@@ -247,14 +247,14 @@ class Session:
 
     @property
     def signatures(self) -> list[str]:
-        """One text for each of the last 1,024 iterations; equal ones ran the same ops on storages of the same sizes."""
+        """The last 1,024 iterations, one text each; equal texts mean the same ops on storages of the same sizes."""
         if self._final is not None and self._signatures:
             return self._signatures
         return [f"{signature:016x}" for signature in self._engine.signatures()]
 
     @property
     def signature_counts(self) -> dict[str, int]:
-        """How many iterations there were of each signature; kinds that come after the first 4,096 are not counted."""
+        """The number of iterations of each signature; kinds after the first 4,096 are not counted."""
         if self._final is not None and self._signature_counts:
             return self._signature_counts
         return {f"{signature:016x}": count for signature, count in self._engine.signature_counts().items()}
@@ -268,7 +268,11 @@ class Session:
 
     @property
     def trace(self) -> Trace:
-        """The first whole iteration. Raises UsageError while none has ended."""
+        """The first whole iteration, built when it is asked for, which takes a moment.
+
+        Raises:
+            UsageError: No whole iteration has ended yet.
+        """
         trace = self.recorded
         if trace is None:
             raise UsageError(
@@ -304,7 +308,7 @@ class Session:
 
     @property
     def planned_iterations(self) -> int:
-        """How many iterations a plan was in force for, from their beginning to their end, and right."""
+        """The number of iterations that ran wholly by a plan, from beginning to end."""
         return self._planner.followed
 
     @property
@@ -343,13 +347,27 @@ class Session:
         return self._packed(raw, 0, count).trace()
 
     def hold(self, tensor: torch.Tensor) -> Any:
-        """Return a context in which `tensor`'s bytes are in memory, for code that reads them without an op."""
+        """Keep a tensor's bytes in memory for a `with` block, for code that reads them without an op.
+
+        Arguments:
+            tensor: A tensor of the session's device.
+
+        Returns:
+            A context manager. The bytes are in the arena, at one address, until its block ends.
+        """
         return patching.held(self._engine, tensor)
 
     def read_bytes(self, storage: torch.UntypedStorage) -> bytes:
-        """Return a storage's bytes, wherever they are, without bringing them in and without an op.
+        """Copy a storage's bytes, wherever they are, without bringing them in and without an op.
 
-        Raises ValueError for one that has none, as of a gradient that torch knows to be all zeros.
+        Arguments:
+            storage: A storage of the session's device.
+
+        Returns:
+            All its bytes.
+
+        Raises:
+            ValueError: The storage has no bytes, as that of a gradient that torch knows to be all zeros.
         """
         return bytes(self._engine.read_bytes(storage, 0, storage.nbytes()))
 
@@ -470,19 +488,31 @@ def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int
 
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
             plan: bool | Plan = True, grow: bool | None = None) -> Session:  # fmt: skip
-    """Return a context manager that keeps every tensor storage of `device` within `budget`.
+    """Return a context manager that keeps every tensor storage of one device within a budget.
 
-    `budget`: bytes (int or "2GiB"), which hold from the first op; or a share such as "60%" of the peak live
-    bytes of the first whole iteration, which is recorded without a limit, and holds from the next on; or None
-    for no limit. `device`: "cpu", "cuda", "cuda:N", or "auto", which is the current GPU if there is one. `tier`: where
-    bytes go that do not fit: "ram" (of a GPU: page-locked host memory, and its default), "ram:8GiB", "disk",
-    "disk:PATH" (the CPU's default) or "ram:8GiB+disk:PATH". `plan`: whether iterations that repeat are run by a plan
-    (addresses from a table, copies beside the ops), or a plan of `memfit plan` to run them by.
-    `grow`: whether an op that does not fit gets more than the budget, for as long as it runs, rather than end the run
-    (None: under a share, whose peak says nothing of a larger evaluation; not under bytes).
-    Only one session can be active in a process.
+    Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.
 
-    Raises InputError for a malformed budget, tier or device; BudgetError, from the op or optimizer step where it is
-    found out, if the budget cannot be met; TierError if a copy fails.
+    Arguments:
+        budget: Bytes (an int, or text such as "2GiB") hold from the first op. A share such as "60%" is taken of the
+            peak of live bytes of the first whole iteration, which runs without a limit, and holds from the next
+            iteration. None sets no limit.
+        tier: The place of bytes that do not fit: "disk" or "disk:PATH" (a file; the default on the CPU), "ram" (a slab
+            of memory; on a GPU page-locked host memory, and the default), "ram:8GiB", or "ram:8GiB+disk:PATH".
+        device: "cpu", "cuda", "cuda:N", or "auto": the current GPU if there is one, otherwise the CPU.
+        plan: True runs iterations that repeat by a plan: addresses from a table (SmartPool) and copies beside the ops
+            (AutoSwap, both of arXiv 1903.06631). False never plans. A `Plan` is tried first.
+        grow: Whether an op that does not fit gets more than the budget while it runs; otherwise it raises. None means
+            True for a share, False for bytes.
+
+    Returns:
+        The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.
+
+    Raises:
+        InputError: The budget, the tier or the device is malformed.
+        UsageError: On entering, another session is active.
+        EngineError: On entering, the engine could not be built or loaded.
+        BudgetError: From the op or the optimizer step that finds out that the budget cannot be met.
+        TierError: From an op, or on leaving, when a copy fails.
+        AccessError: From a call that is not an op and asks for bytes that are not in memory.
     """
     return Session(budget, tier, device=device, plan=plan, grow=grow)

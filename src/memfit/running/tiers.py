@@ -98,7 +98,7 @@ def _capacity(text: str, size: str) -> int:
 def _folder(folder: str) -> str:
     folder = folder or tempfile.gettempdir()
     if not Path(folder).is_dir():
-        raise InputError(f"the disk tier's folder '{folder}' is not there", remedy=f"mkdir -p {folder}")
+        raise InputError(f"the disk tier's folder '{folder}' does not exist", remedy=f"mkdir -p {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(
             f"the disk tier's folder '{folder}' cannot be written", remedy="name another: --tier disk:PATH"

@@ -166,7 +166,7 @@ def _ops(raw: RawRecording, first: int, last: int, first_tick: int, ids: dict[in
         if is_write:
             writes[index].append(storage)
     for storage, life in enumerate(lives):
-        # What an op allocates, and does not free again itself, it writes.
+        # An op writes the storages that it allocates and does not free again.
         if life.alloc_tick != BEFORE_FIRST_TICK and life.free > life.alloc + 1:
             writes[life.alloc].append(storage)
     return tuple(_op(raw, first + i, first_tick, reads[i], writes[i]) for i in range(count))

@@ -1,4 +1,4 @@
-"""What each storage holds: from the optimizers where they name it, else from how the ops use it."""
+"""The category of each storage: as an optimizer names it, otherwise as the ops use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ops before the recorded iteration needed: initialisation, first steps, a look at the test set."""
+"""The needs of the ops before the recorded iteration: initialisation, first steps, an evaluation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def largest_demand(raw: RawRecording, ops: int, alignment: int) -> Demand | None
     if ops == 0:
         return None
     accessed = _accesses(raw, ops)
-    # Which storages are small depends on the budget, and that on what is needed.
+    # The budget decides which storages are small, and the needs decide the budget.
     least = max(_demands(raw, ops, accessed, alignment, 0), key=_total)
     return max(_demands(raw, ops, accessed, alignment, largest_small(least.total_bytes)), key=_total)
 
@@ -49,7 +49,7 @@ def own_workspaces(raw: RawRecording, alignment: int) -> Int64Array:
     """Return each op's workspace, where that can be told, without what others of its name and operands needed.
 
     The engine notes the most that any op did whose name and operands' sizes are the same: for all `randn`, that of the
-    largest. What an op allocates leaves no holes if it frees nothing, and then it needs the sum.
+    largest. The allocations of an op that frees nothing leave no holes; then it needs their sum.
     """
     workspaces = raw.ops[:, 6].copy()
     rows, sizes = raw.ticks[:, 2] - 1, raw.ticks[:, 1]

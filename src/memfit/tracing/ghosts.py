@@ -15,7 +15,7 @@ from memfit.tracing.roofline import Accelerator, parse_shapes
 def only_ghosts(raw: RawRecording) -> RawRecording:
     """Return the recording without memory of the host, and without what lived inside a single op.
 
-    On meta that is no kernel's scratch: it belongs to the rule, often in Python, that finds out the output's shape.
+    On meta that is not a kernel's scratch: it belongs to the rule, often in Python, that finds out the output's shape.
     """
     kept_ticks = np.isin(raw.ticks[:, 0], raw.ghosts) & ~_scratch(raw.ticks)
     before_tick = np.concatenate([[0], np.cumsum(kept_ticks)])

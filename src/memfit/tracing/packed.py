@@ -31,7 +31,7 @@ class Packed(Generic[Value]):
 
     @property
     def size_bytes(self) -> int:
-        """What it takes."""
+        """Its size in memory."""
         return len(self._bytes)
 
     def value(self) -> Value:
@@ -55,7 +55,7 @@ class PackedRecording:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes."""
+        """Its size in memory."""
         return self.packed.size_bytes
 
     def recording(self) -> RawRecording:

@@ -1,7 +1,7 @@
-"""How long an op would take on an accelerator, from data sheets: the larger of arithmetic and memory traffic.
+"""The duration of an op on an accelerator, from data sheets: the larger of arithmetic and memory traffic.
 
-It knows products of matrices, convolutions and attention; every other op is taken as bound by memory. The time is
-an estimate of what one kernel an op would take: no overlap of kernels, no caches, no fusion.
+The model knows matrix products, convolutions and attention; it takes every other op as bound by memory. The duration
+is an estimate for one kernel an op, without overlap of kernels, caches or fusion.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Tensor:
 
     @property
     def size_bytes(self) -> int:
-        """What its elements take, each counted once."""
+        """The bytes of its elements, each counted once."""
         return self.count * _ITEM_BYTES.get(self.dtype, 4)
 
 
@@ -74,12 +74,17 @@ def _tensors(text: str) -> tuple[Tensor | None, ...]:
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A GPU as its data sheet has it.
+    """A GPU as its data sheet describes it.
 
-    `flops` are dense peaks per second by dtype, with "tfloat32" for float32 on tensor cores where there are any.
-    Real kernels reach `flops_efficiency` and `bandwidth_efficiency` of the peaks: 0.6 and 0.8 are round figures for
-    large kernels, not fitted to any one. No op that runs a kernel takes less than `launch_us`. The `tf32_` switches
-    are torch's own defaults.
+    Attributes:
+        name: Its name.
+        flops: Dense peak operations per second by dtype, with "tfloat32" for float32 on tensor cores where it has them.
+        bytes_per_second: The peak bandwidth of its memory.
+        launch_us: Microseconds; no op that runs a kernel takes less.
+        flops_efficiency: The part of the peak that real kernels reach; 0.6 is a round figure for large kernels.
+        bandwidth_efficiency: The part of the bandwidth that real kernels reach; 0.8 is a round figure too.
+        tf32_products: Whether float32 matrix products run on tensor cores; the default is torch's.
+        tf32_convolutions: The same for convolutions.
     """
 
     name: str
@@ -120,7 +125,7 @@ class Accelerator:
 def flops(op: str, shapes: Shapes) -> int:
     """Return the floating-point operations of a product, convolution or attention, and 0 for any other op.
 
-    A multiplication and an addition count as two. What a causal mask spares is not taken off.
+    A multiplication and an addition count as two. The part that a causal mask spares is counted too.
     """
     name = _base_name(op)
     known = [tensor for tensor in shapes.inputs if tensor]
@@ -172,7 +177,7 @@ def _tera(**flops: float) -> dict[str, float]:
     return {dtype: value * 1e12 for dtype, value in flops.items()}
 
 
-# Of the H100 and the H200; the data sheets' figures for tensor cores are with sparsity, and twice these.
+# For the H100 and the H200 the data sheets give tensor cores with sparsity, which is twice these figures.
 _HOPPER = _tera(float64=34, float32=67, tfloat32=494.5, float16=989.5, bfloat16=989.5)
 
 ACCELERATORS: dict[str, Accelerator] = {

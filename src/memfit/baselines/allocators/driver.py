@@ -7,7 +7,7 @@ from memfit.ir import align_up
 from memfit.units import format_bytes
 
 PAGE_BYTES = 2 << 20
-"""What a driver maps at a time, and aligns the ranges it hands out to."""
+"""The unit that a driver maps, and the alignment of the ranges that it hands out."""
 
 _FIRST_ADDRESS = 1 << 40  # no allocator may take an address for a small number, or for null
 _ROOM_BYTES = 1 << 44  # each range may be extended in place by this much

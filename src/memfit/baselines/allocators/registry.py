@@ -24,13 +24,13 @@ ALLOCATORS: dict[str, Callable[[], Allocator]] = {
     "bfc": Bfc,
     "superneurons": SuperNeurons,
 }
-"""Those that answer one request at a time."""
+"""The allocators that answer one request at a time."""
 
 PLANNERS: dict[str, Planner] = {
     "profile-guided": profile_guided,
     "smartpool": smartpool,
 }
-"""Those that know the whole stream beforehand."""
+"""The planners that know the whole stream beforehand."""
 
 
 def allocator_names() -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class AllocatorOutcome:
 
     @property
     def over_peak(self) -> float:
-        """How much more the footprint is than the peak live bytes, as a fraction of these."""
+        """The part by which the footprint exceeds the peak of live bytes."""
         return self.footprint_bytes / self.peak_live_bytes - 1 if self.peak_live_bytes else 0.0
 
     @property
@@ -97,7 +97,7 @@ def replay_planner(name: str, planner: Planner, events: MallocStream) -> Allocat
     begin = perf_counter()
     packed = planner(events)
     seconds = perf_counter() - begin
-    # What is live as its part begins counts too.
+    # Blocks that are live when its part begins count too.
     peak = max(live_after_steps(events)[max(packed.begin - 1, 0) : packed.end], default=0)
     return AllocatorOutcome(
         allocator=name,

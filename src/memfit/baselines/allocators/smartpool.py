@@ -171,7 +171,7 @@ def _best_fit(events: MallocStream, storages: list[int], window: _Window, base: 
 
 
 class _Placed:
-    """What is placed so far, as columns in order of offset: lower, upper, offset, end."""
+    """The placed blocks so far, as columns in order of offset: lower, upper, offset, end."""
 
     def __init__(self, capacity: int) -> None:
         self._columns = np.empty((4, capacity), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What evicts only when an op does not fit, and waits for the copies: the mechanism of the on-demand policies."""
+"""The mechanism of the on-demand policies: it evicts only when an op does not fit, and waits for the copies."""
 
 from __future__ import annotations
 

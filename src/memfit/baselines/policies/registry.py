@@ -36,5 +36,5 @@ OPTIONAL: dict[str, Policy] = {**BY_SCORE, "autoswap-bayes": autoswap_bayes}
 
 
 def find_policy(name: str) -> Policy:
-    """Return the policy `name`; raises KeyError if there is none of that name."""
+    """Return the policy `name`; raises KeyError for an unknown name."""
     return POLICIES[name] if name in POLICIES else OPTIONAL[name]

@@ -60,7 +60,7 @@ def _swaps(trace: Trace, inputs: Sequence[Gap]) -> list[Swap]:
     previous = -1  # the use at which the next one is prefetched
     for gap in sorted(inputs, key=lambda gap: (gap.before, -gap.after)):
         layer = gap.after
-        # The layer only reads its input, so the copy may run along with it, if that is no write.
+        # The layer only reads its input, so the copy may run beside it, unless the op writes.
         overlaps = gap.storage not in trace.ops[layer].writes and layer > trace.storages[gap.storage].alloc
         in_start = previous if previous > layer and layer >= first else gap.before
         swap = swap_of(trace, gap, layer + 1, max(in_start, layer + 1))

@@ -44,12 +44,18 @@ class Grouped:
 
 
 def group_in_place(trace: Trace, *, enabled: bool = False) -> Grouped:
-    """Return the lifetimes of `trace`, with what may be handed over in place as one lifetime.
+    """Make one lifetime of storages that may hand over their bytes in place.
 
     An output takes over from an input if the op is in `ELEMENTWISE`, the input's last access is this op and it is
-    freed at it, both have the same size when aligned, and the input is no parameter, optimizer state or batch and
-    was not alive before the iteration. Each storage hands over at most once. Not `enabled`, every storage keeps a
-    row of its own.
+    freed at it, both have the same size when aligned, and the input is not a parameter, optimizer state or batch and
+    was not alive before the iteration. Each storage hands over at most once.
+
+    Arguments:
+        trace: The recorded iteration.
+        enabled: Whether storages hand over; otherwise every storage keeps a row of its own.
+
+    Returns:
+        The lifetimes, and the row of each storage.
     """
     heir = _takers(trace) if enabled else {}
     first = np.arange(len(trace.storages), dtype=np.int64)

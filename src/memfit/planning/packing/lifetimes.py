@@ -18,10 +18,16 @@ FREE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lifetimes:
-    """Half-open lifetimes [lower, upper) of `size` bytes, one row each, as int64 columns.
+    """Half-open lifetimes [lower, upper), one row each, as int64 columns of one length.
 
-    `offset` (bytes) fixes a row's placement; `FREE` leaves it to the packer, and is what the column is filled with
-    if it is not given. Raises InputError if the columns are not integers of one length.
+    Attributes:
+        lower: Ticks; the begin of each lifetime.
+        upper: Ticks; the end of each lifetime.
+        size: Bytes.
+        offset: Bytes that fix a row's placement; `FREE` leaves it to the packer, and fills a column that is not given.
+
+    Raises:
+        InputError: The columns are not integers of one length.
     """
 
     lower: Int64Array
@@ -35,24 +41,30 @@ class Lifetimes:
         for name in ("lower", "upper", "size", "offset"):
             object.__setattr__(self, name, _column(name, getattr(self, name)))
         if len({len(self.lower), len(self.upper), len(self.size), len(self.offset)}) > 1:
-            raise InputError("the columns of a table of lifetimes differ in length")
+            raise InputError("the columns of a table of lifetimes differ in length", remedy="give each one value a row")
 
     def __len__(self) -> int:
         return len(self.lower)
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[int, int, int]]) -> Lifetimes:
-        """Return the table of (lower, upper, size) rows."""
+        """Make the table of (lower, upper, size) rows; lower and upper are ticks, size is bytes."""
         columns = np.array(list(rows), dtype=np.int64).reshape(-1, 3)
         return cls(columns[:, 0], columns[:, 1], columns[:, 2])
 
 
 def lifetimes_of(trace: Trace) -> Lifetimes:
-    """Return the lifetimes of a trace's storages, one row each, on the clock of ticks.
+    """Make a table of a trace's storages, on the clock of ticks.
 
     A row begins right after the tick that allocates it and ends right after the tick that frees it, so that a
-    storage allocated by the tick after a free may take the bytes. What was alive before the iteration begins at 0,
-    what outlives it ends at `ticks` + 1.
+    storage allocated by the tick after a free may take the bytes. Storages that were alive before the iteration begin
+    at 0; storages that outlive it end at `ticks` + 1.
+
+    Arguments:
+        trace: The recorded iteration.
+
+    Returns:
+        The table, one row for each storage.
     """
     lower = np.fromiter((s.alloc_tick + 1 for s in trace.storages), dtype=np.int64)
     upper = np.fromiter((s.free_tick + 1 for s in trace.storages), dtype=np.int64)
@@ -61,11 +73,18 @@ def lifetimes_of(trace: Trace) -> Lifetimes:
 
 
 def repeat(lifetimes: Lifetimes, period: int, times: int) -> Lifetimes:
-    """Return `times` iterations of `lifetimes` in a row, to be packed with the period `times` * `period`.
+    """Lay out several iterations in a row, to be packed with the period `times` * `period`.
 
-    Instances of one lifetime may then lie elsewhere in each of them. It pays where lifetimes outlive the period:
-    their slots are busy all the time otherwise, whether or not an instance is alive. Rows keep their order,
-    iteration by iteration.
+    Instances of one lifetime may then lie elsewhere in each of them. That pays where lifetimes outlive the period:
+    otherwise their slots are busy all the time, whether or not an instance is alive.
+
+    Arguments:
+        lifetimes: The table of one iteration.
+        period: Ticks of one iteration.
+        times: The number of iterations.
+
+    Returns:
+        The table. Rows keep their order, iteration by iteration.
     """
     shift = np.repeat(np.arange(times, dtype=np.int64) * period, len(lifetimes))
     return Lifetimes(

@@ -22,11 +22,16 @@ Progress = Callable[[float, int], None]
 class Packing:
     """Placements, and how good they are.
 
-    `offsets` (bytes) has one entry for each slot, lifetime by lifetime; `slots` says how many each lifetime has: 1,
-    or under a period as many as it spans periods, rounded up. `lower_bound` (bytes) holds for every plan; `gap` is
-    how far the footprint is above it. `proven`: no plan is smaller. `method` found the plan: "greedy", "skyline",
-    "exact" or "ejection". `clock_stopped`: the clock and not counted work ended the search, so that another run may
-    differ.
+    Attributes:
+        offsets: Bytes; one entry for each slot, lifetime by lifetime.
+        slots: The number of slots of each lifetime: 1, or under a period the number of periods it spans, rounded up.
+        footprint: The highest used byte.
+        lower_bound: Bytes below which no placement can be.
+        peak_live: The peak of live bytes.
+        proven: Whether no placement is smaller.
+        method: The search that found it: "greedy", "skyline", "exact" or "ejection".
+        clock_stopped: Whether the clock and not counted work ended the search, so that another run may differ.
+        seconds: The wall time of the search.
     """
 
     offsets: Int64Array
@@ -56,25 +61,35 @@ def pack(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Packing:
-    """Place `lifetimes` with the smallest footprint (bytes) that `effort` (seconds) finds.
+    """Place lifetimes with the smallest footprint that an effort finds: SmartPool's problem (arXiv 1903.06631).
 
-    Sizes are rounded up to `alignment` bytes. Under a `period` (ticks) the iteration repeats: a lifetime may run
-    over its end into the next one, and one longer than the period takes several slots in turn. Given a `capacity`
-    (bytes), the first plan that fits it is returned. `progress(seconds, footprint)` is told each better plan.
+    Every placement is checked by `memfit.validate` before it is returned.
 
-    The search counts its work, about a second of one core for each second of `effort`: the plan is the same for
-    the same seed on any number of `threads` (all cores by default), unless the clock has to end it 8 % over
-    `effort` (`Packing.clock_stopped`). Whatever the effort, one greedy plan is made.
+    Arguments:
+        lifetimes: The table to place.
+        capacity: Bytes; the first placement that fits is returned. None looks for the smallest.
+        alignment: Bytes; sizes are rounded up to a multiple of it, and so is every offset.
+        period: Ticks after which the iteration repeats: a lifetime may run over its end into the next one, and one
+            longer than the period takes several slots in turn. None: time does not repeat.
+        effort: Seconds of counted work, about a second of one core for each. One greedy placement is always made.
+        seed: The same seed gives the same placement on any number of threads, unless the clock has to end the search
+            8 % over the effort (`Packing.clock_stopped`).
+        threads: Threads of the search; None takes all cores.
+        progress: Is called with the seconds so far and the footprint (bytes) at each better placement.
 
-    Every plan is validated before it is returned. Raises InputError on a malformed table, BudgetError if no plan
-    within `capacity` was found.
+    Returns:
+        The best placement found.
+
+    Raises:
+        InputError: The table is malformed.
+        BudgetError: No placement within `capacity` was found.
     """
     _check(lifetimes, alignment, period, effort)
     found = _pack(lifetimes, capacity, alignment, period, effort, seed, threads, progress)
     if capacity is not None and found.footprint > capacity:
         raise BudgetError(
-            f"no plan within {format_bytes(capacity)} was found",
-            why=f"the best found needs {found.footprint} bytes; any needs at least {found.lower_bound}",
+            f"no placement within {format_bytes(capacity)} was found",
+            why=f"the best one found needs {found.footprint} bytes; every one needs at least {found.lower_bound}",
             remedy=f"allow {format_bytes(found.footprint)}, or more effort",
             required_bytes=found.lower_bound if found.lower_bound > capacity else found.footprint,
         )
@@ -119,7 +134,7 @@ def _pack(
             progress=progress,
         )
     except ValueError as error:
-        raise InputError(f"these lifetimes cannot be packed: {error}") from error
+        raise InputError("these lifetimes cannot be packed", why=str(error), remedy="correct the table") from error
     return Packing(
         offsets=found.offsets_bytes,
         slots=found.slots,
@@ -135,11 +150,11 @@ def _pack(
 
 def _check(lifetimes: Lifetimes, alignment: int, period: int | None, effort: float) -> None:
     if alignment < 1:
-        raise InputError(f"the alignment is {alignment}, but must be at least 1 byte")
+        raise InputError(f"the alignment is {alignment} bytes", remedy="pass 1 or more")
     if period is not None and period < 1:
-        raise InputError(f"the period is {period}, but must be at least 1 tick")
+        raise InputError(f"the period is {period} ticks", remedy="pass 1 or more")
     if not effort >= 0:
-        raise InputError(f"the effort is {effort} seconds, but cannot be negative")
+        raise InputError(f"the effort is {effort} seconds", remedy="pass 0 or more")
     fixed = np.flatnonzero(lifetimes.offset != FREE)
     if not len(fixed):
         return

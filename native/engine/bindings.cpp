@@ -10,10 +10,13 @@
 #include "measure.h"
 #include "observer.h"
 #include "plan_columns.h"
+#include "pointers.h"
 #include "redirect.h"
 #include "undisturbed.h"
 #include "witness.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -348,6 +351,18 @@ py::dict last_failure() {
   return d;
 }
 
+// What torch's own error with this message met: torch hands on no more than the text behind the storage.
+const char* met_in(const std::string& message) {
+  auto has = [&](const char* text) { return message.find(text) != std::string::npos; };
+  return has(kAbsent) ? "absent" : has(kLost) ? "lost" : has(kMark) ? "refused" : "";
+}
+
+void set_phase(const std::string& name) {
+  auto known = std::find(std::begin(kPhases), std::end(kPhases), name);
+  if (known == std::end(kPhases)) throw py::value_error("there is no phase '" + name + "'");
+  Engine::get().set_phase(static_cast<Phase>(known - std::begin(kPhases)));
+}
+
 // A reference that may go where the interpreter is not held, or no more.
 using SharedObject = std::shared_ptr<PyObject>;
 SharedObject shared(py::object object) {
@@ -390,13 +405,12 @@ void set_on_period(py::object action) {
   });
 }
 
-// Python's way to tell the user a line. It must not raise into the op that happens to run.
+// Python's way to tell the user a line, said once for the process. It must not raise into the op that happens to run.
 void set_on_notice(py::object action) {
-  auto* callable = new py::object(std::move(action));  // as above; there is one for the process
-  Engine::get().on_notice([callable](const std::string& line) {
+  Engine::get().on_notice([callable = shared(std::move(action))](const std::string& line) {
     py::gil_scoped_acquire gil;
     try {
-      (*callable)(line);
+      py::reinterpret_borrow<py::object>(callable.get())(line);
     } catch (py::error_already_set& error) {
       error.discard_as_unraisable("memfit");
     }
@@ -456,7 +470,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_peak", [](size_t bytes) { Engine::get().set_peak(bytes); }, py::call_guard<py::gil_scoped_release>());
   m.def("allow_growth", [](bool allowed) { Engine::get().allow_growth(allowed); }, py::call_guard<py::gil_scoped_release>());
   m.def("on_notice", &set_on_notice);
-  m.def("set_phase", [](int64_t phase) { Engine::get().set_phase(static_cast<Phase>(phase)); });
+  m.def("set_phase", &set_phase);
   m.def("adopt", &adopt);
   m.def("adopt_visible", &adopt_visible);
   m.def("has_instance", &has_instance);
@@ -506,6 +520,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("signature_counts", [] { return Engine::get().signature_counts(); });
   m.def("in_use", [] { return Engine::get().in_use(); }, py::call_guard<py::gil_scoped_release>());
   m.def("last_failure", &last_failure);
+  m.def("met_in", &met_in);
   m.def("fail_next", [](const std::string& message, size_t bytes) { Engine::get().fail_next(message, bytes); });
   m.def("start_recording", [] { Engine::get().start_recording(); }, py::call_guard<py::gil_scoped_release>());
   m.def("watch_meta", [] { Engine::get().watch_meta(); }, py::call_guard<py::gil_scoped_release>());

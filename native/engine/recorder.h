@@ -14,6 +14,7 @@
 namespace memfit {
 
 enum class Phase : int64_t { kForward = 0, kBackward = 1, kOptimizer = 2 };
+inline constexpr const char* kPhases[] = {"forward", "backward", "optimizer"};  // by number
 
 struct Recording {
   // One row an op: name, phase, source, start_ns, end_ns, first_tick, workspace_bytes, forward_source,

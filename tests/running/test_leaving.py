@@ -24,6 +24,7 @@ from torch.optim import optimizer as optimizers
 
 import memfit
 from memfit.running import engine
+from memfit.running.ended import Ended
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press
 
 pytestmark = [pytest.mark.timeout(120, method="thread"), pytest.mark.filterwarnings("ignore")]
@@ -213,15 +214,15 @@ def test_a_signal_that_comes_while_a_session_ends_is_handled_once_when_it_has(mo
 
     session = memfit.session(BUDGET, "ram")
     with handled(signal.SIGUSR1, note), session:
-        close = session._planner.close
+        close = session._running.close
 
-        def ring() -> None:
+        def ring() -> Ended:
             signal.raise_signal(signal.SIGUSR1)
             time.sleep(0)
             assert not heard
-            close()
+            return close()
 
-        monkeypatch.setattr(session._planner, "close", ring)
+        monkeypatch.setattr(session._running, "close", ring)
     assert heard == [(False, 3.0)]
 
 

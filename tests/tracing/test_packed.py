@@ -9,8 +9,7 @@ from torch import nn
 
 import memfit
 from memfit.ir import Trace
-from memfit.running import planned
-from memfit.running import session as sessions
+from memfit.running import active, planned
 from memfit.running.engine_plan import PackedIterations, Recorded
 from memfit.tracing.build import RawRecording, Roles, build_trace
 from memfit.tracing.packed import Packed, PackedIteration, PackedRecording
@@ -82,7 +81,7 @@ def test_a_sessions_trace_and_planned_iteration_are_those_that_were_recorded(mon
             recorded.append((Recorded.of(raw, *about), packed.recorded()))
             return packed
 
-    monkeypatch.setattr(sessions, "PackedIteration", Iteration)
+    monkeypatch.setattr(active, "PackedIteration", Iteration)
     monkeypatch.setattr(planned, "PackedIterations", Iterations)
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8))
     optimizer = torch.optim.Adam(model.parameters())

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from memfit.errors import BudgetError
+from memfit.running.engine_module import EngineModule
 from memfit.running.patching import has_storage, held, replaced, when_imported
 
 # Functions that compare the addresses they ask for, and never read what is there. One that is missing here is given
@@ -51,7 +52,7 @@ _COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
 _SPACE = 1 << 48  # between the numbers of two storages: no address is larger, so no two overlap
 
 
-def data_ptr(engine: ModuleType, original: Callable[[Any], int]) -> Callable[[Any], int]:
+def data_ptr(engine: EngineModule, original: Callable[[Any], int]) -> Callable[[Any], int]:
     """Return what answers for a `data_ptr` method in a session."""
 
     def data_ptr(target: Any) -> int:
@@ -94,7 +95,7 @@ _held_readers: set[tuple[str, str]] = set()  # those of READING that are wrapped
 
 
 @contextmanager
-def readers_held(engine: ModuleType) -> Iterator[None]:
+def readers_held(engine: EngineModule) -> Iterator[None]:
     """Have the bytes in memory for as long as a serialiser reads them, once its library is imported."""
     with ExitStack() as stack:
         for (library, name), gives_view in READING.items():
@@ -111,7 +112,7 @@ def readers_held(engine: ModuleType) -> Iterator[None]:
         yield
 
 
-def _reading(engine: ModuleType, read: Callable[..., Any]) -> Callable[..., Any]:
+def _reading(engine: EngineModule, read: Callable[..., Any]) -> Callable[..., Any]:
     def reading(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         with held(engine, tensor):
             return read(tensor, *args, **kwargs)
@@ -119,7 +120,7 @@ def _reading(engine: ModuleType, read: Callable[..., Any]) -> Callable[..., Any]
     return reading
 
 
-def _viewing(engine: ModuleType, view: Callable[..., Any]) -> Callable[..., Any]:
+def _viewing(engine: EngineModule, view: Callable[..., Any]) -> Callable[..., Any]:
     def viewing(tensor: Any) -> Any:
         if not (has_storage(tensor) and tensor.numel() and engine.may_leave(tensor)):
             return view(tensor)
@@ -133,7 +134,7 @@ def _viewing(engine: ModuleType, view: Callable[..., Any]) -> Callable[..., Any]
 class _View:
     """A tensor's bytes as an array that keeps them in memory until it dies."""
 
-    def __init__(self, engine: ModuleType, tensor: torch.Tensor) -> None:
+    def __init__(self, engine: EngineModule, tensor: torch.Tensor) -> None:
         self._hold = engine.Hold(tensor)
         address = engine.original_of(torch.Tensor.data_ptr)(tensor)
         self.__array_interface__ = {"data": (address, True), "shape": (tensor.nbytes,), "typestr": "|u1", "version": 3}
@@ -144,8 +145,8 @@ class _View:
         return np.asarray(self)
 
 
-def _copy(engine: ModuleType, tensor: torch.Tensor) -> Any:
+def _copy(engine: EngineModule, tensor: torch.Tensor) -> Any:
     import numpy as np
 
-    begin = tensor.storage_offset() * tensor.element_size()
+    begin = int(tensor.storage_offset()) * tensor.element_size()
     return np.frombuffer(engine.read_bytes(tensor, begin, tensor.nbytes), np.uint8)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from memfit.errors import BudgetError
+from memfit.running.engine_module import EngineModule
 from memfit.running.patching import replaced, when_imported
 from memfit.units import format_bytes
 
@@ -24,7 +25,7 @@ _KERNEL = re.compile(r"^(\w+) = async_compile\.cpp_pybinding\(", re.MULTILINE)
 
 
 @contextmanager
-def kernels_held(engine: ModuleType) -> Iterator[None]:
+def kernels_held(engine: EngineModule) -> Iterator[None]:
     """Hold what generated kernels are given: those there are, and those to come."""
     with ExitStack() as stack:
 
@@ -47,7 +48,7 @@ def kernels_held(engine: ModuleType) -> Iterator[None]:
         yield
 
 
-def _exchange(engine: ModuleType, stack: ExitStack, module: ModuleType) -> None:
+def _exchange(engine: EngineModule, stack: ExitStack, module: ModuleType) -> None:
     file = Path(module.__file__ or "")
     for name in _KERNEL.findall(file.read_text()) if file.is_file() else ():
         kernel = vars(module).get(name)
@@ -55,7 +56,7 @@ def _exchange(engine: ModuleType, stack: ExitStack, module: ModuleType) -> None:
             stack.enter_context(replaced(module, name, _holding(engine, name, kernel)))
 
 
-def _holding(engine: ModuleType, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def _holding(engine: EngineModule, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     def holding(*args: Any) -> Any:
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         holds: list[Any] = []

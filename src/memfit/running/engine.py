@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from typing import cast
 
 import torch
 
@@ -27,6 +27,7 @@ from memfit.errors import BudgetError, EngineError, TierError
 from memfit.messages import say
 from memfit.running.engine_cache import cache_folder as cache_folder
 from memfit.running.engine_cache import obtain
+from memfit.running.engine_module import EngineModule as EngineModule
 
 _NAME = "memfit_engine"
 _UNITS = ("unity.cc", "bindings.cpp")
@@ -41,7 +42,7 @@ _SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 
 
 @cache
-def load() -> ModuleType:
+def load() -> EngineModule:
     """Return the engine, building it first if this torch has none yet.
 
     Raises EngineError when there is no compiler or the build fails.
@@ -49,6 +50,7 @@ def load() -> ModuleType:
     engine = _import(build())
     engine.set_error_types(_budget_error(engine), TierError)
     engine.set_library_folders(_library_folders())
+    engine.on_notice(say)
     engine.set_stress(os.environ.get("MEMFIT_STRESS", ""))  # for tests: see CONTRIBUTING.md
     return engine
 
@@ -60,7 +62,7 @@ def build() -> Path:
     return library
 
 
-def _budget_error(engine: ModuleType) -> type[BudgetError]:
+def _budget_error(engine: EngineModule) -> type[BudgetError]:
     """Return the BudgetError that native code raises with a finished message; the rest it asks the engine for."""
 
     class _BudgetError(BudgetError, torch.OutOfMemoryError):  # scripts that know what to do on a GPU catch that
@@ -227,7 +229,7 @@ def _one_word(command: list[str], folder: Path) -> str:
     return str(program)
 
 
-def _import(library: Path) -> ModuleType:
+def _import(library: Path) -> EngineModule:
     spec = importlib.util.spec_from_file_location(_NAME, library)
     assert spec is not None and spec.loader is not None
     try:
@@ -239,7 +241,7 @@ def _import(library: Path) -> ModuleType:
             why=str(error),
             remedy=f"remove {library.parent} and try again: it will be built anew",
         ) from error
-    return module
+    return cast(EngineModule, module)
 
 
 def _library_folders() -> list[str]:

@@ -26,6 +26,31 @@ _ROOM_BYTES = 1 << 16  # kept free of plans that swap, or a 50th of the budget
 
 
 @dataclass(frozen=True)
+class Untried:
+    """A plan that was passed and has not been tried yet, or none was."""
+
+    sentence = ""
+
+
+@dataclass(frozen=True)
+class Used:
+    """A plan that was passed, and has been in force."""
+
+    sentence = "used"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A plan that was passed and is not used: `sentence` says why."""
+
+    sentence: str
+
+
+GivenPlan = Untried | Used | Refused
+"""What became of a plan that was passed."""
+
+
+@dataclass(frozen=True)
 class EnginePlan:
     """What `engine.use_plan` takes. The last three are None where nothing is swapped."""
 
@@ -181,26 +206,26 @@ def make_engine_plan(
 
 def given_engine_plan(
     recorded: Recorded, given: Plan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
-) -> EnginePlan | str:
+) -> EnginePlan | Refused:
     """Return the plan of the swaps that `given` has, or why it cannot be used for this iteration."""
     swaps = same_swaps(recorded.trace, given)
-    if isinstance(swaps, str):
+    if isinstance(swaps, Refused):
         return swaps
     placed = _place(recorded, swaps, _EFFORT)  # there is nothing to search: all the more for a packing that fits
     if budget_bytes and placed.needed_bytes > budget_bytes:
         needed, budget = format_bytes(placed.needed_bytes), format_bytes(budget_bytes)
-        return f"with addresses it needs {needed}, and the budget is {budget}"
+        return Refused(f"with addresses it needs {needed}, and the budget is {budget}")
     simulator = Simulator(recorded.trace, machine)
     return replace(_swapping(recorded, placed, given.policy, budget_bytes, simulator, op_hash), is_given=True)
 
 
-def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | str:
+def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | Refused:
     """Return the swaps of `plan`, made for another recording of the same iteration, or why it is no such recording.
 
     A storage is found again by its gap: its size and the ops around it. Which of several alike is taken is all one.
     """
     if plan.op_count != len(trace.ops):
-        return f"it is for an iteration of {plan.op_count} ops, and this one has {len(trace.ops)}"
+        return Refused(f"it is for an iteration of {plan.op_count} ops, and this one has {len(trace.ops)}")
     free: dict[tuple[int, int, int], list[int]] = {}
     for gap in gaps(trace):
         free.setdefault((gap.size_bytes, gap.after, gap.before), []).append(gap.storage)
@@ -208,7 +233,8 @@ def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | str:
     for swap in plan.swaps:
         alike = free.get((swap.size_bytes, swap.out_after, swap.in_before % plan.op_count))
         if not alike:
-            return f"no storage of {format_bytes(swap.size_bytes)} is idle after op {swap.out_after} of this iteration"
+            size = format_bytes(swap.size_bytes)
+            return Refused(f"no storage of {size} is idle after op {swap.out_after} of this iteration")
         found.append(replace(swap, storage=alike.pop()))
     return found
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 import torch
 import torch.utils.dlpack
 
 from memfit.running import addresses, compiled, profiling, scripted
+from memfit.running.engine_module import EngineModule
 from memfit.running.patching import answered, has_storage, held
 
 # (owner, names): calls whose first argument is the tensor or storage, and from which raw memory escapes.
@@ -58,7 +58,7 @@ _USES: tuple[tuple[Any, tuple[str, ...], tuple[int, ...]], ...] = (
 
 
 @contextmanager
-def installed(engine: ModuleType) -> Iterator[None]:
+def installed(engine: EngineModule) -> Iterator[None]:
     """Answer at every door for as long as the context is open."""
     with ExitStack() as stack:
         for owner, name, door in _doors(engine):
@@ -74,7 +74,7 @@ def installed(engine: ModuleType) -> Iterator[None]:
 _Door = Callable[[Any], Any]  # from what torch does to what is done in a session
 
 
-def _doors(engine: ModuleType) -> Iterator[tuple[Any, str, _Door]]:
+def _doors(engine: EngineModule) -> Iterator[tuple[Any, str, _Door]]:
     for owner, names in _ESCAPES:
         for name in names:
             yield owner, name, partial(_escaping, engine)
@@ -91,7 +91,7 @@ def _doors(engine: ModuleType) -> Iterator[tuple[Any, str, _Door]]:
     yield torch._C, "_is_alias_of", partial(_comparing, engine)
 
 
-def _escaping(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+def _escaping(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
     def escaping(target: Any, *args: Any, **kwargs: Any) -> Any:
         with held(engine, target, pin=True):
             return original(target, *args, **kwargs)
@@ -99,7 +99,7 @@ def _escaping(engine: ModuleType, original: Callable[..., Any]) -> Callable[...,
     return escaping
 
 
-def _using(engine: ModuleType, indices: tuple[int, ...], original: Callable[..., Any]) -> Callable[..., Any]:
+def _using(engine: EngineModule, indices: tuple[int, ...], original: Callable[..., Any]) -> Callable[..., Any]:
     def using(*args: Any, **kwargs: Any) -> Any:
         # By keyword, what is held besides the one that is meant does no harm.
         targets = [args[index] for index in indices if index < len(args)] + list(kwargs.values())
@@ -114,7 +114,7 @@ def _resolved(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
 
 
-def _listing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+def _listing(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
     def listing(tensor: torch.Tensor) -> Any:
         tensor = _resolved(tensor)
         with held(engine, tensor):
@@ -123,7 +123,7 @@ def _listing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., 
     return listing
 
 
-def _viewing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+def _viewing(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
     def viewing(tensor: torch.Tensor, *, force: bool = False) -> Any:
         tensor = _resolved(tensor.detach()) if force else tensor
         with held(engine, tensor, pin=True):
@@ -132,7 +132,7 @@ def _viewing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., 
     return viewing
 
 
-def _exporting(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+def _exporting(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
     """A copy is made here, where it can be pinned: one made in C++ would be exported unseen."""
 
     def exporting(
@@ -147,7 +147,7 @@ def _exporting(engine: ModuleType, original: Callable[..., Any]) -> Callable[...
     return exporting
 
 
-def _getting(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+def _getting(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
     """A slice is another storage on the same address."""
 
     def getting(storage: torch.UntypedStorage, index: Any) -> Any:
@@ -157,7 +157,7 @@ def _getting(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., 
     return getting
 
 
-def _comparing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+def _comparing(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
     """A storage whose bytes are away shares them with no other."""
 
     def comparing(a: Any, b: Any) -> bool:
@@ -169,7 +169,7 @@ def _comparing(engine: ModuleType, original: Callable[..., Any]) -> Callable[...
 
 
 @contextmanager
-def _exchange_watched(engine: ModuleType) -> Iterator[None]:
+def _exchange_watched(engine: EngineModule) -> Iterator[None]:
     """Pin what other C libraries take by DLPack's table of functions, which they may have read long ago."""
     table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if table is None:

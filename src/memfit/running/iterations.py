@@ -11,7 +11,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,16 +20,16 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from memfit.ir import Phase
 from memfit.running.compiled import uncompiled
+from memfit.running.engine_module import EngineModule
 from memfit.tracing.build import Roles
-
-_FORWARD, _OPTIMIZER = 0, 2  # the engine's Phase
 
 
 class Iterations:
     """Watches optimizers; calls `on_whole` at the end of each whole iteration, from one end to the next."""
 
-    def __init__(self, engine: ModuleType, on_whole: Callable[[], None]) -> None:
+    def __init__(self, engine: EngineModule, on_whole: Callable[[], None]) -> None:
         self.roles = Roles()
         self._engine = engine
         self._on_whole = on_whole
@@ -92,12 +91,12 @@ class Iterations:
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self._engine.is_inert():  # a forked child's steps are nobody's business
             return
-        self._engine.set_phase(_OPTIMIZER)
+        self._engine.set_phase(Phase.OPTIMIZER)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self._engine.is_inert():
             return
-        self._engine.set_phase(_FORWARD)
+        self._engine.set_phase(Phase.FORWARD)
         with self.turn() as mine:
             if mine:
                 self._stepped(optimizer)

@@ -160,7 +160,7 @@ def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
         session.signature_counts,
         session.packed_plan,
         session.measured,
-        session.given_plan,
+        session.given_plan.sentence,
         budget="" if budget is None else str(budget),
         no_limit=session.why_no_limit if session.stats.ops else "",  # as after --help: there was nothing to limit
         peak_bytes=session.peak_bytes if session.stats.budget_bytes else None,

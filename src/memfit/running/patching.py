@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from memfit.running.engine_module import EngineModule
+
 _DEVICES = ("cpu", "cuda")
 
 
@@ -26,7 +28,7 @@ def has_storage(target: Any) -> bool:
     return bool(torch._C._has_storage(target))
 
 
-def held(engine: ModuleType, target: Any, pin: bool = False) -> Any:
+def held(engine: EngineModule, target: Any, pin: bool = False) -> Any:
     """Return a context in which the bytes of a tensor or storage, or of several, are in memory.
 
     `pin` keeps them there until the storage dies, unless the block raises.
@@ -50,7 +52,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def answered(engine: ModuleType, owner: Any, name: str, answer: Callable[[Any], Any]) -> Iterator[None]:
+def answered(engine: EngineModule, owner: Any, name: str, answer: Callable[[Any], Any]) -> Iterator[None]:
     """Have calls of `owner.name` go to `answer(original)`.
 
     A C function is caught however it was reached: by another name, or by a reference from before. A Python one is

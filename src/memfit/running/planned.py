@@ -11,15 +11,25 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 
 from memfit.ir import Plan, Timeline
 from memfit.machine import Machine
 from memfit.messages import say
 from memfit.running import host
-from memfit.running.engine_plan import EnginePlan, PackedIterations, PackedPlan, given_engine_plan, make_engine_plan
+from memfit.running.engine_module import EngineModule
+from memfit.running.engine_plan import (
+    EnginePlan,
+    GivenPlan,
+    PackedIterations,
+    PackedPlan,
+    Refused,
+    Untried,
+    Used,
+    given_engine_plan,
+    make_engine_plan,
+)
 from memfit.running.link import SessionLink
 from memfit.running.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
@@ -36,14 +46,22 @@ _LARGE = 1 << 20  # bytes, of a copy whose time tells a link's speed
 _TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
 
 
+@dataclass(frozen=True)
+class _Made:
+    """What came of making a plan: none, where none was found or the making failed."""
+
+    plan: PackedPlan | None = None
+    refused: Refused | None = None  # the plan that was passed
+
+
 class _Making:
     """A plan being made in a thread. `make` is told to stop by its argument.
 
     Where the system has no thread left there is no plan: training goes on without.
     """
 
-    def __init__(self, make: Callable[[threading.Event], PackedPlan | None]) -> None:
-        self._made: list[PackedPlan | None] = []
+    def __init__(self, make: Callable[[threading.Event], _Made]) -> None:
+        self._made: list[_Made] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: self._made.append(make(self._stop)), name="memfit planner")
         self._started = True
@@ -52,10 +70,11 @@ class _Making:
         except RuntimeError:
             self._started = False
 
-    def cancel(self) -> None:
-        """End it as soon as can be, and wait until it has."""
+    def cancel(self) -> _Made:
+        """End it as soon as can be, wait until it has, and return what came of it."""
         self._stop.set()
         self.done(None)
+        return self.result()
 
     def done(self, timeout: float | None = 0.0) -> bool:
         """Whether it has ended, within `timeout` seconds (None: however long that takes)."""
@@ -63,9 +82,9 @@ class _Making:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def result(self) -> PackedPlan | None:
-        """Return the plan; None when none was found, or the making failed."""
-        return self._made[0] if self._made else None
+    def result(self) -> _Made:
+        """Return what came of it."""
+        return self._made[0] if self._made else _Made()
 
 
 @dataclass
@@ -84,27 +103,61 @@ class _Known:
         return self.iterations.packed.size_bytes + (self.plan.packed.size_bytes if self.plan else 0)
 
 
+@dataclass(frozen=True)
+class _Watching:
+    """Nothing is under way until an iteration repeats, or comes back."""
+
+
+@dataclass
+class _Recording:
+    """Iterations are recorded for a plan; `left` of them are yet to end."""
+
+    left: int
+
+
+@dataclass
+class _InForce:
+    """A plan is in force. `stalled` iterations in a row have waited for copies longer than was foreseen."""
+
+    stalled: int = 0
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """The session is over."""
+
+
+@dataclass(frozen=True)
+class _End:
+    """An iteration's end."""
+
+    signatures: Sequence[int]
+    stats: dict[str, int]
+    before: dict[str, int]  # the stats at the end of the iteration before
+    at_boundary: bool  # nothing has been allocated since
+
+    def grew(self, name: str) -> int:
+        """Return by how much a figure grew in the iteration."""
+        return self.stats[name] - self.before[name]
+
+
 @dataclass
 class Planner:
     """Watches iterations end, and switches the engine to a plan."""
 
-    engine: ModuleType
+    engine: EngineModule
     link: SessionLink
     given: Plan | None = None
     measures: bool = False  # note what iterations under a plan did
     measured: Timeline | None = None  # the last of them
-    given_outcome: str = ""  # "used", or why it was not; empty while it has not been tried
+    given_plan: GivenPlan = field(default_factory=Untried)
     known: dict[int, _Known | None] = field(default_factory=dict)
     """By signature; None for an iteration that cannot be planned."""
     followed: int = 0
     """Iterations that a plan was in force for throughout, and right."""
-    _closed: bool = False
-    _at_boundary: bool = True
-    _recording: int = 0  # iterations yet to be recorded
-    _signature: int = 0  # of the iteration that is recorded or planned
-    _in_use: bool = False
-    _strikes: int = 0
-    _stalled: int = 0
+    _state: _Watching | _Recording | _InForce | _Closed = field(default_factory=_Watching)
+    _signature: int = 0  # of the iteration that is, or was last, recorded or planned
+    _strikes: int = 0  # iterations in a row whose plan was wrong, or was given up
     _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_STALLED + 1))
     """The engine's stats when the last iterations ended, the latest last."""
 
@@ -120,133 +173,142 @@ class Planner:
         return known.plan if known else None
 
     @property
-    def in_use(self) -> bool:
+    def in_force(self) -> bool:
         """Whether a plan is in force."""
-        return self._in_use
+        return isinstance(self._state, _InForce)
 
     def close(self) -> None:
         """End what is under way: the session is over."""
-        self._closed = True
+        self._state = _Closed()
         for known in list(self.known.values()):
             if known is not None and known.making is not None:
-                known.making.cancel()
-        if self.given is not None and not self.given_outcome:
-            self._refuse_given(_TOO_SHORT)
+                self._hear(known.making.cancel())
+        if self.given is not None and isinstance(self.given_plan, Untried):
+            self._refuse_given(Refused(_TOO_SHORT))
 
     def iteration_ended(self, at_boundary: bool = True) -> None:
         """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended."""
-        if self._closed:
+        state = self._state
+        if isinstance(state, _Closed):
             return
-        self._at_boundary = at_boundary
-        signatures = self.engine.signatures()
-        stats = self.engine.stats()
-        before = self._ended[-1] if self._ended else stats
+        signatures, stats = self.engine.signatures(), self.engine.stats()
+        end = _End(signatures, stats, self._ended[-1] if self._ended else stats, at_boundary)
         self._ended.append(stats)
-        if self._recording:
-            self._record(signatures[-1])
-        elif self._in_use and self.engine.has_plan():
-            self._watch(stats, before)
-        elif self._in_use:
-            self._lost()
-        if self._in_use or self._recording:
-            return
-        if signatures[-1] in self.known or signatures[-2:-1] == signatures[-1:]:
-            self._begin(signatures[-1])
+        match state:
+            case _Recording():
+                self._record(state, end)
+            case _InForce() if self.engine.has_plan():
+                self._watch(state, end)
+            case _InForce():
+                self._lost()
+        repeats = signatures[-1] in self.known or signatures[-2:-1] == signatures[-1:]
+        if repeats and isinstance(self._state, _Watching):
+            self._begin(end)
 
-    def _begin(self, signature: int) -> None:
-        self._signature = signature
+    def _become(self, state: _Watching | _Recording | _InForce) -> None:
+        """Enter a state, unless the session has ended meanwhile, in another thread."""
+        if not isinstance(self._state, _Closed):
+            self._state = state
+
+    def _begin(self, end: _End) -> None:
+        self._signature = signature = end.signatures[-1]
         if signature not in self.known:
-            self._recording = _ITERATIONS
+            self._become(_Recording(_ITERATIONS))
             self.engine.start_recording()
         elif known := self.known[signature]:
-            self._use_when_made(known)
+            self._use_when_made(known, end)
 
-    def _record(self, signature: int) -> None:
-        self._recording -= 1
-        if signature == self._signature and self._recording:
+    def _record(self, state: _Recording, end: _End) -> None:
+        state.left -= 1
+        signature = end.signatures[-1]
+        if signature == self._signature and state.left:
             return
         # Where the last two whole iterations began and ended.
         op_marks, tick_marks = self.engine.iteration_marks()[-3:], self.engine.tick_marks()[-3:]
         raw = RawRecording.of(self.engine.stop_recording())
-        repeated, self._recording = signature == self._signature, 0
-        if not repeated or len(tick_marks) != 3 or len(op_marks) != 3:
+        self._become(_Watching())
+        if signature != self._signature or len(tick_marks) != 3 or len(op_marks) != 3:
             return
-        self._plan_for(PackedIterations.of(raw, op_marks, tick_marks, f"{signature:016x}", self.engine.alignment()))
+        text = f"{signature:016x}"
+        self._plan_for(PackedIterations.of(raw, op_marks, tick_marks, text, self.engine.alignment()), end)
 
-    def _plan_for(self, iterations: PackedIterations) -> None:
+    def _plan_for(self, iterations: PackedIterations, end: _End) -> None:
         self.known[self._signature] = known = _Known(iterations)
         known.making = self._make(iterations)
         known.making.done(_PATIENCE)
-        self._use_when_made(known)
+        self._use_when_made(known, end)
 
     def _make(self, iterations: PackedIterations) -> _Making:
         page = self.engine.page_bytes()
         budget = self.engine.stats()["budget_bytes"] // page * page
-        machine, op_hash = self._machine(), self.engine.op_hash
+        machine, op_hash, given = self._machine(), self.engine.op_hash, self.given
 
-        def found(stop: threading.Event) -> EnginePlan | None:
-            recorded = iterations.recorded()
+        def make(stop: threading.Event) -> _Made:
+            recorded, refused = iterations.recorded(), None
             if recorded is None:
-                return None
-            if self.given is not None:
-                given = given_engine_plan(recorded, self.given, budget, machine, op_hash)
-                if isinstance(given, EnginePlan):
-                    return given
-                self._refuse_given(given)
-            return make_engine_plan(recorded, budget, machine, op_hash, stop.is_set)
-
-        def make(stop: threading.Event) -> PackedPlan | None:
-            plan = found(stop)
-            return None if plan is None else PackedPlan.of(plan, iterations)
+                return _Made()
+            if given is not None:
+                found = given_engine_plan(recorded, given, budget, machine, op_hash)
+                if isinstance(found, EnginePlan):
+                    return _Made(PackedPlan.of(found, iterations))
+                refused = found
+            plan = make_engine_plan(recorded, budget, machine, op_hash, stop.is_set)
+            return _Made(None if plan is None else PackedPlan.of(plan, iterations), refused)
 
         return _Making(make)
 
-    def _refuse_given(self, why: str) -> None:
-        """Say once that the given plan is not used: what was asked for would else not happen, and nobody would know."""
-        if self.given_outcome:
-            return
-        self.given_outcome = why
-        remedy = "swaps are planned by the session itself; for another plan: memfit trace, then memfit plan --addresses"
-        say(f"memfit: warning: the given plan is not used: {why}; {remedy}")
+    def _hear(self, made: _Made) -> None:
+        if made.refused is not None:
+            self._refuse_given(made.refused)
 
-    def _use_when_made(self, known: _Known) -> None:
+    def _refuse_given(self, refused: Refused) -> None:
+        """Say once that the given plan is not used: otherwise nobody would know that what was asked for is not done."""
+        if not isinstance(self.given_plan, Untried):
+            return
+        self.given_plan = refused
+        remedy = "swaps are planned by the session itself; for another plan: memfit trace, then memfit plan --addresses"
+        say(f"memfit: warning: the given plan is not used: {refused.sentence}; {remedy}")
+
+    def _use_when_made(self, known: _Known, end: _End) -> None:
+        """Put a plan in force as soon as there is one; otherwise leave things as they are."""
         if known.making is not None:
             if not known.making.done():
                 return
             made, known.making = known.making.result(), None
-            known.plan = made or known.plan
+            self._hear(made)
+            known.plan = made.plan or known.plan
         plan = known.plan
-        self._in_use = plan is not None and self._put_in_force(plan.plan())
-        self._stalled = 0
-        if self._in_use and plan is not None:
-            self.given_outcome = "used" if plan.is_given else self.given_outcome
+        if plan is not None and self._put_in_force(plan.plan(), end.at_boundary):
+            self._become(_InForce())
+            self.given_plan = Used() if plan.is_given else self.given_plan
             return
+        self._become(_Watching())
         known.refused += 1
         if plan is None or known.refused >= _STRIKES:
             if plan is not None and plan.is_given:
-                self._refuse_given("there is no room for it beside what else is alive")
+                self._refuse_given(Refused("there is no room for it beside what else is alive"))
             self.known[self._signature] = None
 
-    def _put_in_force(self, plan: EnginePlan) -> bool:
+    def _put_in_force(self, plan: EnginePlan, at_boundary: bool) -> bool:
         addresses = plan.addresses
-        used: bool = self.engine.use_plan(addresses.columns(), addresses.zone_bytes, addresses.iterations, plan.swaps,
-                                          plan.resident, self._at_boundary)  # fmt: skip
+        used = self.engine.use_plan(addresses.columns(), addresses.zone_bytes, addresses.iterations, plan.swaps,
+                                    plan.resident, at_boundary)  # fmt: skip
         host.give_back_freed()  # recording, planning and unpacking took many times what is kept
         return used
 
-    def _watch(self, stats: dict[str, int], before: dict[str, int]) -> None:
+    def _watch(self, state: _InForce, end: _End) -> None:
         """The plan was in force throughout the iteration: was it right?"""
         known = self.known.get(self._signature)
-        missed = any(stats[name] > before[name] for name in ("plan_mismatches", "derailments"))
+        missed = end.grew("plan_mismatches") > 0 or end.grew("derailments") > 0
         self._strikes = self._strikes + 1 if missed else 0
         self.followed += not missed
         if self._strikes >= _STRIKES:
             self._forget()
         elif known is not None and known.making is not None:
-            self._use_when_made(known)
+            self._use_when_made(known, end)
         elif known is not None and not missed:
             self._measure(known)
-            self._compare_stalls(known, stats["stall_ns"] - before["stall_ns"])
+            self._compare_stalls(state, known, end.grew("stall_ns"))
 
     def _measure(self, known: _Known) -> None:
         if not self.measures or known.plan is None or known.plan.compute_us is None:
@@ -258,28 +320,29 @@ class Planner:
         self.measured = measured_timeline(plan.plan, raw, plan.predicted.host_bytes) or self.measured
         self.engine.start_timeline()
 
-    def _compare_stalls(self, known: _Known, stall_ns: int) -> None:
+    def _compare_stalls(self, state: _InForce, known: _Known, stall_ns: int) -> None:
         plan = known.plan
         if plan is None or plan.compute_us is None:
             return
         excess_us = stall_ns / 1000 - plan.stall_us
-        self._stalled = self._stalled + 1 if excess_us > _STALL_SHARE * plan.compute_us else 0
-        if self._stalled < _STALLED << known.corrections:
+        state.stalled = state.stalled + 1 if excess_us > _STALL_SHARE * plan.compute_us else 0
+        if state.stalled < _STALLED << known.corrections:
             return
-        self._stalled = 0
+        state.stalled = 0
         if not _alike(self._machine(), plan.machine):
             known.corrections += 1
             known.making = self._make(known.iterations)
 
     def _lost(self) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""
-        self._in_use = False
+        self._become(_Watching())
         self._strikes += 1
         if self._strikes >= _STRIKES:
             self._forget()
 
     def _forget(self) -> None:
-        self._strikes, self._in_use = 0, False
+        self._strikes = 0
+        self._become(_Watching())
         self.known.pop(self._signature, None)
 
     def _machine(self) -> Machine:

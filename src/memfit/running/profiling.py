@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 import torch
 
+from memfit.running.engine_module import EngineModule
 from memfit.running.patching import answered, replaced
 
 _KNOWN = ((torch.nn.Module, "__call__"), (torch.optim.Optimizer, "_optimizer_step_code"))
 
 
 @contextmanager
-def calls_unnamed(engine: ModuleType) -> Iterator[None]:
+def calls_unnamed(engine: EngineModule) -> Iterator[None]:
     """Keep the profiler's tracer away from parameters for as long as the context is open."""
     names = torch._C._autograd
     with ExitStack() as profiled:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from memfit.running.engine_module import EngineModule
 from memfit.running.patching import answered, held
 
 _MODULES = ("save", "save_to_buffer", "_save_for_mobile", "_save_to_buffer_for_mobile", "dump", "dump_to_str")
@@ -17,7 +17,7 @@ _FUNCTIONS = ("save", "save_to_buffer")
 
 
 @contextmanager
-def modules_held(engine: ModuleType) -> Iterator[None]:
+def modules_held(engine: EngineModule) -> Iterator[None]:
     """Have the tensors of whatever TorchScript writes in memory while it does."""
     doors: list[tuple[Any, str]] = [(torch._C.ScriptModule, name) for name in _MODULES]
     doors += [(torch._C.ScriptFunction, name) for name in _FUNCTIONS]
@@ -32,7 +32,7 @@ def modules_held(engine: ModuleType) -> Iterator[None]:
         yield
 
 
-def _writing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
+def _writing(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
     def writing(*args: Any, **kwargs: Any) -> Any:
         with held(engine, [tensor for value in tree_leaves((args, kwargs)) for tensor in _tensors(engine, value)]):
             return original(*args, **kwargs)
@@ -40,7 +40,7 @@ def _writing(engine: ModuleType, original: Callable[..., Any]) -> Callable[..., 
     return writing
 
 
-def _tensors(engine: ModuleType, value: Any) -> Iterator[torch.Tensor]:
+def _tensors(engine: EngineModule, value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, torch._C.ScriptModule):

@@ -11,24 +11,27 @@ from typing import Any
 import torch
 
 from memfit.errors import AccessError, BudgetError, MemfitError, TierError, UsageError
+from memfit.running.engine import EngineModule
 
-_NO_OP = "this tensor's bytes are not in memory now and this access is not an op"  # pointers.h says so
 _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {str(Path(torch.__file__).parent), str(Path(__file__).parents[1])}
 )
 
 
-def typed(error: RuntimeError, failure: Mapping[str, Any]) -> MemfitError:
-    """Return memfit's error for torch's; `failure` is the last that the engine had.
+def typed(engine: EngineModule, error: RuntimeError, failure: Mapping[str, Any]) -> MemfitError | None:
+    """Return memfit's error for torch's, None if it is another; `failure` is the last that the engine had.
 
     Drops the native stack that torch puts behind some of its messages.
     """
+    met = "" if isinstance(error, MemfitError) else engine.met_in(str(error))
+    if not met:
+        return None
     error.args = (str(error).split("\nException raised from ")[0],)
-    if _NO_OP in str(error):
+    if met == "absent":
         return _no_op(error)
-    kind = TierError if failure["kind"] == "tier" else BudgetError
-    return kind(failure["message"] or str(error))
+    kind = TierError if met == "lost" or failure["kind"] == "tier" else BudgetError
+    return kind(str(error) if met == "lost" else failure["message"] or str(error))
 
 
 def _no_op(error: RuntimeError) -> MemfitError:

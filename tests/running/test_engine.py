@@ -200,7 +200,9 @@ def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
 
 def test_the_sources_in_use_are_those_of_the_package_under_test():
     folder = engine._source_folder()
-    assert (folder / "engine" / "unity.cc").is_file() and (folder / "engine" / "bindings.cpp").is_file()
+    assert (folder / "engine" / "unity.cc").is_file() and (
+        folder / "engine" / "bindings" / "bindings_unity.cc"
+    ).is_file()
 
 
 BUILD = """

@@ -14,8 +14,8 @@ import torch
 
 import memfit
 from memfit.running import engine
+from memfit.running.disturbed import DisturbedTier
 from memfit.running.session import Session
-from memfit.running.tiers import TierSpec
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -136,7 +136,7 @@ def test_signatures_are_counted_and_only_the_last_are_kept():
 
 def test_training_goes_on_without_swaps_when_there_is_no_thread_for_copies():
     plain = train(20)
-    with memfit.session("45%", TierSpec("ram", no_threads=True)) as session:
+    with memfit.session("45%", DisturbedTier("ram", no_threads=True)) as session:
         assert train(20) == plain
         stats = session.stats
     assert stats.lane_failures > 0 and stats.plans == stats.swaps == 0 and stats.evictions > 0
@@ -162,7 +162,7 @@ def test_training_goes_on_without_a_plan_when_there_is_no_thread_to_make_it(monk
 def test_whatever_copy_fails_nothing_stays_in_use(kind, program):
     plain = program(60)
     for at in range(20, 420, 57):
-        with memfit.session("45%", TierSpec("ram", **{kind: at})):
+        with memfit.session("45%", DisturbedTier("ram", **{kind: at})):
             try:
                 assert program(60) == plain
             except RuntimeError as error:

@@ -13,6 +13,7 @@ import torch
 from memfit.errors import MemfitError, UsageError
 from memfit.ir import Timeline, Trace
 from memfit.running import chunking, devices, guards, host
+from memfit.running.disturbed import disturbance_of
 from memfit.running.ended import Ended, FirstIteration
 from memfit.running.engine import EngineModule
 from memfit.running.engine_plan import GivenPlan, PackedPlan
@@ -51,7 +52,8 @@ class Running:
         self._contexts.enter_context(devices.entered(settings.device))
         self.engine.start(
             str(settings.device), settings.fixed_bytes or 0, host.unlimited_arena_bytes(settings.device.type),
-            settings.grow, settings.tier.recipe(), threading.active_count() > 1,
+            settings.grow, settings.tier.recipe(), disturbance_of(settings.tier),
+            threading.active_count() > 1,
         )  # fmt: skip
         self._enter_contexts()
         self.adopt_visible()

@@ -30,7 +30,7 @@ from memfit.running.engine_cache import obtain
 from memfit.running.engine_module import EngineModule as EngineModule
 
 _NAME = "memfit_engine"
-_UNITS = ("unity.cc", "bindings.cpp")
+_UNITS = ("unity.cc", "bindings/bindings_unity.cc")
 _CUDA_UNITS = ("cuda/cuda_unity.cc",)
 NO_CUDA_HEADERS = (
     "the CUDA headers are not there, and the engine is built without them for the CPU alone: install the CUDA toolkit, "

@@ -38,8 +38,9 @@ class EngineModule(Protocol):
 
     # A session.
     def start(
-        self, device: str, budget_bytes: int, most_bytes: int, grows: bool, tier: Mapping[str, Any], others: bool
-    ) -> None:
+        self, device: str, budget_bytes: int, most_bytes: int, grows: bool, tier: Mapping[str, Any],
+        disturbance: Mapping[str, Any], others: bool,
+    ) -> None:  # fmt: skip
         """Begin a session (0: no budget). `most_bytes`: of an arena without one. `others`: other threads run."""
 
     def stop(self) -> dict[str, Any]:
@@ -83,7 +84,7 @@ class EngineModule(Protocol):
     def fail_next(self, message: str, required_bytes: int) -> None:
         """Have the next allocation raise this."""
 
-    def undisturbed(self, action: Callable[..., Any], undo: Callable[[], Any] | None, *arguments: Any) -> Any:
+    def undisturbed(self, action: Callable[..., Any], undo: Callable[[], Any] | None, *args: Any) -> Any:
         """Call `action` with signals' handlers put off until it is done; `undo` follows where either has raised."""
 
     # Storages.

@@ -86,19 +86,18 @@ class Recorded:
         begin, middle, end = op_marks
         if middle - begin != end - middle or begin == middle:
             return None
-        iterations = TwoIterations.of(raw.ticks, tick_marks, begin, middle - begin)
+        ticks = np.stack([raw.ticks[column] for column in ("block", "bytes", "ops_begun")], axis=1)
+        iterations = TwoIterations.of(ticks, tick_marks, begin, middle - begin)
         if iterations is None or not iterations.first_count:
             return None
         about = {"signature": signature, "torch_version": "", "device": "cpu", "script": "", "iteration": 0,
                  "alignment": alignment, "before": None}  # fmt: skip
         trace, blocks = build_iteration(raw, begin, middle, Roles(), **about)
         # Until the next op begins Python is at work; copies go on meanwhile as they do in ops.
-        begins = (
-            raw.ops[begin : middle + 1, 3]
-            if middle < len(raw.ops)
-            else np.append(raw.ops[begin:middle, 3], raw.ops[middle - 1, 4])
-        )
-        spans = np.maximum(np.diff(begins) - raw.ops[begin:middle, 8], 0) / 1000
+        starts, ops_of_it = raw.ops["start_ns"], raw.ops[begin:middle]
+        until = starts[middle] if middle < len(starts) else ops_of_it["end_ns"][-1]
+        begins = np.append(ops_of_it["start_ns"], until)
+        spans = np.maximum(np.diff(begins) - ops_of_it["waited_ns"], 0) / 1000
         ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
         return cls(_without_idle(replace(trace, ops=ops)), blocks, iterations)
 

@@ -34,9 +34,8 @@ class SessionLink:
         return self._of_rates(stats) if self.measured is None else self._of_curve(self.measured, stats)
 
     def _of_rates(self, stats: Mapping[str, int]) -> Machine:
-        guess, latency_us = _GUESS_GB_PER_S[self.tier.kind], 1e6 * self.tier.link_latency_seconds
-        rates = (_rate(stats, self._since, way) or guess for way in _WAYS)
-        out, into = (Link.of_bandwidth(_DERATING * rate, latency_us) for rate in rates)
+        rates = (_rate(stats, self._since, way) or _GUESS_GB_PER_S[self.tier.kind] for way in _WAYS)
+        out, into = (Link.of_bandwidth(_DERATING * rate, latency_us=0.0) for rate in rates)
         return Machine(f"{self.tier} as measured", out, into)
 
     def _of_curve(self, measured: Machine, stats: Mapping[str, int]) -> Machine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +21,13 @@ class TierSpec:
     """A tier: `kind` is "ram" or "disk"; `folder` is where the disk tier's file goes.
 
     The ram tier takes at most `capacity_bytes` (0: as much as the machine has); with a `folder` what does not fit
-    goes to a file there.
-
-    `checked` keeps a checksum of everything written and compares it on each read. The `fail_*` and
-    `corrupt_read` fields make the n-th copy go wrong (0: none), for tests of what happens then. The `link_*` fields
-    slow every copy down to what such a link would do (0: as fast as the tier is), each way by itself; from copy number
-    `link_changes_at` on (0: never) it has `link_change` times its speed. On a GPU copies begin late by random times
-    up to `longest_delay_us`, for tests of their order. With `no_threads` there is no thread for copies beside the ops.
+    goes to a file there. `checked` keeps a checksum of everything written and compares it on each read.
     """
 
     kind: str = "disk"
     folder: str = ""
     capacity_bytes: int = 0
     checked: bool = False
-    fail_write: int = 0
-    fail_read: int = 0
-    corrupt_read: int = 0
-    repeat: bool = False
-    link_bytes_per_second: float = 0.0
-    link_latency_seconds: float = 0.0
-    link_changes_at: int = 0
-    link_change: float = 1.0
-    longest_delay_us: int = 0
-    no_threads: bool = False
 
     def __str__(self) -> str:
         if self.kind == "disk":
@@ -53,8 +37,8 @@ class TierSpec:
 
     def recipe(self) -> dict[str, Any]:
         """Return what the engine needs to make it."""
-        fields = asdict(self)
-        return fields | {"capacity": fields.pop("capacity_bytes") or reservable_bytes()}
+        capacity_bytes = self.capacity_bytes or reservable_bytes()
+        return {"kind": self.kind, "folder": self.folder, "capacity_bytes": capacity_bytes, "checked": self.checked}
 
 
 def tier_for(text: str | None, device: torch.device) -> TierSpec:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from memfit.ir import Copy, Direction, Plan, Stall, Timeline
-
-_DIRECTIONS = (Direction.OUT, Direction.IN)
+from memfit.tracing.build import table_of
 
 
 def measured_timeline(plan: Plan, raw: Mapping[str, Any], host_bytes: int) -> Timeline | None:
@@ -18,24 +17,25 @@ def measured_timeline(plan: Plan, raw: Mapping[str, Any], host_bytes: int) -> Ti
     Times count from the first op's beginning. What Python does between two ops counts to the first of them, waits for
     copies to the second.
     """
-    ops = np.frombuffer(raw["op_begins"], np.int64).reshape(-1, 2)
-    ends = np.frombuffer(raw["iteration_ends"], np.int64).reshape(-1, 2)
-    if len(ops) != plan.op_count or len(ends) != 1 or ends[0, 0] != plan.op_count:
+    ops, ends = table_of(raw, "op_begins"), table_of(raw, "iteration_ends")
+    if len(ops) != plan.op_count or ends["ops_begun"].tolist() != [plan.op_count]:
         return None
-    begins = (np.append(ops[:, 0], ends[0, 1]) - ops[0, 0]) / 1000
-    copies = np.frombuffer(raw["copies"], np.int64).reshape(-1, 8).tolist()
+    start_ns = int(ops["begins_ns"][0])
+    begins = (np.append(ops["begins_ns"], ends["ended_ns"]) - start_ns) / 1000
     waited = np.zeros(plan.op_count)
     stalls, done = [], []
-    for swap, way, size, began, ended, waited_from, waited_until, op in copies:
-        direction = _DIRECTIONS[way]
-        if waited_until > waited_from:
-            stalls.append(Stall(op, swap, direction, (waited_until - waited_from) / 1000))
-            waited[op] += (waited_until - waited_from) / 1000
-        done.append(Copy(swap, direction, size, (began - ops[0, 0]) / 1000, (ended - ops[0, 0]) / 1000))
+    for copy in table_of(raw, "copies"):
+        swap, op, direction = int(copy["swap"]), int(copy["op"]), Direction.IN if copy["is_in"] else Direction.OUT
+        stall_us = int(copy["waited_until_ns"] - copy["waited_from_ns"]) / 1000
+        if stall_us > 0:
+            stalls.append(Stall(op, swap, direction, stall_us))
+            waited[op] += stall_us
+        began_us, ended_us = (int(copy[name] - start_ns) / 1000 for name in ("began_ns", "ended_ns"))
+        done.append(Copy(swap, direction, int(copy["bytes"]), began_us, ended_us))
     return Timeline(
         start_us=tuple((begins[:-1] + waited).tolist()),
         end_us=tuple(begins[1:].tolist()),
-        resident_bytes=tuple(ops[:, 1].tolist()),
+        resident_bytes=tuple(ops["resident_bytes"].tolist()),
         stalls=tuple(stalls),
         copies=tuple(done),
         iteration_us=float(begins[-1]),

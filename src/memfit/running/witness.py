@@ -29,12 +29,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from memfit.errors import MemfitError
 from memfit.messages import say_error
+from memfit.running.disturbed import tier_of
 from memfit.running.host import peak_rss_bytes
 from memfit.running.inside import EndOfProgram, run_program
 from memfit.running.patching import replaced
 from memfit.running.script import Program
 from memfit.running.session import Session
-from memfit.running.tiers import TierSpec
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def run(request: Request) -> int:
     """Run the script and write its log; returns the exit code. Raises BudgetError and TierError."""
     session, read = None, read_plainly
     if request.budget is not None:
-        tier = TierSpec(**(request.tier or {}))
+        tier = tier_of(request.tier or {})
         session = Session(request.budget, tier, device=request.device, script=str(request.program))
         read = session.read_bytes
     if request.deterministic:

@@ -8,8 +8,8 @@ from typing import Any
 
 from common import run_worker, save, show
 
-from memfit.running.tiers import parse_tier
-from memfit.running.verify import Verdict, verify
+from memfit.running.engine.tiers import parse_tier
+from memfit.running.scripts.verify import Verdict, verify
 from memfit.units import format_bytes
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from common import EXAMPLES, ROOT, run_worker, save, show
 
-from memfit.running.tiers import parse_tier
-from memfit.running.verify import verify
+from memfit.running.engine.tiers import parse_tier
+from memfit.running.scripts.verify import verify
 
 
 def measure(example: str, budget: str, tier: str, steps: int) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from torch.utils import cpp_extension
 
 from memfit.planning.addresses import Takes, plan_addresses
 from memfit.running import engine
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.scripts.verify import verify
 from memfit.running.session import Session
-from memfit.running.tiers import TierSpec
-from memfit.running.verify import verify
 
 STEADY = 16  # optimizer steps; of the two-optimizer example as well
 NO_SWAPS: dict[str, list[int]] = {

@@ -19,9 +19,9 @@ from memfit.baselines.clairvoyant import clairvoyant
 from memfit.ir import Trace, align_up
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import engine
-from memfit.running.script import run_as_main
+from memfit.running.engine.tiers import parse_tier
+from memfit.running.scripts.script import run_as_main
 from memfit.running.session import Session
-from memfit.running.tiers import parse_tier
 
 
 def main() -> None:

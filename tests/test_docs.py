@@ -17,7 +17,7 @@ def test_the_guides_table_of_statistics_is_up_to_date():
 
 
 def test_the_guides_table_has_every_statistic():
-    from memfit.running.stats import Stats
+    from memfit.running.session.stats import Stats
     from tools import make_statistics
 
     names = [name for name, _ in make_statistics.statistics()]

@@ -14,8 +14,8 @@ import torch
 
 import memfit
 from memfit.running import engine
-from memfit.running.disturbed import DisturbedTier
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import TierSpec
 
 pytestmark = pytest.mark.timeout(60)
 BUDGET = 12 << 20

@@ -15,7 +15,7 @@ from torch import Tensor
 import memfit
 from cuda_sim.simulator import MIB, Gpu
 from memfit.errors import UsageError
-from memfit.running.disturbed import DisturbedTier
+from memfit.running.engine.disturbed import DisturbedTier
 
 KIB256 = 1 << 18
 

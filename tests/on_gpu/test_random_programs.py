@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import memfit
 from memfit.errors import BudgetError
 from memfit.planning.lifetimes import minimum_budget, peak_live
-from memfit.running.disturbed import DisturbedTier
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import TierSpec
 from running.programs import GROUPS, Run, read_plainly, write
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]

@@ -13,7 +13,7 @@ import torch
 
 import memfit
 from memfit.errors import MemfitError
-from memfit.running.disturbed import DisturbedTier
+from memfit.running.engine.disturbed import DisturbedTier
 from on_gpu.helpers_gpu import same, train
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]

@@ -15,9 +15,9 @@ from memfit.errors import BudgetError
 from memfit.files import load_trace
 from memfit.ir import Trace
 from memfit.planning.lifetimes import minimum_budget, peak_live
-from memfit.running.disturbed import DisturbedTier
-from memfit.running.tiers import TierSpec
-from memfit.running.verify import Verdict, verify
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.scripts.verify import Verdict, verify
 
 pytestmark = pytest.mark.timeout(600)
 

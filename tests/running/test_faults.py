@@ -18,8 +18,8 @@ from torch import Tensor, nn
 import memfit
 from memfit.errors import InputError, TierError
 from memfit.running import engine
-from memfit.running.disturbed import DisturbedTier
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import TierSpec
 from running.helpers_training import mlp, others_hidden
 
 pytestmark = pytest.mark.timeout(120)

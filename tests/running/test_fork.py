@@ -19,7 +19,7 @@ import torch
 
 import memfit
 from memfit.running import engine
-from memfit.running.disturbed import DisturbedTier
+from memfit.running.engine.disturbed import DisturbedTier
 from running.children import Child, child_says
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
 

@@ -14,7 +14,7 @@ import torch
 
 import memfit
 from memfit.running import engine
-from memfit.running.disturbed import DisturbedTier
+from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.session import Session
 
 pytestmark = pytest.mark.timeout(120)

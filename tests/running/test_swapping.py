@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memfit
-from memfit.running.disturbed import DisturbedTier
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import TierSpec
 from running.helpers_training import Failed, Fails
 
 pytestmark = pytest.mark.timeout(180)  # a deadlock fails, and does not hang

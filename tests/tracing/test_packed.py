@@ -9,8 +9,9 @@ from torch import nn
 
 import memfit
 from memfit.ir import Trace
-from memfit.running import active, planned
-from memfit.running.engine_plan import PackedIterations, Recorded
+from memfit.running.planned import planner as planned
+from memfit.running.planned.engine_plan import PackedIterations, Recorded
+from memfit.running.session import active
 from memfit.tracing.build import RawRecording, Roles, build_trace
 from memfit.tracing.packed import Packed, PackedIteration, PackedRecording
 from tracing.recordings import recording

@@ -24,9 +24,9 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was found; returns 0 if memfit can run here, else 1."""
     from memfit.cli.next_step import print_next
-    from memfit.running.devices import parse_device
-    from memfit.running.doctor import examine
-    from memfit.running.tiers import tier_for
+    from memfit.running.engine.devices import parse_device
+    from memfit.running.engine.tiers import tier_for
+    from memfit.running.machine.doctor import examine
 
     device = parse_device(args.device)
     findings = examine(tier_for(args.tier, device), device)

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from memfit.cli.program import program_of
     from memfit.files import save_trace
     from memfit.files.document import check_folder
-    from memfit.running.record import record_script
+    from memfit.running.scripts.record import record_script
 
     check_folder(args.output)
     output = os.path.abspath(args.output)  # wherever the script goes

@@ -8,8 +8,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memfit.running.script import Program
-    from memfit.running.verify import Verdict
+    from memfit.running.scripts.script import Program
+    from memfit.running.scripts.verify import Verdict
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -41,9 +41,9 @@ def run(args: argparse.Namespace) -> int:
     from memfit.cli.next_step import print_next
     from memfit.cli.program import program_of
     from memfit.errors import UsageError, VerificationError
-    from memfit.running.devices import parse_device
-    from memfit.running.tiers import tier_for
-    from memfit.running.verify import verify
+    from memfit.running.engine.devices import parse_device
+    from memfit.running.engine.tiers import tier_for
+    from memfit.running.scripts.verify import verify
     from memfit.units import parse_budget
 
     parse_budget(args.budget)

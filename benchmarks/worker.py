@@ -8,7 +8,6 @@ import json
 import resource
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,9 +18,10 @@ from memfit.baselines.clairvoyant import clairvoyant
 from memfit.ir import Trace, align_up
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running import engine
-from memfit.running.script import run_as_main
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import parse_tier
+from memfit.running.scripts.script import run_as_main
 from memfit.running.session import Session
-from memfit.running.tiers import parse_tier
 
 
 def main() -> None:
@@ -57,7 +57,9 @@ def main() -> None:
 
 
 def session_of(request: dict[str, Any]) -> Session:
-    tier = replace(parse_tier(request.get("tier", "disk")), link_bytes_per_second=request.get("link", 0.0))
+    tier = parse_tier(request.get("tier", "disk"))
+    if request.get("link"):
+        tier = DisturbedTier(tier.kind, tier.folder, tier.capacity_bytes, link_bytes_per_second=request["link"])
     plan, measures = request.get("plan", True), request.get("measures", False)
     return Session(request["budget"], tier, device="cpu", plan=plan, measures=measures)
 

@@ -36,11 +36,18 @@ def test_the_first_screen_is_short_and_begins_with_the_two_commands():
     assert "make demo " in quickstart and "make test " in quickstart
 
 
-def test_the_guide_has_a_row_for_every_statistic():
-    from memfit.running.session import Stats
+def test_the_guides_table_of_statistics_is_up_to_date():
+    from tools import make_statistics
 
-    guide = (DOCS / "guide.md").read_text()
-    assert [field.name for field in dataclasses.fields(Stats) if f"`{field.name}`" not in guide] == []
+    assert make_statistics.page() == make_statistics.GUIDE.read_text(), "python tools/make_statistics.py"
+
+
+def test_the_guides_table_has_every_statistic():
+    from memfit.running.session.stats import Stats
+    from tools import make_statistics
+
+    names = [name for name, _ in make_statistics.statistics()]
+    assert names == [field.name for field in dataclasses.fields(Stats)]
 
 
 def test_the_guide_has_every_exit_code():

@@ -30,6 +30,8 @@ TORCH_SIDE = {"tracing": set(), "running": {"tracing"}}
 # Reports show finished values: only who makes such values, or prints them, needs reports, and they need nothing else.
 REPORTERS = {"comparing", "cli"}
 REPORTED = {"errors", "units", "arrays", "ir"}
+# The rooms of `running`, likewise: lower ones may be imported by higher ones.
+ROOMS = [{"host"}, {"engine"}, {"doors", "machine", "planned"}, {"session"}, {"scripts"}]
 # `memfit --help` imports these: the standard library and names without weight.
 LIGHT = {"memfit", "memfit._version", "memfit.errors", "memfit.messages", "memfit.cli"}
 
@@ -61,8 +63,8 @@ def imports(tree: ast.AST, *, lazy: bool) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             yield node.module
-            if node.module == "memfit":
-                yield from (f"memfit.{alias.name}" for alias in node.names)
+            if node.module in ("memfit", "memfit.running"):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             yield from imports(ast.Module(node.orelse, []), lazy=lazy)
         elif lazy or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -101,6 +103,21 @@ def test_imports_follow_the_levels(path):
     importer = owner(path)
     bad = {name for name in packages_of(imports(parsed(path), lazy=True)) if not may_import(importer, name)}
     assert not bad
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "running").glob("*/*.py")), ids=lambda path: str(path.name))
+def test_the_rooms_of_running_import_only_lower_ones(path):
+    names = (name.split(".") for name in imports(parsed(path), lazy=True) if name.startswith("memfit.running."))
+    assert {name[2] for name in names} <= {path.parent.name}.union(*ROOMS[: room(path.parent.name)])
+
+
+def room(name: str) -> int:
+    return next(index for index, names in enumerate(ROOMS) if name in names)
+
+
+def test_every_module_of_running_is_in_a_room():
+    rooms = {path.stem for path in (SOURCE / "running").iterdir()} - {"__init__", "__pycache__"}
+    assert rooms == set().union(*ROOMS)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))

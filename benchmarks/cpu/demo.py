@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from benchmarks.common.examples import run_worker
 from benchmarks.common.result import Result, Table
-from memfit.running.tiers import parse_tier
-from memfit.running.verify import Verdict, verify
+from memfit.running.engine.tiers import parse_tier
+from memfit.running.scripts.verify import Verdict, verify
 from memfit.units import format_bytes
 
 

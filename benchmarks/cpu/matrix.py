@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.common.examples import EXAMPLES, add_examples, run_worker, script_of, sized
 from benchmarks.common.result import Result, Table, grouped
-from memfit.running.tiers import parse_tier
-from memfit.running.verify import verify
+from memfit.running.engine.tiers import parse_tier
+from memfit.running.scripts.verify import verify
 
 SHARES = (0.8, 0.5, 0.3)
 Row = dict[str, Any]  # a verdict, or at "infeasible" the bytes that are needed

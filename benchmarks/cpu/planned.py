@@ -16,9 +16,9 @@ from benchmarks.common.examples import add_examples, run_worker, script_of, size
 from benchmarks.common.result import Result, Table, mb
 from memfit.planning.addresses import Takes, plan_addresses
 from memfit.running import engine
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.scripts.verify import verify
 from memfit.running.session import Session
-from memfit.running.tiers import TierSpec
-from memfit.running.verify import verify
 
 STEADY = 16  # optimizer steps; of the two-optimizer example as well
 NO_SWAPS: dict[str, list[int]] = {

@@ -20,7 +20,7 @@ from benchmarks.gpu.models import SPECS, Spec, tiny
 from benchmarks.gpu.sizes import gib
 from benchmarks.gpu.training import Training
 from memfit.planning.lifetimes import peak_live
-from memfit.running.patching import replaced
+from memfit.running.engine.patching import replaced
 
 
 def fused_attention(query: Any, key: Any, value: Any, *_: Any, enable_gqa: bool = False, **__: Any) -> torch.Tensor:

@@ -181,7 +181,7 @@ bool Engine::restore(Block& block, StopReport& report) {
   } catch (const std::exception& error) {
     if (!block.resident()) {
       const std::string why = words_of(error);
-      mark_unavailable(block, "memfit: the bytes of this tensor could not be read back: " + why);
+      mark_unavailable(block, kLost + why);
       // What an earlier session lost is not this one's loss.
       if (block.tier == memory_.tier) report.lost.push_back(format_bytes(block.bytes) + ": " + why);
     }

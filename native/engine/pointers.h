@@ -111,10 +111,15 @@ inline void set_present(c10::StorageImpl& storage, const Block& block) {
   open_again(storage);
 }
 
+// What torch raises, as an error of its own, when somebody asks for bytes that are not there. Every text put behind a
+// storage begins with the mark, by which it is told from the program's own errors.
+inline constexpr const char kMark[] = "memfit: ";
+inline constexpr const char kAbsent[] = "memfit: this tensor's bytes are not in memory now and this access is not an op";
+inline constexpr const char kLost[] = "memfit: the bytes of this tensor could not be read back: ";
+
 inline void set_absent(c10::StorageImpl& storage) {
   data_of(storage._mutable_data_ptr_no_checks()) = nullptr;
-  storage.release_data_and_set_meta_custom_data_ptr_error_msg_(
-      "memfit: this tensor's bytes are not in memory now and this access is not an op");
+  storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kAbsent);
 }
 
 }  // namespace memfit

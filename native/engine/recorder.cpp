@@ -7,10 +7,6 @@
 
 namespace memfit {
 
-namespace {
-enum OpColumn { kName, kPhase, kSource, kStart, kEnd, kFirstTick, kWorkspace, kForwardSource, kWaited };
-}  // namespace
-
 void Recorder::start(Device& device, const std::vector<Block*>& alive) {
   device_ = &device;
   take();
@@ -28,15 +24,15 @@ void Recorder::was_before(const Block& block, bool stays) {
 bool Recorder::has_both_passes(int64_t from, int64_t to) const {
   bool seen[2] = {false, false};
   for (int64_t row = from; row < to; ++row)
-    seen[events_.ops[static_cast<size_t>(row) * Recording::kOpColumns + kPhase] == static_cast<int64_t>(Phase::kBackward)] =
+    seen[events_.ops[static_cast<size_t>(row) * OpColumn::count + OpColumn::phase] == static_cast<int64_t>(Phase::kBackward)] =
         true;
   return seen[0] && seen[1];
 }
 
 Recording Recorder::stop() {
   if (on_)
-    for (size_t row = 0; row < events_.ops.size(); row += Recording::kOpColumns)
-      for (OpColumn column : {kStart, kEnd}) {
+    for (size_t row = 0; row < events_.ops.size(); row += OpColumn::count)
+      for (size_t column : {OpColumn::start_ns, OpColumn::end_ns}) {
         int64_t& time = events_.ops[row + column];
         if (time != 0) time = device_->time_of(time);
       }
@@ -72,7 +68,7 @@ int64_t Recorder::forward_source(int64_t node_number) const {
 }
 
 void Recorder::op_starts(int64_t row) {
-  events_.ops[static_cast<size_t>(row) * Recording::kOpColumns + kStart] = device_->stamp();
+  events_.ops[static_cast<size_t>(row) * OpColumn::count + OpColumn::start_ns] = device_->stamp();
 }
 
 void Recorder::op_accesses(int64_t row, const Block& block, bool write) {
@@ -82,10 +78,10 @@ void Recorder::op_accesses(int64_t row, const Block& block, bool write) {
 }
 
 void Recorder::op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns) {
-  int64_t* columns = &events_.ops[static_cast<size_t>(row) * Recording::kOpColumns];
-  columns[kEnd] = device_->stamp();
-  columns[kWaited] = static_cast<int64_t>(waited_ns);
-  columns[kWorkspace] = workspace_bytes;
+  int64_t* columns = &events_.ops[static_cast<size_t>(row) * OpColumn::count];
+  columns[OpColumn::end_ns] = device_->stamp();
+  columns[OpColumn::waited_ns] = static_cast<int64_t>(waited_ns);
+  columns[OpColumn::workspace_bytes] = workspace_bytes;
 }
 
 void Recorder::allocated(const Block& block, bool inside_op, int64_t source) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -14,24 +15,35 @@
 namespace memfit {
 
 enum class Phase : int64_t { kForward = 0, kBackward = 1, kOptimizer = 2 };
+inline constexpr const char* kPhases[] = {"forward", "backward", "optimizer"};  // by number
+
+// A row of an op. Sources are indices into `sources()`, -1 for none; `waited_ns`, for room and for the op's inputs, is
+// not its own work.
+#define MEMFIT_OP_COLUMNS(X) \
+  X(name) X(phase) X(source) X(start_ns) X(end_ns) X(first_tick) X(workspace_bytes) X(forward_source) X(waited_ns)
+struct OpColumn {
+#define MEMFIT_COLUMN(name) name,
+  enum : size_t { MEMFIT_OP_COLUMNS(MEMFIT_COLUMN) count };
+#undef MEMFIT_COLUMN
+};
 
 struct Recording {
-  // One row an op: name, phase, source, start_ns, end_ns, first_tick, workspace_bytes, forward_source,
-  // waited_ns (for room and for its inputs, which is not the op's own work).
-  static constexpr size_t kOpColumns = 9;
-  // One row an access: op, block, is_write.
-  static constexpr size_t kAccessColumns = 3;
-  // One row an allocation or a free: block, bytes (negative for a free), ops begun so far, inside an op, source.
-  static constexpr size_t kTickColumns = 5;
-  // One row a block that was alive at the start: block, bytes, stays where it is.
-  static constexpr size_t kBeforeColumns = 3;
+  // The columns of each table, in order: Python reads them by these names.
+#define MEMFIT_NAME(name) #name,
+  static constexpr const char* kOps[] = {MEMFIT_OP_COLUMNS(MEMFIT_NAME)};
+#undef MEMFIT_NAME
+  static constexpr const char* kAccesses[] = {"op", "block", "is_write"};
+  // One row an allocation or a free (its bytes are negative). `ops_begun`: so far, the one it may be in included.
+  static constexpr const char* kTicks[] = {"block", "bytes", "ops_begun", "inside_op", "source"};
+  // One row a block that was alive at the start. `stays`: where it is.
+  static constexpr const char* kBefore[] = {"block", "bytes", "stays"};
 
   std::vector<int64_t> ops, accesses, ticks, before;
   std::vector<int64_t> ghosts;       // the blocks that are ghosts
   std::vector<std::string> shapes;   // of op i's tensors, when meta storages are watched; may be shorter than ops
   std::vector<uint64_t> tokens;  // one an op: what period detection compares
-  int64_t op_count() const { return static_cast<int64_t>(ops.size() / kOpColumns); }
-  int64_t tick_count() const { return static_cast<int64_t>(ticks.size() / kTickColumns); }
+  int64_t op_count() const { return static_cast<int64_t>(ops.size() / std::size(kOps)); }
+  int64_t tick_count() const { return static_cast<int64_t>(ticks.size() / std::size(kTicks)); }
   size_t held() const { return held_bytes(ops, accesses, ticks, before, ghosts, shapes, tokens); }
 };
 

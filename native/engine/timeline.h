@@ -12,8 +12,11 @@ namespace memfit {
 
 class Timeline {
  public:
-  // One row a copy: swap, direction (0 out, 1 in), bytes, began_ns, ended_ns, waited_from_ns, waited_until_ns, op.
-  static constexpr size_t kCopyColumns = 8;
+  // The columns of each table, in order: Python reads them by these names. A copy's `op` is the one that waited for it.
+  static constexpr const char* kCopies[] = {"swap",     "is_in",          "bytes",           "began_ns",
+                                            "ended_ns", "waited_from_ns", "waited_until_ns", "op"};
+  static constexpr const char* kOpBegins[] = {"begins_ns", "resident_bytes"};
+  static constexpr const char* kIterationEnds[] = {"ops_begun", "ended_ns"};
 
   void start() { *this = Timeline(), on_ = true; }
   void stop() { on_ = false; }
@@ -39,9 +42,7 @@ class Timeline {
 
   size_t held() const { return held_bytes(copies_, op_begins_, iteration_ends_); }  // bytes of the heap
   const std::vector<int64_t>& copies() const { return copies_; }
-  // One row an op: when it began (ns), the arena's bytes in use then.
   const std::vector<int64_t>& op_begins() const { return op_begins_; }
-  // One row an end: the ops begun so far, when it was (ns).
   const std::vector<int64_t>& iteration_ends_rows() const { return iteration_ends_; }
 
  private:

@@ -10,6 +10,7 @@
 #include "exchange.cpp"
 #include "forecast.cpp"
 #include "fork.cpp"
+#include "format.cpp"
 #include "ghosts.cpp"
 #include "growth.cpp"
 #include "host.cpp"

@@ -15,7 +15,7 @@ from memfit.errors import AccessError, BudgetError, MemfitError, TierError
 if TYPE_CHECKING:
     from memfit.files import load_trace, save_trace
     from memfit.ir import Trace
-    from memfit.running.record import record, record_meta
+    from memfit.running.scripts.record import record, record_meta
     from memfit.running.session import Session, Stats, session
 
 __all__ = [
@@ -42,8 +42,8 @@ _LAZY = {
     "Session": "memfit.running.session",
     "Stats": "memfit.running.session",
     "session": "memfit.running.session",
-    "record": "memfit.running.record",
-    "record_meta": "memfit.running.record",
+    "record": "memfit.running.scripts.record",
+    "record_meta": "memfit.running.scripts.record",
 }
 
 

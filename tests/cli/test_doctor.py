@@ -9,8 +9,8 @@ import pytest
 from cli.helpers_cli import memfit, run
 from memfit.cli import main
 from memfit.files import find_machine, load_machine
-from memfit.running.doctor import _link
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.machine.doctor import _link
 
 pytestmark = pytest.mark.timeout(300)
 

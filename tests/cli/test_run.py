@@ -15,7 +15,7 @@ from cli.helpers_cli import TRAINING, line_of, memfit, run, write
 from memfit.cli import _parser, _split, main
 from memfit.cli.program import program_of
 from memfit.cli.run import _check_options
-from memfit.running.script import Program
+from memfit.running.scripts.script import Program
 from memfit.units import format_bytes
 
 STATS = [

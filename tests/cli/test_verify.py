@@ -12,9 +12,9 @@ import pytest
 from cli.helpers_cli import TRAINING, line_of, write
 from memfit.cli import main
 from memfit.cli.verify import _same_run
-from memfit.running.script import Program
-from memfit.running.verify import _failure
-from memfit.running.witness import Request
+from memfit.running.scripts.script import Program
+from memfit.running.scripts.verify import _failure
+from memfit.running.scripts.witness import Request
 
 pytestmark = pytest.mark.timeout(300)
 

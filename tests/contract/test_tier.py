@@ -6,7 +6,7 @@ import gc
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ import torch
 
 import memfit
 from memfit.running import engine
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import TierSpec
 
 pytestmark = pytest.mark.timeout(60)
 BUDGET = 12 << 20
@@ -187,7 +188,7 @@ def test_sessions_one_after_another_share_nothing(tier):
 
 
 def test_bytes_altered_on_the_way_back_are_refused_where_they_are_checked(tier):
-    spec = replace(tier, corrupt_read=1)
+    spec = DisturbedTier(**asdict(tier), corrupt_read=1)
     if not tier.checked:
         pytest.skip("this tier cannot tell")
     with pytest.raises(memfit.TierError, match="checksum"), memfit.session(BUDGET, spec):

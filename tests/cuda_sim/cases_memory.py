@@ -15,7 +15,7 @@ from torch import Tensor
 import memfit
 from cuda_sim.simulator import MIB, Gpu
 from memfit.errors import UsageError
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
 
 KIB256 = 1 << 18
 
@@ -222,9 +222,9 @@ def copies_and_files_hold_the_same_bytes(gpu: Gpu) -> None:
 
 def tiers_that_fail_are_an_error(gpu: Gpu) -> None:
     for tier in (
-        TierSpec("ram", corrupt_read=3, checked=True),
-        TierSpec("ram", fail_write=3),
-        TierSpec("disk", "/tmp", fail_read=2),
+        DisturbedTier("ram", corrupt_read=3, checked=True),
+        DisturbedTier("ram", fail_write=3),
+        DisturbedTier("disk", "/tmp", fail_read=2),
     ):
         with pytest.raises(memfit.TierError), memfit.session(6 * MIB, tier, device="cuda"):
             tensors = numbered(12)

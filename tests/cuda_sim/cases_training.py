@@ -12,7 +12,7 @@ from torch import Tensor
 import memfit
 from cuda_sim.simulator import MIB, Gpu
 from cuda_sim.training import EVENTS, PLANNED_FROM, PROGRAMS, QUIET, assert_equal, events
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.tiers import TierSpec
 
 DISK = tempfile.gettempdir()
 TIERS = (

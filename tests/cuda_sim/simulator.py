@@ -15,7 +15,7 @@ import torch
 from memfit.files import save_machine
 from memfit.machine import profile
 from memfit.running import engine
-from memfit.running.measure_cuda import cuda_machine_file
+from memfit.running.machine.measure_cuda import cuda_machine_file
 
 MIB = 1 << 20
 _HERE = Path(__file__).parent

@@ -7,8 +7,8 @@ import tempfile
 import pytest
 
 from memfit.errors import BudgetError
-from memfit.running.tiers import TierSpec
-from memfit.running.verify import verify
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.scripts.verify import verify
 from on_gpu.helpers_gpu import same, train, watched
 from running.helpers_training import PROGRAMS, known, run_in_session, run_plainly
 from running.test_examples import FOLDER, NEEDS, SMALL

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 import memfit
 from memfit.errors import BudgetError
 from memfit.planning.lifetimes import minimum_budget, peak_live
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import TierSpec
 from running.programs import GROUPS, Run, read_plainly, write
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
-TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), TierSpec("ram", longest_delay_us=200))
+TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), DisturbedTier("ram", longest_delay_us=200))
 PAGE = 2 << 20  # bytes: a budget on a GPU is one of these or more
 
 steps = st.lists(

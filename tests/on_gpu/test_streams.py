@@ -13,7 +13,7 @@ import torch
 
 import memfit
 from memfit.errors import MemfitError
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
 from on_gpu.helpers_gpu import same, train
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
@@ -33,7 +33,7 @@ assert session.stats.swaps > 0
 def test_copies_that_begin_late_by_random_times_change_no_bit(longest_us):
     expected = train(steps=30)
     for _ in range(5):
-        with memfit.session("50%", TierSpec("ram", longest_delay_us=longest_us), device="cuda") as session:
+        with memfit.session("50%", DisturbedTier("ram", longest_delay_us=longest_us), device="cuda") as session:
             found = train(steps=30)
         assert same(found, expected)
         assert session.stats.prefetches > 0
@@ -56,7 +56,7 @@ def test_a_busy_gpu_beside_it_changes_no_bit():
 @pytest.mark.parametrize("kind", ["ram", "disk"])
 def test_a_copy_that_fails_once_costs_no_bit_or_is_a_clear_error(kind, at, field):
     expected = train()
-    tier = TierSpec(kind, tempfile.gettempdir() if kind == "disk" else "", **{field: at})
+    tier = DisturbedTier(kind, tempfile.gettempdir() if kind == "disk" else "", **{field: at})
     try:
         with memfit.session("50%", tier, device="cuda"):
             found = train()

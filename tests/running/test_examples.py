@@ -15,8 +15,9 @@ from memfit.errors import BudgetError
 from memfit.files import load_trace
 from memfit.ir import Trace
 from memfit.planning.lifetimes import minimum_budget, peak_live
-from memfit.running.tiers import TierSpec
-from memfit.running.verify import Verdict, verify
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.scripts.verify import Verdict, verify
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -119,7 +120,7 @@ def test_at_every_budget(example, percent, tier, tmp_path):
 def test_with_planned_swaps_over_a_slow_link(example):
     percent = max(70, example.lowest_percent)
     words = [*SMALL[example.name].split(), "--steps", str(PLANNED_STEPS)]
-    tier = TierSpec("ram", link_bytes_per_second=5e8)
+    tier = DisturbedTier("ram", link_bytes_per_second=5e8)
     verdict = verify(example.script, words, f"{percent}%", tier, PLANNED_STEPS)
     assert_equal(verdict)
     stats = verdict.limited.stats

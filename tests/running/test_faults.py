@@ -18,7 +18,8 @@ from torch import Tensor, nn
 import memfit
 from memfit.errors import InputError, TierError
 from memfit.running import engine
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import TierSpec
 from running.helpers_training import mlp, others_hidden
 
 pytestmark = pytest.mark.timeout(120)
@@ -27,8 +28,8 @@ BUDGET = 60_000
 NUMBERS = 2_500  # of floats in a tensor: five fit the budget
 
 
-def faulty(folder: Path, kind: str = "disk", **faults: object) -> TierSpec:
-    return TierSpec(kind, str(folder) if kind == "disk" else "", **faults)
+def faulty(folder: Path, kind: str = "disk", **faults: object) -> DisturbedTier:
+    return DisturbedTier(kind, str(folder) if kind == "disk" else "", **faults)
 
 
 def row(value: int) -> Tensor:

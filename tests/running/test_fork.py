@@ -19,12 +19,12 @@ import torch
 
 import memfit
 from memfit.running import engine
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
 from running.children import Child, child_says
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
-SLOW = TierSpec("disk", "/tmp", link_bytes_per_second=6e7)
+SLOW = DisturbedTier("disk", "/tmp", link_bytes_per_second=6e7)
 """A link on which copies are always under way."""
 PLANNED_FROM = 8  # steps
 

@@ -14,8 +14,8 @@ import torch
 
 import memfit
 from memfit.running import engine
+from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.session import Session
-from memfit.running.tiers import TierSpec
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -136,7 +136,7 @@ def test_signatures_are_counted_and_only_the_last_are_kept():
 
 def test_training_goes_on_without_swaps_when_there_is_no_thread_for_copies():
     plain = train(20)
-    with memfit.session("45%", TierSpec("ram", no_threads=True)) as session:
+    with memfit.session("45%", DisturbedTier("ram", no_threads=True)) as session:
         assert train(20) == plain
         stats = session.stats
     assert stats.lane_failures > 0 and stats.plans == stats.swaps == 0 and stats.evictions > 0
@@ -162,12 +162,12 @@ def test_training_goes_on_without_a_plan_when_there_is_no_thread_to_make_it(monk
 def test_whatever_copy_fails_nothing_stays_in_use(kind, program):
     plain = program(60)
     for at in range(20, 420, 57):
-        with memfit.session("45%", TierSpec("ram", **{kind: at})) as session:
+        with memfit.session("45%", DisturbedTier("ram", **{kind: at})):
             try:
                 assert program(60) == plain
             except RuntimeError as error:
                 assert "injected fault" in str(error)
-            assert session._engine.in_use() == [0, 0, 0]
+            assert engine.load().in_use() == [0, 0, 0]
 
 
 def test_an_error_that_an_op_cannot_be_told_is_raised_by_the_next_one():
@@ -175,12 +175,12 @@ def test_an_error_that_an_op_cannot_be_told_is_raised_by_the_next_one():
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    with memfit.session(1 << 20, "ram") as session:
+    with memfit.session(1 << 20, "ram"):
         with FakeTensorMode(shape_env=ShapeEnv()) as mode:
             fake = mode.from_tensor(torch.ones(8, 8))
             (fake + fake).sum()
         assert torch.ones(8).sum().item() == 8
-        assert session._engine.in_use() == [0, 0, 0]
+        assert engine.load().in_use() == [0, 0, 0]
 
 
 @pytest.fixture
@@ -199,8 +199,8 @@ def test_what_a_signal_raises_while_memfit_answers_an_op_is_raised_in_the_progra
         sum(range(10))  # here the handler runs
 
     gc.collect()  # an optimizer that is still about would be waited for
-    with Session("45%", "ram", on_trace=answer) as session:
+    with Session("45%", "ram", on_trace=answer):
         with pytest.raises(TimeoutError, match="the handler's own"):
             train_by_hand(60)
-        assert session._engine.in_use() == [0, 0, 0]
+        assert engine.load().in_use() == [0, 0, 0]
         assert train_by_hand(5) == train_by_hand(5)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import memfit
 from memfit.planning.lifetimes import minimum_budget, peak_live
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.tiers import TierSpec
 from running.programs import GROUPS, Program, Run, read_plainly, write
 from running.stress.compare import STRESSES, stressed
 

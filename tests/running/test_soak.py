@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 import memfit
+from memfit.running import engine
 from running.side_by_side import at_once, hurried
 
 SECONDS = float(os.environ.get("MEMFIT_SOAK_SECONDS", "20"))
@@ -102,6 +103,6 @@ def test_threads_that_train_session_after_session_compute_what_they_do_alone():
         with memfit.session(chosen.choice(BUDGETS), chosen.choice(("ram", "disk"))) as session:
             for _ in range(chosen.randint(1, 3)):
                 assert at_once(jobs) == plain
-            assert session._engine.in_use() == [0, 0, 0]
+            assert engine.load().in_use() == [0, 0, 0]
         swapped += session.stats.bytes_out
     assert swapped > 0

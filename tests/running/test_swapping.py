@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memfit
-from memfit.running.tiers import TierSpec
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.engine.tiers import TierSpec
 from running.helpers_training import Failed, Fails
 
 pytestmark = pytest.mark.timeout(180)  # a deadlock fails, and does not hang
@@ -38,7 +39,7 @@ TIERS = (
     TierSpec("ram"),
     TierSpec("disk", tempfile.gettempdir()),
     TierSpec("ram", checked=True),
-    TierSpec("ram", link_bytes_per_second=5e7, link_latency_seconds=1e-4),
+    DisturbedTier("ram", link_bytes_per_second=5e7, link_latency_seconds=1e-4),
 )
 
 
@@ -138,7 +139,7 @@ def test_any_order_of_events_changes_no_bit(events, budget, tier):
 def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
     """The op that needs the bytes copies them itself; what could not leave stays."""
     plain = train(QUIET)
-    tier = TierSpec(kind, tempfile.gettempdir() if kind == "disk" else "", **{field: at})
+    tier = DisturbedTier(kind, tempfile.gettempdir() if kind == "disk" else "", **{field: at})
     try:
         with memfit.session("40%", tier):
             planned = train(QUIET)
@@ -153,7 +154,7 @@ def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
 def test_a_link_whose_speed_changes_in_mid_run_changes_no_bit(change):
     events, bytes_per_second = QUIET * 8, 2e9 if change < 1 else 2e8
     plain = train(events, 256, 256)
-    tier = TierSpec("ram", link_bytes_per_second=bytes_per_second, link_changes_at=600, link_change=change)
+    tier = DisturbedTier("ram", link_bytes_per_second=bytes_per_second, link_changes_at=600, link_change=change)
     with memfit.session("40%", tier) as session:
         planned = train(events, 256, 256)
         stats, plan = session.stats, session.planned
@@ -168,7 +169,7 @@ def test_a_link_whose_speed_changes_in_mid_run_changes_no_bit(change):
 def test_when_every_copy_fails_from_some_time_on_the_error_is_clear_and_nothing_is_lost():
     with (
         pytest.raises(memfit.TierError, match="injected fault"),
-        memfit.session("40%", TierSpec("ram", fail_write=150, repeat=True)),
+        memfit.session("40%", DisturbedTier("ram", fail_write=150, repeat=True)),
     ):
         train(["train"] * 60)
     assert_equal(train(QUIET), train(QUIET))  # torch is as it was
@@ -178,11 +179,11 @@ def test_leaving_the_session_with_copies_under_way_loses_nothing():
     plain = train(QUIET)
 
     def leave() -> list[torch.Tensor]:
-        with memfit.session("40%", TierSpec("ram", link_bytes_per_second=2e7)):
+        with memfit.session("40%", DisturbedTier("ram", link_bytes_per_second=2e7)):
             return train(QUIET)
 
     assert_equal(plain, leave())
-    with pytest.raises(Failed), memfit.session("40%", TierSpec("ram", link_bytes_per_second=2e7)):
+    with pytest.raises(Failed), memfit.session("40%", DisturbedTier("ram", link_bytes_per_second=2e7)):
         train(QUIET)
         raise Failed
 
@@ -201,7 +202,7 @@ def test_a_forked_child_reads_what_is_swapped_out_and_training_goes_on():
         return [p.detach().clone() for p in net.parameters()]
 
     plain = loop(False)
-    with memfit.session("40%", TierSpec("ram", link_bytes_per_second=5e7)) as session:
+    with memfit.session("40%", DisturbedTier("ram", link_bytes_per_second=5e7)) as session:
         planned = loop(True)
         assert session.stats.prefetches > 0
     assert_equal(plain, planned)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import memfit
+from memfit.running import engine
 from running.side_by_side import at_once, hurried
 
 pytestmark = pytest.mark.timeout(120)
@@ -44,17 +45,17 @@ JOBS = [partial(train, seed) for seed in range(THREADS)]
 def test_threads_that_train_at_once_compute_what_they_do_alone(budget):
     plain = [job() for job in JOBS]
     for _ in range(6):
-        with memfit.session(budget, "ram") as session:
+        with memfit.session(budget, "ram"):
             assert at_once(JOBS) == plain
-            assert session._engine.in_use() == [0, 0, 0]
+            assert engine.load().in_use() == [0, 0, 0]
 
 
 def test_a_share_takes_effect_while_other_threads_are_in_the_midst_of_ops():
     plain = [job() for job in JOBS]
     for _ in range(6):
-        with memfit.session("100%", "ram") as session:
+        with memfit.session("100%", "ram"):
             assert at_once(JOBS) == plain
-            assert session._engine.in_use() == [0, 0, 0]
+            assert engine.load().in_use() == [0, 0, 0]
 
 
 def test_a_tuple_in_the_making_is_left_alone_when_tensors_are_looked_for():
@@ -74,9 +75,9 @@ def test_a_tuple_in_the_making_is_left_alone_when_tensors_are_looked_for():
     for thread in threads:
         thread.start()
     try:
-        with memfit.session(1 << 24, "ram") as session:
+        with memfit.session(1 << 24, "ram"):
             for _ in range(30):
-                session._adopt_visible()
+                engine.load().adopt_visible()
     finally:
         stop.set()
         for thread in threads:

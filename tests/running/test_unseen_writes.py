@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 import memfit
 from memfit.running import engine
+from memfit.tracing.build import table_of
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore")]
 LARGEST_BYTES = 1 << 18
@@ -82,8 +83,8 @@ def _recorded(call: Callable[[], Any], keys: tuple[Any, Any]) -> tuple[Any, set[
         with torch._C._ForceDispatchKeyGuard(*keys):
             out = call()
     finally:
-        accesses = np.frombuffer(loaded.stop_recording()["accesses"], np.int64).reshape(-1, 3)
-    return out, set(accesses[accesses[:, 2] != 0, 1].tolist())
+        accesses = table_of(loaded.stop_recording(), "accesses")
+    return out, set(accesses["block"][accesses["is_write"] != 0].tolist())
 
 
 def backward(out: Any) -> None:

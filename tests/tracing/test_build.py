@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from memfit.ir import BEFORE_FIRST_TICK, Category, Phase, Trace
-from memfit.tracing.build import RawRecording, Roles, build_trace
+from memfit.tracing.build import Roles, build_trace
+from tracing.recordings import recording
 
 NAMES = ("aten::mm", "aten::add_")
 SOURCES = ("/elsewhere/train.py:3", "/elsewhere/train.py:4")
@@ -42,9 +41,7 @@ class Events:
         self.ticks.append((block, signed, len(self.ops), inside, 1 if what == "alloc" else -1))
 
     def build(self, first: int = 0, last: int | None = None, roles: Roles | None = None) -> Trace:
-        names = ("ops", "accesses", "ticks", "before")
-        tables = {name: np.array(getattr(self, name), np.int64).tobytes() for name in names}
-        raw = RawRecording.of(tables | {"op_names": NAMES, "sources": SOURCES})
+        raw = recording(vars(self), NAMES, SOURCES)
         about = {"signature": "s", "torch_version": "2", "device": "cpu", "script": "train.py", "iteration": 1,
                  "alignment": 64}  # fmt: skip
         return build_trace(raw, first, len(self.ops) if last is None else last, roles or Roles(), **about)
@@ -198,9 +195,7 @@ def test_categories_by_what_the_optimizer_named_and_by_use():
 
 def test_files_below_the_working_folder_are_named_relative_to_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    raw = {name: b"" for name in ("ops", "accesses", "ticks", "before")}
-    sources = [f"{tmp_path}/sub/train.py:3", "/elsewhere/train.py:3"]
-    raw = RawRecording.of(raw | {"op_names": [], "sources": sources})
+    raw = recording({}, [], [f"{tmp_path}/sub/train.py:3", "/elsewhere/train.py:3"])
     assert [raw.source(i) for i in (0, 1, -1)] == ["sub/train.py:3", "/elsewhere/train.py:3", ""]
 
 

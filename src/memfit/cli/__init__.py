@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say_error(error)
         return error.exit_code
     except KeyboardInterrupt:  # of memfit's own work: a script handles its own interrupts
-        from memfit.running.script import die_as
+        from memfit.running.scripts.script import die_as
 
         die_as(-signal.SIGINT)
         raise

@@ -25,9 +25,9 @@ def run(args: argparse.Namespace) -> int:
     from memfit.cli.next_step import print_next
     from memfit.reporting.doctor import DoctorReport, FindingInfo, to_text
     from memfit.reporting.show import show
-    from memfit.running.devices import parse_device
-    from memfit.running.doctor import examine
-    from memfit.running.tiers import tier_for
+    from memfit.running.engine.devices import parse_device
+    from memfit.running.engine.tiers import tier_for
+    from memfit.running.machine.doctor import examine
 
     device = parse_device(args.device)
     findings = examine(tier_for(args.tier, device), device)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from memfit.running.script import Program
+    from memfit.running.scripts.script import Program
 
 
 def add_program(parser: argparse.ArgumentParser, *, takes_the_rest: bool = False) -> None:
@@ -23,7 +23,7 @@ def add_program(parser: argparse.ArgumentParser, *, takes_the_rest: bool = False
 def program_of(args: argparse.Namespace) -> tuple[Program, list[str]]:
     """Return the program, and its own arguments."""
     from memfit.errors import UsageError
-    from memfit.running.script import Program
+    from memfit.running.scripts.script import Program
 
     module, arguments = args.module, args.arguments
     if args.script == "-m":  # behind "--", where all is taken as it is

@@ -8,8 +8,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memfit.running.launch import Outcome
-    from memfit.running.script import Program
+    from memfit.running.scripts.launch import Outcome
+    from memfit.running.scripts.script import Program
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     from memfit.cli.program import program_of
     from memfit.files.document import check_folder
     from memfit.messages import say, say_error
-    from memfit.running.launch import launch
-    from memfit.running.script import die_as
+    from memfit.running.scripts.launch import launch
+    from memfit.running.scripts.script import die_as
     from memfit.units import parse_budget
 
     program, arguments = program_of(args)

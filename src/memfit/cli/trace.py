@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from memfit.files.document import check_folder
     from memfit.reporting.recording import RecordingReport, to_text
     from memfit.reporting.show import show
-    from memfit.running.record import record_script
+    from memfit.running.scripts.record import record_script
 
     check_folder(args.output)
     output = os.path.abspath(args.output)  # wherever the script goes

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memfit.reporting.verdict import VerdictReport
-    from memfit.running.script import Program
-    from memfit.running.verify import Verdict
+    from memfit.running.scripts.script import Program
+    from memfit.running.scripts.verify import Verdict
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -43,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
     from memfit.errors import UsageError, VerificationError
     from memfit.reporting.show import show
     from memfit.reporting.verdict import to_text
-    from memfit.running.devices import parse_device
-    from memfit.running.tiers import tier_for
-    from memfit.running.verify import verify
+    from memfit.running.engine.devices import parse_device
+    from memfit.running.engine.tiers import tier_for
+    from memfit.running.scripts.verify import verify
     from memfit.units import parse_budget
 
     parse_budget(args.budget)

@@ -20,6 +20,6 @@ def choose(text: str, kind: str, *, all_: Sequence[str], more: Sequence[str] = (
     wanted = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     unknown = [name for name in wanted if name not in known]
     if unknown or not wanted:
-        what = f"there is no {kind} {unknown[0]!r}" if unknown else f"no {kind} is named"
+        what = f"there is no {kind} {unknown[0]!r}" if unknown else f"{_OPTIONS[kind].split()[0]} names no {kind}"
         raise UsageError(what, why=f"there are {', '.join(known)}", remedy=_OPTIONS[kind])
     return wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,8 @@ from memfit.ir import BEFORE_FIRST_TICK, Op, Phase, Storage, Trace
 from memfit.tracing.categories import categorise
 from memfit.tracing.demand import largest_demand, own_workspaces
 
-_PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
-
-Rows = NDArray[np.int64]
+Rows = NDArray[Any]
+"""A table, one row after another. Its columns are fields of int64, named by the engine: `rows["block"]`."""
 
 
 @dataclass
@@ -28,53 +27,58 @@ class Roles:
     optimizer_states: set[int] = field(default_factory=set)
 
 
+def table_of(raw: Mapping[str, Any], name: str) -> Rows:
+    """Return one of the tables that the engine returned, by the names it gives to their columns."""
+    return np.frombuffer(raw[name], np.dtype([(column, np.int64) for column in raw["columns"][name]]))
+
+
 @dataclass(frozen=True)
 class RawRecording:
-    """The engine's tables, by column (see native/engine/recorder.h)."""
+    """The engine's tables (see native/engine/recorder.h)."""
 
-    OP_BYTES: ClassVar[int] = 9 * 8
-
-    ops: Rows  # name, phase, source, start_ns, end_ns, first_tick, workspace_bytes, forward_source, waited_ns
-    accesses: Rows  # op, block, is_write
-    ticks: Rows  # block, bytes (negative: a free), ops begun so far, inside an op, source
-    before: Rows  # block, bytes, pinned
+    ops: Rows
+    accesses: Rows
+    ticks: Rows  # an allocation or a free each; the bytes of a free are negative
+    before: Rows  # the blocks that were alive when it began
     op_names: Sequence[str]
     sources: Sequence[str]
     ghosts: Rows = field(default_factory=lambda: np.empty(0, np.int64))  # the blocks without bytes, of device meta
     shapes: Sequence[str] = ()  # of each op's tensors, where ghosts are recorded
+    phases: Sequence[Phase] = tuple(Phase)  # by number
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> RawRecording:
         """Read what `engine.stop_recording()` returned."""
-        columns = {"ops": 9, "accesses": 3, "ticks": 5, "before": 3}
-        tables = {n: np.frombuffer(raw[n], np.int64).reshape(-1, width) for n, width in columns.items()}
+        tables = {name: table_of(raw, name) for name in ("ops", "accesses", "ticks", "before")}
         shapes = list(raw.get("shapes", ()))
         shapes += [""] * (len(tables["ops"]) - len(shapes))
         return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]],
-                   ghosts=np.frombuffer(raw.get("ghosts", b""), np.int64), shapes=shapes)  # fmt: skip
+                   ghosts=np.frombuffer(raw.get("ghosts", b""), np.int64), shapes=shapes,
+                   phases=[Phase(name) for name in raw["phases"]])  # fmt: skip
 
     def ticks_of(self, first: int, last: int) -> tuple[int, int]:
         """Return which ticks come from the beginning of op `first` to that of op `last`, or to the end."""
-        return int(self.ops[first, 5]), int(self.ops[last, 5]) if last < len(self.ops) else len(self.ticks)
+        begins = self.ops["first_tick"]
+        return int(begins[first]), int(begins[last]) if last < len(begins) else len(self.ticks)
 
     def cut(self, first: int, last: int, ticks: tuple[int, int]) -> RawRecording:
         """Return ops [first, last), counted from 0, and what they need: of ticks before `ticks` those still true."""
         begin, end = ticks
         past = self.ticks[:begin]
-        gone = past[past[:, 1] <= 0, 0]
-        past = past[~np.isin(past[:, 0], gone)]
+        gone = past["block"][past["bytes"] <= 0]
+        past = past[~np.isin(past["block"], gone)]
         kept, ops = np.concatenate((past, self.ticks[begin:end])), self.ops[first:last].copy()
-        accesses = self.accesses[(self.accesses[:, 0] >= first) & (self.accesses[:, 0] < last)]
-        accesses[:, 0] -= first
-        kept[:, 2] -= first
-        ops[:, 5] += len(past) - begin
-        before = self.before[~np.isin(self.before[:, 0], gone)]
+        accesses = self.accesses[(self.accesses["op"] >= first) & (self.accesses["op"] < last)]
+        accesses["op"] -= first
+        kept["ops_begun"] -= first
+        ops["first_tick"] += len(past) - begin
+        before = self.before[~np.isin(self.before["block"], gone)]
         return replace(self, ops=ops, accesses=accesses, ticks=kept, before=before, shapes=self.shapes[first:last])
 
-    def with_workspaces(self, workspaces: Rows) -> RawRecording:
+    def with_workspaces(self, workspaces: NDArray[np.int64]) -> RawRecording:
         """Return this recording with these workspaces of its ops."""
         ops = self.ops.copy()
-        ops[:, 6] = workspaces
+        ops["workspace_bytes"] = workspaces
         return replace(self, ops=ops)
 
     def source(self, index: int) -> str:
@@ -128,8 +132,9 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
 
 def _alive_at(raw: RawRecording, tick: int) -> list[_Life]:
     """Return the storages that are alive before tick number `tick`."""
-    alive = {int(b): _Life(int(b), int(size), pinned=bool(pinned)) for b, size, pinned in raw.before}
-    for block, size, _, _, source in raw.ticks[:tick].tolist():
+    before = raw.before[["block", "bytes", "stays"]].tolist()
+    alive = {block: _Life(block, size, pinned=bool(stays)) for block, size, stays in before}
+    for block, size, source in raw.ticks[["block", "bytes", "source"]][:tick].tolist():
         if size > 0:
             alive[block] = _Life(block, size, source=raw.source(source))
         else:
@@ -141,7 +146,8 @@ def _replay(raw: RawRecording, lives: list[_Life], first: int, last: int, begin:
     """Append the storages allocated in ticks [begin, end) and set where every lifetime ends."""
     count = last - first
     alive = {life.block: life for life in lives}
-    for tick, (block, size, begun, inside, source) in enumerate(raw.ticks[begin:end].tolist()):
+    ticks = raw.ticks[begin:end][["block", "bytes", "ops_begun", "inside_op", "source"]]
+    for tick, (block, size, begun, inside, source) in enumerate(ticks.tolist()):
         begun -= first
         if size > 0:
             alloc = min(max(begun - 1 if inside else begun, 0), count - 1)
@@ -158,7 +164,7 @@ def _ops(raw: RawRecording, first: int, last: int, first_tick: int, ids: dict[in
     count = last - first
     reads: list[list[int]] = [[] for _ in range(count)]
     writes: list[list[int]] = [[] for _ in range(count)]
-    for op, block, is_write in zip(*raw.accesses.T.tolist(), strict=True):
+    for op, block, is_write in raw.accesses[["op", "block", "is_write"]].tolist():
         index, storage = op - first, ids.get(block)
         if storage is None or not 0 <= index < count or not _alive(lives[storage], index):
             continue
@@ -176,17 +182,17 @@ def _alive(life: _Life, op: int) -> bool:
     return life.alloc <= op < life.free
 
 
-def _op(raw: RawRecording, row: int, first_tick: int, reads: list[int], writes: list[int]) -> Op:
-    name, phase, source, start_ns, end_ns, tick, workspace, forward_source, waited_ns = raw.ops[row].tolist()
+def _op(raw: RawRecording, index: int, first_tick: int, reads: list[int], writes: list[int]) -> Op:
+    row = dict(zip(raw.ops.dtype.names or (), raw.ops[index].tolist(), strict=True))
     return Op(
-        name=raw.op_names[name],
-        phase=_PHASES[phase],
-        duration_us=max(end_ns - start_ns - waited_ns, 0) / 1000,
-        source=raw.source(forward_source if forward_source >= 0 else source),
+        name=raw.op_names[row["name"]],
+        phase=raw.phases[row["phase"]],
+        duration_us=max(row["end_ns"] - row["start_ns"] - row["waited_ns"], 0) / 1000,
+        source=raw.source(row["forward_source"] if row["forward_source"] >= 0 else row["source"]),
         reads=tuple(sorted(set(reads))),
         writes=tuple(sorted(set(writes))),
-        first_tick=tick - first_tick,
-        workspace_bytes=workspace,
+        first_tick=row["first_tick"] - first_tick,
+        workspace_bytes=row["workspace_bytes"],
     )
 
 

@@ -36,8 +36,8 @@ def _demands(
     raw: RawRecording, ops: int, accessed: dict[int, set[int]], alignment: int, small: int
 ) -> Iterator[Demand]:
     alive = _Alive(raw, alignment, small)
-    for row in range(ops):
-        name, _, source, _, _, tick, workspace, forward, _ = raw.ops[row].tolist()
+    columns = ["name", "source", "forward_source", "first_tick", "workspace_bytes"]
+    for row, (name, source, forward, tick, workspace) in enumerate(raw.ops[:ops][columns].tolist()):
         alive.go_on_to(tick)
         operands, small_operands = alive.use(accessed.get(row, ()))
         line = raw.source(forward if forward >= 0 else source)
@@ -51,9 +51,9 @@ def own_workspaces(raw: RawRecording, alignment: int) -> Int64Array:
     The engine notes the most that any op did whose name and operands' sizes are the same: for all `randn`, that of the
     largest. The allocations of an op that frees nothing leave no holes; then it needs their sum.
     """
-    workspaces = raw.ops[:, 6].copy()
-    rows, sizes = raw.ticks[:, 2] - 1, raw.ticks[:, 1]
-    of_an_op = (raw.ticks[:, 3] != 0) & (rows >= 0)
+    workspaces = raw.ops["workspace_bytes"].copy()
+    rows, sizes = raw.ticks["ops_begun"] - 1, raw.ticks["bytes"]
+    of_an_op = (raw.ticks["inside_op"] != 0) & (rows >= 0)
     allocated = np.zeros(len(workspaces), np.int64)
     rounded = -(-sizes // alignment) * alignment
     np.add.at(allocated, rows[of_an_op & (sizes > 0)], rounded[of_an_op & (sizes > 0)])
@@ -63,7 +63,7 @@ def own_workspaces(raw: RawRecording, alignment: int) -> Int64Array:
 
 def _accesses(raw: RawRecording, ops: int) -> dict[int, set[int]]:
     found: dict[int, set[int]] = defaultdict(set)
-    for op, block, _ in raw.accesses[raw.accesses[:, 0] < ops].tolist():
+    for op, block in raw.accesses[raw.accesses["op"] < ops][["op", "block"]].tolist():
         found[op].add(block)
     return found
 
@@ -78,14 +78,15 @@ class _Alive:
         self._tick = 0
         self._sizes: dict[int, int] = {}
         self._fixed: set[int] = set()  # not used by an op yet, since C++ may be about to write to it
-        self._pinned = {int(block) for block, _, pinned in raw.before if pinned}
+        self._pinned = set(raw.before["block"][raw.before["stays"] != 0].tolist())
+        self._ticks = raw.ticks[["block", "bytes", "ops_begun", "inside_op"]]
         self.fixed_bytes = self.small_bytes = 0
-        for block, size, pinned in raw.before.tolist():
-            self._add(block, size, fixed=bool(pinned))
+        for block, size, stays in raw.before[["block", "bytes", "stays"]].tolist():
+            self._add(block, size, fixed=bool(stays))
 
     def go_on_to(self, tick: int) -> None:
         """Take in what is allocated and freed before `tick`."""
-        for block, size, begun, inside, _ in self._raw.ticks[self._tick : tick].tolist():
+        for block, size, begun, inside in self._ticks[self._tick : tick].tolist():
             self._remove(block)
             if size > 0:
                 self._add(block, size, fixed=not inside or self._unfilled(begun - 1))
@@ -103,7 +104,7 @@ class _Alive:
         return sum(sizes), sum(size for size in sizes if size <= self._small)
 
     def _unfilled(self, op: int) -> bool:
-        return op >= 0 and leaves_uninitialised(self._raw.op_names[int(self._raw.ops[op, 0])])
+        return op >= 0 and leaves_uninitialised(self._raw.op_names[int(self._raw.ops["name"][op])])
 
     def _add(self, block: int, size_bytes: int, fixed: bool) -> None:
         self._sizes[block] = size = align_up(size_bytes, self._alignment)

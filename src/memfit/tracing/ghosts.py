@@ -17,24 +17,25 @@ def only_ghosts(raw: RawRecording) -> RawRecording:
 
     On meta that is not a kernel's scratch: it belongs to the rule, often in Python, that finds out the output's shape.
     """
-    kept_ticks = np.isin(raw.ticks[:, 0], raw.ghosts) & ~_scratch(raw.ticks)
+    kept_ticks = np.isin(raw.ticks["block"], raw.ghosts) & ~_scratch(raw.ticks)
     before_tick = np.concatenate([[0], np.cumsum(kept_ticks)])
     ops = raw.ops.copy()
-    ops[:, 5] = before_tick[ops[:, 5]]
+    ops["first_tick"] = before_tick[ops["first_tick"]]
     return replace(
         raw,
         ops=ops,
         ticks=raw.ticks[kept_ticks],
-        before=raw.before[np.isin(raw.before[:, 0], raw.ghosts)],
-        accesses=raw.accesses[np.isin(raw.accesses[:, 1], raw.ghosts)],
+        before=raw.before[np.isin(raw.before["block"], raw.ghosts)],
+        accesses=raw.accesses[np.isin(raw.accesses["block"], raw.ghosts)],
     )
 
 
 def _scratch(ticks: Rows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which ticks are of blocks that one op both allocated and freed."""
-    made_in = {int(t[0]): int(t[2]) for t in ticks if t[1] > 0 and t[3]}
-    scratch = [int(t[0]) for t in ticks if t[1] < 0 and t[3] and made_in.get(int(t[0])) == t[2]]
-    return np.isin(ticks[:, 0], scratch)
+    inside = ticks[ticks["inside_op"] != 0][["block", "bytes", "ops_begun"]].tolist()
+    made_in = {block: op for block, size, op in inside if size > 0}
+    scratch = [block for block, size, op in inside if size < 0 and made_in.get(block) == op]
+    return np.isin(ticks["block"], scratch)
 
 
 def timed(trace: Trace, shapes: Sequence[str], accelerator: Accelerator) -> Trace:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memfit.ir import Trace
 from memfit.tracing.build import RawRecording, Roles, Rows, build_trace
@@ -50,7 +51,7 @@ class PackedRecording:
     def of(cls, raw: RawRecording) -> PackedRecording:
         """Pack `raw`."""
         tables = {name: _narrow(getattr(raw, name)) for name in _TABLES}
-        rest = {name: getattr(raw, name) for name in ("op_names", "sources", "ghosts", "shapes")}
+        rest = {name: getattr(raw, name) for name in ("op_names", "sources", "ghosts", "shapes", "phases")}
         return cls(Packed(tables | rest))
 
     @property
@@ -88,14 +89,18 @@ class PackedIteration:
         return trace if self.accelerator is None else timed(trace, raw.shapes, self.accelerator)
 
 
-def _narrow(rows: Rows) -> list[np.ndarray[Any, Any]]:
-    return [_narrowest(np.diff(column, prepend=0)) for column in rows.T]
+def _narrow(rows: Rows) -> dict[str, NDArray[Any]]:
+    return {name: _narrowest(np.diff(rows[name], prepend=0)) for name in rows.dtype.names or ()}
 
 
-def _narrowest(values: Rows) -> np.ndarray[Any, Any]:
+def _narrowest(values: NDArray[np.int64]) -> NDArray[Any]:
     least, most = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     return values.astype(next(w for w in _WIDTHS if np.iinfo(w).min <= least and most <= np.iinfo(w).max))
 
 
-def _wide(columns: list[np.ndarray[Any, Any]]) -> Rows:
-    return np.stack([np.cumsum(column, dtype=np.int64) for column in columns], axis=1)
+def _wide(columns: Mapping[str, NDArray[Any]]) -> Rows:
+    length = len(next(iter(columns.values())))
+    rows = np.empty(length, np.dtype([(name, np.int64) for name in columns]))
+    for name, differences in columns.items():
+        rows[name] = np.cumsum(differences, dtype=np.int64)
+    return rows

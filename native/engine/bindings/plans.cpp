@@ -1,0 +1,57 @@
+// Plans put in force, what came of them, and how fast a tier is.
+#include "../hash.h"
+#include "../measure.h"
+#include "../plan_columns.h"
+#include "bindings.h"
+
+namespace memfit {
+
+namespace {
+
+bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps,
+              const std::vector<uint64_t>& resident, bool at_boundary) {
+  py::gil_scoped_release no_gil;
+  PlanTable table = plan_table(takes, zone_bytes, iterations, column(swaps, "storage").size(), Engine::get().alignment());
+  SwapTable swap = swap_table(swaps, table.takes.size() / iterations);
+  return Engine::get().use_plan(std::move(table), std::move(swap), resident, at_boundary);
+}
+
+// (out, in, out while the other way is busy, in likewise), in seconds.
+std::tuple<double, double, double, double> measure_tier(const std::string& kind, const std::string& folder, size_t size,
+                                                        size_t repeats) {
+  py::gil_scoped_release no_gil;
+  return telling_of_tiers([&]() -> std::tuple<double, double, double, double> {
+    std::shared_ptr<Tier> tier = make_tier(host(), {kind, folder, 4 * size});
+    LinkTimes times = measure_link(*tier, size, repeats);
+    return {times.out, times.in, times.out_beside, times.in_beside};
+  });
+}
+
+py::dict stop_timeline() {
+  Timeline timeline;
+  {
+    py::gil_scoped_release no_gil;
+    timeline = Engine::get().stop_timeline();
+  }
+  py::dict d;
+  d["copies"] = as_bytes(timeline.copies());
+  d["op_begins"] = as_bytes(timeline.op_begins());
+  d["iteration_ends"] = as_bytes(timeline.iteration_ends_rows());
+  d["columns"] = py::dict(py::arg("copies") = names_of(Timeline::kCopies), py::arg("op_begins") = names_of(Timeline::kOpBegins),
+                          py::arg("iteration_ends") = names_of(Timeline::kIterationEnds));
+  return d;
+}
+
+}  // namespace
+
+void bind_plans(py::module_& m) {
+  m.def("use_plan", &use_plan, py::arg("takes"), py::arg("zone_bytes"), py::arg("iterations"), py::arg("swaps"),
+        py::arg("resident"), py::arg("at_boundary"));
+  m.def("has_plan", [] { return Engine::get().has_plan(); }, NoGil());
+  m.def("op_hash", [](const std::string& name) { return fnv1a(name); }, py::arg("name"));
+  m.def("start_timeline", [] { Engine::get().start_timeline(); }, NoGil());
+  m.def("stop_timeline", &stop_timeline);
+  m.def("measure_tier", &measure_tier, py::arg("kind"), py::arg("folder"), py::arg("size_bytes"), py::arg("repeats"));
+}
+
+}  // namespace memfit

@@ -1,0 +1,65 @@
+// Where iterations end, and recordings of them.
+#include <algorithm>
+#include <iterator>
+
+#include "../held.h"
+#include "../observer.h"
+#include "bindings.h"
+
+namespace memfit {
+
+namespace {
+
+void set_phase(const std::string& name) {
+  auto known = std::find(std::begin(kPhases), std::end(kPhases), name);
+  if (known == std::end(kPhases)) throw py::value_error("there is no phase '" + name + "'");
+  Engine::get().set_phase(static_cast<Phase>(known - std::begin(kPhases)));
+}
+
+py::list phases() {
+  py::list names;
+  for (const char* name : kPhases) names.append(name);
+  return names;
+}
+
+// As bytes, one copy at a time: a recording is large.
+py::bytes moved_out(std::vector<int64_t>& values) {
+  py::bytes bytes = as_bytes(values);
+  give_back(values);
+  return bytes;
+}
+
+py::dict stop_recording() {
+  Recording recording = Engine::get().stop_recording();
+  give_back(recording.tokens);
+  py::dict d;
+  d["ops"] = moved_out(recording.ops);
+  d["accesses"] = moved_out(recording.accesses);
+  d["ticks"] = moved_out(recording.ticks);
+  d["before"] = moved_out(recording.before);
+  d["ghosts"] = moved_out(recording.ghosts);
+  d["shapes"] = recording.shapes;
+  d["columns"] = py::dict(py::arg("ops") = names_of(Recording::kOps), py::arg("accesses") = names_of(Recording::kAccesses),
+                          py::arg("ticks") = names_of(Recording::kTicks), py::arg("before") = names_of(Recording::kBefore));
+  d["phases"] = phases();
+  d["op_names"] = op_names();
+  d["sources"] = sources();
+  return d;
+}
+
+}  // namespace
+
+void bind_recordings(py::module_& m) {
+  m.def("set_phase", &set_phase, py::arg("phase"));
+  m.def("boundary", [] { Engine::get().boundary(); }, NoGil());
+  m.def("reject_period", [] { Engine::get().reject_period(); });
+  m.def("signatures", [] { return Engine::get().signatures(); });
+  m.def("signature_counts", [] { return Engine::get().signature_counts(); });
+  m.def("start_recording", [] { Engine::get().start_recording(); }, NoGil());
+  m.def("stop_recording", &stop_recording);
+  m.def("watch_meta", [] { Engine::get().watch_meta(); }, NoGil());
+  m.def("iteration_marks", [] { return Engine::get().iteration_marks(); });
+  m.def("tick_marks", [] { return Engine::get().tick_marks(); });
+}
+
+}  // namespace memfit

@@ -1,0 +1,99 @@
+// A session's beginning, its budget, its figures and its end.
+#include "../stats.h"
+#include "../undisturbed.h"
+#include "bindings.h"
+
+namespace memfit {
+
+namespace {
+
+Faults faults_of(const py::dict& d) {
+  return {d["fail_write"].cast<int64_t>(), d["fail_read"].cast<int64_t>(), d["corrupt_read"].cast<int64_t>(),
+          d["repeat"].cast<bool>()};
+}
+
+Link link_of(const py::dict& d) {
+  return {d["link_bytes_per_second"].cast<double>(), d["link_latency_seconds"].cast<double>(),
+          d["link_changes_at"].cast<int64_t>(), d["link_change"].cast<double>()};
+}
+
+// `disturbance`: what shall go wrong with it, for tests; empty if nothing shall.
+TierRecipe tier_recipe(const py::dict& tier, const py::dict& disturbance) {
+  TierRecipe recipe;
+  recipe.kind = tier["kind"].cast<std::string>();
+  recipe.folder = tier["folder"].cast<std::string>();
+  recipe.capacity = tier["capacity_bytes"].cast<size_t>();
+  recipe.checked = tier["checked"].cast<bool>();
+  if (disturbance.empty()) return recipe;
+  recipe.faults = faults_of(disturbance);
+  recipe.link = link_of(disturbance);
+  recipe.longest_delay_us = disturbance["longest_delay_us"].cast<int64_t>();
+  recipe.no_threads = disturbance["no_threads"].cast<bool>();
+  return recipe;
+}
+
+void start(const std::string& device, size_t budget, size_t most, bool grows, const py::dict& tier,
+           const py::dict& disturbance, bool others) {
+  TierRecipe recipe = tier_recipe(tier, disturbance);
+  py::gil_scoped_release no_gil;
+  telling_of_tiers([&] {
+    Device& where = find_device(c10::Device(device));
+    Engine::get().start(where, budget, most, grows, make_tier(where, recipe), others);
+  });
+}
+
+py::dict stop() {
+  StopReport report;
+  {
+    py::gil_scoped_release no_gil;
+    report = Engine::get().stop();
+  }
+  py::dict result;
+  result["restored"] = report.restored;
+  result["left_in_arena"] = report.left_in_arena;
+  result["lost"] = report.lost;
+  return result;
+}
+
+py::dict stats() {
+  Stats s;
+  {
+    py::gil_scoped_release no_gil;
+    s = Engine::get().stats();
+  }
+  py::dict d;
+#define MEMFIT_ENTRY(type, member, name, meaning) d[name] = s.member;
+  MEMFIT_STATS(MEMFIT_ENTRY)
+#undef MEMFIT_ENTRY
+  return d;
+}
+
+void set_budget(size_t budget) {
+  py::gil_scoped_release no_gil;
+  telling_of_tiers([&] { Engine::get().set_budget(budget); });
+}
+
+void set_stress(const std::string& kind) {
+  Engine::get().set_stress(kind == "evict" ? Stress::kEvict : kind == "move" ? Stress::kMove : Stress::kNone);
+}
+
+}  // namespace
+
+void bind_session(py::module_& m) {
+  m.def("start", &start, py::arg("device"), py::arg("budget_bytes"), py::arg("most_bytes"), py::arg("grows"),
+        py::arg("tier"), py::arg("disturbance"), py::arg("others"));
+  m.def("stop", &stop);
+  m.def("active", [] { return Engine::get().active(); });
+  m.def("is_inert", [] { return Engine::get().is_inert(); });
+  m.def("stats", &stats);
+  m.def("reset_peaks", [] { Engine::get().reset_peaks(); }, NoGil());
+  m.def("set_budget", &set_budget, py::arg("budget_bytes"));
+  m.def("set_peak", [](size_t bytes) { Engine::get().set_peak(bytes); }, py::arg("peak_bytes"), NoGil());
+  m.def("allow_growth", [](bool allowed) { Engine::get().allow_growth(allowed); }, py::arg("allowed"), NoGil());
+  m.def("alignment", [] { return Engine::get().alignment(); });
+  m.def("page_bytes", [] { return Engine::get().page(); });
+  m.def("undisturbed", &undisturbed, py::arg("action"), py::arg("undo"));
+  m.def("set_stress", &set_stress, py::arg("kind"));
+}
+
+}  // namespace memfit

@@ -1,0 +1,10 @@
+"""The engine as Python has it: built and loaded, its seam typed; its devices and its tiers."""
+
+from memfit.running.engine.cache import cache_folder as cache_folder
+from memfit.running.engine.loader import NO_CUDA_HEADERS as NO_CUDA_HEADERS
+from memfit.running.engine.loader import build as build
+from memfit.running.engine.loader import cached_library as cached_library
+from memfit.running.engine.loader import compiler as compiler
+from memfit.running.engine.loader import cuda_headers as cuda_headers
+from memfit.running.engine.loader import load as load
+from memfit.running.engine.module import EngineModule as EngineModule

@@ -1,0 +1,81 @@
+"""Which device's memory a session governs, and what is particular to each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from memfit.errors import InputError, UsageError
+from memfit.running.engine.patching import replaced
+
+_LEAST_CUDA_CHUNK_BYTES = 64 << 20
+_CUDA_CHUNKS = 64  # a list op's part of the budget
+_FEWEST_CHUNKS = 8  # however small that is
+
+
+def parse_device(text: str) -> torch.device:
+    """Read "auto" (the current GPU if torch has one, else the CPU), "cpu", "cuda" or "cuda:N".
+
+    Raises InputError for anything else, or for a GPU that is not there.
+    """
+    if text == "auto":
+        text = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(text)
+    except RuntimeError as error:
+        raise _no_device(text, "torch has no such device") from error
+    if device.type == "cpu":
+        return torch.device("cpu")
+    if device.type != "cuda":
+        raise _no_device(text, "a session governs the memory of the CPU or of one CUDA GPU")
+    count = torch.cuda.device_count()
+    if not torch.cuda.is_available() or (device.index or 0) >= count:
+        raise _no_device(text, f"torch sees {count} CUDA GPUs")
+    return torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+
+
+def _no_device(text: str, why: str) -> InputError:
+    return InputError(f"there is no device '{text}'", why=why, remedy="--device cpu, or --device cuda:0; memfit doctor")
+
+
+def default_tier(device: torch.device) -> str:
+    """Return the tier for swapped-out bytes: page-locked host memory for a GPU, a file for the CPU."""
+    return "ram" if device.type == "cuda" else "disk"
+
+
+def chunk_bytes(device: torch.device, budget_bytes: int | None) -> int:
+    """Return how many bytes of tensors an op on lists may take at once.
+
+    On a GPU each part is a kernel launch, so the parts are as large as the budget lets them be.
+    """
+    if device.type != "cuda":
+        return 1 << 18
+    whole = budget_bytes or torch.cuda.get_device_properties(device).total_memory
+    return max(whole // _CUDA_CHUNKS, min(_LEAST_CUDA_CHUNK_BYTES, whole // _FEWEST_CHUNKS))
+
+
+@contextmanager
+def entered(device: torch.device) -> Iterator[None]:
+    """Prepare the device for a session that begins, and clean up when it has ended."""
+    if device.type != "cuda":
+        yield
+        return
+    graph = torch.cuda.CUDAGraph
+    with torch.cuda.device(device), replaced(graph, "capture_begin", _no_graphs), replaced(graph, "replay", _no_graphs):
+        # Workspaces that cuBLAS keeps are allocated anew when they are needed next: inside the budget, then outside.
+        torch._C._cuda_clearCublasWorkspaces()
+        try:
+            yield
+        finally:
+            torch._C._cuda_clearCublasWorkspaces()
+
+
+def _no_graphs(*_: Any, **__: Any) -> None:
+    raise UsageError(
+        "a CUDA graph can be neither captured nor replayed in a memfit session",
+        why="a graph keeps the addresses it was captured with, and the session moves what lies there",
+        remedy="train without graphs (torch.compile without mode='reduce-overhead'), or without a session",
+    )

@@ -1,0 +1,251 @@
+"""The native engine: compiled against the installed torch on first use, then cached.
+
+It is not part of the wheel, since it must match the torch it runs in; its sources are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from memfit.errors import BudgetError, EngineError, TierError
+from memfit.messages import say
+from memfit.running.engine.cache import cache_folder as cache_folder
+from memfit.running.engine.cache import obtain
+from memfit.running.engine.module import EngineModule as EngineModule
+
+_NAME = "memfit_engine"
+_UNITS = ("unity.cc", "bindings/bindings_unity.cc")
+_CUDA_UNITS = ("cuda/cuda_unity.cc",)
+NO_CUDA_HEADERS = (
+    "the CUDA headers are not there, and the engine is built without them for the CPU alone: install the CUDA toolkit, "
+    "or the package nvidia-cuda-crt beside torch's own nvidia-cuda-runtime, or name their folder in CUDA_HOME"
+)
+_FLAGS = ("-O2", "-DNDEBUG", "-std=c++20")  # NDEBUG: RecordFunction's inputs are guarded by an assertion else
+# For tests of the engine itself; the sanitizer's library must be loaded before Python: see `make asan`.
+_SANITIZERS = {"address": "address,undefined", "thread": "thread"}
+
+
+@cache
+def load() -> EngineModule:
+    """Return the engine, building it first if this torch has none yet.
+
+    Raises EngineError when there is no compiler or the build fails.
+    """
+    engine = _import(build())
+    engine.set_error_types(_budget_error(engine), TierError)
+    engine.set_library_folders(_library_folders())
+    engine.on_notice(say)
+    engine.set_stress(os.environ.get("MEMFIT_STRESS", ""))  # for tests: see CONTRIBUTING.md
+    return engine
+
+
+def build() -> Path:
+    """Build the engine if there is none yet for this torch; return where it lies. Raises EngineError."""
+    library = cached_library()
+    obtain(library, _build)
+    return library
+
+
+def _budget_error(engine: EngineModule) -> type[BudgetError]:
+    """Return the BudgetError that native code raises with a finished message; the rest it asks the engine for."""
+
+    class _BudgetError(BudgetError, torch.OutOfMemoryError):  # scripts that know what to do on a GPU catch that
+        def __init__(self, message: str) -> None:
+            failure = engine.last_failure()
+            super().__init__(
+                message,
+                required_bytes=failure["required_bytes"],
+                op=failure["op"],
+                source=failure["source"],
+                tensors=failure["tensors"].split("; ") if failure["tensors"] else (),
+            )
+
+    _BudgetError.__name__ = _BudgetError.__qualname__ = BudgetError.__name__
+    _BudgetError.__module__ = BudgetError.__module__
+    return _BudgetError
+
+
+def cached_library() -> Path:
+    """Return where the engine for this torch, Python and source lies, or will lie."""
+    key = hashlib.sha256()
+    cuda = cuda_headers() is not None
+    key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{_FLAGS + _sanitizer_flags()}|{cuda}".encode())
+    for path in sorted(_source_folder().rglob("*")):
+        if path.suffix in {".h", ".cpp", ".cc"}:
+            key.update(path.name.encode() + path.read_bytes())
+    return cache_folder() / f"torch-{torch.__version__}-{key.hexdigest()[:16]}" / f"{_NAME}.so"
+
+
+def cuda_headers() -> Path | None:
+    """Return the folder of the CUDA headers for this torch; None if it is built without CUDA, or they are not there.
+
+    Looked for in CUDA_HOME, beside nvcc, in /usr/local/cuda and in the packages that torch depends on.
+    """
+    if torch.version.cuda is None:
+        return None
+    nvcc = shutil.which("nvcc")
+    roots = [os.environ.get("CUDA_HOME"), nvcc and Path(nvcc).resolve().parents[1], "/usr/local/cuda"]
+    packages = Path(torch.__file__).parents[1] / "nvidia"
+    roots += [packages / f"cu{torch.version.cuda.split('.')[0]}", packages / "cuda_runtime"]
+    needed = ("cuda.h", "cuda_runtime_api.h", "crt/host_defines.h")
+    folders = [Path(root) / "include" for root in roots if root]
+    return next((folder for folder in folders if all((folder / name).is_file() for name in needed)), None)
+
+
+def compiler() -> list[str]:
+    """Return the command of the C++ compiler that would be used, as $CXX has it; empty if it is not there."""
+    try:
+        words = shlex.split(_compiler_command())
+    except ValueError:  # a quotation mark without its other
+        return []
+    path = shutil.which(words[0]) if words else None
+    return [path, *words[1:]] if path else []
+
+
+def _compiler_command() -> str:
+    return os.environ.get("CXX", "").strip() or "c++"
+
+
+def _sanitizer_flags() -> tuple[str, ...]:
+    """Return what MEMFIT_SANITIZE adds to the compiler's and the linker's flags; nothing if it is not set."""
+    kind = os.environ.get("MEMFIT_SANITIZE", "")
+    if not kind:
+        return ()
+    if kind not in _SANITIZERS:
+        known = " or ".join(_SANITIZERS)
+        raise EngineError(
+            f"the engine has no sanitizer '{kind}'", remedy=f"set MEMFIT_SANITIZE to {known}, or not at all"
+        )
+    return (f"-fsanitize={_SANITIZERS[kind]}", "-fno-sanitize=vptr", "-fno-omit-frame-pointer", "-g1", "-O1")
+
+
+def _source_folder() -> Path:
+    """Return the folder with engine/ and common/: inside the package, or the checkout's native/."""
+    packaged = Path(__file__).parents[2] / "_engine"
+    checkout = Path(__file__).parents[4] / "native"
+    for folder in (packaged, checkout):
+        if (folder / "engine").is_dir():
+            return folder
+    raise EngineError(
+        "the sources of the native engine are missing",
+        why=f"neither {packaged} nor {checkout} has them",
+        remedy="install memfit again: pip install --force-reinstall memfit",
+    )
+
+
+def _build(folder: Path) -> None:
+    if not compiler():
+        raise EngineError(
+            "the native engine cannot be built: there is no C++ compiler",
+            why=f"'{_compiler_command()}' is not on the PATH",
+            remedy="install one (Debian and Ubuntu: apt-get install g++; conda: conda install gxx) or set CXX",
+        )
+    say(f"memfit: building the engine for torch {torch.__version__} (once, about a minute) ...", end=" ")
+    started = time.monotonic()
+    try:
+        _compile(folder)
+    except BaseException:
+        say("failed")
+        raise
+    say(f"done in {time.monotonic() - started:.0f} s")
+
+
+def _compile(folder: Path) -> None:
+    from torch.utils import cpp_extension
+
+    source, headers = _source_folder(), cuda_headers()
+    sanitizers = list(_sanitizer_flags())
+    units, flags, includes = list(_UNITS), [*_FLAGS, *sanitizers], [str(source)]
+    links = sanitizers[:1]
+    if headers is not None:
+        units += _CUDA_UNITS
+        flags.append("-DMEMFIT_CUDA")
+        includes.append(str(headers))
+        # The CUDA runtime itself is the one that torch has loaded.
+        links += [f"-L{Path(torch.__file__).parent / 'lib'}", "-lc10_cuda"]
+    with _build_environment(folder):
+        try:
+            cpp_extension.load(
+                _NAME,
+                [str(source / "engine" / name) for name in units],
+                extra_cflags=flags,
+                extra_ldflags=links,
+                extra_include_paths=includes,
+                build_directory=str(folder),
+                is_python_module=False,
+            )
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            raise EngineError(
+                "the native engine could not be built",
+                why=str(error),
+                remedy=f"check that {shlex.join(compiler())} is g++ >= 10 or clang >= 12: memfit doctor",
+            ) from error
+
+
+@contextmanager
+def _build_environment(folder: Path) -> Iterator[None]:
+    """Set what torch's builder reads."""
+    ours = {
+        # The ninja package puts its program beside the interpreter, which need not be on the PATH.
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
+        "CXX": _one_word(compiler(), folder),
+        "LD_PRELOAD": "",  # a sanitizer's library is loaded first for Python's sake, and would slow the compiler down
+        "TORCH_DONT_CHECK_COMPILER_ABI": "1",  # it asks a program of the whole command's name for its version
+    }
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _one_word(command: list[str], folder: Path) -> str:
+    """Return the path of a program that is `command`: torch's builder takes the whole of CXX for a program's name."""
+    if len(command) == 1:
+        return command[0]
+    program = folder / "c++"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    program.chmod(0o700)
+    return str(program)
+
+
+def _import(library: Path) -> EngineModule:
+    spec = importlib.util.spec_from_file_location(_NAME, library)
+    assert spec is not None and spec.loader is not None
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise EngineError(
+            "the native engine could not be loaded",
+            why=str(error),
+            remedy=f"remove {library.parent} and try again; memfit then builds it anew",
+        ) from error
+    return cast(EngineModule, module)
+
+
+def _library_folders() -> list[str]:
+    """Frames below these are not the user's code."""
+    torch_folder = Path(torch.__file__).parent
+    wrappers = [contextlib.__file__, functools.__file__]  # between the user's line and memfit's own
+    return [str(torch_folder) + os.sep, str(Path(__file__).parents[2]) + os.sep, *wrappers]

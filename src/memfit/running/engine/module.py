@@ -1,0 +1,197 @@
+"""The engine's module as Python sees it: every function that native/engine/bindings defines, with its types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol
+
+import torch
+
+Tables = dict[str, Any]
+"""Rows of int64 as bytes, by the table's name; `columns` has the names of each table's columns."""
+Columns = Mapping[str, Sequence[int]]
+
+
+class Hold(AbstractContextManager[None], Protocol):
+    """The bytes of storages kept in memory until this goes, or its `with` block ends."""
+
+    def release(self) -> None:
+        """Let go of them now."""
+
+    def pin(self) -> None:
+        """Keep them where they are until they die."""
+
+
+class EngineModule(Protocol):
+    """The engine: one for the process, and one session of it at a time."""
+
+    # What it is told when it is loaded.
+    def set_error_types(self, budget_error: type[Exception], tier_error: type[Exception]) -> None:
+        """Say what to raise."""
+
+    def set_library_folders(self, folders: Sequence[str]) -> None:
+        """Say below which folders a frame is not the user's code."""
+
+    def on_notice(self, action: Callable[[str], None]) -> None:
+        """Say who tells the user a line."""
+
+    # A session.
+    def start(
+        self, device: str, budget_bytes: int, most_bytes: int, grows: bool, tier: Mapping[str, Any],
+        disturbance: Mapping[str, Any], others: bool,
+    ) -> None:  # fmt: skip
+        """Begin a session (0: no budget). `most_bytes`: of an arena without one. `others`: other threads run."""
+
+    def stop(self) -> dict[str, Any]:
+        """End it; returns `restored` and `left_in_arena`, counts of storages, and `lost`, a list of texts."""
+
+    def active(self) -> bool:
+        """Return whether a session is active."""
+
+    def is_inert(self) -> bool:
+        """Return whether this is a forked child with its parent's session, which it only reads."""
+
+    def stats(self) -> dict[str, int]:
+        """Return the session's figures, as of `Stats`."""
+
+    def reset_peaks(self) -> None:
+        """Count every peak from here on."""
+
+    def set_budget(self, budget_bytes: int) -> None:
+        """Set the arena's limit, and move what lies beyond it."""
+
+    def set_peak(self, peak_bytes: int) -> None:
+        """Say what shares in messages are of."""
+
+    def allow_growth(self, allowed: bool) -> None:
+        """Say whether an op that does not fit gets more than the budget."""
+
+    def alignment(self) -> int:
+        """Return what the offsets of storages are multiples of."""
+
+    def page_bytes(self) -> int:
+        """Return what the device gives out memory in."""
+
+    def last_failure(self) -> dict[str, Any]:
+        """Return the last op's that could not have its bytes: `kind` ("", "budget" or "tier"), `message`, `op`, ..."""
+
+    def met_in(self, message: str) -> Literal["", "absent", "lost", "refused"]:
+        """Return what torch's own error of that message met: a storage whose bytes were `absent`, since it was no op
+        that asked, or are `lost`, or could not be had (`refused`), as `last_failure` says; "" if it was none of these.
+        """
+
+    def fail_next(self, message: str, required_bytes: int) -> None:
+        """Have the next allocation raise this."""
+
+    def undisturbed(self, action: Callable[..., Any], undo: Callable[[], Any] | None, *args: Any) -> Any:
+        """Call `action` with signals' handlers put off until it is done; `undo` follows where either has raised."""
+
+    # Storages.
+    Hold: Callable[..., Hold]
+
+    def adopt(self, tensors: Sequence[Any]) -> None:
+        """Show the engine some tensors or storages."""
+
+    def adopt_visible(self) -> None:
+        """Show the engine every tensor that Python can see."""
+
+    def release_cached(self) -> None:
+        """Let the device's own allocator give back what it keeps of adopted storages."""
+
+    def has_instance(self, type: type[Any]) -> bool:
+        """Return whether anything is one that the garbage collector knows of."""
+
+    def read_bytes(self, target: Any, offset: int, size_bytes: int) -> bytes:
+        """Return a part of a storage's bytes, wherever they are."""
+
+    def block_id(self, target: Any) -> int:
+        """Return the number of a tensor's or storage's block; -1 if it has none."""
+
+    def is_resident(self, target: Any) -> bool:
+        """Return whether a storage's bytes are in the arena, or never left ordinary memory."""
+
+    def may_leave(self, target: Any) -> bool:
+        """Return whether a storage's bytes may lie elsewhere after the next op."""
+
+    def in_use(self) -> list[int]:
+        """Return counts that are 0 while no op runs: of frames, of storages in use and of those set aside."""
+
+    # Iterations, and recordings of them.
+    def set_phase(self, phase: str) -> None:
+        """Say which part of the iteration ops belong to from here on: "forward" or "optimizer"."""
+
+    def boundary(self) -> None:
+        """Say that an iteration ends here."""
+
+    def on_period(self, action: Callable[[], None]) -> None:
+        """Say whom to call, until the session ends, when the ops have repeated themselves."""
+
+    def reject_period(self) -> None:
+        """Say that the period found is no iteration: wait for `boundary`."""
+
+    def signatures(self) -> list[int]:
+        """Return a hash for each of the last iterations, the latest last."""
+
+    def signature_counts(self) -> dict[int, int]:
+        """Return how often each has been."""
+
+    def start_recording(self) -> None:
+        """Record from here on."""
+
+    def stop_recording(self) -> Tables:
+        """Return what has been recorded, as `RawRecording.of` reads it."""
+
+    def watch_meta(self) -> None:
+        """Record storages of device meta too, for the rest of the session."""
+
+    def iteration_marks(self) -> list[int]:
+        """Return the counts of recorded ops at which iterations ended."""
+
+    def tick_marks(self) -> list[int]:
+        """Return the counts of allocations and frees at the same ends."""
+
+    # Plans.
+    def use_plan(
+        self, takes: Columns, zone_bytes: int, iterations: int, swaps: Columns, resident: Sequence[int],
+        at_boundary: bool,
+    ) -> bool:  # fmt: skip
+        """Run iterations by a plan; returns whether there is room for it."""
+
+    def has_plan(self) -> bool:
+        """Return whether a plan is in force."""
+
+    def op_hash(self, name: str) -> int:
+        """Return what a plan names an op by."""
+
+    def start_timeline(self) -> None:
+        """Note what ops and copies do from here on."""
+
+    def stop_timeline(self) -> Tables:
+        """Return what was noted, as `measured_timeline` reads it."""
+
+    def measure_tier(self, kind: str, folder: str, size_bytes: int, repeats: int) -> tuple[float, float, float, float]:
+        """Return the seconds of a copy out, in, and of each with the other way busy."""
+
+    # Doors to storages that are not ops.
+    def original_of(self, function: Any) -> Any:
+        """Return a C function that does what `function` does when it is not redirected."""
+
+    def redirect(self, function: Any, to: Callable[..., Any] | None) -> None:
+        """Have every call of a C function go elsewhere; None: no more."""
+
+    def watch_exchange(self, capsule: Any, on: bool) -> None:
+        """Pin what leaves by DLPack's table of functions."""
+
+    def script_tensors(self, module: torch.ScriptModule) -> list[torch.Tensor]:
+        """Return every tensor in a TorchScript module."""
+
+    # For tests.
+    def set_stress(self, kind: str) -> None:
+        """Have whatever may move leave ("evict") or move ("move") before every op; "" stops that."""
+
+    def set_witness(self, on: bool) -> None:
+        """Have every operator's arguments compared before and after it."""
+
+    def testimonies(self) -> dict[str, tuple[int, int]]:
+        """Return by each operator's name how often it was called, and how often it changed an argument."""

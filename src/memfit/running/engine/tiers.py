@@ -1,0 +1,90 @@
+"""Which slower tier swapped-out bytes go to, as the user names it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from memfit.errors import InputError, MemfitError
+from memfit.running.engine.devices import default_tier
+from memfit.running.host import host_memory_bytes, reservable_bytes
+from memfit.units import format_bytes, parse_bytes
+
+
+@dataclass(frozen=True)
+class TierSpec:
+    """A tier: `kind` is "ram" or "disk"; `folder` is where the disk tier's file goes.
+
+    The ram tier takes at most `capacity_bytes` (0: as much as the machine has); with a `folder` what does not fit
+    goes to a file there. `checked` keeps a checksum of everything written and compares it on each read.
+    """
+
+    kind: str = "disk"
+    folder: str = ""
+    capacity_bytes: int = 0
+    checked: bool = False
+
+    def __str__(self) -> str:
+        if self.kind == "disk":
+            return f"disk:{self.folder}"
+        capacity = f":{self.capacity_bytes}" if self.capacity_bytes else ""
+        return f"ram{capacity}+disk:{self.folder}" if self.folder else f"ram{capacity}"
+
+    def recipe(self) -> dict[str, Any]:
+        """Return what the engine needs to make it."""
+        capacity_bytes = self.capacity_bytes or reservable_bytes()
+        return {"kind": self.kind, "folder": self.folder, "capacity_bytes": capacity_bytes, "checked": self.checked}
+
+
+def tier_for(text: str | None, device: torch.device) -> TierSpec:
+    """Return the tier that `text` names, or else the device's own; raises InputError as `parse_tier` does."""
+    return parse_tier(default_tier(device) if text is None else text)
+
+
+def parse_tier(text: str) -> TierSpec:
+    """Read "ram", "ram:8GiB", "disk", "disk:PATH" or "ram:8GiB+disk:PATH", which is a disk behind the ram.
+
+    "ram" alone takes as much as the machine has; "disk" alone means the folder for temporary files. Raises InputError
+    for anything else, or for a folder that is not there or cannot be written.
+    """
+    first, plus, behind = text.partition("+")
+    kind, _, rest = first.partition(":")
+    if kind == "ram" and (not plus or behind.partition(":")[0] == "disk"):
+        capacity = _capacity(text, rest) if rest else 0
+        return TierSpec("ram", _folder(behind.partition(":")[2]) if plus else "", capacity)
+    if kind == "disk" and (":" in first or not plus):  # a folder's name may have a plus in it
+        return TierSpec("disk", _folder(text.partition(":")[2]))
+    raise _no_tier(text)
+
+
+def _no_tier(text: str) -> InputError:
+    why = "a tier is ram, ram:BYTES, disk, disk:PATH or ram:BYTES+disk:PATH"
+    return InputError(f"'{text}' is not a tier", why=why, remedy="--tier disk:/tmp")
+
+
+def _capacity(text: str, size: str) -> int:
+    try:
+        capacity = parse_bytes(size)
+    except MemfitError as error:
+        raise _no_tier(text) from error
+    most = host_memory_bytes()
+    if not 0 < capacity <= most:
+        raise InputError(f"the ram tier cannot have {size}", why=f"this machine has {format_bytes(most)}",
+                         remedy="--tier ram")  # fmt: skip
+    return capacity
+
+
+def _folder(folder: str) -> str:
+    folder = folder or tempfile.gettempdir()
+    if not Path(folder).is_dir():
+        raise InputError(f"the disk tier's folder '{folder}' does not exist", remedy=f"mkdir -p {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(
+            f"the disk tier's folder '{folder}' cannot be written", remedy="name another: --tier disk:PATH"
+        )
+    return folder

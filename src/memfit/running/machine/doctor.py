@@ -1,0 +1,149 @@
+"""Whether this machine has what memfit needs: versions, compiler, engine, disk."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from memfit._version import __version__
+from memfit.errors import MemfitError
+from memfit.files import save_machine
+from memfit.machine import Machine
+from memfit.running import engine
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.machine.measure import machine_file, measure_machine
+from memfit.running.machine.measure_cuda import cuda_machine_file, measure_cuda
+from memfit.units import format_bytes
+
+_OLDEST_TORCH = (2, 11)
+_TEST_BYTES = 256 << 20
+_BLOCK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `values` are plain numbers for programs."""
+
+    name: str
+    ok: bool
+    text: str
+    values: dict[str, float]
+
+
+def examine(tier: TierSpec, device: torch.device) -> list[Finding]:
+    """Look at everything; this builds the engine, times copies and writes 256 MiB to the disk tier's folder."""
+    findings = [
+        Finding("memfit", True, __version__, {}),
+        Finding("python", True, platform.python_version(), {}),
+        _torch(),
+        _compiler(),
+        _engine(),
+        *_gpu(device),
+    ]
+    sustained = None
+    if tier.kind == "disk":
+        findings.append(_disk(tier.folder))
+        values = findings[-1].values
+        sustained = (values["write_bytes_per_s"], values["read_bytes_per_s"]) if values else None
+    if not all(finding.ok for finding in findings):
+        return findings
+    return [*findings, _gpu_link(device) if device.type == "cuda" else _link(tier, sustained)]
+
+
+def _torch() -> Finding:
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    text = torch.__version__ if version >= _OLDEST_TORCH else f"{torch.__version__}: memfit needs torch 2.11 or newer"
+    return Finding("torch", version >= _OLDEST_TORCH, text, {})
+
+
+def _compiler() -> Finding:
+    command = engine.compiler()
+    if not command:
+        return Finding("compiler", False, "none: install g++ (apt-get install g++) or set CXX", {})
+    name = shlex.join(command)
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+    except OSError as error:
+        return Finding("compiler", False, f"{name}: {error.strerror}; set CXX to one that runs", {})
+    first = done.stdout.splitlines()
+    return Finding("compiler", done.returncode == 0, f"{name}: {first[0] if first else 'no version'}", {})
+
+
+def _engine() -> Finding:
+    built = engine.cached_library().exists()
+    started = time.monotonic()
+    try:
+        engine.load()
+    except MemfitError as error:
+        return Finding("engine", False, str(error), {})
+    seconds = time.monotonic() - started
+    how = "cached" if built else f"built in {seconds:.0f} s"
+    return Finding("engine", True, f"{how}: {engine.cached_library()}", {"seconds": seconds})
+
+
+def _gpu(device: torch.device) -> list[Finding]:
+    if device.type != "cuda":
+        return []
+    about = torch.cuda.get_device_properties(device)
+    text = f"{device}: {about.name}, {format_bytes(about.total_memory)}, CUDA {torch.version.cuda}"
+    if engine.cuda_headers() is None:
+        return [Finding("gpu", False, f"{text}; {engine.NO_CUDA_HEADERS}", {})]
+    return [Finding("gpu", True, text, {"memory_bytes": about.total_memory})]
+
+
+def _gpu_link(device: torch.device) -> Finding:
+    return _kept(str(device), measure_cuda(device), cuda_machine_file(device))
+
+
+def _link(tier: TierSpec, sustained: tuple[float, float] | None) -> Finding:
+    """Measure copies to the tier and back, and keep the machine for `memfit plan --machine`."""
+    try:
+        machine = measure_machine(tier, sustained)
+    except MemfitError as error:
+        return Finding("link", False, str(error), {})
+    return _kept(str(tier), machine, machine_file(tier))
+
+
+def _kept(name: str, machine: Machine, path: Path) -> Finding:
+    save_machine(machine, path)
+    out, into = (link.size_bytes[-1] / link.time_us[-1] / 1000 for link in (machine.out, machine.into))
+    text = (
+        f"{name}: {out:.2f} GB/s out, {into:.2f} GB/s in, x{machine.both_factor:.2f} both at once, "
+        f"x{machine.loaded_factor:.2f} while ops run; kept in {path}"
+    )
+    values = {"out_gb_per_s": out, "in_gb_per_s": into, "both_factor": machine.both_factor,
+              "loaded_factor": machine.loaded_factor}  # fmt: skip
+    return Finding("link", True, text, values)
+
+
+def _disk(folder: str) -> Finding:
+    block = os.urandom(_BLOCK_BYTES)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            write = _rate(lambda: [file.write(block) for _ in range(_TEST_BYTES // _BLOCK_BYTES)], file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            file.seek(0)
+            read = _rate(lambda: [file.read(_BLOCK_BYTES) for _ in range(_TEST_BYTES // _BLOCK_BYTES)], None)
+    except OSError as error:
+        return Finding("disk", False, f"{folder}: {error.strerror}", {})
+    free = shutil.disk_usage(folder).free
+    text = f"{folder}: writes {format_bytes(write)}/s, reads {format_bytes(read)}/s, {format_bytes(free)} free"
+    return Finding("disk", True, text, {"write_bytes_per_s": write, "read_bytes_per_s": read, "free_bytes": free})
+
+
+def _rate(action: Any, sync: int | None) -> float:
+    started = time.perf_counter()
+    action()
+    if sync is not None:
+        os.fsync(sync)
+    return _TEST_BYTES / (time.perf_counter() - started)

@@ -1,0 +1,63 @@
+"""How fast copies are in a session: what its own copies took, what was measured before, or else a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from memfit.machine import Link, Machine
+from memfit.running.engine.tiers import TierSpec
+
+_GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
+_DERATING = 0.9  # a plan for a link slower than it is costs little, the other way round much
+_CHANGED = 2.0  # times as fast or as slow as in the mean: then the link is another one
+_WAYS = {"out": "swaps", "in": "prefetches"}  # each way's count of planned copies
+
+
+@dataclass
+class SessionLink:
+    """The link to a session's tier. `measured` is a GPU's machine, by size of copy; None where there is none."""
+
+    tier: TierSpec
+    measured: Machine | None = None
+    _since: Mapping[str, int] = field(default_factory=dict)  # the stats from which on copies count
+
+    def machine(self, stats: Mapping[str, int], before: Mapping[str, int] | None) -> Machine:
+        """Return the machine to plan for. `stats` are the session's, `before` those of some iterations ago, if any.
+
+        The more copies the steadier the mean; but once those since `before` are far from it, it begins anew with them.
+        """
+        for way in _WAYS:
+            mean, lately = _rate(stats, self._since, way), 0.0 if before is None else _rate(stats, before, way)
+            if before is not None and mean and lately and not 1 / _CHANGED < lately / mean < _CHANGED:
+                self._since = before
+        return self._of_rates(stats) if self.measured is None else self._of_curve(self.measured, stats)
+
+    def _of_rates(self, stats: Mapping[str, int]) -> Machine:
+        rates = (_rate(stats, self._since, way) or _GUESS_GB_PER_S[self.tier.kind] for way in _WAYS)
+        out, into = (Link.of_bandwidth(_DERATING * rate, latency_us=0.0) for rate in rates)
+        return Machine(f"{self.tier} as measured", out, into)
+
+    def _of_curve(self, measured: Machine, stats: Mapping[str, int]) -> Machine:
+        out, into = (self._slowdown(way, stats, link) or 1 / measured.loaded_factor
+                     for way, link in (("out", measured.out), ("in", measured.into)))  # fmt: skip
+        return measured.slowed(out / _DERATING, into / _DERATING)
+
+    def _slowdown(self, way: str, stats: Mapping[str, int], link: Link) -> float:
+        """Return how many times as long as on an idle link planned copies took; 0 if there were none."""
+        moved, ns = _timed(stats, self._since, way)
+        count = stats[_WAYS[way]] - self._since.get(_WAYS[way], 0)
+        return ns / 1000 / (count * link.copy_us(moved // count)) if moved > 0 and ns and count else 0.0
+
+
+def _timed(stats: Mapping[str, int], since: Mapping[str, int], way: str) -> tuple[int, int]:
+    """Return the bytes of the copies between two counts whose time is known, and their nanoseconds."""
+    names = (f"bytes_{way}", f"untimed_{way}_bytes", f"{way}_ns")
+    moved, untimed, ns = (stats[name] - since.get(name, 0) for name in names)
+    return moved - untimed, ns
+
+
+def _rate(stats: Mapping[str, int], since: Mapping[str, int], way: str) -> float:
+    """Return the bytes a nanosecond of the copies between two counts; 0 if there were none."""
+    moved, ns = _timed(stats, since, way)
+    return moved / ns if moved > 0 and ns else 0.0

@@ -1,0 +1,357 @@
+"""Planned mode: once an iteration has repeated, the next ones run by a plan made for it.
+
+Iterations are recorded, packed, and the table handed to the engine; what does not fit the budget is swapped by the
+plan. An iteration that is not the planned one costs nothing but the table's use: each allocation is checked by its
+size, each op by its name. After several such iterations in a row the plan is made anew; plans are kept by signature.
+When ops wait for copies longer than foreseen, the link's speed is taken from what was measured, and a plan is made
+with it while training goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from memfit.ir import Plan, Timeline
+from memfit.machine import Machine
+from memfit.messages import say
+from memfit.running import host
+from memfit.running.engine.module import EngineModule
+from memfit.running.planned.engine_plan import (
+    EnginePlan,
+    GivenPlan,
+    PackedIterations,
+    PackedPlan,
+    Refused,
+    Untried,
+    Used,
+    given_engine_plan,
+    make_engine_plan,
+)
+from memfit.running.planned.link import SessionLink
+from memfit.running.planned.timeline import measured_timeline
+from memfit.tracing.build import RawRecording
+
+_STRIKES = 3
+_ITERATIONS = 3  # that are recorded; the recording may begin in the midst of the first
+_PATIENCE = 2.0  # seconds that training waits for a plan before it goes on without
+_STALL_SHARE = (
+    0.005  # of an iteration, beyond what was foreseen, in a row of iterations: then the link is not as assumed
+)
+_STALLED = 3  # twice as many after each correction: a link that is never steady is not worth a plan all the time
+_ALIKE = 0.1  # links whose speeds differ by less: another plan would not be better
+_LARGE = 1 << 20  # bytes, of a copy whose time tells a link's speed
+_TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What came of making a plan: none, where none was found or the making failed."""
+
+    plan: PackedPlan | None = None
+    refused: Refused | None = None  # the plan that was passed
+
+
+class _Making:
+    """A plan being made in a thread. `make` is told to stop by its argument.
+
+    Where the system has no thread left there is no plan: training goes on without.
+    """
+
+    def __init__(self, make: Callable[[threading.Event], _Made]) -> None:
+        self._made: list[_Made] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: self._made.append(make(self._stop)), name="memfit planner")
+        self._started = True
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._started = False
+
+    def cancel(self) -> _Made:
+        """End it as soon as can be, wait until it has, and return what came of it."""
+        self._stop.set()
+        self.done(None)
+        return self.result()
+
+    def done(self, timeout: float | None = 0.0) -> bool:
+        """Whether it has ended, within `timeout` seconds (None: however long that takes)."""
+        if self._started:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def result(self) -> _Made:
+        """Return what came of it."""
+        return self._made[0] if self._made else _Made()
+
+
+@dataclass
+class _Known:
+    """What is known of one iteration signature."""
+
+    iterations: PackedIterations
+    plan: PackedPlan | None = None
+    making: _Making | None = None
+    corrections: int = 0  # of the link's speed
+    refused: int = 0  # how often the engine had no room for it
+
+    @property
+    def record_bytes(self) -> int:
+        """What it takes."""
+        return self.iterations.packed.size_bytes + (self.plan.packed.size_bytes if self.plan else 0)
+
+
+@dataclass(frozen=True)
+class _Watching:
+    """Nothing is under way until an iteration repeats, or comes back."""
+
+
+@dataclass
+class _Recording:
+    """Iterations are recorded for a plan; `left` of them are yet to end."""
+
+    left: int
+
+
+@dataclass
+class _InForce:
+    """A plan is in force. `stalled` iterations in a row have waited for copies longer than was foreseen."""
+
+    stalled: int = 0
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """The session is over."""
+
+
+@dataclass(frozen=True)
+class _End:
+    """An iteration's end."""
+
+    signatures: Sequence[int]
+    stats: dict[str, int]
+    before: dict[str, int]  # the stats at the end of the iteration before
+    at_boundary: bool  # nothing has been allocated since
+
+    def grew(self, name: str) -> int:
+        """Return by how much a figure grew in the iteration."""
+        return self.stats[name] - self.before[name]
+
+
+@dataclass
+class Planner:
+    """Watches iterations end, and switches the engine to a plan."""
+
+    engine: EngineModule
+    link: SessionLink
+    given: Plan | None = None
+    measures: bool = False  # note what iterations under a plan did
+    measured: Timeline | None = None  # the last of them
+    given_plan: GivenPlan = field(default_factory=Untried)
+    known: dict[int, _Known | None] = field(default_factory=dict)
+    """By signature; None for an iteration that cannot be planned."""
+    followed: int = 0
+    """Iterations that a plan was in force for throughout, and right."""
+    _state: _Watching | _Recording | _InForce | _Closed = field(default_factory=_Watching)
+    _signature: int = 0  # of the iteration that is, or was last, recorded or planned
+    _strikes: int = 0  # iterations in a row whose plan was wrong, or was given up
+    _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_STALLED + 1))
+    """The engine's stats when the last iterations ended, the latest last."""
+
+    @property
+    def record_bytes(self) -> int:
+        """What is kept of iterations and of their plans."""
+        return sum(known.record_bytes for known in list(self.known.values()) if known is not None)
+
+    @property
+    def plan(self) -> PackedPlan | None:
+        """The plan in force, or that was last; None if there was none."""
+        known = self.known.get(self._signature)
+        return known.plan if known else None
+
+    @property
+    def in_force(self) -> bool:
+        """Whether a plan is in force."""
+        return isinstance(self._state, _InForce)
+
+    def close(self) -> None:
+        """End what is under way: the session is over."""
+        self._state = _Closed()
+        for known in list(self.known.values()):
+            if known is not None and known.making is not None:
+                self._hear(known.making.cancel())
+        if self.given is not None and isinstance(self.given_plan, Untried):
+            self._refuse_given(Refused(_TOO_SHORT))
+
+    def iteration_ended(self, at_boundary: bool = True) -> None:
+        """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended."""
+        state = self._state
+        if isinstance(state, _Closed):
+            return
+        signatures, stats = self.engine.signatures(), self.engine.stats()
+        end = _End(signatures, stats, self._ended[-1] if self._ended else stats, at_boundary)
+        self._ended.append(stats)
+        match state:
+            case _Recording():
+                self._record(state, end)
+            case _InForce() if self.engine.has_plan():
+                self._watch(state, end)
+            case _InForce():
+                self._lost()
+        repeats = signatures[-1] in self.known or signatures[-2:-1] == signatures[-1:]
+        if repeats and isinstance(self._state, _Watching):
+            self._begin(end)
+
+    def _become(self, state: _Watching | _Recording | _InForce) -> None:
+        """Enter a state, unless the session has ended meanwhile, in another thread."""
+        if not isinstance(self._state, _Closed):
+            self._state = state
+
+    def _begin(self, end: _End) -> None:
+        self._signature = signature = end.signatures[-1]
+        if signature not in self.known:
+            self._become(_Recording(_ITERATIONS))
+            self.engine.start_recording()
+        elif known := self.known[signature]:
+            self._use_when_made(known, end)
+
+    def _record(self, state: _Recording, end: _End) -> None:
+        state.left -= 1
+        signature = end.signatures[-1]
+        if signature == self._signature and state.left:
+            return
+        # Where the last two whole iterations began and ended.
+        op_marks, tick_marks = self.engine.iteration_marks()[-3:], self.engine.tick_marks()[-3:]
+        raw = RawRecording.of(self.engine.stop_recording())
+        self._become(_Watching())
+        if signature != self._signature or len(tick_marks) != 3 or len(op_marks) != 3:
+            return
+        text = f"{signature:016x}"
+        self._plan_for(PackedIterations.of(raw, op_marks, tick_marks, text, self.engine.alignment()), end)
+
+    def _plan_for(self, iterations: PackedIterations, end: _End) -> None:
+        self.known[self._signature] = known = _Known(iterations)
+        known.making = self._make(iterations)
+        known.making.done(_PATIENCE)
+        self._use_when_made(known, end)
+
+    def _make(self, iterations: PackedIterations) -> _Making:
+        page = self.engine.page_bytes()
+        budget = self.engine.stats()["budget_bytes"] // page * page
+        machine, op_hash, given = self._machine(), self.engine.op_hash, self.given
+
+        def make(stop: threading.Event) -> _Made:
+            recorded, refused = iterations.recorded(), None
+            if recorded is None:
+                return _Made()
+            if given is not None:
+                found = given_engine_plan(recorded, given, budget, machine, op_hash)
+                if isinstance(found, EnginePlan):
+                    return _Made(PackedPlan.of(found, iterations))
+                refused = found
+            plan = make_engine_plan(recorded, budget, machine, op_hash, stop.is_set)
+            return _Made(None if plan is None else PackedPlan.of(plan, iterations), refused)
+
+        return _Making(make)
+
+    def _hear(self, made: _Made) -> None:
+        if made.refused is not None:
+            self._refuse_given(made.refused)
+
+    def _refuse_given(self, refused: Refused) -> None:
+        """Say once that the given plan is not used: otherwise nobody would know that what was asked for is not done."""
+        if not isinstance(self.given_plan, Untried):
+            return
+        self.given_plan = refused
+        remedy = "the session plans by itself; for another plan: memfit trace, then memfit plan --addresses"
+        say(f"memfit: warning: the given plan is not used: {refused.sentence}; {remedy}")
+
+    def _use_when_made(self, known: _Known, end: _End) -> None:
+        """Put a plan in force as soon as there is one; otherwise leave things as they are."""
+        if known.making is not None:
+            if not known.making.done():
+                return
+            made, known.making = known.making.result(), None
+            self._hear(made)
+            known.plan = made.plan or known.plan
+        plan = known.plan
+        if plan is not None and self._put_in_force(plan.plan(), end.at_boundary):
+            self._become(_InForce())
+            self.given_plan = Used() if plan.is_given else self.given_plan
+            return
+        self._become(_Watching())
+        known.refused += 1
+        if plan is None or known.refused >= _STRIKES:
+            if plan is not None and plan.is_given:
+                self._refuse_given(Refused("there is no room for it beside the other living storages"))
+            self.known[self._signature] = None
+
+    def _put_in_force(self, plan: EnginePlan, at_boundary: bool) -> bool:
+        addresses = plan.addresses
+        used = self.engine.use_plan(addresses.columns(), addresses.zone_bytes, addresses.iterations, plan.swaps,
+                                    plan.resident, at_boundary)  # fmt: skip
+        host.give_back_freed()  # recording, planning and unpacking took many times what is kept
+        return used
+
+    def _watch(self, state: _InForce, end: _End) -> None:
+        """The plan was in force throughout the iteration: was it right?"""
+        known = self.known.get(self._signature)
+        missed = end.grew("plan_mismatches") > 0 or end.grew("derailments") > 0
+        self._strikes = self._strikes + 1 if missed else 0
+        self.followed += not missed
+        if self._strikes >= _STRIKES:
+            self._forget()
+        elif known is not None and known.making is not None:
+            self._use_when_made(known, end)
+        elif known is not None and not missed:
+            self._measure(known)
+            self._compare_stalls(state, known, end.grew("stall_ns"))
+
+    def _measure(self, known: _Known) -> None:
+        if not self.measures or known.plan is None or known.plan.compute_us is None:
+            return
+        plan = known.plan.plan()
+        if plan.plan is None or plan.predicted is None:
+            return
+        raw = self.engine.stop_timeline()
+        self.measured = measured_timeline(plan.plan, raw, plan.predicted.host_bytes) or self.measured
+        self.engine.start_timeline()
+
+    def _compare_stalls(self, state: _InForce, known: _Known, stall_ns: int) -> None:
+        plan = known.plan
+        if plan is None or plan.compute_us is None:
+            return
+        excess_us = stall_ns / 1000 - plan.stall_us
+        state.stalled = state.stalled + 1 if excess_us > _STALL_SHARE * plan.compute_us else 0
+        if state.stalled < _STALLED << known.corrections:
+            return
+        state.stalled = 0
+        if not _alike(self._machine(), plan.machine):
+            known.corrections += 1
+            known.making = self._make(known.iterations)
+
+    def _lost(self) -> None:
+        """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""
+        self._become(_Watching())
+        self._strikes += 1
+        if self._strikes >= _STRIKES:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._strikes = 0
+        self._become(_Watching())
+        self.known.pop(self._signature, None)
+
+    def _machine(self) -> Machine:
+        """Return how fast copies have been in this session, or are taken to be while there were none."""
+        return self.link.machine(self.engine.stats(), self._ended[0] if self._ended else None)
+
+
+def _alike(a: Machine, b: Machine | None) -> bool:
+    if b is None:
+        return False
+    pairs = ((a.out, b.out), (a.into, b.into))
+    return all(abs(x.copy_us(_LARGE) / y.copy_us(_LARGE) - 1) < _ALIKE for x, y in pairs)

@@ -1,0 +1,1 @@
+"""Scripts: run inside a session, recorded, and compared with a run without one."""

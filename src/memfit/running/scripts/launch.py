@@ -1,0 +1,171 @@
+"""`memfit run`: a script from start to end in a session, and what to report of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from memfit.errors import MemfitError, NoLimitError
+from memfit.files import load_plan
+from memfit.files.document import check_folder, write_text
+from memfit.ir import Timeline
+from memfit.messages import say
+from memfit.running.host import peak_rss_bytes
+from memfit.running.planned.engine_plan import PackedPlan
+from memfit.running.scripts.inside import run_program
+from memfit.running.scripts.script import Program, as_program, check_program
+from memfit.running.session import Session, Stats
+from memfit.units import format_bytes, format_part, format_us
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a script ended and what its session did."""
+
+    exit_code: int
+    stats: Stats
+    signatures: Mapping[str, int]  # and how many iterations had each
+    planned: PackedPlan | None = None
+    measured: Timeline | None = None
+    given_plan: str = ""  # "used", or why it was not; empty if there was none
+    budget: str = ""  # as it was asked for
+    no_limit: str = ""  # why a share never became a limit; empty if it did, or none was asked for
+    peak_bytes: int | None = None  # what shares are of
+    planned_iterations: int = 0
+    tier: str = ""
+    seconds: float = 0.0
+    peak_rss_bytes: int = 0
+
+    def to_json(self) -> str:
+        """Return everything as a JSON object."""
+        return json.dumps(self.as_dict())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
+        names = ("given_plan", "no_limit", "planned_iterations", "tier", "seconds", "peak_rss_bytes")
+        return {
+            "exit_code": self.exit_code,
+            **asdict(self.stats),
+            "fragmentation": self.stats.fragmentation,
+            "signatures": dict(self.signatures),
+            **{name: getattr(self, name) for name in names},
+            "slowdown": self.slowdown,
+        }
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long ops waited for copies."""
+        return (self.stats.stall_ns + self.stats.copy_ns) / 1e9
+
+    @property
+    def slowdown(self) -> float:
+        """The run's time over what it would have been had no op waited for a copy."""
+        computed = self.seconds - self.waited_seconds
+        return self.seconds / computed if computed > 0 else 1.0
+
+    def summary(self) -> str:
+        """Return one line for a person."""
+        s = self.stats
+        kinds = f"{len(self.signatures)} kinds, {self.planned_iterations} by a plan"
+        parts = [
+            f"{self._limit()}, arena peak {format_bytes(s.peak_footprint_bytes)}, "
+            f"peak of live tensors {format_bytes(s.peak_live_bytes)}",
+            f"moved {format_bytes(s.bytes_out)} out and {format_bytes(s.bytes_in)} in (tier {self.tier}) "
+            f"over {s.iterations} iterations ({kinds})",
+            f"waited {format_us(self.waited_seconds * 1e6)} of {self.seconds:.1f} s for copies (x{self.slowdown:.2f})",
+            f"peak RSS {format_bytes(self.peak_rss_bytes)}",
+            f"memfit's own records {format_bytes(s.record_bytes)}",
+        ]
+        return f"memfit: {'; '.join(parts)}"
+
+    def _limit(self) -> str:
+        limit = self.stats.budget_bytes
+        if not limit:
+            return "no budget took effect" if self.budget else "no budget"
+        return f"budget {format_part(limit, self.peak_bytes) if self.peak_bytes else format_bytes(limit)}"
+
+    def missing_limit(self) -> NoLimitError | None:
+        """Return the error for a share that never took effect; None if it did, or none was asked for."""
+        return no_limit_error(self.budget, self.no_limit) if self.no_limit else None
+
+
+def no_limit_error(budget: str, why: str, what: str = "the run had no limit") -> NoLimitError:
+    """Return the error for a share of the peak that never took effect, and what follows from that."""
+    return NoLimitError(
+        f"the budget of {budget} never took effect: {what}",
+        why=f"a share holds from the end of the first whole iteration on, and there was none: {why}",
+        remedy="let it run more steps, or give the budget in bytes, which hold from the first op on",
+    )
+
+
+def launch(
+    script: Program | str,
+    arguments: Sequence[str],
+    budget: str | int | None,
+    tier: str | None,
+    *,
+    device: str = "auto",
+    stats_file: str | None = None,
+    plan_file: str | None = None,
+    measures: bool = False,
+    grow: bool | None = None,
+) -> Outcome:
+    """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
+
+    `measures`: the outcome has the last planned iteration as it was. `grow`: as of `memfit.session`.
+
+    The script's own exceptions are reported as Python reports them and become its exit code. Raises
+    InputError for a missing script, a malformed tier or an unwritable `stats_file`; BudgetError and
+    TierError when the script was ended by one.
+    """
+    program = as_program(script)
+    check_program(program)
+    if stats_file is not None:
+        check_folder(stats_file)
+        stats_file = os.path.abspath(stats_file)  # wherever the script goes
+    plan = None if plan_file is None else load_plan(plan_file)
+    if plan is not None and budget is None:
+        budget = plan.budget_bytes
+    session = Session(budget, tier, device=device, script=str(program), plan=plan or True, measures=measures,
+                      announce=None if budget is None else _announce, grow=grow)  # fmt: skip
+    failure, code = None, 0
+    try:
+        code = run_program(program, arguments, session)
+    except MemfitError as error:
+        failure, code = error, error.exit_code
+        if session.began is None:
+            raise
+    outcome = _outcome(session, code, budget)
+    try:
+        if stats_file is not None:
+            write_text(stats_file, json.dumps(outcome.as_dict(), indent=1) + "\n")
+    finally:
+        if failure is not None:
+            raise failure
+    return outcome
+
+
+def _announce(text: str) -> None:
+    say(f"memfit: {text}")
+
+
+def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
+    return Outcome(
+        code,
+        session.stats,
+        session.signature_counts,
+        session.packed_plan,
+        session.measured,
+        session.given_plan.sentence,
+        budget="" if budget is None else str(budget),
+        no_limit=session.why_no_limit if session.stats.ops else "",  # as after --help: there was nothing to limit
+        peak_bytes=session.peak_bytes if session.stats.budget_bytes else None,
+        planned_iterations=session.planned_iterations,
+        tier=str(session.tier),
+        seconds=time.monotonic() - (session.began or 0.0),
+        peak_rss_bytes=peak_rss_bytes(),
+    )

@@ -1,0 +1,178 @@
+"""`memfit verify`: the proof that a budget changes nothing.
+
+The script runs twice, in two processes: plainly, and under the budget. Both hash every loss, gradient, weight
+and optimizer state; the hashes must be equal, one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from memfit.errors import BudgetError, InputError, MemfitError, TierError, UsageError
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.scripts.launch import no_limit_error
+from memfit.running.scripts.script import Program, as_program, check_program
+from memfit.running.scripts.witness import Request
+
+
+@dataclass(frozen=True)
+class Run:
+    """One of the two runs: its log, how long it took, its peak memory as the operating system saw it."""
+
+    rows: list[dict[str, Any]]
+    seconds: float
+    peak_rss_bytes: int
+    stats: dict[str, int] | None
+    no_limit: str  # why a share never became a limit; empty if it did
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first hash that is not the same in both runs, and the first op whose output differs ("" if none)."""
+
+    step: int
+    what: str
+    op: str
+
+    def __str__(self) -> str:
+        op = self.op or "no op's output differed when the step was run again: the script does not repeat itself"
+        return f"step {self.step}: {self.what} differs; first differing op: {op}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the comparison found. `compared` counts hashes, by kind."""
+
+    steps: int
+    compared: dict[str, int]
+    difference: Difference | None
+    plain: Run
+    limited: Run
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data without the hashes themselves."""
+        runs = {name: {k: v for k, v in asdict(run).items() if k != "rows"}
+                for name, run in (("plain", self.plain), ("limited", self.limited))}  # fmt: skip
+        difference = asdict(self.difference) if self.difference else None
+        return {"equal": difference is None, "steps": self.steps, "compared": self.compared,
+                "difference": difference, **runs}  # fmt: skip
+
+
+def verify(
+    script: Program | str,
+    arguments: Sequence[str],
+    budget: str,
+    tier: TierSpec,
+    steps: int = 0,
+    device: str = "cpu",
+    deterministic: bool = False,
+) -> Verdict:
+    """Compare a plain run of `script` with one under `budget` of `device`, for `steps` optimizer steps (0: all).
+
+    `deterministic` asks torch for algorithms that repeat themselves, in both runs.
+
+    Raises InputError if the script fails by itself, BudgetError or TierError if the budget run ends so, NoLimitError
+    if a share never took effect, and UsageError in a process of torchrun's.
+    """
+    program = as_program(script)
+    check_program(program)
+    _refuse_torchrun()
+    with tempfile.TemporaryDirectory(prefix="memfit-verify-") as folder:
+        plain = Request(
+            program.name, list(arguments), f"{folder}/plain", program.is_module,
+            steps=steps, device=device, deterministic=deterministic,
+        )  # fmt: skip
+        limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier))
+        runs = _run(plain), _run(limited)
+        if runs[1].no_limit:
+            raise no_limit_error(budget, runs[1].no_limit, "nothing was verified")
+        unequal = _first_difference(runs[0].rows, runs[1].rows)
+        difference = None
+        if unequal is not None:
+            step, what = unequal
+            again = [_run(replace(request, steps=step, op_step=step)).rows for request in (plain, plain, limited)]
+            difference = Difference(step, what, _first_op(*again))
+    return Verdict(_steps(runs[0].rows), _counts(runs[0].rows), difference, *runs)
+
+
+def _refuse_torchrun() -> None:
+    """Raise UsageError where each process is one of a group: both runs would meet in one store, and wait for ever."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise UsageError(
+            "memfit verify cannot run under torchrun",
+            why="it runs the script twice, and the second run's process group would wait in the store of the first's",
+            remedy="verify the script as one process (memfit verify SCRIPT --budget B), or train both ways and compare "
+            "(torchrun --no-python memfit run --budget B SCRIPT)",
+        )
+
+
+def _run(request: Request) -> Run:
+    command = [sys.executable, "-m", "memfit.running.scripts.witness", json.dumps(asdict(request))]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise _failure(request, done)
+    *rows, end = [json.loads(line) for line in Path(request.log).read_text().splitlines()]
+    if not rows:
+        raise InputError(
+            f"the script '{request.program}' trains nothing that could be compared",
+            why="no backward pass and no optimizer step was seen",
+        )
+    return Run(rows, end["seconds"], end["peak_rss_bytes"], end["stats"], end["no_limit"])
+
+
+def _failure(request: Request, done: subprocess.CompletedProcess[str]) -> MemfitError:
+    how = "plainly" if request.budget is None else f"under a budget of {request.budget}"
+    message = done.stderr.strip().removeprefix("memfit: error: ")
+    if done.returncode == BudgetError.exit_code and request.budget is not None:
+        return BudgetError(message)
+    if "memfit: error:" in done.stderr:
+        return TierError(message)
+    remedy = ""
+    if request.budget is not None:
+        remedy = "the plain run succeeded: the budget or memfit is to blame, unless the script fails now and then"
+    return InputError(f"the script '{request.program}' failed when run {how} (exit code {done.returncode})",
+                      why=message, remedy=remedy)  # fmt: skip
+
+
+def _first_difference(plain: list[dict[str, Any]], limited: list[dict[str, Any]]) -> tuple[int, str] | None:
+    for a, b in zip(plain, limited, strict=False):
+        if a != b:
+            same_thing = (a["step"], a["kind"], a["name"]) == (b["step"], b["kind"], b["name"])
+            return a["step"], f"{a['kind']} {a['name']}" + ("" if same_thing else f" (against {b['kind']} {b['name']})")
+    if len(plain) != len(limited):
+        longer = plain if len(plain) > len(limited) else limited
+        row = longer[min(len(plain), len(limited))]
+        return row["step"], f"{row['kind']} {row['name']} (seen in one run only)"
+    return None
+
+
+def _first_op(plain: list[dict[str, Any]], plain_again: list[dict[str, Any]], limited: list[dict[str, Any]]) -> str:
+    """Name the first op whose output differs, those that differ between two plain runs as well last of all."""
+    logs = (plain, plain_again, limited)
+    plain, plain_again, limited = ([row for row in rows if row["kind"] == "op"] for rows in logs)
+    varies = {a["name"] for a, b in zip(plain, plain_again, strict=False) if a != b}
+    steady = [[row for row in rows if row["name"] not in varies] for rows in (plain, limited)]
+    if unequal := _first_difference(*steady):
+        return unequal[1].removeprefix("op ")
+    if unequal := _first_difference(plain, limited):
+        return unequal[1].removeprefix("op ") + ", in two plain runs as well: the script does not repeat itself"
+    return ""
+
+
+def _steps(rows: list[dict[str, Any]]) -> int:
+    return max(int(row["step"]) for row in rows)
+
+
+def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row["kind"]] = counts.get(row["kind"], 0) + 1
+    return counts

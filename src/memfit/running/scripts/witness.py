@@ -1,0 +1,243 @@
+"""What a run computed, as hashes: every loss, gradient, weight and optimizer state at every optimizer step.
+
+Runs as a process of its own, plainly or under a budget (`python -m memfit.running.scripts.witness REQUEST`). It reads
+a tensor's bytes without an op, so that watching changes neither the op stream nor what fits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from memfit.errors import MemfitError
+from memfit.messages import say_error
+from memfit.running.engine.disturbed import tier_of
+from memfit.running.engine.patching import replaced
+from memfit.running.host import peak_rss_bytes
+from memfit.running.scripts.inside import EndOfProgram, run_program
+from memfit.running.scripts.script import Program
+from memfit.running.session import Session
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run and watch. `budget` None is the plain run; `steps` 0 is no limit.
+
+    `op_step` asks for a hash of each op's outputs in that optimizer step (1 is the first), 0 for none.
+    """
+
+    script: str
+    arguments: list[str]
+    log: str
+    is_module: bool = False  # `script` is a module's name
+    budget: str | None = None
+    tier: dict[str, Any] | None = None
+    steps: int = 0
+    op_step: int = 0
+    device: str = "cpu"  # whose memory the budget is for
+    deterministic: bool = False  # ask torch for its deterministic algorithms
+
+    @property
+    def program(self) -> Program:
+        """What is run."""
+        return Program(self.script, self.is_module)
+
+
+class _Done(EndOfProgram):
+    """The last step that was asked for has been made."""
+
+
+def digest(tensor: torch.Tensor, read: Callable[[torch.UntypedStorage], bytes]) -> str:
+    """Return a hash of a dense tensor's elements in order, its type and its shape."""
+    storage = tensor.untyped_storage()
+    item = tensor.element_size()
+    whole = np.frombuffer(read(storage), np.uint8)
+    strides = [stride * item for stride in tensor.stride()]
+    elements = np.ndarray((*tensor.shape, item), np.uint8, whole, tensor.storage_offset() * item, [*strides, 1])
+    state = hashlib.blake2b(f"{tensor.dtype}{tuple(tensor.shape)}".encode(), digest_size=16)
+    state.update(np.ascontiguousarray(elements).tobytes())
+    return state.hexdigest()
+
+
+def read_plainly(storage: torch.UntypedStorage) -> bytes:
+    """Return the bytes of a storage in ordinary memory, without an op that the op log would note."""
+    if storage.device.type != "cpu":
+        with _disable_current_modes():
+            storage = storage.cpu()  # type: ignore[no-untyped-call]
+    return ctypes.string_at(storage.data_ptr(), storage.nbytes())
+
+
+class Witness:
+    """Writes one line of JSON to `log` for every tensor it is shown."""
+
+    def __init__(self, log: IO[str], read: Callable[[torch.UntypedStorage], bytes], request: Request) -> None:
+        self.step = 1
+        self._log = log
+        self._read = read
+        self._request = request
+        self._ops: _OpLog | None = None
+        self._owner = os.getpid()
+
+    def installed(self) -> ExitStack:
+        """Return an open context that watches every backward pass and optimizer step."""
+        stack = ExitStack()
+        stack.enter_context(replaced(torch.autograd, "backward", self._watching(torch.autograd.backward)))
+        stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
+        stack.callback(register_optimizer_step_post_hook(self._after_step).remove)
+        stack.callback(self._close_ops)
+        self._open_ops()
+        return stack
+
+    def note(self, kind: str, name: str, tensor: torch.Tensor) -> None:
+        """Write the hash of one tensor; not in a child that the script has forked."""
+        if os.getpid() == self._owner and tensor.layout is torch.strided and tensor.device.type in ("cpu", "cuda"):
+            row = {"step": self.step, "kind": kind, "name": name, "hash": digest(tensor.detach(), self._read)}
+            self._log.write(json.dumps(row) + "\n")
+
+    def _watching(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            for index, loss in enumerate([tensors] if isinstance(tensors, torch.Tensor) else tensors):
+                self.note("loss", str(index), loss)
+            return backward(tensors, *args, **kwargs)
+
+        return watched
+
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        for name, parameter in _parameters(optimizer):
+            if parameter.grad is not None:
+                self.note("gradient", name, parameter.grad)
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        for name, parameter in _parameters(optimizer):
+            self.note("weight", name, parameter)
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor):
+                    self.note("state", f"{key} of {name}", value)
+        self._close_ops()
+        if self.step == self._request.steps:
+            raise _Done
+        self.step += 1
+        self._open_ops()
+
+    def _open_ops(self) -> None:
+        if self.step == self._request.op_step:
+            self._ops = _OpLog(self)
+            self._ops.__enter__()  # type: ignore[no-untyped-call]
+
+    def _close_ops(self) -> None:
+        if self._ops is not None:
+            self._ops.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._ops = None
+
+
+class _OpLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the outputs of every op."""
+
+    def __init__(self, witness: Witness) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._witness = witness
+        self._count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self._count += 1
+        # What an op leaves uninitialised may differ without a reason.
+        if "empty" not in func.__name__:
+            for index, tensor in enumerate(t for t in _flat(out) if isinstance(t, torch.Tensor)):
+                self._witness.note("op", f"{self._count}: {func} (output {index}) at {_user_line()}", tensor)
+        return out
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def _user_line() -> str:
+    """Return the innermost line that is neither torch's nor memfit's."""
+    libraries = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))
+    frame = sys._getframe()
+    while frame is not None and (frame.f_code.co_filename.startswith(libraries) or frame.f_back is None):
+        if frame.f_back is None:
+            return "an unknown line"
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _parameters(optimizer: Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+    for g, group in enumerate(optimizer.param_groups):
+        for p, parameter in enumerate(group["params"]):
+            shape = "x".join(map(str, parameter.shape)) or "scalar"
+            yield f"parameter {p} of group {g} ({shape}) of {type(optimizer).__name__}", parameter
+
+
+def run(request: Request) -> int:
+    """Run the script and write its log; returns the exit code. Raises BudgetError and TierError."""
+    session, read = None, read_plainly
+    if request.budget is not None:
+        tier = tier_of(request.tier or {})
+        session = Session(request.budget, tier, device=request.device, script=str(request.program))
+        read = session.read_bytes
+    if request.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    _settle_kernels()
+    started = time.monotonic()
+    with open(request.log, "w") as log:
+        try:
+            witness = Witness(log, read, request)
+            code = run_program(request.program, request.arguments, session, witness.installed)
+        except SystemExit:  # of a child that the script has forked: what is buffered will be written by its parent
+            os.dup2(os.open(os.devnull, os.O_WRONLY), log.fileno())
+            raise
+        log.write(json.dumps(_end(session, time.monotonic() - started)) + "\n")
+    return code
+
+
+def _settle_kernels() -> None:
+    """Let MKL's vector functions choose their kernels.
+
+    They do so at the first call. When two of torch's threads make it at once, one may take a kernel that rounds
+    differently, for this call only: a large `sqrt` as the first one gave other bits in 2 of 60 plain processes.
+    """
+    torch.ones(16).sqrt()
+
+
+def _end(session: Session | None, seconds: float) -> dict[str, Any]:
+    stats = asdict(session.stats) if session is not None else None
+    return {"kind": "end", "seconds": seconds, "peak_rss_bytes": peak_rss_bytes(), "stats": stats,
+            "no_limit": session.why_no_limit if session is not None else ""}  # fmt: skip
+
+
+def main() -> int:
+    """Read a request as JSON from the command line and run it."""
+    try:
+        return run(Request(**json.loads(sys.argv[1])))
+    except MemfitError as error:
+        say_error(error)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""A session between its beginning and its end: the engine's work, and all that watches it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from memfit.errors import MemfitError, UsageError
+from memfit.ir import Timeline, Trace
+from memfit.running import host
+from memfit.running.doors import guards
+from memfit.running.engine import EngineModule, devices
+from memfit.running.engine.disturbed import disturbance_of
+from memfit.running.planned.engine_plan import GivenPlan, PackedPlan
+from memfit.running.planned.link import SessionLink
+from memfit.running.planned.planner import Planner
+from memfit.running.session import chunking
+from memfit.running.session.ended import Ended, FirstIteration
+from memfit.running.session.iterations import Iterations
+from memfit.running.session.settings import Settings
+from memfit.running.session.share import Share
+from memfit.running.session.stats import Stats
+from memfit.tracing.build import RawRecording
+from memfit.tracing.ghosts import only_ghosts
+from memfit.tracing.packed import PackedIteration
+
+
+class Running:
+    """A session that runs. What the engine calls back belongs to this, never to the Session: that may go at any time
+    after its end.
+    """
+
+    def __init__(self, engine: EngineModule, settings: Settings) -> None:
+        self.engine = engine
+        self.began: float | None = None
+        self.first = FirstIteration()
+        self.iterations = Iterations(engine, self._iteration_ended)
+        self.planner = Planner(
+            engine, SessionLink(settings.tier, settings.measured_machine()), settings.given, settings.measures
+        )
+        self._settings = settings
+        self._share = Share(engine, settings, self.adopt_visible)
+        self._told_of_plan = False
+        self._contexts = ExitStack()
+
+    def begin(self) -> None:
+        """Let the engine govern from now on."""
+        settings = self._settings
+        self._contexts.enter_context(devices.entered(settings.device))
+        self.engine.start(
+            str(settings.device), settings.fixed_bytes or 0, host.unlimited_arena_bytes(settings.device.type),
+            settings.grow, settings.tier.recipe(), disturbance_of(settings.tier),
+            threading.active_count() > 1,
+        )  # fmt: skip
+        self._enter_contexts()
+        self.adopt_visible()
+        self.began = time.monotonic()
+
+    def _enter_contexts(self) -> None:
+        settings = self._settings
+        self._contexts.enter_context(guards.installed(self.engine))
+        self._contexts.enter_context(chunking.installed(devices.chunk_bytes(settings.device, settings.fixed_bytes)))
+        self._contexts.enter_context(self.iterations.watched())
+        if settings.accelerator is not None:
+            self.engine.watch_meta()
+        if settings.record:
+            self.engine.on_period(self._period_found)
+            self.engine.start_recording()
+
+    def close(self) -> Ended:
+        """Make no more plans; return what there is to know."""
+        if not self.engine.is_inert():
+            self.planner.close()
+        return Ended(
+            self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
+            self.planned_iterations, self.packed_plan, self.measured, self.given_plan,
+        )  # fmt: skip
+
+    def stop(self) -> list[str]:
+        """Give every storage ordinary memory again, as far as this has begun; return what could not be."""
+        self.iterations.forget()
+        with self._contexts:
+            report = self.engine.stop()
+        return list(report["lost"])
+
+    @property
+    def stats(self) -> Stats:
+        """What the session has done so far."""
+        stats = self.engine.stats()
+        kept = self.first.record_bytes + self.planner.record_bytes
+        return Stats(**stats | {"record_bytes": stats["record_bytes"] + kept})
+
+    @property
+    def signatures(self) -> list[str]:
+        """One text for each of the last 1,024 iterations."""
+        return [_text(signature) for signature in self.engine.signatures()]
+
+    @property
+    def signature_counts(self) -> Mapping[str, int]:
+        """How many iterations there were of each signature."""
+        return {_text(signature): count for signature, count in self.engine.signature_counts().items()}
+
+    @property
+    def why_no_limit(self) -> str:
+        """Why a share of the peak is no limit yet; empty if it is one, or none was asked for."""
+        if not self._share.pending:
+            return ""
+        return "it could not be met" if self.first.is_whole else self.iterations.why_none_was_whole()
+
+    @property
+    def planned_iterations(self) -> int:
+        """How many iterations a plan was in force for, from their beginning to their end, and right."""
+        return self.planner.followed
+
+    @property
+    def packed_plan(self) -> PackedPlan | None:
+        """The plan in force, or that was last, as it is kept."""
+        return self.planner.plan
+
+    @property
+    def measured(self) -> Timeline | None:
+        """What the last whole iteration under a plan that swaps did, if the session measures."""
+        return self.planner.measured
+
+    @property
+    def given_plan(self) -> GivenPlan:
+        """What became of the plan that was passed."""
+        return self.planner.given_plan
+
+    def record_span(self, span: Callable[[], object]) -> Trace:
+        """Run `span` and return the trace of everything in it, as one iteration."""
+        self.engine.boundary()
+        self.engine.start_recording()
+        try:
+            with self.iterations.one():
+                span()
+        finally:
+            recording = RawRecording.of(self.engine.stop_recording())
+        self.engine.boundary()
+        count = len(recording.ops)
+        if count == 0:
+            raise UsageError("nothing was recorded", why="no op ran", remedy="pass a function that runs one iteration")
+        return self._packed(recording, 0, count).trace()
+
+    def adopt_visible(self) -> None:
+        """Show the engine every tensor Python can see: those made before the session move into the budget."""
+        self.engine.adopt_visible()
+        self.engine.release_cached()
+
+    def _iteration_ended(self, at_boundary: bool = True) -> None:
+        """Close the recording at the end of the first whole iteration and let a relative budget take effect."""
+        if not self._settings.record:
+            return
+        self.first.drop_trace()
+        if not self.first.is_whole and not self._keep_first():
+            return
+        # Again at each iteration's end while it fails: a script that catches the error is not without a limit.
+        if self._share.pending:
+            self._share.apply(self.first)
+        if self._settings.plans:
+            self.planner.iteration_ended(at_boundary)
+            self._tell_of_plan()
+
+    def _keep_first(self) -> bool:
+        """Close the recording if it has a whole iteration; return whether it has."""
+        marks = self.engine.iteration_marks()[-2:]
+        # Two steps with no op between them are not the iteration to learn from.
+        if len(marks) < 2 or marks[0] == marks[1]:
+            return False
+        self.iterations.watch_roles = False
+        self.first.keep(self._packed(RawRecording.of(self.engine.stop_recording()), *marks))
+        host.give_back_freed()
+        if self._settings.on_trace is not None:
+            self._settings.on_trace()
+        return True
+
+    def _tell_of_plan(self) -> None:
+        """Announce the first plan that is in force."""
+        plan, announce = self.planner.plan, self._settings.announce
+        if announce is None or self._told_of_plan or plan is None or not self.planner.in_force:
+            return
+        self._told_of_plan = True
+        announce(f"a plan is in force for iterations like this one: {plan.plan().describe()}")
+
+    def _packed(self, recording: RawRecording, first: int, last: int) -> PackedIteration:
+        settings = self._settings
+        if settings.accelerator is not None:
+            recording = only_ghosts(recording)
+        about: dict[str, Any] = {
+            "signature": self.signatures[-1],
+            "torch_version": torch.__version__,
+            "device": settings.device.type,
+            "alignment": self.engine.alignment(),
+            "script": settings.script,
+            "iteration": self.engine.stats()["iterations"] - 1,
+        }
+        return PackedIteration.of(recording, first, last, self.iterations.roles, settings.accelerator, **about)
+
+    def _period_found(self) -> None:
+        """Answer the engine at the end of some op: an error may only be left for the next allocation."""
+        with self.iterations.turn() as mine:
+            if not mine:
+                return
+            if not self.first.is_whole and self.engine.has_instance(torch.optim.Optimizer):
+                # It has yet to step (gradients are being accumulated): its step is the iteration's end.
+                self.engine.reject_period()
+                return
+            try:
+                self._iteration_ended(at_boundary=False)
+            except MemfitError as error:
+                self.engine.fail_next(str(error), getattr(error, "required_bytes", None) or 0)
+
+
+def _text(signature: int) -> str:
+    return f"{signature:016x}"

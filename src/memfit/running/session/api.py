@@ -1,0 +1,279 @@
+"""A session: every storage of one device inside a budget, from `with` to the end of its block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memfit.errors import EngineError, TierError, UsageError
+from memfit.ir import Plan, Timeline, Trace
+from memfit.running import engine
+from memfit.running.engine import patching
+from memfit.running.engine.devices import parse_device
+from memfit.running.engine.tiers import TierSpec, tier_for
+from memfit.running.planned.engine_plan import EnginePlan, GivenPlan, PackedPlan
+from memfit.running.session.active import Running
+from memfit.running.session.ended import Ended
+from memfit.running.session.settings import Settings
+from memfit.running.session.stats import Stats
+from memfit.running.session.unavailable import typed
+from memfit.running.session.undisturbed import Undisturbed
+from memfit.tracing.roofline import Accelerator
+from memfit.units import parse_budget
+
+_begun: list[Session] = []
+"""The one that is active, in a forked child too."""
+
+
+class Session:
+    """A `with` block whose tensors stay within a budget. `memfit.session` makes it.
+
+    It has its settings, and a state: None before it begins, `Running`, then `Ended`.
+    """
+
+    def __init__(
+        self, budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
+        record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
+        on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
+        announce: Callable[[str], None] | None = None,
+    ) -> None:  # fmt: skip
+        parsed = None if budget is None else parse_budget(budget)
+        # What runs on meta needs no GPU, and its own accelerator is none that is here.
+        where = parse_device("cpu" if accelerator is not None else str(device))
+        self._settings = Settings(
+            budget=parsed,
+            tier=tier if isinstance(tier, TierSpec) else tier_for(tier, where),
+            device=where,
+            grow=parsed is not None and parsed.bytes is None if grow is None else grow,
+            plans=plan is not False and accelerator is None,
+            given=plan if isinstance(plan, Plan) else None,
+            measures=measures,
+            record=record,
+            script=script,
+            accelerator=accelerator,
+            on_trace=on_trace,
+            announce=announce,
+        )
+        self._state: Running | Ended | None = None
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Session: ...
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        ) -> None: ...
+    else:
+        __enter__ = Undisturbed("_begin", undo="_end")
+        __exit__ = Undisturbed("_left")
+
+    def _begin(self) -> Session:
+        if isinstance(self._state, Ended):
+            raise UsageError("this session has ended", remedy="make another: memfit.session(...)")
+        device = self._settings.device
+        if device.type == "cuda" and engine.cuda_headers() is None:
+            raise EngineError(f"memfit cannot govern {device} yet", why=engine.NO_CUDA_HEADERS, remedy="memfit doctor")
+        native = engine.load()
+        if native.is_inert():  # a forked child's own: it has no more use for its parent's
+            _begun[-1]._end()
+        if native.active():
+            raise UsageError("a memfit session is active already", remedy="end it before you start another")
+        self._state = running = Running(native, self._settings)
+        _begun.append(self)
+        running.begin()
+        return self
+
+    def _left(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        native = engine.load()
+        if native.is_inert():  # a forked child: it goes on reading what its parent's session has swapped out
+            return
+        failure = native.last_failure()
+        lost = self._end()
+        if isinstance(error, RuntimeError) and (own := typed(native, error, failure)) is not None:
+            raise own from error
+        if lost and error is None:
+            raise TierError("some tensors could not be read back", why="; ".join(lost), remedy="see `memfit doctor`")
+
+    def _end(self) -> list[str]:
+        """Give every storage ordinary memory again, as far as the session has begun; return what could not be."""
+        if self not in _begun:
+            return []
+        _begun.remove(self)
+        running = self._running
+        try:
+            if running.engine.active():
+                self._state = running.close()
+                running.adopt_visible()
+        finally:
+            if self._state is running:  # it had hardly begun
+                self._state = None
+            lost = running.stop()
+        return lost
+
+    @property
+    def _known(self) -> Running | Ended:
+        if self._state is None:
+            raise UsageError(
+                "this session has not begun",
+                why="it begins with its `with` block, and there is nothing to tell of it before",
+                remedy="with memfit.session(...) as session: ...",
+            )
+        return self._state
+
+    @property
+    def _running(self) -> Running:
+        state = self._known
+        if isinstance(state, Ended):
+            raise UsageError(
+                "this session has ended",
+                why="all storages have ordinary memory again, and none is the session's any more",
+                remedy="do it inside the `with` block",
+            )
+        return state
+
+    @property
+    def stats(self) -> Stats:
+        """The session's counts and sizes so far, or at its end."""
+        return self._known.stats
+
+    @property
+    def signatures(self) -> list[str]:
+        """The last 1,024 iterations, one text each; equal texts mean the same ops on storages of the same sizes."""
+        return self._known.signatures
+
+    @property
+    def signature_counts(self) -> Mapping[str, int]:
+        """The number of iterations of each signature; kinds after the first 4,096 are not counted."""
+        return self._known.signature_counts
+
+    @property
+    def recorded(self) -> Trace | None:
+        """The first whole iteration, or None while none has ended. It is made when asked for, which takes a moment."""
+        return self._known.first.trace()
+
+    @property
+    def trace(self) -> Trace:
+        """The first whole iteration, built when it is asked for, which takes a moment.
+
+        Raises:
+            UsageError: No whole iteration has ended yet.
+        """
+        trace = self.recorded
+        if trace is None:
+            raise UsageError(
+                "no whole iteration has been recorded",
+                why="an iteration is whole from one optimizer step to the next, or when the op stream has repeated",
+                remedy="run at least two steps inside the session",
+            )
+        return trace
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The peak that shares are of, or None while no whole iteration has ended."""
+        return self._known.first.peak_bytes()
+
+    @property
+    def began(self) -> float | None:
+        """When its block began, by `time.monotonic`; None if it has not."""
+        return None if self._state is None else self._state.began
+
+    @property
+    def tier(self) -> TierSpec:
+        """Where bytes go that do not fit."""
+        return self._settings.tier
+
+    @property
+    def why_no_limit(self) -> str:
+        """Why a share of the peak is no limit yet; empty if it is one, or none was asked for."""
+        return self._known.why_no_limit
+
+    @property
+    def planned_iterations(self) -> int:
+        """The number of iterations that ran wholly by a plan, from beginning to end."""
+        return self._known.planned_iterations
+
+    @property
+    def planned(self) -> EnginePlan | None:
+        """The plan in force, or that was last."""
+        packed = self.packed_plan
+        return None if packed is None else packed.plan()
+
+    @property
+    def packed_plan(self) -> PackedPlan | None:
+        """The same as it is kept, with the iteration that it was made for."""
+        return self._known.packed_plan
+
+    @property
+    def measured(self) -> Timeline | None:
+        """What the last whole iteration under a plan that swaps did, if the session `measures`."""
+        return self._known.measured
+
+    @property
+    def given_plan(self) -> GivenPlan:
+        """What became of the plan that was passed."""
+        return self._known.given_plan
+
+    def record_span(self, span: Callable[[], object]) -> Trace:
+        """Run `span` and return the trace of everything in it, as one iteration."""
+        return self._running.record_span(span)
+
+    def hold(self, tensor: torch.Tensor) -> Any:
+        """Keep a tensor's bytes in memory for a `with` block, for code that reads them without an op.
+
+        Arguments:
+            tensor: A tensor of the session's device.
+
+        Returns:
+            A context manager. The bytes are in the arena, at one address, until its block ends.
+        """
+        return patching.held(self._running.engine, tensor)
+
+    def read_bytes(self, storage: torch.UntypedStorage) -> bytes:
+        """Copy a storage's bytes, wherever they are, without bringing them in and without an op.
+
+        Arguments:
+            storage: A storage of the session's device.
+
+        Returns:
+            All its bytes.
+
+        Raises:
+            ValueError: The storage has no bytes, as that of a gradient that torch knows to be all zeros.
+        """
+        return bytes(self._running.engine.read_bytes(storage, 0, storage.nbytes()))
+
+
+def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
+            plan: bool | Plan = True, grow: bool | None = None) -> Session:  # fmt: skip
+    """Return a context manager that keeps every tensor storage of one device within a budget.
+
+    Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.
+
+    Arguments:
+        budget: Bytes (an int, or text such as "2GiB") hold from the first op. A share such as "60%" is taken of the
+            peak of live bytes of the first whole iteration, which runs without a limit, and holds from the next
+            iteration. None sets no limit.
+        tier: The place of bytes that do not fit: "disk" or "disk:PATH" (a file; the default on the CPU), "ram" (a slab
+            of memory; on a GPU page-locked host memory, and the default), "ram:8GiB", or "ram:8GiB+disk:PATH".
+        device: "cpu", "cuda", "cuda:N", or "auto": the current GPU if there is one, otherwise the CPU.
+        plan: True runs iterations that repeat by a plan: addresses from a table (SmartPool) and copies beside the ops
+            (AutoSwap, both of arXiv 1903.06631). False never plans. A `Plan` is tried first.
+        grow: Whether an op that does not fit gets more than the budget while it runs; otherwise it raises. None means
+            True for a share, False for bytes.
+
+    Returns:
+        The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.
+
+    Raises:
+        InputError: The budget, the tier or the device is malformed.
+        UsageError: On entering, another session is active.
+        EngineError: On entering, the engine could not be built or loaded.
+        BudgetError: From the op or the optimizer step that finds out that the budget cannot be met.
+        TierError: From an op, or on leaving, when a copy fails.
+        AccessError: From a call that is not an op and asks for bytes that are not in memory.
+    """
+    return Session(budget, tier, device=device, plan=plan, grow=grow)

@@ -1,0 +1,76 @@
+"""A session when it is over: figures and finished values, and nothing of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memfit.ir import Timeline, Trace
+from memfit.planning.lifetimes import peak_live
+from memfit.running.planned.engine_plan import GivenPlan, PackedPlan
+from memfit.running.session.stats import Stats
+from memfit.tracing.packed import PackedIteration
+
+
+class FirstIteration:
+    """The first whole iteration of a session, once it has ended."""
+
+    def __init__(self) -> None:
+        self._packed: PackedIteration | None = None
+        self._trace: Trace | None = None
+        self._peak_bytes: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has ended."""
+        return self._packed is not None
+
+    @property
+    def record_bytes(self) -> int:
+        """What it takes as it is kept."""
+        return 0 if self._packed is None else self._packed.packed.size_bytes
+
+    def keep(self, packed: PackedIteration) -> None:
+        """Take the iteration, which has ended."""
+        self._packed = packed
+
+    def trace(self) -> Trace | None:
+        """Return it as a trace, which is kept until `drop_trace`; None while it has not ended."""
+        if self._trace is None:
+            self._trace = self.new_trace()
+        return self._trace
+
+    def new_trace(self) -> Trace | None:
+        """Return it as a trace that nobody else has."""
+        return None if self._packed is None else self._packed.trace()
+
+    def drop_trace(self) -> None:
+        """Let go of the trace: it is large, and can be made again."""
+        self._trace = None
+
+    def peak_bytes(self) -> int | None:
+        """Return the peak that shares are of, or None while the iteration has not ended."""
+        if self._peak_bytes is None and (trace := self.trace()) is not None:
+            self.note_peak_of(trace)
+        return self._peak_bytes
+
+    def note_peak_of(self, trace: Trace) -> int:
+        """Return the peak that shares are of; `trace` is this iteration's."""
+        self._peak_bytes = peak_live(trace, aligned=True)[0]
+        return self._peak_bytes
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What is known of a session that has ended."""
+
+    stats: Stats
+    signatures: list[str]
+    signature_counts: Mapping[str, int]
+    first: FirstIteration
+    began: float | None
+    why_no_limit: str
+    planned_iterations: int
+    packed_plan: PackedPlan | None
+    measured: Timeline | None
+    given_plan: GivenPlan

@@ -1,0 +1,130 @@
+"""Where one training iteration ends and the next begins, in a script that does not say so.
+
+An optimizer's step ends an iteration. With several optimizers (a GAN) it is the step of the one that
+appeared last, so that an iteration holds a step of each. Without any, the engine looks for the period of
+the op stream.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from memfit.ir import Phase
+from memfit.running.doors.compiled import uncompiled
+from memfit.running.engine.module import EngineModule
+from memfit.tracing.build import Roles
+
+
+class Iterations:
+    """Watches optimizers; calls `on_whole` at the end of each whole iteration, from one end to the next."""
+
+    def __init__(self, engine: EngineModule, on_whole: Callable[[], None]) -> None:
+        self.roles = Roles()
+        self._engine = engine
+        self._on_whole = on_whole
+        self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._last_new: weakref.ref[Optimizer] | None = None
+        self._open = False  # an end has been seen since the set of optimizers last grew
+        self._paused = False
+        self._steps = 0
+        self._turn = threading.Lock()
+        self.watch_roles = True
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Hook into every optimizer for as long as the context is open."""
+        hooks = (
+            register_optimizer_step_pre_hook(uncompiled(self._before_step)),
+            register_optimizer_step_post_hook(uncompiled(self._after_step)),
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Let one thread at a time see an iteration end; the others get False, and pass theirs over."""
+        mine = self._turn.acquire(blocking=False)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._turn.release()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Take everything inside as one iteration, whatever steps it has."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def why_none_was_whole(self) -> str:
+        """Say why no iteration has been one from its beginning to its end, when none has."""
+        if not self._steps:
+            return "no torch optimizer made a step, and the ops did not repeat themselves often enough"
+        if self._steps == 1:
+            return "the optimizer made one step, and the first whole iteration ends with the second"
+        return (
+            f"none of the {self._steps} optimizer steps ended a whole iteration; with several optimizers, the one that "
+            "appeared last has to make two"
+        )
+
+    def forget(self) -> None:
+        """Call nobody from now on: what would be called refers to this in turn."""
+        self._on_whole = lambda: None
+
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._engine.is_inert():  # a forked child's steps are nobody's business
+            return
+        self._engine.set_phase(Phase.OPTIMIZER)
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._engine.is_inert():
+            return
+        self._engine.set_phase(Phase.FORWARD)
+        with self.turn() as mine:
+            if mine:
+                self._stepped(optimizer)
+
+    def _stepped(self, optimizer: Optimizer) -> None:
+        self._steps += 1
+        if self.watch_roles:
+            self._note_roles(optimizer)
+        if self._paused:
+            return
+        if optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
+            self._last_new = weakref.ref(optimizer)
+            self._open = False
+        if self._last_new is None or self._last_new() not in (optimizer, None):
+            return
+        self._engine.boundary()
+        whole, self._open = self._open, True
+        if whole:
+            self._on_whole()
+
+    def _note_roles(self, optimizer: Optimizer) -> None:
+        block_id = self._engine.block_id
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self.roles.parameters.add(block_id(parameter))
+                if parameter.grad is not None:
+                    self.roles.gradients.add(block_id(parameter.grad))
+        for state in optimizer.state.values():
+            tensors = (value for value in state.values() if isinstance(value, torch.Tensor))
+            self.roles.optimizer_states.update(block_id(tensor) for tensor in tensors)

@@ -1,0 +1,49 @@
+"""Settings: a session as it was asked for, before anything has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from memfit.ir import Plan
+from memfit.machine import Machine
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.machine.measure_cuda import cuda_machine
+from memfit.tracing.roofline import Accelerator
+from memfit.units import Budget
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that a session is told when it is made."""
+
+    budget: Budget | None
+    tier: TierSpec
+    device: torch.device
+    grow: bool
+    """Whether an op that does not fit gets more than the budget."""
+    plans: bool
+    """Whether iterations that repeat are run by a plan."""
+    given: Plan | None
+    """The plan to run them by, if one was passed."""
+    measures: bool
+    """Whether the session notes what iterations under a plan did."""
+    record: bool
+    script: str
+    accelerator: Accelerator | None
+    """With one, the session records storages of device meta, and those alone, as if it ran them."""
+    on_trace: Callable[[], None] | None
+    announce: Callable[[str], None] | None
+    """Is told in a sentence when a share becomes a limit, and when a plan first comes into force."""
+
+    @property
+    def fixed_bytes(self) -> int | None:
+        """The budget that holds from the first op; None for a share, or for none."""
+        return None if self.budget is None else self.budget.bytes
+
+    def measured_machine(self) -> Machine | None:
+        """Return the GPU's machine, whose link no session's first copies tell; None for the CPU and for a disk."""
+        direct = self.device.type == "cuda" and self.tier.kind == "ram" and not self.tier.folder
+        return cuda_machine(self.device) if direct and self.plans else None

@@ -1,0 +1,79 @@
+"""A budget that is a share of the peak: no limit until the first whole iteration has told what the peak is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memfit.errors import BudgetError
+from memfit.ir import Demand, Trace, align_up
+from memfit.messages import say
+from memfit.planning.lifetimes import minimum_budget, operands, peak_live
+from memfit.running.engine import EngineModule
+from memfit.running.session.ended import FirstIteration
+from memfit.running.session.settings import Settings
+from memfit.units import format_bytes, format_least_bytes, format_part
+
+
+class Share:
+    """Turns the share into a limit. A session whose budget is none has nothing pending."""
+
+    def __init__(self, engine: EngineModule, settings: Settings, adopt_visible: Callable[[], None]) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._adopt_visible = adopt_visible
+        self.pending = settings.budget is not None and settings.budget.bytes is None
+        """Whether it is no limit yet."""
+
+    def apply(self, first: FirstIteration) -> None:
+        """Make the share of the first iteration's peak the limit. Raises BudgetError where that is too little."""
+        trace = first.new_trace()
+        assert self._settings.budget is not None and trace is not None
+        peak_bytes = first.note_peak_of(trace)
+        budget_bytes = self._settings.budget.resolve(peak_bytes)
+        self._engine.set_peak(peak_bytes)
+        needed, op = minimum_budget(trace)
+        needed = align_up(needed, self._engine.page_bytes())
+        if needed > budget_bytes:
+            raise infeasible(trace, budget_bytes, needed, op)
+        self._adopt_visible()
+        self._engine.set_budget(budget_bytes)
+        self._engine.allow_growth(self._settings.grow)
+        self.pending = False
+        self._tell(trace, budget_bytes, peak_bytes)
+
+    def _tell(self, trace: Trace, budget_bytes: int, peak_bytes: int) -> None:
+        if self._settings.announce is not None:
+            self._settings.announce(f"the limit is in force: {format_part(budget_bytes, peak_bytes)} of the peak")
+        if trace.before is not None and trace.before.total_bytes > budget_bytes:
+            say(f"memfit: {_exceeds(trace.before, budget_bytes, self._settings.grow)}")
+
+
+def _exceeds(before: Demand, budget_bytes: int, grow: bool) -> str:
+    """Say that an op which ran before the limit would not fit in it."""
+    at = f" at {before.source}" if before.source else ""
+    again = "is given that" if grow else "may not fit"
+    return (
+        f"{before.name}{at} ran before the first whole iteration and needed {format_bytes(before.total_bytes)}, more "
+        f"than the limit of {format_bytes(budget_bytes)}: if it runs again it {again}"
+    )
+
+
+def infeasible(trace: Trace, budget_bytes: int, needed_bytes: int, op_index: int) -> BudgetError:
+    """Return the error for a budget below the smallest feasible one, which op `op_index` sets."""
+    op, peak = trace.ops[op_index], peak_live(trace, aligned=True)[0]
+    percent = min(-(-100 * needed_bytes // max(peak, 1)), 100)
+    tensors = [
+        f"{format_bytes(s.size_bytes)} {s.category}" + (f" from {s.source}" if s.source else "")
+        for s in (trace.storages[i] for i in operands(trace, op_index))
+    ]
+    return BudgetError(
+        f"the budget of {format_part(budget_bytes, peak)} of the peak, cannot be met",
+        why=f"{op.name} at {op.source or 'an unknown line'} needs {format_bytes(needed_bytes)} at once: "
+        f"{', '.join(tensors)}, and {format_bytes(op.workspace_bytes)} that it allocates",
+        remedy=f"the smallest feasible budget is {format_least_bytes(needed_bytes)}, {percent} % "
+        f"(--budget {percent}%); a smaller batch lowers it",
+        required_bytes=needed_bytes,
+        op=op.name,
+        source=op.source,
+        tensors=tensors,
+    )

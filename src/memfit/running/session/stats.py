@@ -1,0 +1,75 @@
+"""Stats: the figures of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a session has done so far. Sizes in bytes; `peak_*` since the budget took effect.
+
+    `live` counts every storage, wherever its bytes are; `resident` those in the arena; `footprint` is the
+    highest used address of the arena. `drops` are evictions that moved nothing, since the tier's copy was valid.
+    `planned_allocations` got their addresses from a plan; `plan_mismatches` were not as planned. `swaps` left the arena
+    and `prefetches` came back by a plan, copied beside the ops, which waited `stall_ns` for them; `copy_ns` is what ops
+    waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's;
+    `lane_failures` plans that were not used, since the system had no thread left for their copies.
+    `recording_given_up_ops` is after how many ops no iteration had been found and memfit stopped looking (0: it did
+    not); an optimizer's step makes it look again. `record_bytes` are memfit's own records of iterations and plans, at
+    present. All copies together took `out_ns` and `in_ns`, but for those of
+    `untimed_*` bytes, which no clock was held to: on a GPU they are part of its work. `unseen_writes` are storages that
+    changed though no op was seen to write to them, found among the `bytes_checked` before their copies were trusted, in
+    `check_ns`. `growths` are the times the budget was exceeded for an op, by `peak_growth_bytes` at most.
+    """
+
+    budget_bytes: int
+    live_bytes: int
+    resident_bytes: int
+    footprint_bytes: int
+    free_bytes: int
+    largest_free_bytes: int
+    peak_live_bytes: int
+    peak_resident_bytes: int
+    peak_footprint_bytes: int
+    tier_used_bytes: int
+    tier_footprint_bytes: int
+    adopted_bytes: int
+    stray_bytes: int
+    ops: int
+    allocations: int
+    evictions: int
+    drops: int
+    bytes_out: int
+    bytes_in: int
+    relocations: int
+    bytes_relocated: int
+    consolidations: int
+    iterations: int
+    planned_footprint_bytes: int
+    plans: int
+    planned_allocations: int
+    plan_mismatches: int
+    unseen_writes: int
+    bytes_checked: int
+    check_ns: int
+    growths: int
+    peak_growth_bytes: int
+    swaps: int
+    prefetches: int
+    failed_copies: int
+    derailments: int
+    lane_failures: int
+    record_bytes: int
+    recording_given_up_ops: int
+    stall_ns: int
+    copy_ns: int
+    out_ns: int
+    in_ns: int
+    untimed_out_bytes: int
+    untimed_in_bytes: int
+
+    @property
+    def fragmentation(self) -> float:
+        """The part of the free space that is not in its largest hole, 0 to 1."""
+        return 1 - self.largest_free_bytes / self.free_bytes if self.free_bytes else 0.0

@@ -1,0 +1,150 @@
+"""Serialisers tell storages apart without pinning them, and get the right bytes from those they read."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import memfit
+from memfit.running import engine
+from memfit.running.doors import addresses
+from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def session():
+    with memfit.session(BUDGET, "ram") as session:
+        yield session
+
+
+class Raw:
+    """Pickles the bytes at an address, as an extension's object might."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __getstate__(self) -> dict[str, bytes]:
+        storage = self.tensor.untyped_storage()
+        return {"bytes": ctypes.string_at(storage.data_ptr(), storage.nbytes())}
+
+    def __setstate__(self, state: dict[str, bytes]) -> None:
+        self.bytes = state["bytes"]
+
+
+@pytest.mark.parametrize("made", ["inside", "before"])
+def test_an_object_that_reads_an_address_while_it_is_saved_reads_the_tensor(made):
+    before = ramp()
+    with memfit.session(BUDGET, "ram"):
+        tensor = evicted() if made == "inside" else evicted(before)
+        file = io.BytesIO()
+        torch.save([Raw(tensor), tensor], file)
+        file.seek(0)
+        loaded, _ = torch.load(file, weights_only=False)
+    assert loaded.bytes == ramp().numpy().tobytes()
+
+
+def test_saving_a_checkpoint_pins_nothing(session):
+    tensor = evicted()
+    torch.save([tensor, tensor[3:]], io.BytesIO())
+    press()
+    assert not is_resident(tensor)
+
+
+def network(layers: int = 8) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(layers)))
+
+
+def nothing_stays(tensors: Any) -> bool:
+    press()
+    return not any(is_resident(tensor) for tensor in tensors if tensor.nbytes > BUDGET // 8)
+
+
+@pytest.mark.parametrize("layers", [2, 8])  # 0.5 and 2 MiB of weights, in a budget of 1 MiB
+def test_a_safetensors_checkpoint_is_right_and_pins_nothing(layers, tmp_path):
+    library = pytest.importorskip("safetensors.torch")
+    library.save_file(network(layers).state_dict(), tmp_path / "plain")
+    with memfit.session(BUDGET, "ram") as session:
+        net = network(layers)
+        press()
+        library.save_file(net.state_dict(), tmp_path / "budget")
+        assert library.save(net.state_dict()) == (tmp_path / "plain").read_bytes()
+        assert nothing_stays(net.parameters())
+        net(torch.ones(8, 256)).sum().backward()
+        assert session.stats.peak_footprint_bytes <= BUDGET
+    assert (tmp_path / "budget").read_bytes() == (tmp_path / "plain").read_bytes()
+
+
+def test_safetensors_sees_what_is_shared_and_what_overlaps(session):
+    library = pytest.importorskip("safetensors.torch")
+    tensor = evicted()
+    with pytest.raises(RuntimeError, match="share memory"):
+        library.save({"a": tensor, "b": tensor})
+    library.save({"a": tensor[:9].clone(), "b": tensor})  # no error
+    assert len(library._find_shared_tensors({"a": tensor[:9], "b": tensor[9:]})) == 2
+    assert len(library._find_shared_tensors({"a": tensor[:9], "b": tensor[8:]})) == 1
+    assert nothing_stays([tensor])
+
+
+def test_a_library_that_is_imported_in_the_session_is_served_too(tmp_path, monkeypatch):
+    pytest.importorskip("safetensors.torch")
+    monkeypatch.delitem(sys.modules, "safetensors.torch")
+    with memfit.session(BUDGET, "ram"):
+        library = importlib.import_module("safetensors.torch")
+        net = network()
+        library.save_file(net.state_dict(), tmp_path / "file")
+        assert nothing_stays(net.parameters())
+    assert {getattr(library, name, library.save).__module__ for _, name in addresses.READING} == {library.__name__}
+
+
+def test_a_transformers_checkpoint_is_right_and_pins_nothing(tmp_path):
+    library = pytest.importorskip("transformers.pytorch_utils")
+    modeling = pytest.importorskip("transformers.modeling_utils")
+    with memfit.session(BUDGET, "ram"):
+        tensor = evicted()
+        same, other = library.id_tensor_storage(tensor[:5]), library.id_tensor_storage(ramp())
+        assert same == library.id_tensor_storage(tensor[7:]) != other
+        shared, apart = modeling._find_disjoint([{"a", "b"}], {"a": tensor[:9], "b": tensor[9:]})
+        assert not shared and sorted(apart) == ["a", "b"]
+        assert nothing_stays([tensor])
+
+
+def test_exporting_reads_the_bytes_and_pins_nothing(session):
+    package = pytest.importorskip("torch.export.pt2_archive._package")
+    tensor = evicted()
+    assert package._get_raw_tensor_bytes(tensor) == ramp().numpy().tobytes()
+    assert nothing_stays([tensor])
+
+
+@pytest.mark.parametrize("module", addresses.COMPARING)
+def test_every_function_that_is_taken_to_compare_addresses_exists(module):
+    library = pytest.importorskip(module)
+    source = Path(library.__file__ or "").read_text()
+    assert [name for name in addresses.COMPARING[module] if f"def {name}(" not in source] == []
+
+
+def test_numbers_are_as_far_apart_as_addresses():
+    tensor = torch.zeros(COUNT)
+    number = addresses.number
+    assert number(tensor[7:]) - number(tensor) == tensor[7:].data_ptr() - tensor.data_ptr()
+    assert number(tensor) == number(tensor.untyped_storage()) != 0
+    assert number(tensor[:0]) == number(torch.empty(0).untyped_storage()) == 0
+
+
+def test_an_address_that_is_taken_before_any_op_has_used_the_storage_stays(session):
+    storage = torch.UntypedStorage(4 * COUNT)
+    address = storage.data_ptr()
+    tensor = torch.tensor([], dtype=torch.float32).set_(storage)
+    tensor.fill_(7)
+    press()
+    assert ctypes.c_float.from_address(address).value == 7
+    assert engine.load().is_resident(tensor)

@@ -1,0 +1,58 @@
+"""The engine's module is what Python's side of the seam says it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+
+import pytest
+
+import memfit
+from memfit.ir import Phase
+from memfit.running import engine
+from memfit.running.engine import EngineModule
+from memfit.running.session.stats import Stats
+from tracing.recordings import COLUMNS
+
+DECLARED = {name for name in (*vars(EngineModule), *EngineModule.__annotations__) if not name.startswith("_")}
+FUNCTIONS = sorted(name for name in DECLARED if inspect.isfunction(getattr(EngineModule, name, None)))
+
+
+def test_every_name_of_the_engine_is_declared_and_the_other_way_round():
+    assert {name for name in dir(engine.load()) if not name.startswith("_")} == DECLARED
+
+
+def parameters_of(function: object) -> list[str]:
+    """The names in the signature that pybind writes into a function's documentation."""
+    signature = str(function.__doc__).splitlines()[0]
+    inside = re.sub(r"\[[^\[\]]*\]", "", re.sub(r"\[[^\[\]]*\]", "", signature.partition("(")[2].rpartition(") ->")[0]))
+    return [part.split(":")[0].strip().lstrip("*") for part in inside.split(",") if part.strip()]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_functions_parameters_are_those_declared(name):
+    declared = [
+        parameter for parameter in inspect.signature(getattr(EngineModule, name)).parameters if parameter != "self"
+    ]
+    found = parameters_of(getattr(engine.load(), name))
+    assert found == ["args" if parameter == "arguments" else parameter for parameter in declared]
+
+
+def test_what_holds_bytes_takes_a_target_and_whether_to_pin_it():
+    assert parameters_of(engine.load().Hold.__init__) == ["self", "target", "pin"]
+
+
+def test_a_session_has_the_engines_figures_by_the_same_names_in_the_same_order():
+    assert list(engine.load().stats()) == [field.name for field in dataclasses.fields(Stats)]
+
+
+def test_a_recording_names_its_columns_and_its_phases():
+    with memfit.session(None, "ram"):
+        raw = engine.load().stop_recording()
+    assert raw["columns"] == COLUMNS and raw["phases"] == [phase.value for phase in Phase]
+
+
+def test_there_is_no_phase_of_another_name():
+    with pytest.raises(ValueError, match="no phase 'sleep'"):
+        engine.load().set_phase("sleep")

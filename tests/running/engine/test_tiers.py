@@ -1,0 +1,104 @@
+"""Tiers as the user names them, and a disk behind memory that is too small."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pytest
+import torch
+
+import memfit
+from memfit.errors import InputError, TierError
+from memfit.running.engine.devices import chunk_bytes, default_tier, parse_device
+from memfit.running.engine.tiers import TierSpec, parse_tier
+from memfit.running.host import host_memory_bytes
+from running.pressure import BUDGET, COUNT, press, ramp
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("ram", TierSpec("ram")),
+        ("ram:8MiB", TierSpec("ram", "", 8 << 20)),
+        ("disk", TierSpec("disk", tempfile.gettempdir())),
+        ("disk:/tmp", TierSpec("disk", "/tmp")),
+        ("ram+disk", TierSpec("ram", tempfile.gettempdir())),
+        ("ram:1024+disk:/tmp", TierSpec("ram", "/tmp", 1024)),
+    ],
+)
+def test_what_a_tiers_name_means(text, spec):
+    assert parse_tier(text) == spec
+    assert parse_tier(str(spec)) == spec
+
+
+@pytest.mark.parametrize("text", ["", "tape", "ram:lots", "ram:-1", "ram+tape", "disk+ram", "ram:8MiB+disk:/none"])
+def test_what_is_no_tier_is_refused_with_a_remedy(text):
+    with pytest.raises(InputError) as caught:
+        parse_tier(text)
+    assert caught.value.remedy
+
+
+def test_more_memory_than_there_is_cannot_be_a_tier():
+    with pytest.raises(InputError, match="cannot have"):
+        parse_tier(f"ram:{2 * host_memory_bytes()}")
+
+
+def swapped(tier: str) -> tuple[list[torch.Tensor], list[torch.Tensor], memfit.Stats]:
+    """Return what eight tensors of a quarter of the budget are after they have been away, and what they should be."""
+    expected = [ramp() + i for i in range(8)]
+    with memfit.session(BUDGET, tier, device="cpu") as session:
+        found = [ramp() + i for i in range(8)]
+        press()
+        sums = [tensor.sum().item() for tensor in found]
+    assert sums == [tensor.sum().item() for tensor in expected]
+    return found, expected, session.stats
+
+
+def test_what_does_not_fit_into_memory_goes_to_the_disk_behind_it(tmp_path):
+    found, expected, stats = swapped(f"ram:{6 * COUNT}+disk:{tmp_path}")
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert stats.bytes_out > 8 * COUNT and stats.tier_used_bytes < stats.tier_footprint_bytes
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_tiers_file_never_takes_the_place_of_a_closed_standard_stream(tmp_path):
+    """What is printed there would land among the bytes of tensors."""
+    kept = os.dup(0)
+    os.close(0)
+    try:
+        with memfit.session(BUDGET, f"disk:{tmp_path}", device="cpu"), pytest.raises(OSError):
+            os.fstat(0)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
+def test_memory_that_is_full_with_nothing_behind_it_says_so():
+    with pytest.raises(TierError, match="ram tier is full"):
+        swapped(f"ram:{6 * COUNT}")
+
+
+def test_devices():
+    assert parse_device("cpu") == torch.device("cpu") == parse_device("cpu:0")
+    if not torch.cuda.is_available():
+        assert parse_device("auto") == torch.device("cpu")
+        with pytest.raises(InputError, match="no device 'cuda'"):
+            memfit.session("1GiB", device="cuda")
+    for text in ("meta", "gpu", ""):
+        with pytest.raises(InputError, match="no device"):
+            parse_device(text)
+    assert default_tier(torch.device("cpu")) == "disk" and default_tier(torch.device("cuda")) == "ram"
+    assert chunk_bytes(torch.device("cuda"), 16 << 30) == 256 << 20
+    assert chunk_bytes(torch.device("cuda"), 1 << 30) == 64 << 20
+    assert chunk_bytes(torch.device("cpu"), 16 << 30) == 1 << 18
+
+
+def test_a_budget_that_cannot_be_met_is_an_out_of_memory_error_of_torchs_too():
+    with (
+        memfit.session(BUDGET, device="cpu"),
+        pytest.raises(torch.OutOfMemoryError, match="smallest budget with room for this op"),
+    ):
+        torch.ones(2 * BUDGET, dtype=torch.uint8)

@@ -1,0 +1,61 @@
+"""The machine a session plans for: a guess, its own copies, or a GPU's curve corrected by them."""
+
+from __future__ import annotations
+
+import pytest
+
+from memfit.machine import Link, Machine
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.planned.link import SessionLink
+
+MIB = 1 << 20
+NOTHING = {f"{name}": 0 for name in ("bytes_out", "bytes_in", "untimed_out_bytes", "untimed_in_bytes",
+                                     "out_ns", "in_ns", "swaps", "prefetches")}  # fmt: skip
+CURVE = Link((4096, MIB, 64 * MIB), (5.0, 30.0, 1300.0))
+GPU = Machine("a gpu", CURVE, CURVE, loaded_factor=0.8)
+
+
+def copies(count: int, size_bytes: int, each_us: float) -> dict[str, int]:
+    moved, ns = count * size_bytes, int(1000 * count * each_us)
+    return NOTHING | {"bytes_out": moved, "bytes_in": moved, "out_ns": ns, "in_ns": ns, "swaps": count,
+                      "prefetches": count}  # fmt: skip
+
+
+def later(stats: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    return {name: value + more[name] for name, value in stats.items()}
+
+
+@pytest.mark.parametrize(("kind", "gb_per_s"), [("ram", 4.0), ("disk", 0.5)])
+def test_before_any_copy_it_is_a_careful_guess(kind, gb_per_s):
+    machine = SessionLink(TierSpec(kind)).machine(NOTHING, None)
+    assert machine.out.copy_us(10**9) == pytest.approx(10**6 / gb_per_s / 0.9)
+
+
+def test_it_is_the_mean_of_all_copies_until_the_last_are_far_from_it():
+    link, first = SessionLink(TierSpec("ram")), copies(4, MIB, 100)
+    second = later(first, copies(4, MIB, 140))
+    assert link.machine(second, first).into.copy_us(MIB) == pytest.approx(120 / 0.9, rel=0.1)
+    third = later(second, copies(4, MIB, 1000))
+    assert link.machine(third, second).into.copy_us(MIB) == pytest.approx(1000 / 0.9, rel=0.02)
+    fourth = later(third, copies(4, MIB, 1000))  # from then on the old ones are forgotten
+    assert link.machine(fourth, third).into.copy_us(MIB) == pytest.approx(1000 / 0.9, rel=0.02)
+
+
+def test_bytes_that_nobody_timed_say_nothing_of_the_speed():
+    stats = copies(4, MIB, 100)
+    stats |= {"bytes_out": stats["bytes_out"] + 1000 * MIB, "untimed_out_bytes": 1000 * MIB}
+    machine = SessionLink(TierSpec("ram")).machine(stats, None)
+    assert machine.out.copy_us(MIB) == pytest.approx(100 / 0.9, rel=0.1)
+
+
+def test_a_gpus_curve_is_taken_as_it_is_under_load():
+    machine = SessionLink(TierSpec("ram"), GPU).machine(NOTHING, None)
+    for size in (4096, MIB, 64 * MIB):
+        assert machine.out.copy_us(size) == pytest.approx(CURVE.copy_us(size) / 0.8 / 0.9)
+    assert machine.both_factor == GPU.both_factor
+
+
+def test_a_gpus_curve_is_corrected_by_planned_copies_of_any_size():
+    twice_as_slow = copies(10, 64 * MIB, 2 * 1300.0)
+    machine = SessionLink(TierSpec("ram"), GPU).machine(twice_as_slow, None)
+    assert machine.into.copy_us(MIB) == pytest.approx(2 * 30.0 / 0.9)

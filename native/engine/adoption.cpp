@@ -83,24 +83,13 @@ void Engine::put_behind_ordinary(Block& block, c10::StorageImpl& impl) {
     books_.arrives(block, impl);
   else
     set_absent(impl);
-  if (others_at_start_)
-    ordinary_.push_back(ordinary);
-  else
-    memory_.device->free_ordinary(ordinary);
-}
-
-// Ops that were running when the session began have ended by now, or do not read what they were given.
-void Engine::free_ordinary(bool all) {
-  if (!all && std::chrono::steady_clock::now() < ordinary_until_) return;
-  for (void* memory : ordinary_) memory_.device->free_ordinary(memory);
-  ordinary_.clear();
-  others_at_start_ = false;
+  ordinary_.release(*memory_.device, ordinary);
 }
 
 void Engine::adopt(const c10::Storage& storage) {
-  bool meta = watches_meta() && storage.device_type() == at::DeviceType::Meta;
+  bool meta = ghosts_.are_watched() && storage.device_type() == at::DeviceType::Meta;
   Lock lock(*this);
-  if (meta) return (void)ghost_of(this_thread(), storage, /*is_new=*/false);
+  if (meta) return (void)ghosts_.of(this_thread(), storage, /*is_new=*/false);
   if (!governs() || !memory_.device->has(storage.device())) return;
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   if (Block* block = books_.find(impl)) {

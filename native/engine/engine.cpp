@@ -12,8 +12,6 @@ namespace memfit {
 
 namespace {
 
-// For so long memory that was adopted stays readable if other threads were about when the session began.
-constexpr std::chrono::seconds kGrace{2};
 // An arena below this is not worth a try.
 constexpr size_t kLeastArena = size_t{1} << 20;
 
@@ -67,16 +65,14 @@ void Engine::start(Device& device, size_t budget, size_t most, bool grows, std::
     last_failure_ = next_failure_ = Failure();
     forked_ = false;
     turns_.open();
-    others_at_start_ = others;
-    ordinary_until_ = std::chrono::steady_clock::now() + kGrace;
+    ordinary_.begin(others);
     stats_.budget = budget;
     shelf_.begin();
     restart_clock();
-    grown_ = false;
-    grows_ = budget != 0 && grows;
+    growth_.allow(budget != 0 && grows);
     notices_.begin_anew();
-    limit_ = budget != 0 ? limit : memory_.arena->ranges.limit();
-    peak_ = 0;
+    growth_.set_limit(budget != 0 ? limit : memory_.arena->ranges.limit());
+    refusals_.set_peak(0);
     active_.store(true);
   } catch (const std::bad_alloc&) {
     refuse_budget(budget, "the system does not give this process " + format_bytes(limit) +
@@ -108,7 +104,7 @@ StopReport Engine::stop() {
     if (!active()) return report;
     active_.store(false);
     finished = iterations_.tell(nullptr);
-    watches_meta_.store(false);
+    ghosts_.set_watched(false);
     copies_.settle_all();
     planned_.drop();  // otherwise its zone would stay as long as anything that stays in the arena
     turns_.close();
@@ -116,7 +112,7 @@ StopReport Engine::stop() {
     const bool reachable = !forked_ || !memory_.device->is_asynchronous();
     if (reachable) restore_all(report);
     planned_.end_swaps();
-    free_ordinary(true);
+    ordinary_.free_all(*memory_.device);
     timeline_.stop();
     copies_.close();
     if (reachable) memory_.device->finish();
@@ -162,16 +158,32 @@ void Engine::set_budget(size_t budget) {
     if (block->arena == memory_.arena && residency_.may_move(*block) && block->region->end() > limit) moves_.evict(*block);
   memory_.arena->shrink(limit);
   shelf_.sort_by_size();
-  limit_ = memory_.arena->ranges.limit();
-  grown_ = false;
+  growth_.set_limit(memory_.arena->ranges.limit());
   stats_.strays = strays;
   stats_.budget = budget;
   reset_peaks_locked();
 }
 
+void Engine::allow_growth(bool allowed) {
+  Lock lock(*this);
+  growth_.allow(allowed);
+}
+
+void Engine::say() {
+  if (!notices_.any() || !is_python_thread()) return;
+  std::vector<std::string> notices;
+  {
+    Lock lock(*this);
+    notices = notices_.take();
+  }
+  const std::string source = source_text(current_source());
+  for (const std::string& notice : notices)
+    if (notices_.say()) notices_.say()("memfit: " + notice + (source.empty() ? "" : " (" + source + ")"));
+}
+
 void Engine::set_peak(size_t bytes) {
   Lock lock(*this);
-  peak_ = bytes;
+  refusals_.set_peak(bytes);
 }
 
 void Engine::boundary() {
@@ -290,13 +302,11 @@ void Engine::start_recording() {
 void Engine::record_anew() {
   gave_up_ = false;
   iterations_.forget_marks();
-  ++recording_number_;
   restart_clock();
   std::vector<Block*> own;  // what an earlier session has left behind lies in an arena of its own
   std::copy_if(books_.all().begin(), books_.all().end(), std::back_inserter(own), [&](const Block* block) { return books_.is_of_session(*block); });
   recorder_.start(*memory_.device, own);
-  if (!watches_meta()) return;
-  for (const Block* ghost : ghosts_) recorder_.ghost_before(*ghost);
+  if (ghosts_.are_watched()) ghosts_.record_all();
 }
 
 Recording Engine::stop_recording() {
@@ -340,6 +350,25 @@ Timeline Engine::stop_timeline() {
   timeline_.stop();
   timeline_.resolve(*memory_.device);
   return std::move(timeline_);
+}
+
+void Engine::watch_meta() {
+  Ghosts::watch();
+  Lock lock(*this);
+  ghosts_.set_watched(active());
+}
+
+Block* Engine::allocate_ghost(size_t bytes) {
+  if (bytes == 0 || !ghosts_.are_watched()) return nullptr;
+  ThreadState& thread = this_thread();
+  const int64_t source = thread.depth > 0 ? thread.source : (recorder_.on() ? current_source() : -1);
+  Lock lock(*this);
+  return ghosts_.allocate(thread, bytes, source);
+}
+
+void Engine::release_ghost(Block* ghost) {
+  Lock lock(*this);
+  ghosts_.release(ghost);
 }
 
 }  // namespace memfit

@@ -26,14 +26,18 @@
 #include "copies.h"
 #include "device.h"
 #include "forecast.h"
+#include "ghosts.h"
+#include "growth.h"
 #include "iterations.h"
 #include "memory.h"
 #include "moves.h"
 #include "needs.h"
 #include "notices.h"
+#include "ordinary.h"
 #include "placing.h"
 #include "planned.h"
 #include "recorder.h"
+#include "refusals.h"
 #include "residency.h"
 #include "shelf.h"
 #include "stats.h"
@@ -56,6 +60,8 @@ struct StopReport {
   size_t left_in_arena = 0;  // pinned, or in use by another thread at that moment
   std::vector<std::string> lost;
 };
+
+std::string op_under_way(const ThreadState& thread);
 
 class Engine {
  public:
@@ -183,26 +189,8 @@ class Engine {
   std::vector<StorageRef> live_storages();
   void restore_all(StopReport& report);
   bool restore(Block& block, StopReport& report);
-  void free_ordinary(bool all);
 
-  // ghosts.cpp
-  bool watches_meta() const { return watches_meta_.load(std::memory_order_relaxed); }
-  Block* new_ghost(size_t bytes);
-  void ghost_begins(ThreadState& thread, Block& ghost, int64_t source);
-  void ghost_ends(const Block& ghost);
-  Block* ghost_of(ThreadState& thread, const c10::Storage& storage, bool is_new);
-  void touch_ghost(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
-
-  // refusal.cpp
-  void refuse(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const;
-  size_t smallest_budget(const ThreadState& thread, size_t request, bool is_input) const;
-  std::string share_of_peak(size_t bytes) const;
-  size_t immovable_bytes() const;
-  std::string describe_immovable() const;
-
-  // growth.cpp
-  bool grow(size_t request);
-  void return_to_budget();
+  bool grow(size_t request) { return governs() && growth_.grow(request, op_under_way(this_thread())); }
 
   // stress.cpp
   void press_out_all();
@@ -225,7 +213,6 @@ class Engine {
   void keep_in_place(ThreadState& thread, const c10::Storage& storage);
   void use(ThreadState& thread, Block& block, bool write);
   void show(ThreadState& thread, const c10::Storage& storage, Part part, bool held);
-  bool records(const ThreadState& thread) const;
   void bring_in_missing(ThreadState& thread);
   template <typename Attempt>
   bool with_room(ThreadState& thread, size_t bytes, const Attempt& attempt);
@@ -276,30 +263,23 @@ class Engine {
   Moves moves_{books_, memory_, stats_, notices_};
   Residency residency_{books_, memory_, stats_, forecast_, turns_, moves_};
   Shelf shelf_{books_, memory_, stats_, turns_, moves_, residency_};
+  Growth growth_{books_, memory_, stats_, notices_, turns_, moves_, residency_};
+  Refusals refusals_{books_, memory_, stats_, residency_};
+  OrdinaryMemory ordinary_;
   Timeline timeline_;
   Copies copies_{memory_, moves_, stats_, timeline_};
   Placing placing_{memory_, stats_, moves_, residency_, shelf_, planned_};
   Planned planned_{{books_, memory_, stats_, forecast_, moves_, residency_, shelf_, placing_, copies_}};
   std::vector<Device*> devices_;  // that have had a session
   uint64_t callback_ = 0;
-  std::vector<Block*> ghosts_;
-  std::atomic<bool> watches_meta_{false};
   Recorder recorder_;
-  uint64_t recording_number_ = 0;
+  Ghosts ghosts_{books_, recorder_};
   Iterations iterations_;
   bool gave_up_ = false;        // the recording became too long; the next iteration's end begins another
-  size_t limit_ = 0;  // the arena's under the budget; it is higher while it has grown
-  size_t peak_ = 0;   // what shares in messages are of
-  bool grows_ = false, grown_ = false;
   Failure next_failure_;
-  bool others_at_start_ = false;
-  std::vector<void*> ordinary_;  // memory of adopted storages that an op may still read
-  std::chrono::steady_clock::time_point ordinary_until_;
   Needs needs_;
   Failure last_failure_;
   std::atomic<Phase> phase_{Phase::kForward};
 };
-
-std::string op_under_way(const ThreadState& thread);
 
 }  // namespace memfit

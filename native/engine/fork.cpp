@@ -45,7 +45,7 @@ void Engine::become_inert() {
   planned_.abandon();
   recorder_.abandon();
   timeline_.stop();
-  watches_meta_.store(false);
+  ghosts_.set_watched(false);
   iterations_.abandon();
   next_failure_ = Failure();
   forget_running_ops();

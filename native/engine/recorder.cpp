@@ -10,6 +10,7 @@ namespace memfit {
 void Recorder::start(Device& device, const std::vector<Block*>& alive) {
   device_ = &device;
   take();
+  ++number_;
   for (const Block* block : alive) adopted(*block);
   on_ = true;
 }

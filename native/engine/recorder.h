@@ -11,6 +11,7 @@
 #include "block.h"
 #include "device.h"
 #include "held.h"
+#include "thread_state.h"
 
 namespace memfit {
 
@@ -50,6 +51,9 @@ struct Recording {
 class Recorder {
  public:
   bool on() const { return on_.load(std::memory_order_relaxed); }
+  // Whether the thread's op is recorded: it began in this recording.
+  bool records(const ThreadState& thread) const { return on() && thread.row >= 0 && thread.recording == number_; }
+  uint64_t number() const { return number_; }  // of the recording
   int64_t op_count() const { return events_.op_count(); }
   int64_t tick_count() const { return events_.tick_count(); }
   const std::vector<uint64_t>& tokens() const { return events_.tokens; }
@@ -81,6 +85,7 @@ class Recorder {
 
   std::atomic<bool> on_{false};  // asked by threads that are about to look up a source, which takes the interpreter
   Device* device_ = nullptr;  // whose time it is
+  uint64_t number_ = 0;
   Recording events_;
   std::vector<std::pair<int64_t, int64_t>> source_by_sequence_;  // ascending sequence numbers
 };

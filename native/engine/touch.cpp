@@ -52,7 +52,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
     guarded(thread, [&] { frame_prepares(thread, op); });
     guarded(thread, [&] { frame_is_recorded(thread, op, sequence_number); });
     if (stress_ != Stress::kNone) guarded(thread, [&] { press_out_all(); });
-    if (watches_meta() && records(thread))
+    if (ghosts_.are_watched() && recorder_.records(thread))
       for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, recorder_.shapes(thread.row)); });
   }
   op_prepares(thread, op, inputs, outermost);
@@ -107,7 +107,7 @@ void Engine::op_prepares(ThreadState& thread, const OpInfo& op, c10::ArrayRef<co
   if (outermost) turns_.op_starts(thread);
   if (!memory_.device->is_asynchronous()) return;
   guarded(thread, [&] {
-    if (outermost && records(thread)) recorder_.op_starts(thread.row);
+    if (outermost && recorder_.records(thread)) recorder_.op_starts(thread.row);
     if ((!comes_in && thread.aside) || thread.touched.empty() || !memory_.device->is_aside()) return;
     memory_.device->follow();
     thread.aside = true;
@@ -161,8 +161,8 @@ void Engine::frame_begins(ThreadState& thread, const OpInfo& op, int64_t source)
 // What falls due when an op begins, whatever it uses.
 void Engine::frame_prepares(ThreadState& thread, const OpInfo& op) {
   if (iterations_.period_ends(stats_.ops)) iteration_ends();
-  if (others_at_start_) free_ordinary(false);
-  if (grown_) return_to_budget();
+  ordinary_.free_when_due(*memory_.device);
+  if (growth_.has_grown()) growth_.return_to_budget();
   if (iterations_.takes_too_long_to_forecast(forecast_.ops())) forecast_.on_boundary(books_.all());
   forecast_.on_op();
   if (timeline_.on()) timeline_.op_begins(memory_.device->stamp(), memory_.arena->used());
@@ -174,14 +174,14 @@ void Engine::frame_is_recorded(ThreadState& thread, const OpInfo& op, int64_t se
   if (!recorder_.on()) return;
   auto node = torch::autograd::get_current_node();
   Phase phase = node ? Phase::kBackward : phase_.load();
-  thread.recording = recording_number_;
+  thread.recording = recorder_.number();
   thread.row = recorder_.op_begins(op.id, phase, thread.source, sequence_number,
                                    node ? static_cast<int64_t>(node->sequence_nr()) : -1);
 }
 
 void Engine::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data) {
   if (!memory_.device->has(storage.device())) {
-    if (watches_meta()) touch_ghost(thread, storage, write, reads_data);
+    if (ghosts_.are_watched()) ghosts_.touch(thread, storage, write, reads_data);
     return;
   }
   Block* block = books_.find(*storage.unsafeGetStorageImpl());
@@ -220,12 +220,8 @@ void Engine::use(ThreadState& thread, Block& block, bool write) {
     block.dirty = true;
     block.written_by = thread.serial;
   }
-  if ((first || first_write) && records(thread)) recorder_.op_accesses(thread.row, block, write);
+  if ((first || first_write) && recorder_.records(thread)) recorder_.op_accesses(thread.row, block, write);
   if (!block.resident()) thread.missing.push_back(&block);
-}
-
-bool Engine::records(const ThreadState& thread) const {
-  return recorder_.on() && thread.row >= 0 && thread.recording == recording_number_;
 }
 
 void Engine::bring_in_missing(ThreadState& thread) {
@@ -374,7 +370,7 @@ void Engine::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c
   if (active() && !forked_)
     for (const c10::IValue& output : outputs)
       each_storage(output, [&](const c10::Storage& storage, Part part) { show(thread, storage, part, held); });
-  if (thread.depth == 1 && watches_meta() && records(thread)) {
+  if (thread.depth == 1 && ghosts_.are_watched() && recorder_.records(thread)) {
     recorder_.shapes(thread.row) += '>';
     for (const c10::IValue& output : outputs) append_shapes(output, recorder_.shapes(thread.row));
   }
@@ -384,7 +380,7 @@ void Engine::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c
 
 void Engine::show(ThreadState& thread, const c10::Storage& storage, Part part, bool held) {
   if (!memory_.device->has(storage.device())) {
-    if (watches_meta()) ghost_of(thread, storage, /*is_new=*/true);
+    if (ghosts_.are_watched()) ghosts_.of(thread, storage, /*is_new=*/true);
     return;
   }
   Block* block = books_.find(*storage.unsafeGetStorageImpl());
@@ -396,7 +392,7 @@ void Engine::show(ThreadState& thread, const c10::Storage& storage, Part part, b
 
 // True when the op stream turns out to repeat itself.
 bool Engine::frame_ends(ThreadState& thread) {
-  bool recorded = records(thread);
+  bool recorded = recorder_.records(thread);
   if (thread.failure.kind == Failure::Kind::kNone) {
     size_t need = learn_need(thread);
     if (recorded) recorder_.op_ends(thread.row, static_cast<int64_t>(need), thread.waited_ns);

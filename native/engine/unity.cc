@@ -28,7 +28,7 @@
 #include "planned.cpp"
 #include "recorder.cpp"
 #include "redirect.cpp"
-#include "refusal.cpp"
+#include "refusals.cpp"
 #include "residency.cpp"
 #include "shelf.cpp"
 #include "source.cpp"

@@ -1,9 +1,9 @@
-// Refusals: what is said of an op that cannot have its bytes, and the smallest budget that has room for it.
+#include "refusals.h"
+
 #include <algorithm>
 #include <map>
 
 #include "engine.h"
-#include "lock.h"
 #include "observer.h"
 #include "operands.h"
 #include "pointers.h"
@@ -53,21 +53,7 @@ std::string in_words(const Failure& failure) {
   return text;
 }
 
-void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input) {
-  if (memory_.arena) request = memory_.arena->round(request);
-  Failure failure;
-  failure.kind = kind;
-  failure.op = op_under_way(thread);
-  failure.tensors = thread.tensors;
-  if (kind == Failure::Kind::kTier)
-    failure.message = "memfit: " + failure.op + " could not get its bytes: " + why;
-  else
-    refuse(thread, failure, request, is_input);
-  thread.failure = failure;
-  last_failure_ = failure;
-}
-
-void Engine::refuse(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const {
+void Refusals::refuse(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const {
   const size_t own = thread.input_bytes + thread.window.live() + (is_input ? 0 : request);
   const bool holes = own + immovable_bytes() <= memory_.arena->ranges.limit();
   failure.required_bytes = smallest_budget(thread, request, is_input);
@@ -86,14 +72,14 @@ void Engine::refuse(const ThreadState& thread, Failure& failure, size_t request,
                    share_of_peak(failure.required_bytes) + "; `memfit trace` and `memfit info` give the smallest feasible budget beforehand";
 }
 
-std::string Engine::share_of_peak(size_t bytes) const {
+std::string Refusals::share_of_peak(size_t bytes) const {
   return peak_ == 0 ? "" : ", " + std::to_string((bytes * 100 + peak_ - 1) / peak_) + " % of the iteration's peak,";
 }
 
 // With the shelf as it is, and all that cannot move beside it, the op's inputs and its allocations so far are laid out
 // anew under larger limits until this one fits. If they fit under the present limit, it is holes that refuse it: then
 // the limit is raised until the last stretch is long enough, the others being where they are.
-size_t Engine::smallest_budget(const ThreadState& thread, size_t request, bool is_input) const {
+size_t Refusals::smallest_budget(const ThreadState& thread, size_t request, bool is_input) const {
   const Ranges& ranges = memory_.arena->ranges;
   OpWindow window = thread.window;
   if (!is_input) window.take(request, OpWindow::goes_high(request, std::max(thread.largest, request)));
@@ -106,7 +92,7 @@ size_t Engine::smallest_budget(const ThreadState& thread, size_t request, bool i
 }
 
 // What stays in the arena though the running ops do not use it.
-size_t Engine::immovable_bytes() const {
+size_t Refusals::immovable_bytes() const {
   size_t bytes = 0;
   for (const Block* block : books_.all())
     if (memory_.holds(*block) && block->active == 0 && !residency_.may_move(*block)) bytes += block->region->size;
@@ -114,7 +100,7 @@ size_t Engine::immovable_bytes() const {
 }
 
 // "2 x 64 B pinned because raw memory escaped (numpy, data_ptr, DLPack) at train.py:12; ..."
-std::string Engine::describe_immovable() const {
+std::string Refusals::describe_immovable() const {
   std::map<std::string, size_t> counts;
   for (const Block* block : books_.all()) {
     if (!memory_.holds(*block) || block->active > 0 || residency_.may_move(*block)) continue;
@@ -127,6 +113,20 @@ std::string Engine::describe_immovable() const {
     ++counts[format_bytes(block->region->size) + why + (source.empty() ? "" : " at " + source)];
   }
   return listed(counts);
+}
+
+void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input) {
+  if (memory_.arena) request = memory_.arena->round(request);
+  Failure failure;
+  failure.kind = kind;
+  failure.op = op_under_way(thread);
+  failure.tensors = thread.tensors;
+  if (kind == Failure::Kind::kTier)
+    failure.message = "memfit: " + failure.op + " could not get its bytes: " + why;
+  else
+    refusals_.refuse(thread, failure, request, is_input);
+  thread.failure = failure;
+  last_failure_ = failure;
 }
 
 void Engine::mark_unavailable(Block& block, const std::string& message) {

@@ -1,0 +1,47 @@
+// Growth: a limit that gives way for one op rather than end a run, where the user has asked for that.
+//
+// A share of a training iteration's peak says nothing of the evaluation that follows an epoch later. The arena gets as
+// many bytes more as the op needs, and is back within the budget as soon as what lies beyond it can move.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "books.h"
+#include "memory.h"
+#include "moves.h"
+#include "notices.h"
+#include "residency.h"
+#include "stats.h"
+#include "turns.h"
+
+namespace memfit {
+
+class Growth {
+ public:
+  Growth(const Books& books, Memory& memory, Stats& stats, Notices& notices, const Turns& turns, Moves& moves, Residency& residency)
+      : books_(books), memory_(memory), stats_(stats), notices_(notices), turns_(turns), moves_(moves), residency_(residency) {}
+
+  void allow(bool allowed) { is_allowed_ = allowed; }
+  // The arena's limit under the budget.
+  void set_limit(size_t limit) { limit_ = limit, grown_ = false; }
+  bool has_grown() const { return grown_; }
+  // Room for `request` bytes more at the end of the arena, for `op`. False when that is not wanted, or there is no more
+  // memory.
+  bool grow(size_t request, const std::string& op);
+  // An op begins: what lies beyond the budget moves or leaves, as far as it can.
+  void return_to_budget();
+
+ private:
+  const Books& books_;
+  Memory& memory_;
+  Stats& stats_;
+  Notices& notices_;
+  const Turns& turns_;
+  Moves& moves_;
+  Residency& residency_;
+  size_t limit_ = 0;
+  bool is_allowed_ = false, grown_ = false;
+};
+
+}  // namespace memfit

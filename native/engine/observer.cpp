@@ -9,10 +9,12 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <variant>
 
 #include "at_fork.h"
@@ -165,7 +167,7 @@ Values top(const Values& stack, size_t count) {
   return Values(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
 }
 
-// What a looked-through op reads all along, held until it ends.
+// What somebody reads through raw pointers all along, held until it ends.
 struct Reading final : at::ObserverContext {
   ~Reading() override {
     for (Block* block : held) Engine::get().unhold(block);
@@ -173,17 +175,27 @@ struct Reading final : at::ObserverContext {
   std::vector<Block*> held;
 };
 
+void hold(Reading& reading, const c10::IValue& input) {
+  each_storage(input, [&](const c10::Storage& storage, Part) {
+    try {
+      if (Block* block = Engine::get().hold(storage)) reading.held.push_back(block);
+    } catch (const std::exception&) {
+      // It stays away, and whoever reads it is told.
+    }
+  });
+}
+
 std::unique_ptr<at::ObserverContext> look_through(const OpInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
   if (info.raw_arguments.empty() || !Engine::get().active()) return nullptr;
   auto reading = std::make_unique<Reading>();
-  for (size_t argument : info.raw_arguments)
-    each_storage(inputs[argument], [&](const c10::Storage& storage, Part) {
-      try {
-        if (Block* block = Engine::get().hold(storage)) reading->held.push_back(block);
-      } catch (const std::exception&) {
-        // It stays away, and whoever reads it is told.
-      }
-    });
+  for (size_t argument : info.raw_arguments) hold(*reading, inputs[argument]);
+  return reading;
+}
+
+std::unique_ptr<at::ObserverContext> on_node(const at::RecordFunction& fn) {
+  if (!Engine::get().active() || !at::hasThreadLocalCallbacks()) return nullptr;
+  auto reading = std::make_unique<Reading>();
+  for (const c10::IValue& input : fn.inputs()) hold(*reading, input);
   return reading;
 }
 
@@ -222,6 +234,15 @@ uint64_t add_observer() {
 }
 
 void remove_observer(uint64_t handle) { at::removeCallback(handle); }
+
+void watch_nodes(bool on) {
+  static std::optional<at::CallbackHandle> handle;
+  if (handle.has_value() == on) return;
+  if (on)
+    handle = at::addGlobalCallback(at::RecordFunctionCallback(&on_node).needsInputs(true).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  else
+    at::removeCallback(*std::exchange(handle, std::nullopt));
+}
 
 std::vector<std::string> op_names() { return table().names(); }
 

@@ -36,6 +36,8 @@ struct OpInfo {
 
 uint64_t add_observer();
 void remove_observer(uint64_t handle);
+// A profiler that notes shapes asks for the addresses of what comes into autograd's nodes: it is brought in for that.
+void watch_nodes(bool on);
 // "2 x Float[2,3] of a storage of 24 B; ...": for a message.
 std::string describe(c10::ArrayRef<const c10::IValue> values);
 // "Float[2,3];Long[2]>Float[]": the tensors that went in and came out, '-' for one that is missing.

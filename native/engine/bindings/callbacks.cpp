@@ -1,4 +1,5 @@
 // What the engine calls in Python.
+#include "../observer.h"
 #include "bindings.h"
 
 namespace memfit {
@@ -64,6 +65,7 @@ void set_on_notice(py::object action) {
 void bind_callbacks(py::module_& m) {
   m.def("on_period", &set_on_period, py::arg("action"));
   m.def("on_notice", &set_on_notice, py::arg("action"));
+  m.def("watch_nodes", &watch_nodes, py::arg("on"));
 }
 
 }  // namespace memfit

@@ -2,7 +2,7 @@
 
 When a module or an optimizer is called for the first time, torch's tracer notes the address of each of its parameters,
 from C++, and fails where the bytes are away. It knows these calls by their code objects: run from others, they
-are profiled as the Python functions they are.
+are profiled as the Python functions they are. What autograd's nodes are given is brought in for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def calls_unnamed(engine: EngineModule) -> Iterator[None]:
     """Keep the profiler's tracer away from parameters for as long as the context is open."""
     names = torch._C._autograd
     with ExitStack() as profiled:
-        unnamed = _Unnamed(profiled)
+        unnamed = _Unnamed(engine, profiled)
         if names._profiler_enabled():
             unnamed.begin()
         with (
@@ -36,10 +36,13 @@ def calls_unnamed(engine: EngineModule) -> Iterator[None]:
 
 
 class _Unnamed:
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, engine: EngineModule, stack: ExitStack) -> None:
+        self._engine = engine
         self._stack = stack
 
     def begin(self) -> None:
+        self._engine.watch_nodes(True)
+        self._stack.callback(self._engine.watch_nodes, False)
         for owner, name in _KNOWN:
             self._stack.enter_context(replaced(owner, name, _copy(getattr(owner, name))))
 

@@ -180,6 +180,9 @@ class EngineModule(Protocol):
     def redirect(self, function: Any, to: Callable[..., Any] | None) -> None:
         """Have every call of a C function go elsewhere; None: no more."""
 
+    def watch_nodes(self, on: bool) -> None:
+        """Bring in what autograd's nodes are given, for a profiler that asks for its addresses."""
+
     def watch_exchange(self, capsule: Any, on: bool) -> None:
         """Pin what leaves by DLPack's table of functions."""
 

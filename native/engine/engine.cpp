@@ -157,10 +157,10 @@ void Engine::set_budget(size_t budget) {
   for (Block* block : std::vector<Block*>(books_.all()))
     if (block->arena == memory_.arena && residency_.may_move(*block) && block->region->end() > limit) moves_.evict(*block);
   memory_.arena->shrink(limit);
+  stats_.budget = budget;  // before sizes are called small or not by it
   shelf_.sort_by_size();
   growth_.set_limit(memory_.arena->ranges.limit());
   stats_.strays = strays;
-  stats_.budget = budget;
   reset_peaks_locked();
 }
 

@@ -5,6 +5,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from memfit import BudgetError, session
+from memfit.running import engine
 from running.helpers_training import others_hidden
 
 MB = 1_000_000
@@ -32,6 +33,22 @@ def test_scalars_kept_between_large_tensors_leave_room_for_a_larger_one(keep):
         assert ones(11.5).sum() == 11.5 * MB / 4
         assert all(scalar.item() == 7 for scalar, _ in kept)
     assert s.stats.peak_footprint_bytes <= 12 * MB
+
+
+@pytest.mark.unstressed("where storages lie between ops")
+def test_small_storages_made_before_the_limit_lie_on_the_shelf_too():
+    native = engine.load()
+    with session(None, "ram", device="cpu"):
+        large, small = [], []
+        for i in range(8):
+            large.append(ones(1))
+            small.append(torch.full((3,), float(i)))
+        native.set_budget(9 * MB)
+        address = native.original_of(torch.Tensor.data_ptr)
+        at_home = [tensor for tensor in large if native.is_resident(tensor)]
+        assert all(native.is_resident(tensor) for tensor in small) and at_home
+        assert max(map(address, small)) < min(map(address, at_home))
+        assert [tensor[0].item() for tensor in small] == list(range(8))
 
 
 def test_a_large_tensor_whose_memory_escapes_moves_out_of_the_way_first():

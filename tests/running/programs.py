@@ -410,8 +410,15 @@ class _Worker:
 
     def __init__(self, x: torch.Tensor) -> None:
         self._x, self._losses = x, []
-        self._thread = threading.Thread(target=self._train)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
         self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._train()
+        except BaseException as error:  # noqa: B036
+            self._error = error
 
     def _train(self) -> None:
         x = self._x
@@ -425,8 +432,10 @@ class _Worker:
             self._losses.append(loss.item())
 
     def result(self) -> list[float]:
-        """Return the losses, once all are known."""
+        """Return the losses, once all are known; raise what ended the training, as a budget too small for two may."""
         self._thread.join()
+        if self._error is not None:
+            raise self._error
         return self._losses
 
 

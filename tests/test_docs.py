@@ -39,7 +39,7 @@ def test_the_first_screen_is_short_and_begins_with_the_two_commands():
 def test_the_guides_table_of_statistics_is_up_to_date():
     from tools import make_statistics
 
-    assert make_statistics.page() == make_statistics.GUIDE.read_text(), "python tools/make_statistics.py"
+    assert make_statistics.page() == make_statistics.GUIDE.read_text(), "python -m tools.make_statistics"
 
 
 def test_the_guides_table_has_every_statistic():
@@ -63,7 +63,7 @@ def test_the_guide_has_every_exit_code():
 def test_the_page_of_public_names_is_up_to_date():
     from tools.make_api import page
 
-    assert (DOCS / "api.md").read_text() == page(), "run python tools/make_api.py"
+    assert (DOCS / "api.md").read_text() == page(), "run python -m tools.make_api"
 
 
 def test_dir_shows_the_public_names_and_nothing_else():

@@ -1,6 +1,6 @@
 """Writes docs/api.md, the list of all public names, from their docstrings.
 
-Usage: python tools/make_api.py
+Usage: python -m tools.make_api
 """
 
 from __future__ import annotations

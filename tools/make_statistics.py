@@ -1,6 +1,6 @@
 """Fills the table of statistics in docs/guide.md from native/engine/stats.h, where each is named and explained.
 
-Usage: python tools/make_statistics.py
+Usage: python -m tools.make_statistics
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from tools.pages import with_part
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide.md"
@@ -30,9 +32,8 @@ def unit(name: str) -> str:
 def page() -> str:
     """Return the guide with the table as it should be."""
     rows = [f"| `{name}` | {unit(name)} | {meaning} |" for name, meaning in statistics()]
-    table = "\n".join([BEGIN, "", "| field | unit | meaning |", "| --- | --- | --- |", *rows, "", END])
-    before, _, rest = GUIDE.read_text().partition(BEGIN)
-    return before + table + rest.partition(END)[2]
+    table = "\n".join(["| field | unit | meaning |", "| --- | --- | --- |", *rows])
+    return with_part(GUIDE.read_text(), BEGIN, END, table)
 
 
 if __name__ == "__main__":

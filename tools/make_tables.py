@@ -13,6 +13,7 @@ from benchmarks.common.paths import RESULTS, ROOT
 from benchmarks.common.result import Table
 from benchmarks.cpu import checks, executed, how_low, matrix, overhead, planned, records, rss, traffic, versions
 from benchmarks.offline import allocators, packing, peers, swapping
+from tools.pages import with_part
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TABLES: dict[str, Callable[[Any], Table]] = {
@@ -52,9 +53,7 @@ def filled(text: str) -> str:
         begin, end = f"<!-- TABLE:{name} -->", f"<!-- END:{name} -->"
         if begin in text:
             table = made(name)
-            before, _, rest = text.partition(begin)
-            block = f"{begin}\n\n{table}\n\n" if table else f"{begin}\n"
-            text = before + block + rest[rest.index(end) :]
+            text = with_part(text, begin, end, table)
             print(f"{name}: {'filled' if table else 'no results yet'}")
     return text
 

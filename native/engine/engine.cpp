@@ -199,7 +199,6 @@ void Engine::iteration_ends() {
   planned_.iteration_ends();
   if (timeline_.on()) timeline_.iteration_ends(memory_.device->stamp());
   if (recorder_.on()) iterations_.mark(recorder_);
-  ++stats_.iterations;
   if (std::exchange(gave_up_, false)) record_anew();
 }
 
@@ -232,6 +231,7 @@ Stats Engine::stats() {
   Lock lock(*this);
   Stats stats = stats_;
   stats.records = held_for_records();
+  stats.iterations = iterations_.count();
   if (memory_.arena) {
     const Ranges& ranges = memory_.arena->ranges;
     stats.resident = memory_.arena->used();

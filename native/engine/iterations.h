@@ -31,6 +31,8 @@ class Iterations {
   // One has ended, of so many ops.
   void end(size_t ops);
 
+  uint64_t count() const { return count_; }
+
   // Whether as many recorded ops without an iteration's end are too many to go on recording.
   bool takes_too_long(int64_t recorded) const;
   bool takes_too_long_to_forecast(size_t ops) const;

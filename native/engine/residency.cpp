@@ -4,8 +4,6 @@
 #include <limits>
 #include <vector>
 
-#include "pointers.h"
-
 namespace memfit {
 
 namespace {

@@ -57,7 +57,6 @@ class Swaps {
   Span<Action> before() const;
   Span<uint32_t> after(size_t op) const;
   bool on_course() const { return on_course_; }
-  void leave_course() { on_course_ = false; }
   void on_allocation(Block& block);
   void on_release(Block& block);
   void iteration_ends();
@@ -69,7 +68,6 @@ class Swaps {
   uint32_t last_arrival(uint32_t ordinal) const;
   // The take of the swap that brings the storage back next, or has last.
   uint32_t& arrival(const Block& block);
-  const SwapTable& table() const { return table_; }
   size_t op() const { return next_op_ - 1; }  // which of the plan's ops has begun last
   uint64_t derailments() const { return derailments_; }
   size_t held() const;  // bytes of the heap

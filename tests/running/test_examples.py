@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(600)
 
 FOLDER = Path(__file__).parents[2] / "examples"
 STEPS = 4
-PLANNED_STEPS = 40  # the first ones are needed to find an iteration that repeats, to record it and to plan it
+PLANNED_STEPS = 80  # the first ones are needed to find an iteration that repeats, to record it and to plan it
 # As each script's docstring gives it.
 SMALL = {
     "decoder": "--layers 2 --width 64 --batch 8",

@@ -15,7 +15,10 @@ from memfit.errors import BudgetError
 from memfit.planning.lifetimes import minimum_budget, peak_live
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.engine.tiers import TierSpec
-from running.programs import GROUPS, Run, read_plainly, write
+from running.programs.contents import read_plainly
+from running.programs.run import Run
+from running.programs.templates import GROUPS
+from running.programs.write import write
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 

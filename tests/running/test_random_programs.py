@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 import memfit
 from memfit.planning.lifetimes import minimum_budget, peak_live
 from memfit.running.engine.tiers import TierSpec
-from running.programs import GROUPS, Program, Run, read_plainly, write
+from running.programs.contents import read_plainly
+from running.programs.run import Run
+from running.programs.templates import GROUPS
+from running.programs.write import Program, write
 from running.stress.compare import STRESSES, stressed
 
 TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), TierSpec("ram", checked=True))

@@ -18,6 +18,11 @@ def is_resident(target: torch.Tensor | torch.UntypedStorage) -> bool:
     return bool(engine.load().is_resident(target))
 
 
+def is_ordinary(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor lies in memory that no session answers for."""
+    return engine.load().block_id(tensor) == -1
+
+
 def press() -> None:
     """Use more than the whole budget for a moment, so that everything that may leave the arena does."""
     fillers = [torch.full((COUNT,), float(number)) for number in range(8)]

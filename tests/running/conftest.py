@@ -8,6 +8,7 @@ import torch
 import torch._dynamo  # noqa: F401  (optimizers import it, at 5 s)
 
 import memfit.running.session  # noqa: F401
+from running.helpers_training import others_hidden
 
 
 def pytest_collection_modifyitems(items):
@@ -34,3 +35,10 @@ def few_visible_objects():
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def on_its_own():
+    """A session sees no tensor of other tests, and none is active when the test ends."""
+    with others_hidden():
+        yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,17 +15,11 @@ import memfit
 from memfit import BudgetError
 from memfit.planning.lifetimes import minimum_budget
 from memfit.units import format_bytes
-from running.helpers_training import batches, mlp, others_hidden
+from running.helpers_training import batches, mlp
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("on_its_own")]
 
 TIGHT = 60_000  # a linear layer's op takes 33 KB
-
-
-@pytest.fixture(autouse=True)
-def on_its_own() -> Iterator[None]:
-    with others_hidden():
-        yield
 
 
 class Failure(Exception):

@@ -8,15 +8,10 @@ from torch import nn
 
 from memfit import session
 from memfit.running import engine
-from running.helpers_training import others_hidden
+
+pytestmark = pytest.mark.usefixtures("on_its_own")
 
 COUNT = 50_000  # elements
-
-
-@pytest.fixture(autouse=True)
-def on_its_own():
-    with others_hidden():
-        yield
 
 
 def poke(tensor: torch.Tensor, index: int, value: float) -> bool:

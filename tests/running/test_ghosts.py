@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,17 +18,10 @@ from memfit.planning.lifetimes import peak_live
 from memfit.running import engine
 from memfit.running.session import Session
 from memfit.tracing.roofline import ACCELERATORS
-from running.helpers_training import others_hidden
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("on_its_own")]
 H100 = ACCELERATORS["h100"]
 Step = Callable[[], Tensor]
-
-
-@pytest.fixture(autouse=True)
-def on_its_own() -> Iterator[None]:
-    with others_hidden():
-        yield
 
 
 def trained(model: nn.Module, inputs: Tensor, labels: Tensor) -> Step:

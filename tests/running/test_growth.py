@@ -5,13 +5,8 @@ import torch
 from torch import nn
 
 from memfit import BudgetError, session
-from running.helpers_training import others_hidden
 
-
-@pytest.fixture(autouse=True)
-def on_its_own():
-    with others_hidden():
-        yield
+pytestmark = pytest.mark.usefixtures("on_its_own")
 
 
 def train_and_evaluate(evaluate: int = 4096) -> list[float]:

@@ -6,15 +6,10 @@ from torch.utils.checkpoint import checkpoint
 
 from memfit import BudgetError, session
 from memfit.running import engine
-from running.helpers_training import others_hidden
+
+pytestmark = pytest.mark.usefixtures("on_its_own")
 
 MB = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def on_its_own():
-    with others_hidden():
-        yield
 
 
 def ones(megabytes: float) -> torch.Tensor:

@@ -36,7 +36,7 @@ stress: $(STAMP)
 # What torch and Python leave lying about at the end is not looked at, and what they do is not instrumented. The engine
 # is built before the first test, as in `make test`.
 SANITIZED ?= tests/running/faults \
-  $(patsubst %,tests/running/test_%.py,long_runs training_threads threads swapping planned operands pointers)
+  $(patsubst %,tests/running/test_%.py,long_runs training_threads threads processes swapping planned operands pointers)
 library = $(shell $(CXX) -print-file-name=$(1))
 sanitized_pytest = $(BIN)/python -m pytest -q -p no:faulthandler -o addopts="--import-mode=importlib -m 'not slow and not gpu'" --timeout 1800 $(SANITIZED)
 with_asan = MEMFIT_SANITIZE=address LD_PRELOAD="$(call library,libasan.so) $(call library,libstdc++.so)" \

@@ -1,4 +1,4 @@
-"""Forked children that do something and say what came of it."""
+"""Forked children that do something and say what came of it, and scripts in processes of their own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import ctypes
 import os
 import select
 import signal
+import subprocess
+import sys
+import textwrap
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 PATIENCE = 12  # seconds
 PR_SET_PDEATHSIG = 1
@@ -59,3 +63,12 @@ def child_says(job: Callable[[], bool], meanwhile: Callable[[], object] = lambda
     child = Child(lambda: bool(job()), waits=True)
     meanwhile()
     return child.answer() == "True"
+
+
+def script_prints(folder: Path, source: str) -> list[str]:
+    """Run a script in a process of its own, which may crash, and return the lines it prints."""
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(source))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=55)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -18,6 +18,11 @@ def is_resident(target: torch.Tensor | torch.UntypedStorage) -> bool:
     return bool(engine.load().is_resident(target))
 
 
+def is_full_of(tensor: torch.Tensor, value: float) -> bool:
+    """Return whether every element is `value`."""
+    return tensor.min().item() == tensor.max().item() == value
+
+
 def is_ordinary(tensor: torch.Tensor) -> bool:
     """Return whether a tensor lies in memory that no session answers for."""
     return engine.load().block_id(tensor) == -1

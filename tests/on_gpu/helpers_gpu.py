@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import torch
 
+from running.plainly import descend
+
 MIB = 1 << 20
 
 
@@ -62,16 +64,5 @@ def train(steps: int = 14, layers: int = 8, width: int = 512, batch: int = 4096)
     torch.manual_seed(0)
     net = Net(layers, width)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
-    seen = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = net(torch.randn(batch, width))
-        loss.backward()
-        optimizer.step()
-        seen.append(loss.detach())
+    seen = [loss.detach() for loss in descend(optimizer, lambda: net(torch.randn(batch, width)), steps)]
     return [tensor.cpu() for tensor in (*seen, *(p.detach() for p in net.parameters()))]
-
-
-def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
-    """Whether two runs saw the same bits."""
-    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))

@@ -9,8 +9,9 @@ import pytest
 from memfit.errors import BudgetError
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.scripts.verify import verify
-from on_gpu.helpers_gpu import same, train, watched
+from on_gpu.helpers_gpu import train, watched
 from running.helpers_training import PROGRAMS, known, run_in_session, run_plainly
+from running.plainly import same_bits
 from running.test_examples import FOLDER, NEEDS, SMALL
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
@@ -73,6 +74,6 @@ def test_planned_swaps_stay_within_the_budget_as_the_driver_sees_it(percent):
     budget = peak * percent // 100
     with watched() as watch, memfit.session(budget, device="cuda") as session:
         found = train()
-    assert same(found, expected)
+    assert same_bits(found, expected)
     assert session.stats.swaps > 0 and session.stats.prefetches > 0
     assert 0 < watch.peak_bytes <= budget

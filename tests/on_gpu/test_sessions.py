@@ -9,7 +9,8 @@ import torch
 
 import memfit
 from memfit.errors import BudgetError, MemfitError, UsageError
-from on_gpu.helpers_gpu import MIB, Watch, same, train
+from on_gpu.helpers_gpu import MIB, Watch, train
+from running.plainly import as_plainly, descend, same_bits
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -35,7 +36,7 @@ def test_tensors_made_before_move_in_and_come_back_with_their_bits():
     with memfit.session(32 * MIB, device="cuda") as session:
         assert session.stats.adopted_bytes >= sum(p.numel() * 4 for p in before)
         model(torch.ones(256, 1024)).sum().backward()
-    assert same([p.detach().cpu() for p in model.parameters()], before)
+    assert same_bits([p.detach().cpu() for p in model.parameters()], before)
     assert model.weight.grad is not None and torch.isfinite(model.weight.grad).all()
     del model
     gc.collect()
@@ -129,16 +130,11 @@ def test_a_step_of_every_kind_of_optimizer_within_a_budget():
             torch.manual_seed(0)
             model = torch.nn.Linear(512, 512)
             optimizer = torch.optim.AdamW(model.parameters(), **options)
-            for _ in range(6):
-                optimizer.zero_grad()
-                model(torch.randn(64, 512)).square().mean().backward()
-                optimizer.step()
+            for _ in descend(optimizer, lambda: model(torch.randn(64, 512)).square().mean(), 6):
+                pass
             return [p.detach().cpu() for p in model.parameters()]
 
-        expected = steps()
-        with memfit.session(20 * MIB, device="cuda"):
-            found = steps()
-        assert same(found, expected)
+        as_plainly(steps, 20 * MIB, device="cuda")
 
 
 def test_mixed_precision_with_a_gradient_scaler():
@@ -158,10 +154,7 @@ def test_mixed_precision_with_a_gradient_scaler():
             scaler.update()
         return [p.detach().cpu() for p in model.parameters()]
 
-    expected = steps()
-    with memfit.session("60%", device="cuda"):
-        found = steps()
-    assert same(found, expected)
+    as_plainly(steps, "60%", device="cuda")
 
 
 @pytest.mark.parametrize("budget", ["100%", "50%"])
@@ -184,4 +177,4 @@ def test_training_goes_on_as_before_when_the_session_is_over():
     expected = train(steps=12)
     with memfit.session("60%", device="cuda"):
         train(steps=4)
-    assert same(train(steps=12), expected)
+    assert same_bits(train(steps=12), expected)

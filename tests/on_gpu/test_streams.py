@@ -14,7 +14,8 @@ import torch
 import memfit
 from memfit.errors import MemfitError
 from memfit.running.engine.disturbed import DisturbedTier
-from on_gpu.helpers_gpu import same, train
+from on_gpu.helpers_gpu import train
+from running.plainly import same_bits
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -23,6 +24,7 @@ import sys
 sys.path.insert(0, {tests!r})
 import torch, memfit
 from on_gpu.helpers_gpu import train
+from running.plainly import same_bits
 with torch.device("cuda"), memfit.session("50%", device="cuda") as session:
     train(steps=10, layers=4, width=128, batch=512)
 assert session.stats.swaps > 0
@@ -35,7 +37,7 @@ def test_copies_that_begin_late_by_random_times_change_no_bit(longest_us):
     for _ in range(5):
         with memfit.session("50%", DisturbedTier("ram", longest_delay_us=longest_us), device="cuda") as session:
             found = train(steps=30)
-        assert same(found, expected)
+        assert same_bits(found, expected)
         assert session.stats.prefetches > 0
 
 
@@ -47,7 +49,7 @@ def test_a_busy_gpu_beside_it_changes_no_bit():
         for _ in range(500):
             noise @ noise
     with memfit.session("50%", device="cuda"):
-        assert same(train(), expected)
+        assert same_bits(train(), expected)
     side.synchronize()
 
 
@@ -63,8 +65,8 @@ def test_a_copy_that_fails_once_costs_no_bit_or_is_a_clear_error(kind, at, field
     except MemfitError as error:
         assert "injected fault" in str(error)
     else:
-        assert same(found, expected)
-    assert same(train(), expected)
+        assert same_bits(found, expected)
+    assert same_bits(train(), expected)
 
 
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="compute-sanitizer is not on the PATH")

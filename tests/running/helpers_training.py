@@ -18,6 +18,7 @@ import memfit
 from memfit.ir import Trace
 from memfit.planning.lifetimes import minimum_budget, peak_live
 from memfit.running import engine
+from running.plainly import descend
 
 torch.set_num_threads(1)
 
@@ -102,11 +103,11 @@ def convnet(width: int = 8) -> nn.Sequential:
 def cnn(log: Log) -> None:
     model = convnet()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for x in batches(STEPS, 8, 3, 16, 16):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), torch.randint(10, (8,)))
-        loss.backward()
-        optimizer.step()
+
+    def loss_of() -> Tensor:
+        return F.cross_entropy(model(torch.randn(8, 3, 16, 16)), torch.randint(10, (8,)))
+
+    for loss in descend(optimizer, loss_of, STEPS):
         log.training(loss, model, optimizer)
 
 
@@ -130,12 +131,12 @@ class Block(nn.Module):
 def transformer(log: Log) -> None:
     model = Block()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)
-    for _ in range(STEPS):
+
+    def loss_of() -> Tensor:
         tokens = torch.randint(50, (8, 17))
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
+        return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+    for loss in descend(optimizer, loss_of, STEPS):
         log.training(loss, model, optimizer)
 
 
@@ -177,11 +178,7 @@ def moving_average(log: Log) -> None:
     model = mlp()
     average = torch.optim.swa_utils.AveragedModel(model, avg_fn=lambda old, new, _: old.lerp(new, 0.1))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, foreach=False)
-    for x in batches(STEPS, 32, 64):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
+    for loss in descend(optimizer, lambda: model(torch.randn(32, 64)).square().mean(), STEPS):
         average.update_parameters(model)
         log.training(loss, model, optimizer)
         log.training(loss, average)
@@ -204,38 +201,39 @@ def scheduled_and_clipped(log: Log) -> None:
 def autocast(log: Log) -> None:
     model = mlp()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for x in batches(STEPS, 32, 64):
-        optimizer.zero_grad()
+
+    def loss_of() -> Tensor:
+        x = torch.randn(32, 64)
         with torch.autocast(x.device.type, dtype=torch.bfloat16):
-            loss = model(x).float().square().mean()
-        loss.backward()
-        optimizer.step()
+            return model(x).float().square().mean()
+
+    for loss in descend(optimizer, loss_of, STEPS):
         log.training(loss, model, optimizer)
 
 
 def gradient_penalty(log: Log) -> None:
     model = mlp()
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.5)
-    for x in batches(STEPS, 32, 64):
-        optimizer.zero_grad()
-        x.requires_grad_()
+
+    def loss_of() -> Tensor:
+        x = torch.randn(32, 64).requires_grad_()
         score = model(x).square().mean()
         (gradient,) = torch.autograd.grad(score, x, create_graph=True)
-        loss = score + (gradient.norm(dim=1) - 1).square().mean()
-        loss.backward()
-        optimizer.step()
+        return score + (gradient.norm(dim=1) - 1).square().mean()
+
+    for loss in descend(optimizer, loss_of, STEPS):
         log.training(loss, model, optimizer)
 
 
 def checkpointed(log: Log) -> None:
     model = mlp()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
-    for x in batches(STEPS, 32, 64):
-        optimizer.zero_grad()
-        hidden = checkpoint(model[:2], x.requires_grad_(), use_reentrant=False)
-        loss = checkpoint(lambda h: F.dropout(model[2:](h), 0.3), hidden, use_reentrant=False).square().mean()
-        loss.backward()
-        optimizer.step()
+
+    def loss_of() -> Tensor:
+        hidden = checkpoint(model[:2], torch.randn(32, 64).requires_grad_(), use_reentrant=False)
+        return checkpoint(lambda h: F.dropout(model[2:](h), 0.3), hidden, use_reentrant=False).square().mean()
+
+    for loss in descend(optimizer, loss_of, STEPS):
         log.training(loss, model, optimizer)
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from memfit import BudgetError, session
+from running.plainly import descend
 
 pytestmark = pytest.mark.usefixtures("on_its_own")
 
@@ -15,12 +16,8 @@ def train_and_evaluate(evaluate: int = 4096) -> list[float]:
     optimizer = torch.optim.Adam(net.parameters())
     losses = []
     for epoch in range(3):
-        for _ in range(3):
-            optimizer.zero_grad()
-            loss = net(torch.randn(256, 64)).square().mean()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+        steps = descend(optimizer, lambda: net(torch.randn(256, 64)).square().mean(), 3)
+        losses += [loss.item() for loss in steps]
         if epoch:
             with torch.no_grad():
                 losses.append(net(torch.randn(evaluate, 64)).square().mean().item())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import memfit
 from memfit.running import engine
+from running.plainly import as_plainly, same_bits, train_by_hand
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -36,26 +37,16 @@ def training(steps: int = STEPS, batch: Callable[[int], int] = lambda step: 32, 
     return [torch.tensor(losses), *(p.detach() for p in net.parameters())]
 
 
-def equal(plain: list[torch.Tensor], planned: list[torch.Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(plain, planned, strict=True))
-
-
 def test_a_repeating_iteration_is_planned_and_gives_the_same_bits():
-    plain = training()
-    with memfit.session(None, "ram") as session:
-        planned = training()
-        stats = session.stats
-    assert equal(plain, planned)
+    stats = as_plainly(training, None, "ram").stats
     assert stats.plans == 1 and stats.plan_mismatches <= 1  # the losses, made after the last step, are not planned
     assert stats.planned_allocations >= 4 * (stats.allocations // STEPS) // 2
     assert stats.evictions <= 64  # those that cleared the plan's zone, once
 
 
 def test_without_planning_there_is_no_plan():
-    plain = training()
-    with memfit.session(None, "ram", plan=False) as session:
-        assert equal(plain, training())
-        assert session.stats.plans == session.stats.planned_allocations == 0
+    stats = as_plainly(training, None, "ram", plan=False).stats
+    assert stats.plans == stats.planned_allocations == 0
 
 
 @pytest.mark.unstressed("what lies where a plan put it")
@@ -74,28 +65,8 @@ def test_the_footprint_is_the_plan_s():
     assert stats.peak_live_bytes <= stats.peak_footprint_bytes <= 1.02 * stats.peak_live_bytes + 4096
 
 
-def by_hand(steps: int) -> list[torch.Tensor]:
-    """Train without an optimizer: where an iteration ends is told from the op stream's period."""
-    torch.manual_seed(0)
-    weights = [torch.randn(48, 48, requires_grad=True) for _ in range(6)]
-    for _ in range(steps):
-        value = torch.randn(16, 48)
-        for weight in weights:
-            value = (value @ weight).tanh()
-        value.pow(2).mean().backward()
-        with torch.no_grad():
-            for weight in weights:
-                weight -= 0.1 * weight.grad
-                weight.grad = None
-    return [weight.detach() for weight in weights]
-
-
 def test_a_loop_without_an_optimizer_is_planned_by_its_period():
-    plain = by_hand(120)
-    with memfit.session(None, "ram") as session:
-        planned = by_hand(120)
-        stats = session.stats
-    assert equal(plain, planned)
+    stats = as_plainly(lambda: train_by_hand(120), None, "ram").stats
     assert stats.plans == 1 and stats.planned_allocations > stats.allocations // 4
     assert stats.plan_mismatches < stats.planned_allocations // 100
 
@@ -105,18 +76,15 @@ def test_a_budget_the_plan_fits_into_moves_nothing_once_it_is_in_force():
         training()
         needed = session.stats.peak_footprint_bytes
     with memfit.session(needed + (1 << 16), "ram") as session:
-        plain = training(STEPS + 8)
+        planned = training(STEPS + 8)
         stats = session.stats
     assert stats.plans == 1 and stats.peak_footprint_bytes <= stats.budget_bytes
-    assert equal(plain, training(STEPS + 8))
+    assert same_bits(planned, training(STEPS + 8))
 
 
 @pytest.mark.unstressed("what lies where a plan put it")
 def test_below_the_plan_swaps_are_planned():
-    plain = training()
-    with memfit.session("60%", "ram") as session:
-        assert equal(plain, training())
-        stats = session.stats
+    stats = as_plainly(training, "60%", "ram").stats
     # On a busy machine copies take longer than foreseen, and the plan is made anew.
     assert stats.plans >= 1 and stats.prefetches > 0 and stats.plan_mismatches <= stats.plans
     assert stats.peak_footprint_bytes <= stats.budget_bytes
@@ -126,20 +94,12 @@ def test_another_batch_size_is_a_mismatch_and_gives_the_same_bits():
     def sizes(step: int) -> int:
         return 20 if step in (7, 12) else 32
 
-    plain = training(16, sizes)
-    with memfit.session(None, "ram") as session:
-        planned = training(16, sizes)
-        stats = session.stats
-    assert equal(plain, planned)
+    stats = as_plainly(lambda: training(16, sizes), None, "ram").stats
     assert stats.plan_mismatches > 0 and stats.plans == 1 and stats.planned_allocations > 0
 
 
 def test_a_new_shape_for_good_is_planned_anew():
-    plain = training(30, lambda step: 32 if step < 10 else 48)
-    with memfit.session(None, "ram") as session:
-        planned = training(30, lambda step: 32 if step < 10 else 48)
-        stats = session.stats
-    assert equal(plain, planned)
+    stats = as_plainly(lambda: training(30, lambda step: 32 if step < 10 else 48), None, "ram").stats
     assert stats.plans == 2
     at_the_end = stats.plan_mismatches
     assert at_the_end < 10 * (stats.allocations // 30)  # it matches again
@@ -150,8 +110,8 @@ def test_tensors_that_outlive_their_time_are_not_overwritten():
     kept: list[torch.Tensor] = []
     plain = training(14, keep=kept_plain)
     with memfit.session(None, "ram"):
-        assert equal(plain, training(14, keep=kept))
-        assert equal(kept_plain, kept)
+        assert same_bits(plain, training(14, keep=kept))
+        assert same_bits(kept_plain, kept)
 
 
 def test_training_goes_on_reactively_when_the_unplanned_has_no_room():
@@ -167,7 +127,7 @@ def test_training_goes_on_reactively_when_the_unplanned_has_no_room():
         training()
         needed = session.stats.peak_footprint_bytes
     with memfit.session(needed + (1 << 16), "ram") as session:
-        assert equal(plain, run())
+        assert same_bits(plain, run())
         assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
 
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import memfit
 from running.children import child_says, script_prints
+from running.plainly import as_plainly
 from running.pressure import BUDGET, COUNT, evicted, is_full_of, is_resident, press, ramp
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore")]
@@ -85,11 +86,7 @@ def test_training_from_a_loader_with_workers_gives_the_plain_weights():
                 optimizer.step()
         return list(net.parameters())
 
-    plain = train()
-    with memfit.session(2 * BUDGET, "disk") as session:
-        limited = train()
-        assert session.stats.evictions > 0
-    assert all(torch.equal(a, b) for a, b in zip(plain, limited, strict=True))
+    assert as_plainly(train, 2 * BUDGET, "disk").stats.evictions > 0
 
 
 @pytest.mark.parametrize("tier", TIERS)

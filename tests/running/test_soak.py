@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import memfit
 from memfit.running import engine
+from running.plainly import descend
 from running.side_by_side import at_once, hurried
 
 SECONDS = float(os.environ.get("MEMFIT_SOAK_SECONDS", "20"))
@@ -84,13 +85,7 @@ KINDS = (perceptron, convolutions, sequences, checkpointed)
 def train(kind: Callable[[int], tuple[torch.nn.Module, Step]], seed: int) -> list[object]:
     module, step = kind(seed)
     optimizer = (torch.optim.Adam if seed % 2 else torch.optim.SGD)(module.parameters(), 1e-2)
-    losses = []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = step()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = [loss.item() for loss in descend(optimizer, step, STEPS)]
     return [*losses, *(parameter.double().sum().item() for parameter in module.parameters())]
 
 

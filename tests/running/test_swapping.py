@@ -18,6 +18,7 @@ import memfit
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.engine.tiers import TierSpec
 from running.helpers_training import Failed, Fails
+from running.plainly import as_plainly, descend, same_bits
 
 pytestmark = pytest.mark.timeout(180)  # a deadlock fails, and does not hang
 
@@ -85,11 +86,6 @@ def train(events: Sequence[str], width: int = 64, batch: int = 64) -> list[torch
     return [tensor.clone() for tensor in (*seen, *kept, *net.parameters(), *moments)]
 
 
-def assert_equal(plain: list[torch.Tensor], planned: list[torch.Tensor]) -> None:
-    assert len(plain) == len(planned)
-    assert all(torch.equal(a, b) for a, b in zip(plain, planned, strict=True))
-
-
 QUIET = ["train"] * 14
 
 
@@ -97,11 +93,7 @@ QUIET = ["train"] * 14
 @pytest.mark.parametrize("tier", TIERS, ids=str)
 @pytest.mark.parametrize("budget", ["50%", "40%"])
 def test_planned_swaps_change_no_bit(budget, tier):
-    plain = train(QUIET)
-    with memfit.session(budget, tier) as session:
-        planned = train(QUIET)
-        stats = session.stats
-    assert_equal(plain, planned)
+    stats = as_plainly(lambda: train(QUIET), budget, tier).stats
     assert stats.plans >= 1 and stats.swaps > 0 and stats.prefetches > 0 and stats.failed_copies == 0
     assert stats.peak_footprint_bytes <= stats.budget_bytes
 
@@ -110,11 +102,7 @@ def test_planned_swaps_change_no_bit(budget, tier):
 @pytest.mark.parametrize("event", sorted(set(EVENTS)))
 def test_whatever_happens_in_planned_mode_changes_no_bit(event):
     events = [*QUIET, event, "train", "train", event, event, *QUIET]
-    plain = train(events)
-    with memfit.session("40%", TierSpec("ram", checked=True)) as session:
-        planned = train(events)
-        stats = session.stats
-    assert_equal(plain, planned)
+    stats = as_plainly(lambda: train(events), "40%", TierSpec("ram", checked=True)).stats
     assert stats.prefetches > 0 and stats.peak_footprint_bytes <= stats.budget_bytes
 
 
@@ -126,11 +114,8 @@ def test_whatever_happens_in_planned_mode_changes_no_bit(event):
 )
 def test_any_order_of_events_changes_no_bit(events, budget, tier):
     events = [*QUIET[:PLANNED_FROM], *events, "train", "train"]
-    plain = train(events)
-    with memfit.session(budget, tier) as session:
-        planned = train(events)
-        assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
-    assert_equal(plain, planned)
+    stats = as_plainly(lambda: train(events), budget, tier).stats
+    assert stats.peak_footprint_bytes <= stats.budget_bytes
 
 
 @pytest.mark.parametrize("kind", ["ram", "disk"])
@@ -146,19 +131,16 @@ def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
     except memfit.TierError as error:
         assert "injected fault" in str(error)  # the copy was an op's own, or the session's last: there was no other way
     else:
-        assert_equal(plain, planned)
+        assert same_bits(plain, planned)
 
 
 @pytest.mark.unstressed("what there is left for a plan to swap")
 @pytest.mark.parametrize("change", [0.1, 10.0])
 def test_a_link_whose_speed_changes_in_mid_run_changes_no_bit(change):
     events, bytes_per_second = QUIET * 8, 2e9 if change < 1 else 2e8
-    plain = train(events, 256, 256)
     tier = DisturbedTier("ram", link_bytes_per_second=bytes_per_second, link_changes_at=600, link_change=change)
-    with memfit.session("40%", tier) as session:
-        planned = train(events, 256, 256)
-        stats, plan = session.stats, session.planned
-    assert_equal(plain, planned)
+    session = as_plainly(lambda: train(events, 256, 256), "40%", tier)
+    stats, plan = session.stats, session.planned
     assert stats.prefetches > 0 and stats.failed_copies == 0
     assert stats.peak_footprint_bytes <= stats.budget_bytes
     if change < 1:  # a plan for what the link does now, not for what it did in the mean
@@ -172,17 +154,11 @@ def test_when_every_copy_fails_from_some_time_on_the_error_is_clear_and_nothing_
         memfit.session("40%", DisturbedTier("ram", fail_write=150, repeat=True)),
     ):
         train(["train"] * 60)
-    assert_equal(train(QUIET), train(QUIET))  # torch is as it was
+    assert same_bits(train(QUIET), train(QUIET))  # torch is as it was
 
 
 def test_leaving_the_session_with_copies_under_way_loses_nothing():
-    plain = train(QUIET)
-
-    def leave() -> list[torch.Tensor]:
-        with memfit.session("40%", DisturbedTier("ram", link_bytes_per_second=2e7)):
-            return train(QUIET)
-
-    assert_equal(plain, leave())
+    as_plainly(lambda: train(QUIET), "40%", DisturbedTier("ram", link_bytes_per_second=2e7))
     with pytest.raises(Failed), memfit.session("40%", DisturbedTier("ram", link_bytes_per_second=2e7)):
         train(QUIET)
         raise Failed
@@ -193,10 +169,7 @@ def test_a_forked_child_reads_what_is_swapped_out_and_training_goes_on():
         torch.manual_seed(0)
         net = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6)))
         optimizer = torch.optim.Adam(net.parameters())
-        for step in range(16):
-            optimizer.zero_grad()
-            net(torch.randn(64, 64)).pow(2).mean().backward()
-            optimizer.step()
+        for step, _ in enumerate(descend(optimizer, lambda: net(torch.randn(64, 64)).pow(2).mean(), 16)):
             if fork and step in (10, 12):
                 assert in_child(lambda: sum(float(p.sum()) for p in net.parameters())) == 0
         return [p.detach().clone() for p in net.parameters()]
@@ -205,7 +178,7 @@ def test_a_forked_child_reads_what_is_swapped_out_and_training_goes_on():
     with memfit.session("40%", DisturbedTier("ram", link_bytes_per_second=5e7)) as session:
         planned = loop(True)
         assert session.stats.prefetches > 0
-    assert_equal(plain, planned)
+    assert same_bits(plain, planned)
 
 
 def in_child(read: Callable[[], object]) -> int:
@@ -242,4 +215,4 @@ def test_ops_of_another_thread_in_planned_mode_change_no_bit():
             stop.set()
             thread.join()
     assert set(sums) == {2000.0}
-    assert_equal(plain, planned)
+    assert same_bits(plain, planned)

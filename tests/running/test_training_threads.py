@@ -11,6 +11,7 @@ import torch
 
 import memfit
 from memfit.running import engine
+from running.plainly import descend
 from running.side_by_side import at_once, hurried
 
 pytestmark = pytest.mark.timeout(120)
@@ -23,19 +24,14 @@ def in_a_hurry() -> Iterator[None]:
         yield
 
 
-def train(seed: int, width: int = 64, steps: int = 15) -> float:
+def train(seed: int, width: int = 64, steps: int = 15) -> list[float]:
     generator = torch.Generator().manual_seed(seed)
     net, x = torch.nn.Linear(width, width), torch.randn(width, width, generator=generator)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.fill_(0.01 * seed)
     optimizer = torch.optim.SGD(net.parameters(), 1e-2)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = net(x).square().mean()
-        loss.backward()
-        optimizer.step()
-    return loss.item()
+    return [loss.item() for loss in descend(optimizer, lambda: net(x).square().mean(), steps)]
 
 
 JOBS = [partial(train, seed) for seed in range(THREADS)]

@@ -14,6 +14,7 @@ from memfit.running.planned.engine_plan import PackedIterations, Recorded
 from memfit.running.session import active
 from memfit.tracing.build import RawRecording, Roles, build_trace
 from memfit.tracing.packed import Packed, PackedIteration, PackedRecording
+from running.plainly import descend
 from tracing.recordings import recording
 
 NAMES, SOURCES = ("aten::mm", "aten::add_"), ("/elsewhere/train.py:3", "/elsewhere/train.py:4")
@@ -86,10 +87,8 @@ def test_a_sessions_trace_and_planned_iteration_are_those_that_were_recorded(mon
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8))
     optimizer = torch.optim.Adam(model.parameters())
     with memfit.session(None) as session:
-        for _ in range(9):
-            model(torch.ones(32, 64)).square().mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        for _ in descend(optimizer, lambda: model(torch.ones(32, 64)).square().mean(), 9):
+            pass
     assert eager == [session.trace] and session.trace.ops
     [(whole, unpacked)] = recorded
     assert whole is not None and unpacked is not None

@@ -10,6 +10,7 @@ import torch
 
 import memfit
 from running.doors.outside import saved
+from running.plainly import same_bits
 from running.pressure import BUDGET, evicted, press, ramp
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore")]
@@ -43,36 +44,32 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8)))
 
 
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
-
-
 def test_a_checkpoint_twice_as_big_as_the_budget_is_saved_and_loaded(session, tmp_path):
     net, other = model(), torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8)))
     torch.save(net.state_dict(), tmp_path / "net.pt")
     loaded = torch.load(tmp_path / "net.pt")
-    assert same(loaded, net.state_dict())
+    assert same_bits(loaded, net.state_dict())
     other.load_state_dict(loaded)
-    assert same(other.state_dict(), net.state_dict())
+    assert same_bits(other.state_dict(), net.state_dict())
     assert session.stats.peak_footprint_bytes <= BUDGET
 
 
 def test_a_checkpoint_saved_in_the_session_loads_plainly(tmp_path):
     with memfit.session(BUDGET, "ram"):
         torch.save(model().state_dict(), tmp_path / "net.pt")
-    assert same(torch.load(tmp_path / "net.pt"), model().state_dict())
+    assert same_bits(torch.load(tmp_path / "net.pt"), model().state_dict())
 
 
 def test_a_mapped_checkpoint_is_read_without_a_copy_of_it(session, tmp_path):
     torch.save(model().state_dict(), tmp_path / "net.pt")
     loaded = torch.load(tmp_path / "net.pt", mmap=True)
-    assert same(loaded, model().state_dict())
+    assert same_bits(loaded, model().state_dict())
 
 
 def test_a_module_twice_as_big_as_the_budget_is_copied_deeply(session):
     net = model()
     twin = copy.deepcopy(net)
-    assert same(twin.state_dict(), net.state_dict())
+    assert same_bits(twin.state_dict(), net.state_dict())
     with torch.no_grad():
         twin[0].weight.zero_()
     assert net[0].weight.any()
@@ -88,7 +85,7 @@ def test_an_optimizer_s_state_is_saved_and_loaded(session):
     fresh = torch.optim.Adam(net.parameters())
     fresh.load_state_dict(loaded)
     for parameter in net.parameters():
-        assert same(fresh.state[parameter], optimizer.state[parameter])
+        assert same_bits(fresh.state[parameter], optimizer.state[parameter])
 
 
 def test_shared_memory_takes_the_bytes_along_and_is_left_alone(session):
@@ -100,7 +97,7 @@ def test_shared_memory_takes_the_bytes_along_and_is_left_alone(session):
     assert tensor[10].item() == 11 and tensor[20].item() == 20
     module = model().share_memory()
     press()
-    assert same(module.state_dict(), model().state_dict())
+    assert same_bits(module.state_dict(), model().state_dict())
 
 
 def over_a_queue(tensor: torch.Tensor) -> torch.Tensor:

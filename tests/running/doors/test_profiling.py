@@ -10,21 +10,17 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import memfit
+from running.plainly import descend
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
 BUDGET = 1_000_000
 
 
-def train() -> float:
+def train() -> list[float]:
     torch.manual_seed(0)
     net = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(3)))
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
-    for _ in range(3):
-        optimizer.zero_grad()
-        loss = net(torch.ones(4, 256)).square().mean()
-        loss.backward()
-        optimizer.step()
-    return loss.item()
+    return [loss.item() for loss in descend(optimizer, lambda: net(torch.ones(4, 256)).square().mean(), 3)]
 
 
 @contextmanager

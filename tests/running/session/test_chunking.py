@@ -11,6 +11,7 @@ import torch
 
 import memfit
 from memfit.running.session import chunking
+from running.plainly import same_bits
 
 pytestmark = pytest.mark.timeout(60)
 SHAPES = ((3,), (4, 5), (), (2, 0), (17,), (1, 1, 2), (6, 4))
@@ -235,22 +236,13 @@ def trained(make: Callable[[Any], torch.optim.Optimizer], steps: int = 4) -> Any
     return [parameters, states, norms]
 
 
-def flat(value: Any) -> list[Any]:
-    return [leaf for item in value for leaf in flat(item)] if isinstance(value, list) else [value]
-
-
-def same(plain: list[Any], limited: list[Any]) -> bool:
-    pairs = list(zip(flat(plain), flat(limited), strict=True))
-    return all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs)
-
-
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimizer_steps_within_a_budget_below_its_state(name):
     plain = trained(OPTIMIZERS[name])
     with memfit.session(1 << 20, "ram") as session:
         limited = trained(OPTIMIZERS[name])
-        assert same(plain, limited)
-    assert same(plain, limited)
+        assert same_bits(plain, limited)
+    assert same_bits(plain, limited)
     if name != "SGD, fused" and name != "SGD":  # weights and gradients alone are 1.25 MiB
         assert session.stats.evictions > 0
 
@@ -267,7 +259,7 @@ def test_a_gradient_scaler_unscales_within_the_budget():
 
     plain = scaled()
     with memfit.session(1 << 20, "ram"):
-        assert same(plain, scaled())
+        assert same_bits(plain, scaled())
 
 
 LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)

@@ -25,6 +25,7 @@ from torch.optim import optimizer as optimizers
 import memfit
 from memfit.running import engine
 from memfit.running.session.ended import Ended
+from running.plainly import descend
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press
 
 pytestmark = [pytest.mark.timeout(120, method="thread"), pytest.mark.filterwarnings("ignore")]
@@ -301,10 +302,8 @@ def test_thirty_sessions_leave_no_session_no_file_and_no_thread():
         with memfit.session("90%", "disk") as session:
             net = torch.nn.Linear(32, 32)
             optimizer = torch.optim.Adam(net.parameters())
-            for _ in range(8):
-                optimizer.zero_grad()
-                net(torch.ones(8, 32)).sum().backward()
-                optimizer.step()
+            for _ in descend(optimizer, lambda: net(torch.ones(8, 32)).sum(), 8):
+                pass
         return weakref.ref(session)
 
     one()

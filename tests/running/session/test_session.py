@@ -28,6 +28,7 @@ from running.helpers_training import (
     run_plainly,
     transformer,
 )
+from running.plainly import descend
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("on_its_own")]
 
@@ -188,10 +189,7 @@ def test_a_share_holds_from_the_end_of_the_first_whole_iteration(budget):
     def watched(log: Log) -> None:
         model = mlp()
         optimizer = torch.optim.Adam(model.parameters())
-        for x in batches(STEPS, 32, 64):
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
+        for _ in descend(optimizer, lambda: model(torch.randn(32, 64)).square().mean(), STEPS):
             budgets.append(stats_now()["budget_bytes"])
 
     _, session = run_in_session(watched, budget, "ram")

@@ -11,6 +11,7 @@ from memfit.errors import UsageError
 from memfit.running import engine
 from memfit.running.planned.engine_plan import Untried
 from memfit.running.session import Session
+from running.plainly import descend
 
 NEEDS_A_BEGINNING = ("stats", "signatures", "signature_counts", "recorded", "trace", "peak_bytes", "why_no_limit",
                      "planned_iterations", "planned", "packed_plan", "measured", "given_plan")  # fmt: skip
@@ -19,10 +20,8 @@ NEEDS_A_BEGINNING = ("stats", "signatures", "signature_counts", "recorded", "tra
 def steps(count: int) -> None:
     layer = torch.nn.Linear(64, 64)
     optimizer = torch.optim.Adam(layer.parameters())
-    for _ in range(count):
-        layer(torch.ones(8, 64)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    for _ in descend(optimizer, lambda: layer(torch.ones(8, 64)).sum(), count):
+        pass
 
 
 @pytest.mark.parametrize("name", NEEDS_A_BEGINNING)

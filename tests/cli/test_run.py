@@ -129,8 +129,7 @@ def test_a_share_that_cannot_be_met_names_the_smallest_budget_the_op_and_the_lin
     assert result.stdout.splitlines()[0].startswith("step 0") and len(result.stdout.splitlines()) == 1
     assert result.stderr.startswith("memfit: error: ")
     assert "aten::" in result.stderr and "KiB at once" in result.stderr
-    lines = [line_of(TRAINING, part) for part in ("model(x)", "loss.backward()", "optimizer.step()")]
-    assert any(f"script.py:{line}" in result.stderr for line in lines)
+    assert f"script.py:{line_of(TRAINING, 'model(x)')}" in result.stderr
     percent = int(result.stderr.split("(--budget ")[1].split("%)")[0])
     assert memfit("run", "--budget", f"{percent + 5}%", "script.py", cwd=tmp_path).returncode == 0
 

@@ -20,6 +20,7 @@ NAMES = sorted({*POLICIES, *OPTIONAL} - {"autoswap-bayes"})
 policies = pytest.mark.parametrize("name", NAMES)
 # Those that are defined for any trace, and give up nothing that swapping can reach.
 REACH_ALL = ("memfit", "on-demand-lru", "on-demand-clairvoyant", "swap-advisor")
+TOO_LITTLE = {"none", "superneurons"}  # what these take out of the network below is not enough
 
 
 @policies
@@ -99,15 +100,11 @@ def test_a_convolutional_network_is_planned(name, percent):
     trace = network()
     budget = int(load_bytes(trace).max()) * percent // 100
     machine = profile("pcie3")
-    if name == "none":
+    if name in TOO_LITTLE:
         with pytest.raises(BudgetError):
             find_policy(name)(trace, machine, budget)
         return
-    try:
-        plan = find_policy(name)(trace, machine, budget)
-    except BudgetError:
-        assert name in ("vdnn-conv", "vdnn-all", "vdnn-dyn", "superneurons", "geeps") or name.startswith("autoswap")
-        return
+    plan = find_policy(name)(trace, machine, budget)
     assert check_plan(trace, plan) is None and plan.swaps
     assert POLICIES["memfit"](trace, machine, budget) is not None
 
@@ -116,11 +113,8 @@ def test_a_convolutional_network_is_planned(name, percent):
 def test_memfits_planner_is_the_fastest(percent):
     trace, machine, took = network(), profile("pcie3"), {}
     budget = int(load_bytes(trace).max()) * percent // 100
-    for name in NAMES:
-        try:
-            took[name] = simulate(trace, machine, find_policy(name)(trace, machine, budget)).iteration_us
-        except BudgetError:
-            continue
+    for name in set(NAMES) - TOO_LITTLE:
+        took[name] = simulate(trace, machine, find_policy(name)(trace, machine, budget)).iteration_us
     assert took["memfit"] <= min(took.values()) * (1 + 1e-9)
 
 

@@ -137,7 +137,7 @@ def test_whatever_copy_fails_nothing_stays_in_use(kind, program):
         with memfit.session("45%", DisturbedTier("ram", **{kind: at})):
             try:
                 assert same_bits(program(60), plain)
-            except RuntimeError as error:
+            except RuntimeError as error:  # the copy was an op's own; one made ahead of its op is made again
                 assert "injected fault" in str(error)
             assert engine.load().in_use() == [0, 0, 0]
 

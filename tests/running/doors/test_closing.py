@@ -72,7 +72,7 @@ def test_a_door_that_fails_lets_go_of_the_tensor(session):
     needs_grad = torch.nn.Parameter(tensor)
     with pytest.raises(RuntimeError, match="requires grad"):
         needs_grad.numpy()
-    with pytest.raises((IndexError, RuntimeError, ValueError)):
+    with pytest.raises(IndexError, match="out of range"):
         tensor.untyped_storage()[10**9]
     press()
     gc.collect()

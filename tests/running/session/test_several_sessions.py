@@ -42,11 +42,8 @@ def test_a_session_that_has_ended_cannot_begin_again_and_keeps_its_figures():
 
 @pytest.mark.parametrize("budget", ["100TiB", 2**63 - 1])
 def test_a_budget_far_beyond_the_machine_is_no_limit(budget):
-    try:
-        with memfit.session(budget, "ram"):
-            assert torch.ones(10).sum().item() == 10
-    except InputError as error:
-        assert error.remedy
+    with memfit.session(budget, "ram"):
+        assert torch.ones(10).sum().item() == 10
 
 
 def test_a_malformed_budget_or_tier_is_refused_before_anything_starts():

@@ -12,6 +12,7 @@ from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 
+from benchmarks.common.options import called, parser_of
 from benchmarks.common.paths import RESULTS
 from benchmarks.registry import about, benchmarks
 
@@ -39,18 +40,13 @@ def _without_names(argv: Sequence[str]) -> int:
     return 0
 
 
-def _run(name: str, module_name: str, options: Sequence[str]) -> int:
+def _run(name: str, module_name: str, texts: Sequence[str]) -> int:
     module = import_module(module_name)
-    if hasattr(module, "main"):  # those for a GPU keep what they measured after each cell, by themselves
-        code: int = module.main(options)
-        return code
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=module.__doc__)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON (benchmarks/results)")
-    if hasattr(module, "add_options"):
-        module.add_options(parser)
-    args, code = parser.parse_args(options), 0
-    for result in module.run(args):
-        result.report(args.out)
+    parser, code = parser_of(module.run, f"python -m benchmarks {name}", module.__doc__), 0
+    parser.add_argument("--out", type=Path, help="folder for the JSON (benchmarks/results)")
+    args = parser.parse_args(texts)
+    for result in called(module.run, args):
+        result.report(args.out or RESULTS)
         code = code or result.exit_code
     return code
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import resource
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import memfit
 from memfit.baselines.clairvoyant import clairvoyant
 from memfit.ir import Trace, align_up
-from memfit.planning.lifetimes import minimum_budget, operands, peak_live
+from memfit.planning.lifetimes import births, minimum_budget, operands, peak_live
 from memfit.running import engine
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.engine.tiers import parse_tier
+from memfit.running.host import peak_rss_bytes
 from memfit.running.scripts.script import run_as_main
 from memfit.running.session import Session
 
@@ -32,12 +34,8 @@ def main() -> None:
     error = ""
 
     def note(*_: Any) -> None:
-        moved = {}
-        if session is not None:
-            s = session.stats
-            moved = {"bytes_out": s.bytes_out, "bytes_in": s.bytes_in, "relocated": s.bytes_relocated, "ops": s.ops,
-                     "checked": s.bytes_checked, "check_ns": s.check_ns}  # fmt: skip
-        steps.append({"at": time.perf_counter(), **moved})
+        done = {} if session is None else vars(session.stats)
+        steps.append({"at": time.perf_counter(), "rss_bytes": rss_bytes(), **done})
         if session is not None and len(steps) == request.get("reset_peaks_at"):
             engine.load().reset_peaks()
 
@@ -49,11 +47,15 @@ def main() -> None:
         except memfit.BudgetError as failure:
             error = str(failure)
     hook.remove()
-    result: dict[str, Any] = {"steps": steps, "error": error}
-    result["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    result = {"steps": steps, "error": error, "peak_rss_bytes": peak_rss_bytes()}
     if session is not None:
-        result |= about(session)
+        result |= {"stats": vars(session.stats), "plan": about_plan(session), "trace": about_trace(session)}
     print(json.dumps(result))
+
+
+def rss_bytes() -> int:
+    """Return the memory that the process has now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def session_of(request: dict[str, Any]) -> Session:
@@ -64,58 +66,47 @@ def session_of(request: dict[str, Any]) -> Session:
     return Session(request["budget"], tier, device="cpu", plan=plan, measures=measures)
 
 
-def about(session: Session) -> dict[str, Any]:
-    """Return the session's final figures and what its trace says is possible."""
-    s = session.stats
-    facts: dict[str, Any] = {"peak_footprint": s.peak_footprint_bytes, "budget": s.budget_bytes,
-                             "peak_live": s.peak_live_bytes, "plans": s.plans,
-                             "planned_footprint": s.planned_footprint_bytes, "allocations": s.allocations,
-                             "planned_allocations": s.planned_allocations,
-                             "plan_mismatches": s.plan_mismatches}  # fmt: skip
+def about_plan(session: Session) -> dict[str, Any]:
+    """Return what the last plan that swaps foresaw of an iteration, and what was measured of it."""
     planned, measured = session.planned, session.measured
-    if planned is not None and planned.plan is not None and planned.predicted is not None:
-        facts |= {"swaps": len(planned.plan.swaps), "predicted_us": planned.predicted.iteration_us,
-                  "compute_us": planned.predicted.compute_us, "predicted_stall_us": planned.predicted.stall_us,
-                  "derailments": s.derailments}  # fmt: skip
-        if measured is not None:
-            facts |= {"measured_us": measured.iteration_us, "stall_us": measured.stall_us}
+    if planned is None or planned.plan is None or planned.predicted is None:
+        return {}
+    found = planned.predicted
+    facts = {"swaps": len(planned.plan.swaps), "predicted_us": found.iteration_us, "compute_us": found.compute_us,
+             "predicted_stall_us": found.stall_us}  # fmt: skip
+    if measured is not None:
+        facts |= {"measured_us": measured.iteration_us, "stall_us": measured.stall_us}
+    return facts
+
+
+def about_trace(session: Session) -> dict[str, Any]:
+    """Return what the recorded iteration needs, and what the clairvoyant policy moves in it; sizes in bytes."""
     trace = session.recorded
     if trace is None:
-        return facts
-    facts |= {"trace_peak": peak_live(trace, aligned=True)[0], "minimum": minimum_budget(trace)[0],
-              "ops": len(trace.ops), "largest_working_set": largest_working_set(trace)}  # fmt: skip
-    if s.budget_bytes:
-        try:
-            best = clairvoyant(trace, s.budget_bytes)
+        return {}
+    facts = {"peak": peak_live(trace, aligned=True)[0], "minimum": minimum_budget(trace)[0], "ops": len(trace.ops),
+             "largest_working_set": largest_working_set(trace)}  # fmt: skip
+    if budget_bytes := session.stats.budget_bytes:
+        with contextlib.suppress(memfit.BudgetError):
+            best = clairvoyant(trace, budget_bytes)
             facts |= {"clairvoyant_out": best.bytes_out, "clairvoyant_in": best.bytes_in}
-        except memfit.BudgetError:
-            pass
     return facts
 
 
 def largest_working_set(trace: Trace) -> int:
     """Return the most that one op reads, writes and allocates at once: plain sums, no allowance for placement."""
     sizes = [align_up(storage.size_bytes, trace.alignment) for storage in trace.storages]
-    events: list[int] = [0] * trace.ticks
-    for storage, size in zip(trace.storages, sizes, strict=True):
-        if storage.alloc_tick >= 0:
-            events[storage.alloc_tick] += size
-        if storage.free_tick < trace.ticks:
-            events[storage.free_tick] -= size if storage.alloc_tick >= first_tick_of(trace, storage.free - 1) else 0
-    largest = 0
-    for index, op in enumerate(trace.ops):
-        end = trace.ops[index + 1].first_tick if index + 1 < len(trace.ops) else trace.ticks
-        allocated = peak = 0
-        for change in events[op.first_tick : end]:
-            allocated += change
-            peak = max(peak, allocated)
-        largest = max(largest, peak + sum(sizes[s] for s in operands(trace, index)))
-    return largest
-
-
-def first_tick_of(trace: Trace, op: int) -> int:
-    """Return the tick at which an op begins; frees of what is older are not the op's own."""
-    return trace.ops[max(op, 0)].first_tick
+    ends = [op.first_tick for op in trace.ops[1:]] + [trace.ticks]
+    change = np.zeros(trace.ticks + 1, dtype=np.int64)  # at each tick, of what the op under way has allocated itself
+    for s, op in births(trace).items():
+        storage = trace.storages[s]
+        change[storage.alloc_tick] += sizes[s]
+        change[min(storage.free_tick, ends[op])] -= sizes[s]
+    own = np.cumsum(change)
+    return max(
+        int(own[op.first_tick : end].max(initial=0)) + sum(sizes[s] for s in operands(trace, index))
+        for index, (op, end) in enumerate(zip(trace.ops, ends, strict=True))
+    )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -11,11 +10,19 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Annotated, Any
 
 from benchmarks.common.paths import ROOT
 
 Sizes = Mapping[str, Sequence[str]]
+Traces = Annotated[
+    Sequence[Path] | None,
+    {"metavar": "FILE", "help": "traces to use instead of recording the examples (none: `--traces` alone)"},
+]
+# What `worker.py` tells of a run, sizes in bytes: `steps`, `error`, `peak_rss_bytes`; of a session also its `stats`,
+# what was foreseen of a `plan` that swaps, and the needs of the recorded `trace`. A step has the moment `at` which it
+# ended (seconds of some clock), `rss_bytes`, and the statistics until then.
+Run = dict[str, Any]
 
 # Small enough for a table in minutes, large enough that tensors and not constants decide.
 EXAMPLES: Sizes = {
@@ -41,50 +48,6 @@ LARGE: Sizes = {
 }
 
 
-class Step(TypedDict):
-    """When a step ended (seconds of some clock); in a session also what had been done until then."""
-
-    at: float
-    bytes_out: NotRequired[int]
-    bytes_in: NotRequired[int]
-    relocated: NotRequired[int]
-    ops: NotRequired[int]
-    checked: NotRequired[int]
-    check_ns: NotRequired[int]
-
-
-class Run(TypedDict):
-    """What `worker.py` tells of a run. Sizes are in bytes."""
-
-    steps: list[Step]
-    error: str
-    peak_rss_bytes: int
-    # In a session:
-    peak_footprint: NotRequired[int]
-    budget: NotRequired[int]
-    peak_live: NotRequired[int]
-    plans: NotRequired[int]
-    planned_footprint: NotRequired[int]
-    allocations: NotRequired[int]
-    planned_allocations: NotRequired[int]
-    plan_mismatches: NotRequired[int]
-    # By a plan, and where that was measured:
-    swaps: NotRequired[int]
-    predicted_us: NotRequired[float]
-    compute_us: NotRequired[float]
-    predicted_stall_us: NotRequired[float]
-    derailments: NotRequired[int]
-    measured_us: NotRequired[float]
-    stall_us: NotRequired[float]
-    # Of the recorded iteration, and what the clairvoyant policy moves in it:
-    trace_peak: NotRequired[int]
-    minimum: NotRequired[int]
-    ops: NotRequired[int]
-    largest_working_set: NotRequired[int]
-    clairvoyant_out: NotRequired[int]
-    clairvoyant_in: NotRequired[int]
-
-
 def script_of(example: str) -> str:
     """Return the path of an example's script."""
     return str(ROOT / "examples" / f"{example}.py")
@@ -96,18 +59,24 @@ def sized(example: str, steps: int, sizes: Sizes = EXAMPLES) -> list[str]:
 
 
 def run_worker(
-    example: str, arguments: Sequence[str], budget: str | int, *, root: Path = ROOT, python: str = sys.executable,
+    example: str,
+    arguments: Sequence[str],
+    budget: str | int | None,
+    *,
+    root: Path = ROOT,
+    python: str = sys.executable,
     **options: object,
-) -> Run:  # fmt: skip
-    """Run one example (or script) in a process of its own; `budget` "plain" is without memfit. Raises on failure.
+) -> Run:
+    """Run one example (or script) in a process of its own; raises on failure.
 
-    `root` and `python` are another checkout's, where its version is to run.
+    `budget` "plain" is without memfit, None without a limit. `root` and `python` are another checkout's, where its
+    version is to run.
     """
     script = example if example.endswith(".py") else script_of(example)
     request = {"script": script, "arguments": list(arguments), "budget": budget}
     printed = check_output([python, str(root / "benchmarks" / "worker.py"), json.dumps(request | options)])
-    result: Run = json.loads(printed.splitlines()[-1])
-    return result
+    found: Run = json.loads(printed.splitlines()[-1])
+    return found
 
 
 def check_output(command: Sequence[str]) -> str:
@@ -135,20 +104,13 @@ def late_step(run: Run) -> float:
     return statistics.median(seconds[len(seconds) // 2 :])
 
 
-def add_examples(parser: argparse.ArgumentParser, steps: int, examples: Sequence[str] = tuple(EXAMPLES)) -> None:
-    """Add `--examples` and `--steps` with these defaults."""
-    parser.add_argument("--examples", nargs="*", default=list(examples))
-    parser.add_argument("--steps", type=int, default=steps)
-
-
-def add_traces(parser: argparse.ArgumentParser) -> None:
-    """Add `--traces`, to be passed to `example_traces`."""
-    text = "traces to use instead of recording the examples (none: `--traces` alone)"
-    parser.add_argument("--traces", nargs="*", type=Path, metavar="FILE", help=text)
+def done_between(first: Mapping[str, Any], last: Mapping[str, Any], *names: str) -> int:
+    """Return what the session did from the end of one step to that of another: the sum of these statistics."""
+    return sum(int(last[name] - first[name]) for name in names)
 
 
 @contextmanager
-def example_traces(given: list[Path] | None) -> Iterator[list[Path]]:
+def example_traces(given: Sequence[Path] | None) -> Iterator[Sequence[Path]]:
     """Yield the files `given`, or otherwise one iteration of each example, recorded for as long as this lasts."""
     if given is not None:
         yield given

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -41,10 +40,9 @@ class PaperTrace:
 def load() -> PaperTrace:
     """Read the two files of the VGG net."""
     events = load_paper_accesses(paper_file("cifar10_vgg_b100_accesses.csv"))
-    with open(paper_file("cifar10_vgg_b100_load.csv")) as file:
-        load = [int(row["load_bytes"]) for row in csv.DictReader(file)]
-    time_us = np.array([event.time_ns for event in events]) / 1000
-    return PaperTrace(events, np.array(load, dtype=np.int64), time_us)
+    load_path = paper_file("cifar10_vgg_b100_load.csv")
+    load = np.loadtxt(load_path, dtype=np.int64, delimiter=",", skiprows=1, usecols=1)  # index,load_bytes
+    return PaperTrace(events, load, np.array([event.time_ns for event in events]) / 1000)
 
 
 def as_trace(paper: PaperTrace) -> Trace:
@@ -61,9 +59,11 @@ def as_trace(paper: PaperTrace) -> Trace:
 
 def _build(events: Sequence[PaperAccess], durations_us: NDArray[np.float64]) -> Trace:
     builder, storage_of = TraceBuilder(), {}
-    for block, event in _first_seen(events).items():
-        if event.action != "malloc":
-            storage_of[block] = builder.before(event.size_bytes, Category.ACTIVATION)
+    seen: set[int] = set()
+    for event in events:
+        if event.block not in seen and event.action != "malloc":
+            storage_of[event.block] = builder.before(event.size_bytes, Category.ACTIVATION)
+        seen.add(event.block)
     for event, duration_us in zip(events, durations_us.tolist(), strict=True):
         if event.action == "malloc":
             (storage_of[event.block],) = builder.op("malloc", outputs=[event.size_bytes], duration_us=duration_us)
@@ -74,10 +74,3 @@ def _build(events: Sequence[PaperAccess], durations_us: NDArray[np.float64]) -> 
         if event.action == "free":
             builder.free(storage_of.pop(event.block))
     return builder.build(signature="vgg", torch_version="", device="cuda", script="vgg", iteration=1)
-
-
-def _first_seen(events: Sequence[PaperAccess]) -> dict[int, PaperAccess]:
-    first: dict[int, PaperAccess] = {}
-    for event in events:
-        first.setdefault(event.block, event)
-    return first

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table as RichTable
 
 from benchmarks.common.paths import ROOT
 
-Row = TypeVar("Row")
+Row = dict[str, Any]  # figures of one case, as the JSON has them
 
 
 class Table(NamedTuple):
@@ -65,10 +65,10 @@ def write_json(path: Path, figures: object) -> None:
 
 
 def grouped(rows: Iterable[Row], key: str = "example") -> dict[str, list[Row]]:
-    """Return the rows (mappings) by what they have at `key`, in the order of their first appearance."""
+    """Return the rows by what they have at `key`, in the order of their first appearance."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(row[key], []).append(row)  # type: ignore[index]
+        groups.setdefault(row[key], []).append(row)
     return groups
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from benchmarks.common.examples import run_worker
 from benchmarks.common.result import Result, Table
@@ -12,22 +12,21 @@ from memfit.running.scripts.verify import Verdict, verify
 from memfit.units import format_bytes
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("script")
-    parser.add_argument("--share", type=float, default=0.5, help="of the plain run's peak of live tensors")
-    parser.add_argument("arguments", nargs="*")
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(
+    script: str,
+    arguments: Sequence[str],
+    /,
+    *,
+    share: Annotated[float, {"help": "of the plain run's peak of live tensors"}] = 0.5,
+) -> Iterator[Result]:
     """Measure the script's peak, and verify it at a share of that."""
-    print(f"Measuring {args.script} {' '.join(args.arguments)} without a limit ...", flush=True)
-    peak = run_worker(args.script, args.arguments, "100%", tier="disk")["trace_peak"]
-    budget = int(peak * args.share)
+    print(f"Measuring {script} {' '.join(arguments)} without a limit ...", flush=True)
+    peak = run_worker(script, arguments, "100%", tier="disk")["trace"]["peak"]
+    budget = int(peak * share)
     print(f"Its tensors peak at {format_bytes(peak)}. Training it plainly and inside {format_bytes(budget)}, and")
     print("comparing every loss, gradient, weight and optimizer state at every step ...", flush=True)
-    verdict = verify(args.script, args.arguments, str(budget), parse_tier("disk"))
-    figures = verdict.as_dict() | {"peak_live": peak, "script": args.script, "arguments": args.arguments}
+    verdict = verify(script, arguments, str(budget), parse_tier("disk"))
+    figures = verdict.as_dict() | {"peak_live": peak, "script": script, "arguments": arguments}
     yield Result("demo", figures, [table(verdict, peak)], exit_code=0 if verdict.difference is None else 4)
 
 

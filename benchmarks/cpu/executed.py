@@ -7,62 +7,64 @@ the time of a plain step, a share of the bytes that the reactive mode moves.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-from collections.abc import Iterator
-from typing import Any, TypedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from benchmarks.common.examples import TIMED, Run, add_examples, late_step, run_worker, sized
-from benchmarks.common.result import Result, Table
+from benchmarks.common.examples import TIMED, Run, done_between, late_step, run_worker, sized
+from benchmarks.common.result import Result, Row, Table
+from benchmarks.common.timing import in_turn
 
 SHARE = 0.7  # of a plain step is what the link needs each way for what the reactive mode moves
-_FACTS = ("budget", "predicted_us", "compute_us", "measured_us", "stall_us", "swaps", "predicted_stall_us",
-          "plan_mismatches", "derailments", "plans", "peak_footprint")  # fmt: skip
-
-
-class Figures(TypedDict):
-    """What the file holds: for each example its link, the seconds of each mode, and _FACTS of a planned run."""
-
-    budget: str
-    examples: list[dict[str, Any]]
 
 
 def moved_a_step(run: Run) -> int:
     """Return the bytes moved in the busier direction, in a late step."""
     before, after = run["steps"][-4], run["steps"][-2]
-    return max((after["bytes_out"] - before["bytes_out"]) // 2, (after["bytes_in"] - before["bytes_in"]) // 2)
+    return max(done_between(before, after, f"bytes_{way}") // 2 for way in ("out", "in"))
 
 
-def compare(name: str, budget: str, steps: int, link: float | None, repeats: int) -> dict[str, Any]:
-    """Return an example's figures in each mode; `link` in GB/s."""
+def compare(name: str, budget: str, steps: int, link: float | None, repeats: int) -> Row:
+    """Return an example's figures: its link (GB/s), the seconds of each mode, and facts of the last planned run."""
     arguments = sized(name, steps, TIMED)
+    last: Run = {}
 
-    def plain() -> Run:
-        return run_worker(name, arguments, "plain", threads=1)
+    def plain() -> float:
+        return late_step(run_worker(name, arguments, "plain", threads=1))
 
-    def inside(**options: Any) -> Run:
-        return run_worker(name, arguments, budget, threads=1, tier="ram", **options)
+    def inside(**options: Any) -> float:
+        last.update(run_worker(name, arguments, budget, threads=1, tier="ram", **options))
+        return late_step(last)
 
     if link is None:
-        link = moved_a_step(inside(plan=False)) / (SHARE * late_step(plain())) / 1e9
-    runs: dict[str, list[Run]] = {"plain": [], "reactive": [], "planned": []}
-    for _ in range(repeats):  # in turn, so that what disturbs one disturbs all
-        runs["plain"].append(plain())
-        runs["reactive"].append(inside(plan=False, link=link * 1e9))
-        runs["planned"].append(inside(plan=True, measures=True, link=link * 1e9))
-    seconds = {mode: statistics.median(late_step(run) for run in done) for mode, done in runs.items()}
-    facts = {key: runs["planned"][-1].get(key) for key in _FACTS}
-    return {"example": name, "budget": facts["budget"], "link_gb_per_s": link, "seconds": seconds} | facts
+        inside(plan=False)
+        link = moved_a_step(last) / (SHARE * plain()) / 1e9
+    ways = {
+        "plain": plain,
+        "reactive": lambda: inside(plan=False, link=link * 1e9),
+        "planned": lambda: inside(plan=True, measures=True, link=link * 1e9),
+    }
+    seconds = {mode: statistics.median(found) for mode, found in in_turn(ways, repeats).items()}
+    return {"example": name, "link_gb_per_s": link, "seconds": seconds} | _facts(last)
 
 
-def table(figures: Figures) -> Table:
+def _facts(planned: Run) -> Row:
+    """Return what a planned run foresaw and did; None where no plan was made."""
+    stats, plan = planned["stats"], planned["plan"]
+    foreseen = ("predicted_us", "compute_us", "measured_us", "stall_us", "swaps", "predicted_stall_us")
+    facts = {name: stats[name] for name in ("plan_mismatches", "derailments", "plans")}
+    facts |= {"budget": stats["budget_bytes"], "peak_footprint": stats["peak_footprint_bytes"]}
+    return facts | {name: plan.get(name) for name in foreseen}
+
+
+def table(figures: dict[str, Any]) -> Table:
     """Return one row an example run over a slow link: plain, reactive, planned, and what was foreseen."""
     columns = [f"example at {figures['budget']}", "link", "plain step", "reactive", "planned", "reactive / planned",
                "foreseen", "swaps"]  # fmt: skip
     return Table("Plans that swap, executed", columns, [_line(row) for row in figures["examples"]])
 
 
-def _line(row: dict[str, Any]) -> list[str]:
+def _line(row: Row) -> list[str]:
     s = row["seconds"]
     cells = [row["example"], f"{row['link_gb_per_s']:.2f} GB/s", f"{1e3 * s['plain']:.0f} ms"]
     cells += [f"{s[mode] / s['plain']:.2f}x" for mode in ("reactive", "planned")]
@@ -73,16 +75,14 @@ def _line(row: dict[str, Any]) -> list[str]:
     return [*cells, f"{row['predicted_us'] / 1e3:.0f} ms ({error:+.0%})", f"{row['swaps']}"]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    add_examples(parser, steps=24, examples=tuple(TIMED))
-    parser.add_argument("--budget", default="50%")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--link", type=float)
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(
+    *,
+    examples: Sequence[str] = tuple(TIMED),
+    steps: int = 24,
+    budget: str = "50%",
+    repeats: int = 3,
+    link: float | None = None,
+) -> Iterator[Result]:
     """Run each example in each mode."""
-    rows = [compare(name, args.budget, args.steps, args.link, args.repeats) for name in args.examples]
-    figures = Figures(budget=args.budget, examples=rows)
+    figures = {"budget": budget, "examples": [compare(name, budget, steps, link, repeats) for name in examples]}
     yield Result("executed", figures, [table(figures)])

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
-from typing import NotRequired, TypedDict
+from collections.abc import Iterator, Sequence
 
-from benchmarks.common.examples import add_examples, run_worker, sized
-from benchmarks.common.result import Result, Table, mb
+from benchmarks.common.examples import EXAMPLES, run_worker, sized
+from benchmarks.common.result import Result, Row, Table, mb
 
 FACTORS = (1.0, 1.01, 1.02, 1.03, 1.05, 1.08, 1.10, 1.15, 1.25)
 
 
-class Row(TypedDict):
-    """`factor` of the working set is the first that trains; None if none does."""
-
-    example: str
-    trace_peak: int
-    working_set: int
-    factor: float | None
-    peak_footprint: NotRequired[int]
-    errors: list[str]
-
-
 def smallest(example: str, steps: int) -> Row:
-    """Return the first factor of the largest working set at which the example trains, from the first op on."""
-    facts = run_worker(example, sized(example, steps), "100%", tier="ram")
-    peak, working_set = facts["trace_peak"], facts["largest_working_set"]
-    errors: list[str] = []
+    """Return the first factor of the largest working set at which the example trains, from the first op on.
+
+    The factor is None if none does; `errors` are of those below it. Sizes are in bytes.
+    """
+    facts = run_worker(example, sized(example, steps), "100%", tier="ram")["trace"]
+    working_set, errors = facts["largest_working_set"], []
+    row = {"example": example, "trace_peak": facts["peak"], "working_set": working_set, "factor": None}
     for factor in FACTORS:
         run = run_worker(example, sized(example, steps), int(working_set * factor), tier="ram")
         if not run["error"]:
-            return Row(example=example, trace_peak=peak, working_set=working_set, factor=factor,
-                       peak_footprint=run["peak_footprint"], errors=errors)  # fmt: skip
+            row |= {"factor": factor, "peak_footprint": run["stats"]["peak_footprint_bytes"]}
+            break
         errors.append(run["error"])
-    return Row(example=example, trace_peak=peak, working_set=working_set, factor=None, errors=errors)
+    return row | {"errors": errors}
 
 
 def table(rows: list[Row]) -> Table:
@@ -48,12 +38,7 @@ def table(rows: list[Row]) -> Table:
     return Table("How low", columns, lines)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    add_examples(parser, steps=4)
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(*, examples: Sequence[str] = tuple(EXAMPLES), steps: int = 4) -> Iterator[Result]:
     """Try each example."""
-    rows = [smallest(example, args.steps) for example in args.examples]
+    rows = [smallest(example, steps) for example in examples]
     yield Result("how_low", rows, [table(rows)])

@@ -7,7 +7,6 @@ those are told apart, since the minimum does not cover them.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -15,32 +14,16 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Annotated
 
 from benchmarks.common.examples import check_output
 from benchmarks.common.paths import ROOT
-from benchmarks.common.result import Result, Table
+from benchmarks.common.result import Result, Row, Table
 
 KINDS = ROOT / "benchmarks" / "kinds"
 VARY = {"lora", "graphs", "private", "recommender", "packed_lstm"}  # batches of another size each time
 VARIANTS: dict[str, tuple[str, list[str]]] = {"hf_gpt2_checkpointing": ("hf_gpt2", ["--checkpoint"])}
 _MEMFIT = (sys.executable, "-m", "memfit")
-
-
-class Row(TypedDict):
-    """What `memfit info` says of a kind, and how its run under that and some percent more ended."""
-
-    kind: str
-    varies: bool
-    peak_bytes: int
-    minimum_bytes: int
-    iteration_bytes: int
-    set_by: str
-    set_before_iteration: bool
-    budget_bytes: int
-    peak_footprint_bytes: int | None
-    trained: bool
-    refused: str
 
 
 def programs() -> dict[str, tuple[str, list[str]]]:
@@ -49,7 +32,7 @@ def programs() -> dict[str, tuple[str, list[str]]]:
 
 
 def measure(kind: str, script: str, arguments: Sequence[str], percent: float) -> Row:
-    """Trace the program, and run it under the minimum and `percent` more."""
+    """Trace the program, and run it under the minimum that `memfit info` says and `percent` more; sizes in bytes."""
     path = str(KINDS / f"{script}.py")
     with tempfile.TemporaryDirectory() as folder:
         trace, stats = f"{folder}/trace.json", Path(folder, "stats.json")
@@ -61,19 +44,19 @@ def measure(kind: str, script: str, arguments: Sequence[str], percent: float) ->
         done = subprocess.run(command, capture_output=True, text=True)
         footprint = json.loads(stats.read_text())["peak_footprint_bytes"] if stats.exists() else None
     before = minimum["before"] if minimum["budget_bytes"] > minimum["iteration_bytes"] else None
-    return Row(
-        kind=kind,
-        varies=script in VARY,
-        peak_bytes=info["lower_bound_bytes"],
-        minimum_bytes=minimum["budget_bytes"],
-        iteration_bytes=minimum["iteration_bytes"],
-        set_by=(before or minimum["op"])["name"],
-        set_before_iteration=before is not None,
-        budget_bytes=budget,
-        peak_footprint_bytes=footprint,
-        trained=done.returncode == 0,
-        refused="" if done.returncode == 0 else why(done.stderr),
-    )
+    return {
+        "kind": kind,
+        "varies": script in VARY,
+        "peak_bytes": info["lower_bound_bytes"],
+        "minimum_bytes": minimum["budget_bytes"],
+        "iteration_bytes": minimum["iteration_bytes"],
+        "set_by": (before or minimum["op"])["name"],
+        "set_before_iteration": before is not None,
+        "budget_bytes": budget,
+        "peak_footprint_bytes": footprint,
+        "trained": done.returncode == 0,
+        "refused": "" if done.returncode == 0 else why(done.stderr),
+    }
 
 
 def why(said: str) -> str:
@@ -98,16 +81,14 @@ def _line(row: Row) -> list[str]:
             "yes" if row["trained"] else "refused"]  # fmt: skip
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("--kinds", nargs="*", default=list(programs()))
-    parser.add_argument("--percent", type=float, default=5.0, help="how much more than the minimum")
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(
+    *,
+    kinds: Sequence[str] = tuple(programs()),
+    percent: Annotated[float, {"help": "how much more than the minimum"}] = 5.0,
+) -> Iterator[Result]:
     """Measure the kinds; the file is written only if that is all of them."""
-    rows = [measure(kind, *programs()[kind], args.percent) for kind in args.kinds]
-    figures = {"percent": args.percent, "trained": sum(row["trained"] for row in rows), "kinds": rows}
+    rows = [measure(kind, *programs()[kind], percent) for kind in kinds]
+    figures = {"percent": percent, "trained": sum(row["trained"] for row in rows), "kinds": rows}
     notes = [f"{row['kind']}: {row['refused']}" for row in rows if not row["trained"]]
-    name = "info_minimum" if args.kinds == list(programs()) else ""
-    yield Result(name, figures, [table(rows, args.percent)], notes)
+    name = "info_minimum" if tuple(kinds) == tuple(programs()) else ""
+    yield Result(name, figures, [table(rows, percent)], notes)

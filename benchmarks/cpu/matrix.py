@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from benchmarks.common.examples import EXAMPLES, add_examples, run_worker, script_of, sized
-from benchmarks.common.result import Result, Table, grouped
+from benchmarks.common.examples import EXAMPLES, run_worker, script_of, sized
+from benchmarks.common.result import Result, Row, Table, grouped
 from memfit.running.engine.tiers import parse_tier
 from memfit.running.scripts.verify import verify
 
 SHARES = (0.8, 0.5, 0.3)
-Row = dict[str, Any]  # a verdict, or at "infeasible" the bytes that are needed
 
 
 def measure(example: str, budget: int, tier: str, steps: int) -> Row:
@@ -28,17 +25,20 @@ def measure(example: str, budget: int, tier: str, steps: int) -> Row:
 
 
 def rows_of(example: str, tiers: Sequence[str], steps: int) -> Iterator[Row]:
-    """Yield a row for each feasible share and the smallest feasible budget (share 0), on each tier."""
-    facts = run_worker(example, sized(example, 3), "100%", tier="ram")
+    """Yield a row for each share and the smallest feasible budget (share 0), on each tier.
+
+    The row of a share that is too small has at "infeasible" the bytes that are needed.
+    """
+    facts = run_worker(example, sized(example, 3), "100%", tier="ram")["trace"]
     for tier in tiers:
         for share in [*SHARES, 0.0]:
-            budget = int(facts["trace_peak"] * share)
+            budget = int(facts["peak"] * share)
             if share and budget < facts["minimum"]:
                 yield {"example": example, "tier": tier, "share": share, "infeasible": facts["minimum"]}
                 continue
             # At the recorded minimum itself 64-byte alignment and tiny operands may lack a place: 3 % more.
             row = measure(example, budget or facts["minimum"] * 103 // 100, tier, steps)
-            yield row | {"share": share, "trace_peak": facts["trace_peak"]}
+            yield row | {"share": share, "trace_peak": facts["peak"]}
 
 
 def table(rows: list[Row]) -> Table:
@@ -56,15 +56,11 @@ def table(rows: list[Row]) -> Table:
     return Table("Bit-identity", columns, lines)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    add_examples(parser, steps=4)
-    parser.add_argument("--tiers", default="ram,disk")
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(
+    *, examples: Sequence[str] = tuple(EXAMPLES), steps: int = 4, tiers: Sequence[str] = ("ram", "disk")
+) -> Iterator[Result]:
     """Compare all runs; fails if one differs or takes more than its budget."""
-    rows = [row for example in args.examples for row in rows_of(example, args.tiers.split(","), args.steps)]
+    rows = [row for example in examples for row in rows_of(example, tiers, steps)]
     wrong = [row for row in rows if not (row.get("infeasible") or (row["equal"] and row["holds"]))]
     notes = [f"NOT AS IT SHOULD BE: {row}" for row in wrong]
     yield Result("matrix", rows, [table(rows)], notes, exit_code=1 if wrong else 0)

@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import time
 from collections.abc import Iterator
-from typing import TypedDict
+from typing import Any
 
 import torch
 
 from benchmarks.common.examples import median_step, run_worker
 from benchmarks.common.result import Result, Table
+from benchmarks.common.timing import in_turn, ns_a_call
 from memfit.running.session import Session
 
 # Long enough steps that the clock decides and not the operating system.
 DECODER = ["--layers", "4", "--width", "256", "--batch", "8"]
 ATTACHED = 4 << 30  # bytes: nothing has to move
+_TINY = 20_000  # ops
 
 
-class Figures(TypedDict):
-    """What the file holds: one figure for each repetition."""
-
-    added_us: list[float]
-    plain_us: list[float]
-    decoder_ratios: list[float]
-    decoder: list[str]
-    script: str
-
-
-def tiny_ops(count: int) -> float:
+def tiny_op_us() -> float:
     """Return the microseconds one small addition takes."""
     a = torch.ones(4)
-    for _ in range(count // 10):
-        a + a
-    started = time.perf_counter()
-    for _ in range(count):
-        a + a
-    return (time.perf_counter() - started) / count * 1e6
+    return ns_a_call(lambda: a + a, _TINY) / 1000
 
 
-def per_op(repeats: int, count: int) -> list[tuple[float, float]]:
-    """Return pairs of microseconds an op, plain and attached, measured in turn."""
-    pairs = []
-    for _ in range(repeats):
-        plain = tiny_ops(count)
-        with Session(1 << 30, "ram", device="cpu", record=False):
-            pairs.append((plain, tiny_ops(count)))
-    return pairs
+def attached_tiny_op_us() -> float:
+    """Return the same in a session."""
+    with Session(1 << 30, "ram", device="cpu", record=False):
+        return tiny_op_us()
 
 
 def decoder_ratio(steps: int) -> float:
@@ -57,7 +38,7 @@ def decoder_ratio(steps: int) -> float:
     return median_step(run_worker("decoder", arguments, ATTACHED), 3) / plain
 
 
-def table(figures: Figures) -> Table:
+def table(figures: dict[str, Any]) -> Table:
     """Return the cost of an op and of a decoder's step."""
     plain, added, ratios = figures["plain_us"], figures["added_us"], figures["decoder_ratios"]
     middle = statistics.median
@@ -67,23 +48,15 @@ def table(figures: Figures) -> Table:
     return Table("Attached, nothing to move", ["", "plain", "attached (median)", "range"], rows)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--decoder-repeats", type=int, default=5)
-    parser.add_argument("--decoder-steps", type=int, default=14)
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(*, repeats: int = 7, decoder_repeats: int = 5, decoder_steps: int = 14) -> Iterator[Result]:
     """Time tiny ops in this process, and the decoder in others."""
     torch.set_num_threads(1)
-    pairs = per_op(args.repeats, 20_000)
-    ratios = [decoder_ratio(args.decoder_steps) for _ in range(args.decoder_repeats)]
-    figures = Figures(
-        added_us=[attached - plain for plain, attached in pairs],
-        plain_us=[plain for plain, _ in pairs],
-        decoder_ratios=ratios,
-        decoder=DECODER,
-        script="examples/decoder.py",
-    )
+    us = in_turn({"plain": tiny_op_us, "attached": attached_tiny_op_us}, repeats)
+    figures = {
+        "added_us": [attached - plain for plain, attached in zip(us["plain"], us["attached"], strict=True)],
+        "plain_us": us["plain"],
+        "decoder_ratios": [decoder_ratio(decoder_steps) for _ in range(decoder_repeats)],
+        "decoder": DECODER,
+        "script": "examples/decoder.py",
+    }
     yield Result("overhead", figures, [table(figures)])

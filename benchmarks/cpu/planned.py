@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import statistics
-from collections.abc import Callable, Iterator
-from typing import Protocol, TypedDict, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils import cpp_extension
 
-from benchmarks.common.examples import add_examples, run_worker, script_of, sized
-from benchmarks.common.result import Result, Table, mb
+from benchmarks.common.examples import EXAMPLES, run_worker, script_of, sized
+from benchmarks.common.result import Result, Row, Table, mb
+from benchmarks.common.timing import in_turn
 from memfit.planning.addresses import Takes, plan_addresses
 from memfit.running import engine
 from memfit.running.engine.tiers import TierSpec
@@ -29,44 +29,16 @@ ROOM = 1.05  # the budget, over the peak of live bytes
 SIZES = [1 << (6 + (7 * k) % 12) for k in range(64)]  # bytes, 64 B to 128 KiB
 
 
-class Row(TypedDict):
-    """An example trained from a plan. Sizes are in bytes."""
-
-    example: str
-    equal: bool
-    planned_footprint: int
-    peak_footprint: int
-    peak_live: int
-    planned_allocations: int
-    plan_mismatches: int
-    allocations: int
-
-
-class Figures(TypedDict):
-    """What the file holds; an allocation's ns are by allocator."""
-
-    allocation_ns: dict[str, float]
-    allocation_runs_ns: dict[str, list[float]]
-    examples: list[Row]
-
-
 def example(name: str, steps: int) -> Row:
-    """Train one example within a budget that its plan fits into, and compare with a plain run."""
+    """Train one example within a budget that its plan fits into, and compare with a plain run; sizes in bytes."""
     arguments = sized(name, steps)
-    budget = int(ROOM * run_worker(name, arguments, "100%", tier="ram")["trace_peak"])
+    budget = int(ROOM * run_worker(name, arguments, "100%", tier="ram")["trace"]["peak"])
     verdict = verify(script_of(name), arguments, str(budget), TierSpec("ram"))
     # What was alive when the plan took over lies beside its zone until it dies: the peaks count from then on.
-    facts = run_worker(name, arguments, budget, tier="ram", reset_peaks_at=STEADY)
-    return Row(
-        example=name,
-        equal=verdict.difference is None,
-        planned_footprint=facts["planned_footprint"],
-        peak_footprint=facts["peak_footprint"],
-        peak_live=facts["peak_live"],
-        planned_allocations=facts["planned_allocations"],
-        plan_mismatches=facts["plan_mismatches"],
-        allocations=facts["allocations"],
-    )
+    stats = run_worker(name, arguments, budget, tier="ram", reset_peaks_at=STEADY)["stats"]
+    sizes = {name: stats[f"{name}_bytes"] for name in ("planned_footprint", "peak_footprint", "peak_live")}
+    counts = {name: stats[name] for name in ("planned_allocations", "plan_mismatches", "allocations")}
+    return {"example": name, "equal": verdict.difference is None, **sizes, **counts}
 
 
 # An op costs more than an allocation: the allocator is called by itself.
@@ -83,18 +55,11 @@ double seconds(std::vector<int64_t> sizes, int64_t rounds) {
 """
 
 
-class Allocator(Protocol):
-    """The loop above, compiled."""
-
-    def seconds(self, sizes: list[int], rounds: int) -> float:
-        """Return the seconds that so many rounds of allocating all sizes, and freeing them, take."""
-
-
 @functools.cache
-def allocator() -> Allocator:
-    """Build the loop against the installed torch."""
+def allocator() -> Any:
+    """Build the loop against the installed torch; its `seconds(sizes, rounds)` is above."""
     include = "#include <c10/core/CPUAllocator.h>\n#include <chrono>\n"
-    return cast(Allocator, cpp_extension.load_inline("allocations", include + ALLOCATIONS, functions=["seconds"]))
+    return cpp_extension.load_inline("allocations", include + ALLOCATIONS, functions=["seconds"])
 
 
 def allocations_ns(end_of_iteration: Callable[[], None] = lambda: None, iterations: int = 300) -> float:
@@ -127,7 +92,7 @@ WAYS: dict[str, Callable[[], float]] = {
 }
 
 
-def table(figures: Figures) -> Table:
+def table(figures: dict[str, Any]) -> Table:
     """Return one row an example trained from a plan."""
     lines = []
     for row in figures["examples"]:
@@ -139,7 +104,7 @@ def table(figures: Figures) -> Table:
     return Table("Training from a plan", columns, lines)
 
 
-def allocations_table(figures: Figures) -> Table:
+def allocations_table(figures: dict[str, Any]) -> Table:
     """Return one row an allocator."""
     medians = figures["allocation_ns"]
     plain = next(iter(medians.values()))
@@ -147,22 +112,13 @@ def allocations_table(figures: Figures) -> Table:
     return Table("An allocation and its free", ["allocator", "ns, median", "ratio"], rows)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    add_examples(parser, steps=20)
-    parser.add_argument("--repeats", type=int, default=9)
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(*, examples: Sequence[str] = tuple(EXAMPLES), steps: int = 20, repeats: int = 9) -> Iterator[Result]:
     """Time allocations in this process, and train the examples in others."""
     torch.set_num_threads(1)
-    runs: dict[str, list[float]] = {name: [] for name in WAYS}
-    for _ in range(args.repeats):  # in turn, so that what disturbs one disturbs all
-        for name, way in WAYS.items():
-            runs[name].append(way())
-    figures = Figures(
-        allocation_ns={name: statistics.median(times) for name, times in runs.items()},
-        allocation_runs_ns=runs,
-        examples=[example(name, args.steps) for name in args.examples],
-    )
+    runs = in_turn(WAYS, repeats)
+    figures = {
+        "allocation_ns": {name: statistics.median(times) for name, times in runs.items()},
+        "allocation_runs_ns": runs,
+        "examples": [example(name, steps) for name in examples],
+    }
     yield Result("planned", figures, [allocations_table(figures), table(figures)])

@@ -6,46 +6,31 @@ peak RSS must fall by nearly as much.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
-from typing import TypedDict
+from collections.abc import Iterator, Sequence
 
-from benchmarks.common.examples import LARGE, add_examples, median_step, run_worker, sized
-from benchmarks.common.result import Result, Table, mb
-
-
-class Row(TypedDict):
-    """Bytes of tensors and of processes. `saved_share`: the fall in RSS over what the arena saved."""
-
-    example: str
-    peak_live: int
-    budget: int
-    arena_peak: int
-    plain_rss: int
-    limited_rss: int
-    saved_share: float
-    time_ratio: float
+from benchmarks.common.examples import LARGE, median_step, run_worker, sized
+from benchmarks.common.result import Result, Row, Table, mb
 
 
 def measure(example: str, share: float, steps: int) -> Row:
-    """Return both runs' figures for one example."""
+    """Return both runs' bytes, of tensors and of processes, and the fall in RSS over what the arena saved."""
     arguments = sized(example, steps, LARGE)
     plain = run_worker(example, arguments, "plain")
-    peak = run_worker(example, arguments, "100%", tier="disk")["trace_peak"]
+    peak = run_worker(example, arguments, "100%", tier="disk")["trace"]["peak"]
     limited = run_worker(example, arguments, int(peak * share), tier="disk")
     if limited["error"]:
         raise SystemExit(limited["error"])
-    saved_arena = peak - limited["peak_footprint"]
-    return Row(
-        example=example,
-        peak_live=peak,
-        budget=limited["budget"],
-        arena_peak=limited["peak_footprint"],
-        plain_rss=plain["peak_rss_bytes"],
-        limited_rss=limited["peak_rss_bytes"],
-        saved_share=(plain["peak_rss_bytes"] - limited["peak_rss_bytes"]) / saved_arena,
-        time_ratio=median_step(limited, 1) / median_step(plain, 1),
-    )
+    arena_peak, fall = limited["stats"]["peak_footprint_bytes"], plain["peak_rss_bytes"] - limited["peak_rss_bytes"]
+    return {
+        "example": example,
+        "peak_live": peak,
+        "budget": limited["stats"]["budget_bytes"],
+        "arena_peak": arena_peak,
+        "plain_rss": plain["peak_rss_bytes"],
+        "limited_rss": limited["peak_rss_bytes"],
+        "saved_share": fall / (peak - arena_peak),
+        "time_ratio": median_step(limited, 1) / median_step(plain, 1),
+    }
 
 
 def table(rows: list[Row]) -> Table:
@@ -56,13 +41,7 @@ def table(rows: list[Row]) -> Table:
     return Table("Peak RSS", columns, lines)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    add_examples(parser, steps=3, examples=["decoder"])
-    parser.add_argument("--share", type=float, default=0.5)
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
-    """Measure each example."""
-    rows = [measure(example, args.share, args.steps) for example in args.examples]
+def run(*, examples: Sequence[str] = ("decoder",), steps: int = 3, share: float = 0.5) -> Iterator[Result]:
+    """Measure each example, inside a share of its peak."""
+    rows = [measure(example, share, steps) for example in examples]
     yield Result("rss", rows, [table(rows)])

@@ -6,45 +6,41 @@ fragmentation. Bytes are those of the steady iterations (the last half of the st
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from benchmarks.common.examples import Run, add_examples, median_step, run_worker, sized
-from benchmarks.common.result import Result, Table, grouped, mb
-
-Row = dict[str, Any]  # of one example and budget; with an "error" it has no `figures`
+from benchmarks.common.examples import EXAMPLES, Run, done_between, median_step, run_worker, sized
+from benchmarks.common.result import Result, Row, Table, grouped, mb
 
 
 def measure(example: str, percents: Sequence[str], tier: str, steps: int) -> Iterator[Row]:
-    """Yield one row a budget for one example."""
+    """Yield one row a budget for one example; one with an error has no figures."""
     arguments = sized(example, steps)
     plain_seconds = median_step(run_worker(example, arguments, "plain"), steps // 2)
-    facts = run_worker(example, arguments, "100%", tier=tier)
+    facts = run_worker(example, arguments, "100%", tier=tier)["trace"]
     budgets: dict[str, str | int] = {percent: percent for percent in percents}
     budgets["smallest"] = -(-facts["minimum"] * 103 // 100)
     for share, budget in budgets.items():
         run = run_worker(example, arguments, budget, tier=tier)
         row = {"example": example, "tier": tier, "share": share, "minimum": facts["minimum"],
-               "trace_peak": facts["trace_peak"], "error": run["error"]}  # fmt: skip
+               "trace_peak": facts["peak"], "error": run["error"]}  # fmt: skip
         yield row if run["error"] else row | figures(run, plain_seconds, steps // 2)
 
 
 def figures(run: Run, plain_seconds: float, skip: int) -> Row:
     """Return time and bytes of the steady iterations."""
-    first, last = run["steps"][skip], run["steps"][-1]
+    first, last, trace = run["steps"][skip], run["steps"][-1], run["trace"]
     # A GAN takes two optimizer steps an iteration; per op, both policies are counted alike.
-    iterations = (last["ops"] - first["ops"]) / run["ops"]
-    moved = (last["bytes_out"] - first["bytes_out"] + last["bytes_in"] - first["bytes_in"]) / iterations
-    best = run["clairvoyant_out"] + run["clairvoyant_in"]
+    iterations = done_between(first, last, "ops") / trace["ops"]
+    moved = done_between(first, last, "bytes_out", "bytes_in") / iterations
+    best = trace["clairvoyant_out"] + trace["clairvoyant_in"]
     return {
-        "budget": run["budget"],
-        "peak_footprint": run["peak_footprint"],
+        "budget": run["stats"]["budget_bytes"],
+        "peak_footprint": run["stats"]["peak_footprint_bytes"],
         "time_ratio": median_step(run, skip) / plain_seconds,
         "moved": moved,
         "clairvoyant": best,
         "moved_ratio": moved / best if best else None,
-        "relocated": (last["relocated"] - first["relocated"]) / iterations,
+        "relocated": done_between(first, last, "bytes_relocated") / iterations,
     }
 
 
@@ -67,14 +63,13 @@ def _cell(row: Row | None) -> str:
     return f"{row['time_ratio']:.2f}x ({moved}){share}"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    add_examples(parser, steps=10)
-    parser.add_argument("--budgets", default="80%,50%,30%")
-    parser.add_argument("--tier", default="disk")
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(
+    *,
+    examples: Sequence[str] = tuple(EXAMPLES),
+    steps: int = 10,
+    budgets: Sequence[str] = ("80%", "50%", "30%"),
+    tier: str = "disk",
+) -> Iterator[Result]:
     """Measure each example at each budget."""
-    rows = [row for e in args.examples for row in measure(e, args.budgets.split(","), args.tier, args.steps)]
+    rows = [row for example in examples for row in measure(example, budgets, tier, steps)]
     yield Result("traffic", rows, [table(rows)])

@@ -5,19 +5,19 @@ The other version is a checkout in which `make demo` has been run: its own envir
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Annotated, Any
 
-from benchmarks.common.examples import add_examples, check_output, late_step, run_worker, sized
+from benchmarks.common.examples import EXAMPLES, check_output, late_step, run_worker, sized
 from benchmarks.common.paths import ROOT
-from benchmarks.common.result import Result, Table, grouped
+from benchmarks.common.result import Result, Row, Table, grouped
 from benchmarks.cpu.overhead import ATTACHED
 
 TINY = """
@@ -30,29 +30,6 @@ def loop():
 with Session(1 << 30, "ram", device="cpu", record=False): loop()
 """
 FEW, MANY = 1_000, 11_000  # ops: what begins and ends a run cancels out
-
-
-class Row(TypedDict):
-    """Pairs of seconds, of the other version and of this, and their ratios."""
-
-    example: str
-    budget: str | int
-    seconds: list[tuple[float, float]]
-    ratios: list[float]
-
-
-class Figures(TypedDict):
-    """What the file of the step times holds; `other` is a commit."""
-
-    other: str
-    cells: list[Row]
-
-
-class Instructions(TypedDict):
-    """What the file of the instructions holds: those of the other version and of this."""
-
-    other: str
-    counts: list[float]
 
 
 def instructions(python: str, count: int) -> int:
@@ -75,26 +52,25 @@ def per_op(python: str) -> float:
     return (instructions(python, MANY) - instructions(python, FEW)) / (MANY - FEW)
 
 
-def step_time(example: str, budget: str | int, steps: int, root: Path, python: str) -> float:
-    """Return the median of the last half of the steps, in seconds."""
-    return late_step(
-        run_worker(example, sized(example, steps), budget, root=root, python=python, threads=1, tier="ram")
-    )
+def step_seconds(example: str, budget: str | int, steps: int, root: Path, python: str) -> float:
+    """Return the median of the last half of the steps."""
+    found = run_worker(example, sized(example, steps), budget, root=root, python=python, threads=1, tier="ram")
+    return late_step(found)
 
 
 def compare(example: str, budget: str | int, steps: int, repeats: int, other: tuple[Path, str]) -> Row:
-    """Return the step times of both versions, in pairs."""
+    """Return the step times of both versions: pairs of seconds, of the other and of this, and their ratios."""
     here = (ROOT, sys.executable)
     pairs = []
     for repeat in range(repeats):
         order = (other, here) if repeat % 2 == 0 else (here, other)
-        seconds = {python: step_time(example, budget, steps, root, python) for root, python in order}
+        seconds = {python: step_seconds(example, budget, steps, root, python) for root, python in order}
         pairs.append((seconds[other[1]], seconds[here[1]]))
     ratios = [after / before for before, after in pairs]
-    return Row(example=example, budget=budget, seconds=pairs, ratios=ratios)
+    return {"example": example, "budget": budget, "seconds": pairs, "ratios": ratios}
 
 
-def table(figures: Figures) -> Table:
+def table(figures: dict[str, Any]) -> Table:
     """Return the ratio of the step times for each example and budget, with its range."""
     budgets = list(dict.fromkeys(row["budget"] for row in figures["cells"]))
     lines = []
@@ -106,32 +82,33 @@ def table(figures: Figures) -> Table:
     return Table("Step times, this version / the other, tier ram", columns, lines)
 
 
-def instructions_table(figures: Instructions) -> Table:
+def instructions_table(figures: dict[str, Any]) -> Table:
     """Return what callgrind counted for a tiny op in a session of either version."""
     before, after = figures["counts"]
     row = ["instructions of a tiny add", f"{before:,.0f}", f"{after:,.0f}", f"{after / before:.3f}"]
     return Table("Callgrind", ["", "before", "after", "ratio"], [row])
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("other", type=Path, help="a checkout of the other version, after `make demo`")
-    parser.add_argument("--budgets", nargs="*", default=["60%", "40%"])
-    add_examples(parser, steps=16)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", choices=["instructions", "steps"])
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(
+    other: Annotated[Path, {"help": "a checkout of the other version, after `make demo`"}],
+    /,
+    *,
+    budgets: Sequence[str] = ("60%", "40%"),
+    examples: Sequence[str] = tuple(EXAMPLES),
+    steps: int = 16,
+    repeats: int = 3,
+    only: Annotated[str, {"choices": ["instructions", "steps"]}] = "",
+) -> Iterator[Result]:
     """Count a tiny op's instructions in both versions, and time the examples' steps."""
-    folder = args.other.resolve()
-    other = (folder, str(folder / ".venv" / "bin" / "python"))
+    folder = other.resolve()
+    python = str(folder / ".venv" / "bin" / "python")
     commit = check_output(["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]).strip()
-    if args.only != "steps":
-        counts = Instructions(other=commit, counts=[per_op(other[1]), per_op(sys.executable)])
+    if only != "steps":
+        counts = {"other": commit, "counts": [per_op(python), per_op(sys.executable)]}
         yield Result("instructions", counts, [instructions_table(counts)])
-    if args.only != "instructions":
-        cells = [(example, budget) for example in args.examples for budget in (ATTACHED, *args.budgets)]
-        rows = [compare(example, budget, args.steps, args.repeats, other) for example, budget in cells]
-        figures = Figures(other=commit, cells=rows)
+    if only != "instructions":
+        tried: list[str | int] = [ATTACHED, *budgets]
+        cells = itertools.product(examples, tried)
+        rows = [compare(example, budget, steps, repeats, (folder, python)) for example, budget in cells]
+        figures = {"other": commit, "cells": rows}
         yield Result("versions", figures, [table(figures)])

@@ -7,15 +7,14 @@ the same one.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypedDict
+from typing import Annotated
 
-from benchmarks.common.examples import add_traces, example_traces
+from benchmarks.common.examples import Traces, example_traces
 from benchmarks.common.paths import DATA, lifetime_files
-from benchmarks.common.result import Result, Table
+from benchmarks.common.result import Result, Row, Table
 from memfit.baselines.allocators import ALLOCATORS, AllocatorOutcome, allocator_names, run_allocator
 from memfit.baselines.allocators.replay import replay_planner
 from memfit.comparing.allocators import memfit_packer
@@ -24,18 +23,6 @@ from memfit.files import load_events
 
 EFFORT = 3.0
 LARGEST_ALIGNMENT = 512  # whole pages are the driver's, and one allocation needs them once
-
-
-class Row(TypedDict):
-    """One file's figures; those of allocators are by name, memfit's packer being one at each alignment."""
-
-    file: str
-    calls: int
-    peak_live_bytes: int
-    over_peak_percent: dict[str, float]
-    smaller_than_memfit: list[str]
-    driver_allocations: dict[str, int]
-    us_per_call: dict[str, float]
 
 
 def alignment_of(name: str) -> int:
@@ -50,23 +37,23 @@ def ours(events: MallocStream) -> dict[int, AllocatorOutcome]:
 
 
 def measure(path: Path) -> Row:
-    """Return the figures of every allocator on the lifetimes in `path`, with memfit's at each alignment."""
+    """Return the figures of every allocator, by name, on the lifetimes in `path`; of memfit's at each alignment."""
     events = load_events(path)
     packed = ours(events)
     others = {name: run_allocator(name, events) for name in allocator_names()}
     peak = max(live_after_steps(events))
     outcomes = {f"memfit {a} B": outcome for a, outcome in packed.items()} | others
     smaller = [n for n, o in others.items() if o.footprint_bytes < packed[alignment_of(n)].footprint_bytes]
-    return Row(
-        file=path.name.split(".")[0],
-        calls=len(events.steps),
-        peak_live_bytes=peak,
+    return {
+        "file": path.name.split(".")[0],
+        "calls": len(events.steps),
+        "peak_live_bytes": peak,
         # Of the whole file, also where a planner takes one iteration of several.
-        over_peak_percent={n: round(100 * (o.footprint_bytes / peak - 1), 4) for n, o in outcomes.items()},
-        smaller_than_memfit=smaller,
-        driver_allocations={name: outcome.driver_allocations for name, outcome in outcomes.items()},
-        us_per_call={name: round(outcome.us_per_call, 2) for name, outcome in outcomes.items()},
-    )
+        "over_peak_percent": {name: round(100 * (o.footprint_bytes / peak - 1), 4) for name, o in outcomes.items()},
+        "smaller_than_memfit": smaller,
+        "driver_allocations": {name: outcome.driver_allocations for name, outcome in outcomes.items()},
+        "us_per_call": {name: round(outcome.us_per_call, 2) for name, outcome in outcomes.items()},
+    }
 
 
 def table(rows: list[Row]) -> Table:
@@ -76,18 +63,16 @@ def table(rows: list[Row]) -> Table:
     return Table("Footprint over the peak of live bytes", ["%", *names], lines)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("files", nargs="*", type=Path, help="files of lifetimes, instead of those of the data folder")
-    add_traces(parser)
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(
+    files: Annotated[Sequence[Path], {"help": "of lifetimes, instead of those of the data folder"}],
+    /,
+    *,
+    traces: Traces = None,
+) -> Iterator[Result]:
     """Replay each file in each allocator."""
-    files = args.files or [*lifetime_files(), *sorted((DATA / "paper").glob("*_mallocs.csv"))]
-    with example_traces(args.traces) as traces:
-        rows = [measure(path) for path in (*files, *traces)]
-    smaller = {row["file"]: ", ".join(row["smaller_than_memfit"]) for row in rows if row["smaller_than_memfit"]}
-    yield Result(
-        "allocators", rows, [table(rows)], [f"{f}: smaller than memfit: {names}" for f, names in smaller.items()]
-    )
+    files = files or [*lifetime_files(), *sorted((DATA / "paper").glob("*_mallocs.csv"))]
+    with example_traces(traces) as recorded:
+        rows = [measure(path) for path in (*files, *recorded)]
+    notes = [f"{row['file']}: smaller than memfit: {', '.join(row['smaller_than_memfit'])}"
+             for row in rows if row["smaller_than_memfit"]]  # fmt: skip
+    yield Result("allocators", rows, [table(rows)], notes)

@@ -8,22 +8,20 @@ our time. `--only NAME` runs the files whose name contains NAME; `--no-scale` le
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.common.examples import add_traces, example_traces
+from benchmarks.common.examples import Traces, example_traces
 from benchmarks.common.paths import DATA, lifetime_files, paper_mallocs
-from benchmarks.common.result import Result, Table
-from memfit.files import load_lifetimes_csv, load_paper_mallocs, load_trace
-from memfit.planning.packing import Lifetimes, Packing, lifetimes_of, pack, repeat
+from benchmarks.common.result import Result, Row, Table
+from memfit.files import load_lifetimes, load_paper_mallocs
+from memfit.planning.packing import Lifetimes, Packing, pack, repeat
 
-Figures = dict[str, Any]  # of one file, or of one question: an `Ours` with what it was asked
 Found = TypeVar("Found")
 EFFORT = 3.0
 RUNS, RUNS_SECONDS = 7, 2.0  # how often what is quick is run again, and for how long at most
@@ -33,39 +31,9 @@ THREADS = 6  # what omnimalloc's search needs to find what it can
 NETS = {"alexnet": (201, 188), "vgg": (2245, 1020)}
 
 
-class Took(TypedDict):
-    """Seconds of the wall clock and of the processor."""
-
-    seconds: float
-    cpu_seconds: float
-
-
-class Ours(Took):
-    """How well memfit's packer did; `plans` are each better plan's seconds and bytes."""
-
-    footprint: int
-    gap: float
-    search_seconds: float
-    first_seconds: float
-    last_seconds: float
-    plans: list[tuple[float, int]]
-    proven: bool
-    method: str
-    clock_stopped: bool
-
-
-class Theirs(Took):
-    """How well omnimalloc did, and the ratios of our seconds to its own: None if no plan of ours was as small."""
-
-    footprint: int
-    level_seconds: float | None
-    level_ratio: float | None
-    all_ratio: float
-
-
 def read_lifetimes(path: Path) -> Lifetimes:
-    """Return the table in `path`."""
-    table = load_lifetimes_csv(path).lifetimes
+    """Return the table, or the trace's lifetimes, in `path`."""
+    table = load_lifetimes(path)
     return Lifetimes(table.lower, table.upper, table.size)
 
 
@@ -99,8 +67,11 @@ def generate(count: int, seed: int = 0) -> Lifetimes:
     return Lifetimes(lower, np.maximum(upper, lower + 1), size)
 
 
-def timed(call: Callable[[], Found]) -> tuple[list[Found], Took]:
-    """Return the results of several runs, and what the median one took. What is slow runs once."""
+def timed(call: Callable[[], Found]) -> tuple[list[Found], Row]:
+    """Return the results of several runs, and the median one's seconds of the wall clock and of the processor.
+
+    What is slow runs once.
+    """
     results: list[Found] = []
     took: list[tuple[float, float]] = []
     begin = time.perf_counter()
@@ -109,7 +80,7 @@ def timed(call: Callable[[], Found]) -> tuple[list[Found], Took]:
         results.append(call())
         took.append((time.perf_counter() - wall, time.process_time() - cpu))
     seconds, cpu_seconds = sorted(took)[len(took) // 2]
-    return results, Took(seconds=seconds, cpu_seconds=cpu_seconds)
+    return results, {"seconds": seconds, "cpu_seconds": cpu_seconds}
 
 
 def told_pack(lifetimes: Lifetimes, **options: Any) -> tuple[Packing, list[tuple[float, int]]]:
@@ -118,9 +89,9 @@ def told_pack(lifetimes: Lifetimes, **options: Any) -> tuple[Packing, list[tuple
     return pack(lifetimes, progress=lambda *better: told.append(better), **options), told
 
 
-def ours(lifetimes: Lifetimes, **options: Any) -> Ours:
-    """Pack with memfit, by `options` of `pack`."""
-    runs, took = timed(lambda: told_pack(lifetimes, **options))
+def ours(lifetimes: Lifetimes, **options: Any) -> Row:
+    """Pack with memfit, by `options` of `pack`; of `plans`, each better than the last, the seconds and bytes."""
+    runs, took = timed(lambda: told_pack(lifetimes, alignment=1, **options))
     packing, _ = runs[0]
     search_seconds = statistics.median(packing.seconds for packing, _ in runs)
     # A search that had ended at a plan would have read the table and checked the plan all the same.
@@ -130,22 +101,25 @@ def ours(lifetimes: Lifetimes, **options: Any) -> Ours:
         (statistics.median(seconds for seconds, _ in each) + around, each[0][1])
         for each in zip(*(told for _, told in runs), strict=True)
     ]
-    return Ours(
+    return {
         **took,
-        footprint=packing.footprint,
-        gap=packing.footprint / packing.peak_live - 1,
-        search_seconds=search_seconds,
-        first_seconds=plans[0][0],
-        last_seconds=plans[-1][0],
-        plans=plans,
-        proven=packing.proven,
-        method=packing.method,
-        clock_stopped=packing.clock_stopped,
-    )
+        "footprint": packing.footprint,
+        "gap": packing.footprint / packing.peak_live - 1,
+        "search_seconds": search_seconds,
+        "first_seconds": plans[0][0],
+        "last_seconds": plans[-1][0],
+        "plans": plans,
+        "proven": packing.proven,
+        "method": packing.method,
+        "clock_stopped": packing.clock_stopped,
+    }
 
 
-def theirs(lifetimes: Lifetimes, name: str, searched: Ours) -> Theirs | None:
-    """Pack with one of omnimalloc's allocators, if it is installed, to compare with what memfit found."""
+def theirs(lifetimes: Lifetimes, name: str, searched: Row) -> Row | None:
+    """Pack with one of omnimalloc's allocators, if it is installed, to compare with what memfit found.
+
+    The ratios are of our seconds to its own; `level_ratio` is None if no plan of ours was as small.
+    """
     try:
         import omnimalloc
         from omnimalloc.allocators.omni import OmniAllocator
@@ -162,52 +136,51 @@ def theirs(lifetimes: Lifetimes, name: str, searched: Ours) -> Theirs | None:
     runs, took = timed(lambda: omnimalloc.allocate(rows, allocator))
     footprint = min(max(row.offset + row.size for row in placed) for placed in runs)
     level = next((seconds for seconds, plan in searched["plans"] if plan <= footprint), None)
-    return Theirs(
+    return {
         **took,
-        footprint=footprint,
-        level_seconds=level,
-        level_ratio=None if level is None else level / took["seconds"],
-        all_ratio=searched["seconds"] / took["seconds"],
-    )
+        "footprint": footprint,
+        "level_seconds": level,
+        "level_ratio": None if level is None else level / took["seconds"],
+        "all_ratio": searched["seconds"] / took["seconds"],
+    }
 
 
-def compare(name: str, lifetimes: Lifetimes, *, others: bool = True) -> Figures:
+def compare(name: str, lifetimes: Lifetimes, *, others: bool = True) -> Row:
     """Return one file's figures: memfit's, its first plan's, and omnimalloc's."""
-    searched = ours(lifetimes, alignment=1, effort=EFFORT)
-    bound = round(searched["footprint"] / (1 + searched["gap"]))
-    result = {"name": name, "lifetimes": len(lifetimes), "peak_live": bound}
-    result |= {"greedy": ours(lifetimes, alignment=1, effort=0.0), "ours": searched}
+    searched = ours(lifetimes, effort=EFFORT)
+    result = {"name": name, "lifetimes": len(lifetimes), "peak_live": _peak_live(searched)}
+    result |= {"greedy": ours(lifetimes, effort=0.0), "ours": searched}
     return result | {kind: theirs(lifetimes, kind, searched) if others else None for kind in OTHERS}
 
 
-def tables(only: str, traces: list[Path]) -> Iterator[tuple[str, Lifetimes]]:
-    for path in lifetime_files():
-        if only in path.name:
-            yield path.name.removesuffix(".csv").removesuffix(".cap1048576"), read_lifetimes(path)
-    for path in traces:
-        yield path.name.split(".")[0], lifetimes_of(load_trace(path))
+def _peak_live(packed: Row) -> int:
+    bound: float = packed["footprint"] / (1 + packed["gap"])
+    return round(bound)
 
 
-def nets() -> list[Figures]:
+def nets() -> list[Row]:
     """The nets of SmartPool, in circular time: one iteration, and two with instances placed on their own."""
-    results: list[Figures] = []
+    results: list[Row] = []
     for name in NETS:
         lifetimes, period, always = read_net(name)
         for times in (1, 2):
-            found = ours(repeat(lifetimes, period, times), alignment=1, period=times * period, effort=EFFORT)
-            peak = round(found["footprint"] / (1 + found["gap"]))
-            results.append({"name": name, "iterations": times, "always": always, "busy_peak": peak + always, **found})
+            found = ours(repeat(lifetimes, period, times), period=times * period, effort=EFFORT)
+            busy_peak = _peak_live(found) + always
+            results.append({"name": name, "iterations": times, "always": always, "busy_peak": busy_peak, **found})
         live = min(row["busy_peak"] for row in results if row["name"] == name)
         for row in results[-2:]:
             row["over_live"] = (row["footprint"] + always) / live
     return results
 
 
-def challenging_d() -> list[Figures]:
+def challenging_d() -> list[Row]:
     """The hardest file: within the capacity it comes with, and as low as ten seconds get."""
     lifetimes = read_lifetimes(DATA / "packing" / "challenging_D.cap1048576.csv")
-    given = ours(lifetimes, alignment=1, capacity=1_048_576, effort=1.0)
-    return [{"asked": "capacity 1,048,576", **given}, {"asked": "10 s", **ours(lifetimes, alignment=1, effort=10.0)}]
+    asked: dict[str, dict[str, Any]] = {
+        "capacity 1,048,576": {"capacity": 1_048_576, "effort": 1.0},
+        "10 s": {"effort": 10.0},
+    }
+    return [{"asked": what, **ours(lifetimes, **options)} for what, options in asked.items()]
 
 
 def table(figures: dict[str, Any]) -> Table:
@@ -221,27 +194,27 @@ def table(figures: dict[str, Any]) -> Table:
     return Table("Footprint over the peak of live bytes", columns, lines)
 
 
-def _cell(result: Ours | Theirs | None, bound: int) -> str:
+def _cell(result: Row | None, bound: int) -> str:
     if result is None:
         return ""
     proven = ", proven" if result.get("proven") else ""
     return f"{result['footprint'] / bound - 1:.4%} in {result['seconds']:.4f} s{proven}"
 
 
-def _ratio(result: Theirs | None) -> str:
+def _ratio(result: Row | None) -> str:
     if result is None:
         return ""
     level = result["level_ratio"]
     return f"{'never' if level is None else f'{level:.2f}'}, {result['all_ratio']:.2f}"
 
 
-def challenging_d_table(results: list[Figures]) -> Table:
+def challenging_d_table(results: list[Row]) -> Table:
     """Return one row a question."""
     rows = [[r["asked"], f"{r['footprint']:,}", f"{r['seconds']:.3f}", f"{r['cpu_seconds']:.3f}"] for r in results]
     return Table("challenging_D", ["asked for", "bytes", "s", "cpu"], rows)
 
 
-def nets_table(results: list[Figures]) -> Table:
+def nets_table(results: list[Row]) -> Table:
     """Return one row a net and number of iterations."""
     rows = []
     for row in results:
@@ -252,22 +225,19 @@ def nets_table(results: list[Figures]) -> Table:
     return Table("SmartPool's nets in circular time", columns, rows)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("--only", default="")
-    parser.add_argument("--no-scale", action="store_true")
-    add_traces(parser)
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(*, only: str = "", no_scale: bool = False, traces: Traces = None) -> Iterator[Result]:
     """Pack each file, ours and theirs."""
-    with example_traces(args.traces) as traces:
-        results = [compare(name, lifetimes) for name, lifetimes in tables(args.only, traces)]
-    if not args.no_scale:
-        for count in (62_000, 100_000, 1_000_000):
-            results.append(compare(f"generated {count:,}", generate(count), others=False))
+    with example_traces(traces) as recorded:
+        files = [path for path in lifetime_files() if only in path.name]
+        results = [compare(_name(path), read_lifetimes(path)) for path in (*files, *recorded)]
+    for count in () if no_scale else (62_000, 100_000, 1_000_000):
+        results.append(compare(f"generated {count:,}", generate(count), others=False))
     has_data = DATA.is_dir()
-    hard = challenging_d() if has_data and args.only in "challenging_D" else []
+    hard = challenging_d() if has_data and only in "challenging_D" else []
     rows = nets() if has_data else []
     figures = {"effort": EFFORT, "files": results, "challenging_D": hard, "nets": rows}
     yield Result("packing", figures, [table(figures), challenging_d_table(hard), nets_table(rows)])
+
+
+def _name(path: Path) -> str:
+    return path.name.split(".")[0]

@@ -6,14 +6,12 @@ finds no plan its cell has the memory that it would need, as a share of the peak
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from benchmarks.common.paths import TRACES
-from benchmarks.common.result import Result, Table
+from benchmarks.common.result import Result, Row, Table
 from benchmarks.offline import _policies
 from memfit.baselines.policies import POLICIES
 from memfit.comparing.policies import compare_policies
@@ -24,7 +22,6 @@ from memfit.planning.autoswap import smallest_budget
 from memfit.reporting.policies import PolicyCell
 
 SHARES = (80, 60, 40)
-Model = dict[str, Any]  # name, ops, peak_bytes, machine, and the fields of the `cells` and the `smallest` cells
 
 
 def smallest(name: str, trace: Trace, machine: Machine, policies: Sequence[str]) -> list[PolicyCell]:
@@ -39,8 +36,8 @@ def smallest(name: str, trace: Trace, machine: Machine, policies: Sequence[str])
     return cells
 
 
-def compare(path: Path, machine: Machine, policies: Sequence[str]) -> tuple[Model, Table]:
-    """Return one model's figures, and a table of all policies."""
+def compare(path: Path, machine: Machine, policies: Sequence[str]) -> tuple[Row, Table]:
+    """Return one model's figures, those of each cell and of the smallest budgets, and a table of all policies."""
     trace = load_trace(path)
     found = _policies.compare(path.name.split(".")[0], trace, machine, SHARES, policies)
     peak, least = found.unswapped_bytes, smallest(found.file, trace, machine, policies)
@@ -51,7 +48,7 @@ def compare(path: Path, machine: Machine, policies: Sequence[str]) -> tuple[Mode
     return model, _policies.table(found, len(trace.ops), SHARES, {"smallest": reached})
 
 
-def table(models: list[Model]) -> Table:
+def table(models: list[Row]) -> Table:
     """Return one row a model: the added time of memfit's plan and of the best of the others, at each budget."""
     lines = []
     for model in models:
@@ -67,7 +64,7 @@ def table(models: list[Model]) -> Table:
     return Table("Added time", columns, lines)
 
 
-def _best(cells: list[dict[str, Any]]) -> str:
+def _best(cells: list[Row]) -> str:
     feasible = [cell for cell in cells if cell["overhead"] is not None]
     if not feasible:
         return "none"
@@ -75,15 +72,9 @@ def _best(cells: list[dict[str, Any]]) -> str:
     return f"{max(least['overhead'], 0.0):.2%} ({least['policy']})"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("--traces", type=Path, default=TRACES)
-    parser.add_argument("--machine", default="nvlink-c2c")
-    parser.add_argument("--policies", nargs="*", default=list(POLICIES))
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(
+    *, traces: Path = TRACES, machine: str = "nvlink-c2c", policies: Sequence[str] = tuple(POLICIES)
+) -> Iterator[Result]:
     """Compare the policies on each trace of the folder."""
-    machine = find_machine(args.machine)
-    found = [compare(path, machine, args.policies) for path in sorted(args.traces.glob("*.json.gz"))]
+    found = [compare(path, find_machine(machine), policies) for path in sorted(traces.glob("*.json.gz"))]
     yield Result("peers", [model for model, _ in found], [each for _, each in found])

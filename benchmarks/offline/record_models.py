@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
@@ -15,6 +15,7 @@ from benchmarks.common.result import Result, Table
 from memfit.planning.lifetimes import peak_live
 from memfit.tracing.roofline import ACCELERATORS
 
+_NAMES = tuple(workload.name for workload in WORKLOADS)
 COLUMNS = ["model", "batch", "ops", "storages", "peak GB", "parameters MB", "step ms"]
 
 
@@ -34,22 +35,20 @@ def row(workload: Workload, trace: memfit.Trace, parameter_bytes: int) -> list[s
             f"{parameter_bytes / 1e6:.1f}", f"{step_ms:.1f}"]  # fmt: skip
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    names = [workload.name for workload in WORKLOADS]
-    parser.add_argument("folder", nargs="?", type=Path, default=TRACES, help="for the traces (benchmarks/traces)")
-    parser.add_argument("--models", nargs="+", choices=names, default=names)
-    parser.add_argument("--accelerator", choices=list(ACCELERATORS), default="h100")
-    parser.add_argument("--no-tf32", action="store_true", help="products of float32 matrices not on tensor cores")
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(
+    folder: Annotated[Path, {"help": "for the traces (benchmarks/traces)"}] = TRACES,
+    /,
+    *,
+    models: Annotated[Sequence[str], {"choices": _NAMES}] = _NAMES,
+    accelerator: Annotated[str, {"choices": list(ACCELERATORS)}] = "h100",
+    no_tf32: Annotated[bool, {"help": "products of float32 matrices not on tensor cores"}] = False,
+) -> Iterator[Result]:
     """Record every model, or the ones named, and write the traces."""
-    torch.set_float32_matmul_precision("highest" if args.no_tf32 else "high")
-    args.folder.mkdir(parents=True, exist_ok=True)
+    torch.set_float32_matmul_precision("highest" if no_tf32 else "high")
+    folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    for workload in (w for w in WORKLOADS if w.name in args.models):
-        trace, parameter_bytes = record(workload, args.accelerator)
-        memfit.save_trace(trace, args.folder / f"{workload.name}.json.gz")
+    for workload in (w for w in WORKLOADS if w.name in models):
+        trace, parameter_bytes = record(workload, accelerator)
+        memfit.save_trace(trace, folder / f"{workload.name}.json.gz")
         rows.append(row(workload, trace, parameter_bytes))
     yield Result("", None, [Table(f"One training iteration on {trace.device}", COLUMNS, rows)])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from statistics import median
-from time import perf_counter
-from typing import Any, TypedDict
+from typing import Annotated, Any
 
-from benchmarks.common.result import Result, Table
+from benchmarks.common.result import Result, Row, Table
 from benchmarks.common.synthetic import convolutions, decoder
+from benchmarks.common.timing import in_turn, timed
 from benchmarks.offline import _policies
 from memfit.baselines.policies import POLICIES
 from memfit.ir import Trace
@@ -24,27 +23,7 @@ MACHINE = profile("pcie4")
 _KEPT = ("policy", "budget_bytes", "overhead", "seconds")  # of a cell
 
 
-class Speed(TypedDict):
-    """How long it took to plan and to simulate, and what."""
-
-    ops: int
-    candidates: int
-    swaps: int
-    overhead: float
-    planning_seconds: float
-    simulation_ms: float
-    timeline_ms: float
-
-
-class Figures(TypedDict):
-    """What the file holds."""
-
-    machine: str
-    networks: list[dict[str, Any]]
-    speed: Speed
-
-
-def compare(name: str) -> tuple[dict[str, Any], Table]:
+def compare(name: str) -> tuple[Row, Table]:
     """Return the figures of one network, and a table of all policies."""
     trace = NETWORKS[name]()
     found = _policies.compare(name, trace, MACHINE, SHARES, tuple(POLICIES))
@@ -53,38 +32,29 @@ def compare(name: str) -> tuple[dict[str, Any], Table]:
     return network, _policies.table(found, len(trace.ops), SHARES, {})
 
 
-def speed() -> Speed:
-    """Return the time of a simulation and of a plan on a trace of about 10,000 ops."""
+def speed() -> Row:
+    """Return how long simulations (median) and a plan take on a trace of about 10,000 ops."""
     trace = decoder(layers=209)
     peak = int(load_bytes(trace).max())
     thresholds = Thresholds(most=2000)
-    begin = perf_counter()
-    found = plan_under_budget(trace, MACHINE, peak * 7 // 10, thresholds=thresholds)
-    planning = perf_counter() - begin
+    found, planning = timed(lambda: plan_under_budget(trace, MACHINE, peak * 7 // 10, thresholds=thresholds))
     simulator, swaps = Simulator(trace, MACHINE), found.plan.swaps[:1000]
     columns = simulator.columns(swaps)
-    return Speed(
-        ops=len(trace.ops),
-        candidates=len(candidates(trace, thresholds)),
-        swaps=len(swaps),
-        overhead=found.timeline.overhead,
-        planning_seconds=round(planning, 2),
-        simulation_ms=round(1000 * typical(lambda: simulator.run(columns)), 3),
-        timeline_ms=round(1000 * typical(lambda: simulator.timeline(swaps)), 3),
-    )
+    ways = {
+        "simulation": lambda: timed(lambda: simulator.run(columns))[1],
+        "timeline": lambda: timed(lambda: simulator.timeline(swaps))[1],
+    }
+    return {
+        "ops": len(trace.ops),
+        "candidates": len(candidates(trace, thresholds)),
+        "swaps": len(swaps),
+        "overhead": found.timeline.overhead,
+        "planning_seconds": round(planning, 2),
+        **{f"{name}_ms": round(1000 * median(times), 3) for name, times in in_turn(ways, 21).items()},
+    }
 
 
-def typical(call: Callable[[], object], times: int = 21) -> float:
-    """Return the median seconds of some calls."""
-    seconds = []
-    for _ in range(times):
-        begin = perf_counter()
-        call()
-        seconds.append(perf_counter() - begin)
-    return median(seconds)
-
-
-def table(figures: Figures) -> Table:
+def table(figures: dict[str, Any]) -> Table:
     """Return how long planning and simulating took, beside what they may take."""
     speed = figures["speed"]
     ops = f"{speed['ops']:,} ops"
@@ -95,13 +65,8 @@ def table(figures: Figures) -> Table:
     return Table("Speed", ["", "took", "bar"], rows)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("--networks", nargs="*", choices=list(NETWORKS), default=list(NETWORKS))
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(*, networks: Annotated[Sequence[str], {"choices": list(NETWORKS)}] = tuple(NETWORKS)) -> Iterator[Result]:
     """Compare the policies on each network, and time a large one."""
-    found = [compare(name) for name in args.networks]
-    figures = Figures(machine=MACHINE.name, networks=[network for network, _ in found], speed=speed())
+    found = [compare(name) for name in networks]
+    figures = {"machine": MACHINE.name, "networks": [network for network, _ in found], "speed": speed()}
     yield Result("swapping", figures, [*(each for _, each in found), table(figures)])

@@ -49,7 +49,7 @@ def classes(*shape: int) -> Tensor:
     return torch.zeros(*shape, dtype=torch.long)
 
 
-def vgg16() -> nn.Module:
+def vgg16() -> nn.Sequential:
     """Simonyan and Zisserman 2014, configuration D."""
     layers: list[nn.Module] = []
     before = 3

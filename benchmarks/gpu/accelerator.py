@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import platform
+import re
 import sys
 import threading
 import time
@@ -14,9 +16,12 @@ from typing import Any
 import torch
 from torch.utils import deterministic
 
+from memfit.running.host import host_memory_bytes
+
 _SAMPLE_S = 0.02
 _HOST_SHARE = 0.93  # of the host's memory in use: then the cell ends itself, before the system ends the runner
 _TIER_SHARE = 0.7
+_CGROUP = Path("/sys/fs/cgroup")
 OUT_OF_HOST_MEMORY = 77
 
 
@@ -42,23 +47,18 @@ def prepare(request: dict[str, Any]) -> torch.device:
     return device
 
 
-class Moments:
-    """Moments in the order of the device's work, and the time between two."""
+def now(device: torch.device) -> Any:
+    """Return this moment in the order of the device's work: an event of the compute stream, or the clock's time."""
+    if device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
 
-    def now(self) -> Any:
-        """Return this moment: an event of the compute stream, or the clock's time."""
-        if self._device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def ms(self, begin: Any, end: Any) -> float:
-        """Return the milliseconds between two moments that have passed."""
-        return 1000 * (end - begin) if self._device.type != "cuda" else float(begin.elapsed_time(end))
+def ms_between(begin: Any, end: Any) -> float:
+    """Return the milliseconds between two moments that have passed."""
+    return 1000 * (end - begin) if isinstance(begin, float) else float(begin.elapsed_time(end))
 
 
 def synchronize(device: torch.device) -> None:
@@ -76,17 +76,12 @@ def used_bytes(device: torch.device) -> int | None:
 
 
 def release(device: torch.device) -> None:
-    """Give back what is no longer referred to, as far as torch can."""
+    """Give back what is no longer referred to, as far as torch can, and count peaks anew."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
-
-
-def reset_peaks(device: torch.device) -> None:
-    """Begin to count the most that torch's allocator gives out anew."""
-    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
@@ -124,87 +119,59 @@ class PeakSampler:
 
     def sample(self) -> None:
         """Look once."""
-        used = self.used()
-        self.peak_bytes = max(self.peak_bytes or 0, used or 0) or None
+        self.peak_bytes = max(self.peak_bytes or 0, self.used() or 0) or None
         if self._nvml is not None:
             with contextlib.suppress(Exception):  # in a container the processes may have other numbers
-                own = [p.usedGpuMemory for p in self._processes() if p.pid == os.getpid() and p.usedGpuMemory]
+                processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
+                own = [p.usedGpuMemory for p in processes if p.pid == os.getpid() and p.usedGpuMemory]
                 self.process_peak_bytes = max([self.process_peak_bytes or 0, *own]) or None
-
-    def _processes(self) -> Any:
-        assert self._nvml is not None
-        return self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
 
 
 def _nvml(device: torch.device) -> tuple[Any, Any]:
-    if device.type != "cuda":
-        return None, None
-    try:
-        import pynvml
+    with contextlib.suppress(Exception):
+        if device.type == "cuda":
+            import pynvml
 
-        pynvml.nvmlInit()
-        return pynvml, pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-    except Exception:
-        return None, None
-
-
-def host_bytes() -> int:
-    """Return the memory that this process may use: the machine's, or its control group's."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = _cgroup("memory.max")
-    return min(total, limit) if limit else total
-
-
-def _cgroup(name: str) -> int | None:
-    try:
-        return int((Path("/sys/fs/cgroup") / name).read_text())
-    except (OSError, ValueError):
-        return None
+            pynvml.nvmlInit()
+            return pynvml, pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+    return None, None
 
 
 def host_used_bytes() -> int:
-    """Return how much of the host's memory is in use and cannot be given back."""
-    used = _cgroup("memory.current")
-    if used is not None and _cgroup("memory.max") is not None:
-        return used - _cgroup_cache()
-    fields = {}
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        fields[name] = int(rest.split()[0]) << 10
-    return fields["MemTotal"] - fields["MemAvailable"]
-
-
-def _cgroup_cache() -> int:
+    """Return how much of the host's memory, or of its control group's, is in use and cannot be given back."""
     with contextlib.suppress(OSError, ValueError):
-        for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines():
-            if line.startswith("inactive_file "):
-                return int(line.split()[1])
-    return 0
+        int((_CGROUP / "memory.max").read_text())
+        used = int((_CGROUP / "memory.current").read_text())
+        return used - _in_file(_CGROUP / "memory.stat", r"inactive_file (\d+)")
+    meminfo = Path("/proc/meminfo")
+    return (_in_file(meminfo, r"MemTotal: +(\d+) kB") - _in_file(meminfo, r"MemAvailable: +(\d+) kB")) << 10
+
+
+def _in_file(path: Path, pattern: str) -> int:
+    found = re.search(pattern, path.read_text())
+    return int(found[1]) if found else 0
 
 
 def tier_of(device: torch.device) -> str:
     """Return the host tier for a session: as much as leaves the host room for everything else."""
-    return "ram" if device.type != "cuda" else f"ram:{int(_TIER_SHARE * host_bytes()) >> 20}MiB"
+    return "ram" if device.type != "cuda" else f"ram:{int(_TIER_SHARE * host_memory_bytes()) >> 20}MiB"
 
 
 def _watch_host() -> None:
     """End the process when the host's memory runs out: else the system picks whom to kill."""
-    most = _HOST_SHARE * host_bytes()
-    while True:
-        if host_used_bytes() > most:
-            print("the host's memory is used up: the cell ends itself", file=sys.stderr, flush=True)
-            os._exit(OUT_OF_HOST_MEMORY)
+    most = _HOST_SHARE * host_memory_bytes()
+    while host_used_bytes() <= most:
         time.sleep(0.1)
+    print("the host's memory is used up: the cell ends itself", file=sys.stderr, flush=True)
+    os._exit(OUT_OF_HOST_MEMORY)
 
 
 def describe(request: dict[str, Any], note: Any) -> dict[str, Any]:
     """Return what the device and the software are. A cell."""
-    import platform
-
     device = torch.device(request["device"])
     facts: dict[str, Any] = {"name": "cpu", "python": platform.python_version(), "torch": torch.__version__,
                              "cuda": torch.version.cuda, "cores": os.cpu_count(),
-                             "host_bytes": host_bytes()}  # fmt: skip
+                             "host_bytes": host_memory_bytes()}  # fmt: skip
     if device.type != "cuda":
         return facts
     prop = torch.cuda.get_device_properties(device)
@@ -213,19 +180,15 @@ def describe(request: dict[str, Any], note: Any) -> dict[str, Any]:
     torch.zeros(1, device=device)
     facts["context_bytes"] = used_bytes(device)
     with contextlib.suppress(Exception):
-        facts |= _nvml_facts(device)
+        nvml, handle = _nvml(device)
+        facts |= {
+            "driver": nvml.nvmlSystemGetDriverVersion(),
+            "pcie_generation": nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
+            "pcie_width": nvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
+            "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "sm_max_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+        }
     return facts
-
-
-def _nvml_facts(device: torch.device) -> dict[str, Any]:
-    nvml, handle = _nvml(device)
-    return {
-        "driver": nvml.nvmlSystemGetDriverVersion(),
-        "pcie_generation": nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle),
-        "pcie_width": nvml.nvmlDeviceGetCurrPcieLinkWidth(handle),
-        "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "sm_max_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
-    }
 
 
 def build_engine(request: dict[str, Any], note: Any) -> dict[str, Any]:

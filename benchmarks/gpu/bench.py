@@ -1,18 +1,21 @@
-"""Running the cells of a part: each once, within its time and the part's, kept as soon as it is done."""
+"""The cells of a part: each run once, within its time and the part's, and kept in a JSON file as soon as it is done."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.result import write_json
 from benchmarks.gpu.cells import Outcome, run_cell
-from benchmarks.gpu.store import Results
 
+VERSION = 1
 LEAST_S = 4.0  # a cell is not begun with less time left
-Runner = Callable[[dict[str, Any], float, str], Outcome]
+# A cell that was tried is not tried again unless asked; one for which there was no time is.
+_TRIED = ("ok", "error", "timeout", "crash")
 
 
 @dataclass(frozen=True)
@@ -36,41 +39,73 @@ class Options:
 
 @dataclass
 class Bench:
-    """One part under way. `deadline` is a moment of the monotonic clock."""
+    """One part under way. `deadline` is a moment of the monotonic clock, `about` what the file says of the machine."""
 
-    results: Results
+    name: str
     options: Options
     deadline: float
-    run_cell: Runner = run_cell
-    say: Callable[[str], None] = print
+    about: dict[str, Any] = field(default_factory=dict)
+    run_cell: Callable[[dict[str, Any], float, str], Outcome] = run_cell
+    cells: dict[str, Outcome] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.options.resume:
+            self.cells = self.read(self.name)
+
+    def read(self, name: str) -> dict[str, Outcome]:
+        """Return the cells that some part measured in the same way, as far as it came."""
+        data = read(self.options.out / f"{name}.json")
+        alike = data.get("settings") == self.options.settings and data.get("version") == VERSION
+        cells: dict[str, Outcome] = data["cells"] if alike else {}
+        return cells
 
     def run(self, key: str, call: str, limit_s: float, memfit: bool = False, **request: Any) -> dict[str, Any] | None:
         """Run one cell unless it has been; return its result, or None if it has none."""
-        if self.results.tried(key, self.options.retry):
-            return self.results.result(key)
-        left = self.deadline - time.monotonic()
-        if left < LEAST_S:
-            self.skipped.append(key)
-            return None
-        if memfit and self.options.engine_error:
-            self.results.put(key, {"status": "error", "error": self.options.engine_error, "result": None})
-            return None
-        allowed = min(limit_s, left)
-        request |= {"call": call, "device": self.options.device, "quick": self.options.quick, "limit_s": allowed}
-        outcome = self.run_cell(request, allowed, self.options.start)
-        if outcome["status"] == "timeout" and allowed < limit_s:
+        if not self.tried(key):
+            left = self.deadline - time.monotonic()
+            if left < LEAST_S:
+                self.skipped.append(key)
+            elif memfit and self.options.engine_error:
+                self._put(key, {"status": "error", "error": self.options.engine_error, "result": None})
+            else:
+                self._run(key, {"call": call, **request}, limit_s, min(limit_s, left))
+        return measured(self.cells).get(key)
+
+    def _run(self, key: str, request: dict[str, Any], limit_s: float, allowed_s: float) -> None:
+        request |= {"device": self.options.device, "quick": self.options.quick, "limit_s": allowed_s}
+        outcome = self.run_cell(request, allowed_s, self.options.start)
+        if outcome["status"] == "timeout" and allowed_s < limit_s:
             outcome["status"] = "cut"  # by the part's deadline: to be run again when there is time
             self.skipped.append(key)
-        self.results.put(key, outcome)
-        self.say(f"  {key}: {outcome['status']} in {outcome['seconds']:.1f} s{_why(outcome)}")
-        return self.results.result(key)
+        self._put(key, outcome)
+        why = f" - {outcome['error'][:300]}" if outcome.get("error") else ""
+        print(f"  {key}: {outcome['status']} in {outcome['seconds']:.1f} s{why}")
 
-    def finish(self) -> None:
-        """Note whether every cell was tried."""
-        self.results.complete = not self.skipped
-        self.results.save()
+    def tried(self, key: str) -> bool:
+        """Whether the cell need not be run: it has a result, or failed and is not to be tried again."""
+        return self.cells.get(key, {}).get("status") in (("ok",) if self.options.retry else _TRIED)
+
+    def _put(self, key: str, outcome: Outcome) -> None:
+        self.cells[key] = outcome
+        self.save()
+
+    def save(self, complete: bool = False) -> None:
+        """Write the part's file, whole or not at all."""
+        data = {"version": VERSION, "complete": complete, "settings": self.options.settings, "about": self.about,
+                "cells": self.cells}  # fmt: skip
+        write_json(self.options.out / f"{self.name}.json", data)
 
 
-def _why(outcome: Outcome) -> str:
-    return f" - {outcome['error'][:300]}" if outcome.get("error") else ""
+def measured(cells: Mapping[str, Outcome]) -> dict[str, Any]:
+    """Return the results of the cells that came to their end, by key."""
+    return {key: cell["result"] for key, cell in cells.items() if cell.get("status") == "ok"}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return a file's data; nothing when it is not there, or no whole JSON."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return data

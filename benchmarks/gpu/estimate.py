@@ -5,11 +5,10 @@ No GPU is needed. Weights under autocast are recorded as bfloat16 here, so such 
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch.nn import functional
@@ -53,19 +52,17 @@ def peak_bytes(spec: Spec) -> tuple[int, int, float]:
     return peak_live(trace)[0], parameters, sum(op.duration_us for op in trace.ops) / 1000
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("--models", nargs="+", default=list(SPECS), choices=list(SPECS))
-    parser.add_argument("--batch", type=int, help="instead of each model's own")
-    parser.add_argument("--quick", action="store_true", help="tiny models")
-
-
-def run(args: argparse.Namespace) -> Iterator[Result]:
+def run(
+    *,
+    models: Annotated[Sequence[str], {"choices": list(SPECS)}] = tuple(SPECS),
+    batch: Annotated[int | None, {"help": "instead of each model's own"}] = None,
+    quick: Annotated[bool, {"help": "tiny models"}] = False,
+) -> Iterator[Result]:
     """Estimate each model."""
     rows = []
-    for name in args.models:
-        spec = tiny(SPECS[name]) if args.quick else SPECS[name]
-        spec = replace(spec, batch=args.batch or spec.batch)
+    for name in models:
+        spec = tiny(SPECS[name]) if quick else SPECS[name]
+        spec = replace(spec, batch=batch or spec.batch)
         peak, parameters, ms = peak_bytes(spec)
         rows.append([name, spec.about, str(spec.batch), gib(parameters), gib(peak), f"{ms:.0f}"])
     columns = ["model", "of", "batch", "weights GiB", "peak GiB", "step ms"]

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from benchmarks.common.result import Table
-from benchmarks.gpu.accelerator import prepare, release, reset_peaks, synchronize, tier_of
+from benchmarks.gpu.accelerator import prepare, release, tier_of
 from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.cells import Note, describe
 from benchmarks.gpu.models import spec_of
 from benchmarks.gpu.modes import MODES, allocator_settings
-from benchmarks.gpu.perform import Note, describe
 from benchmarks.gpu.sizes import GIB, largest
-from benchmarks.gpu.training import Training, median_ms, trained
+from benchmarks.gpu.training import Training, median_ms
 
 BUDGET_BYTES = 16 * GIB
 _QUICK_BUDGET_BYTES = 24 << 20
@@ -48,8 +48,9 @@ def search(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Return the largest size that trains in the request's way within its budget."""
     device = prepare(request)
     end = time.monotonic() + request["limit_s"] - _SPARE_S
-    if request["way"] != "memfit":
-        _hold_to(device, request["budget_bytes"])
+    if request["way"] != "memfit" and device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(request["budget_bytes"] / total, device)
     tries: list[dict[str, Any]] = []
 
     def fits(size: int) -> bool:
@@ -61,24 +62,16 @@ def search(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return {"tries": tries, "largest": good, "too_large": bad, "most": request["most"], "grows": request["grows"]}
 
 
-def _hold_to(device: torch.device, budget_bytes: int) -> None:
-    if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(budget_bytes / total, device)
-
-
 def _try(request: dict[str, Any], device: torch.device, size: int) -> dict[str, Any]:
     """Train some steps at one size. Only want of memory is an answer; any other error ends the search."""
     import memfit
 
-    reset_peaks(device)
+    release(device)
     started, found = time.monotonic(), {"size": size, "fits": False, "why": ""}
     try:
         found |= {"fits": True} | _train(request, device, size)
     except (torch.OutOfMemoryError, memfit.BudgetError, memfit.TierError) as error:
         found["why"] = describe(error)[:300]
-    gc.collect()
-    release(device)
     return found | {"seconds": round(time.monotonic() - started, 2)}
 
 
@@ -101,9 +94,7 @@ def _train(request: dict[str, Any], device: torch.device, size: int) -> dict[str
 
 
 def _steps(training: Training, device: torch.device) -> dict[str, Any]:
-    trained(training, STEPS)
-    synchronize(device)
-    found = {"step_ms": median_ms(training.times_ms(), 1)["step"]}
+    found = {"step_ms": median_ms(training.train(STEPS).times_ms(), 1)["step"]}
     if device.type == "cuda":
         found["allocated_bytes"] = torch.cuda.max_memory_allocated()
     return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,25 +11,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.common.models import Bottleneck, resnet, vgg16
+
 
 @dataclass(frozen=True)
 class Spec:
-    """A model with how it is trained. `length`: tokens of a text, or pixels of a picture's side.
+    """A model with how it is trained; `made` and its tiny twin by their number of layers, if that can be chosen.
 
-    `half`: weights are bfloat16 too; otherwise they are float32 under bfloat16 autocast. Batches are multiples of
-    `multiple`.
+    `length`: tokens of a text of so many `words`, or pixels of a picture's side. `half`: weights are bfloat16 too;
+    otherwise they are float32 under bfloat16 autocast. Batches are multiples of `multiple`.
     """
 
     name: str
-    build: Callable[[], nn.Module]
+    made: Callable[[int], nn.Module]
+    made_tiny: Callable[[int], nn.Module]
     batch: int
-    multiple: int
-    length: int
-    text: bool
-    half: bool
+    multiple: int = 1
+    length: int = 224
     words: int = 0
     layers: int = 0
-    deepened: Callable[[int], nn.Module] | None = None
+    half: bool = False
+
+    @property
+    def text(self) -> bool:
+        """Whether it is trained on texts."""
+        return self.words > 0
 
     @property
     def about(self) -> str:
@@ -36,27 +43,12 @@ class Spec:
         what = f"{self.length} tokens" if self.text else f"{self.length} x {self.length}"
         return f"{what}, {'bf16' if self.half else 'fp32 + autocast'}"
 
-
-def vision(name: str) -> nn.Module:
-    """Return a network of torchvision's, or where that is not installed the same by ourselves."""
-    try:
-        from torchvision import models
-    except ImportError:
-        return _own(name)
-    network: nn.Module = getattr(models, name)(weights=None)
-    if name.startswith("vgg"):
-        network.features = staged(network.features)
-    return network
+    def build(self) -> nn.Module:
+        """Return the model."""
+        return self.made(self.layers)
 
 
-def _own(name: str) -> nn.Module:
-    from benchmarks.common.models import resnet, vgg16
-
-    depths = {"resnet50": (3, 4, 6, 3), "resnet152": (3, 8, 36, 3)}
-    return staged(vgg16()) if name == "vgg16" else resnet(depths[name])
-
-
-def staged(features: Any) -> nn.Sequential:
+def staged(features: Iterable[nn.Module]) -> nn.Sequential:
     """Return the same layers, with those up to each pooling as one block: what a checkpoint is put around."""
     stages: list[nn.Module] = []
     layers: list[nn.Module] = []
@@ -70,18 +62,10 @@ def staged(features: Any) -> nn.Sequential:
 
 def tiny_vgg() -> nn.Module:
     """Two stages and a head with dropout."""
-    widths = [3, 8, 8]
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in ((3, 8), (8, 8)):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
     return nn.Sequential(staged(layers), nn.Flatten(), nn.Linear(8 * 16 * 16, 64), nn.Dropout(), nn.Linear(64, 1000))
-
-
-def tiny_resnet() -> nn.Module:
-    """One block a stage."""
-    from benchmarks.common.models import resnet
-
-    return resnet((1, 1, 1, 1))
 
 
 def gpt2(layers: int, width: int, heads: int, length: int = 1024, words: int = 50257) -> nn.Module:
@@ -110,26 +94,17 @@ def llama(layers: int, width: int = 2048, inner: int = 8192, heads: int = 32, wo
 SPECS = {
     spec.name: spec
     for spec in (
-        Spec("vgg16", lambda: vision("vgg16"), 640, 16, 224, text=False, half=False),
-        Spec("resnet50", lambda: vision("resnet50"), 640, 16, 224, text=False, half=False),
-        Spec("resnet152", lambda: vision("resnet152"), 320, 16, 224, text=False, half=False),
-        Spec("gpt2_medium", lambda: gpt2(24, 1024, 16), 12, 1, 1024, text=True, half=False, words=50257, layers=24,
-             deepened=lambda layers: gpt2(layers, 1024, 16)),
-        Spec("gpt2_xl", lambda: gpt2(48, 1600, 25), 5, 1, 1024, text=True, half=True, words=50257, layers=48,
-             deepened=lambda layers: gpt2(layers, 1600, 25)),
-        Spec("llama", lambda: llama(16), 6, 1, 2048, text=True, half=True, words=32000, layers=16,
-             deepened=llama),
+        Spec("vgg16", lambda _: staged(vgg16()), lambda _: tiny_vgg(), 640, 16),
+        Spec("resnet50", lambda _: resnet((3, 4, 6, 3)), lambda _: resnet((1, 1, 1, 1)), 640, 16),
+        Spec("resnet152", lambda _: resnet((3, 8, 36, 3)), lambda _: resnet((1, 1, 1, 1)), 320, 16),
+        Spec("gpt2_medium", lambda layers: gpt2(layers, 1024, 16), lambda layers: gpt2(layers, 64, 2, 64, 256), 12,
+             length=1024, words=50257, layers=24),
+        Spec("gpt2_xl", lambda layers: gpt2(layers, 1600, 25), lambda layers: gpt2(layers, 96, 3, 64, 256), 5,
+             length=1024, words=50257, layers=48, half=True),
+        Spec("llama", llama, lambda layers: llama(layers, 64, 128, 4, 256), 6,
+             length=2048, words=32000, layers=16, half=True),
     )
 }  # fmt: skip
-
-_TINY: dict[str, Callable[[int], nn.Module]] = {
-    "vgg16": lambda _: tiny_vgg(),
-    "resnet50": lambda _: tiny_resnet(),
-    "resnet152": lambda _: tiny_resnet(),
-    "gpt2_medium": lambda layers: gpt2(layers, 64, 2, 64, 256),
-    "gpt2_xl": lambda layers: gpt2(layers, 96, 3, 64, 256),
-    "llama": lambda layers: llama(layers, 64, 128, 4, 256),
-}
 
 
 def spec_of(request: dict[str, Any]) -> Spec:
@@ -137,34 +112,23 @@ def spec_of(request: dict[str, Any]) -> Spec:
     spec = SPECS[request["model"]]
     if request.get("quick"):
         spec = tiny(spec)
-    layers = request.get("layers")
-    if layers is not None and spec.deepened is not None:
-        deepened = spec.deepened
-        spec = replace(spec, layers=layers, build=lambda: deepened(layers))
-    return replace(spec, batch=request.get("batch") or spec.batch)
+    return replace(spec, layers=request.get("layers") or spec.layers, batch=request.get("batch") or spec.batch)
 
 
 def tiny(spec: Spec) -> Spec:
     """Return a twin of the model that trains on any machine in no time."""
-    build = _TINY[spec.name]
-    return replace(spec, build=lambda: build(2), batch=4, multiple=1, length=64, words=256, layers=2,
-                   deepened=build if spec.deepened else None)  # fmt: skip
+    words = 256 if spec.text else 0
+    return replace(spec, made=spec.made_tiny, batch=4, multiple=1, length=64, words=words, layers=2)
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
     """Return the parts that repeat, to put checkpoints around: layers of a decoder, stages of a VGG, bottlenecks."""
-    from benchmarks.common.models import Bottleneck
-
     for path in ("transformer.h", "model.layers"):
-        found: Any = model
-        for name in path.split("."):
-            found = getattr(found, name, None)
-        if found is not None:
-            return list(found)
+        with suppress(AttributeError):
+            return list(model.get_submodule(path).children())
     modules = list(model.modules())
-    bottlenecks = [m for m in modules if isinstance(m, Bottleneck) or type(m).__name__ == "Bottleneck"]
-    sequences = [m for m in modules if isinstance(m, nn.Sequential) and len(m)]
-    return bottlenecks or [m for m in sequences if isinstance(m[-1], nn.MaxPool2d)]
+    bottlenecks: list[nn.Module] = [m for m in modules if isinstance(m, Bottleneck)]
+    return bottlenecks or [m for m in modules if isinstance(m, nn.Sequential) and isinstance(m[-1], nn.MaxPool2d)]
 
 
 def example(spec: Spec, device: torch.device) -> tuple[Tensor, Tensor]:

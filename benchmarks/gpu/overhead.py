@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import gc
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from benchmarks.common.result import Table
-from benchmarks.gpu.accelerator import prepare, release, synchronize, tier_of
-from benchmarks.gpu.bench import Bench
+from benchmarks.common.timing import in_turn, ns_a_call
+from benchmarks.gpu.accelerator import prepare, synchronize, tier_of
+from benchmarks.gpu.bench import Bench, measured
+from benchmarks.gpu.cells import Note
 from benchmarks.gpu.models import SPECS, spec_of
-from benchmarks.gpu.perform import Note
-from benchmarks.gpu.store import measured
-from benchmarks.gpu.training import Training, median_ms, trained
+from benchmarks.gpu.training import Training, median_ms
 
 MODELS = ("llama", "resnet50", "gpt2_medium", "vgg16", "gpt2_xl", "resnet152")
 WARM, PLANNED, TIMED = 2, 9, 6  # steps: before plain ones count, before attached ones do (a plan is made), that count
@@ -29,21 +28,21 @@ _LIMIT_S, _ABAB_S = 60.0, 40.0
 _SIZES = (512, 64 << 10, 1 << 20, 64 << 20)
 _ROOM = 1.5  # of the plain peak: nothing has to move
 _MARGIN = 256 << 20
+_CALL = "benchmarks.gpu.overhead:"
 
 
 def measure(bench: Bench) -> None:
     """Run the cells."""
-    call = "benchmarks.gpu.overhead:"
-    bench.run("allocations", f"{call}allocations", 40.0, memfit=True, deterministic=False)
-    bench.run("smallest/pairs", f"{call}smallest", 40.0, memfit=True, model="gpt2_medium", deterministic=False)
+    bench.run("allocations", f"{_CALL}allocations", 40.0, memfit=True, deterministic=False)
+    bench.run("smallest/pairs", f"{_CALL}smallest", 40.0, memfit=True, model="gpt2_medium", deterministic=False)
     for model in bench.options.models or MODELS:
         common: dict[str, Any] = {"model": model, "deterministic": False}
-        found = bench.run(f"{model}/pairs", f"{call}pairs", _LIMIT_S, memfit=True, **common)
-        if found is None and bench.results.tried(f"{model}/pairs"):
+        found = bench.run(f"{model}/pairs", f"{_CALL}pairs", _LIMIT_S, memfit=True, **common)
+        if found is None and bench.tried(f"{model}/pairs"):
             for turn in range(2):
-                for attached in (False, True):
-                    name = f"{model}/{'attached' if attached else 'plain'} {turn + 1}"
-                    bench.run(name, f"{call}alone", _ABAB_S, memfit=attached, attached=attached, **common)
+                for name, attached in (("plain", False), ("attached", True)):
+                    bench.run(f"{model}/{name} {turn + 1}", f"{_CALL}alone", _ABAB_S, memfit=attached,
+                              attached=attached, **common)  # fmt: skip
 
 
 def smallest(request: dict[str, Any], note: Note) -> dict[str, Any]:
@@ -56,14 +55,14 @@ def pairs(request: dict[str, Any], note: Note) -> dict[str, Any]:
     import memfit
 
     device = prepare(request)
-    training = Training(spec_of(request), device)
-    trained(training, 2)
-    budget = _roomy(device)
+    training = Training(spec_of(request), device).train(2)
+    on_gpu = device.type == "cuda"
+    budget = int(_ROOM * torch.cuda.max_memory_allocated()) + _MARGIN if on_gpu else 4 << 30
     found: dict[str, Any] = {"batch": training.spec.batch, "budget_bytes": budget, "pairs": []}
     for _ in range(PAIRS):
-        plain = _timed(training, WARM)
+        plain = _step_ms(training, WARM)
         with memfit.session(budget, tier_of(device), device=device) as session:
-            attached = _timed(training, PLANNED)
+            attached = _step_ms(training, PLANNED)
             stats = session.stats
         found["pairs"].append({"plain_ms": plain, "attached_ms": attached, "bytes_out": stats.bytes_out,
                                "plans": stats.plans, "plan_mismatches": stats.plan_mismatches})  # fmt: skip
@@ -71,20 +70,11 @@ def pairs(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return found
 
 
-def _timed(training: Training, warm: int) -> float:
+def _step_ms(training: Training, warm: int) -> float:
     """Return the median time of a step after so many that do not count."""
     gc.collect()
     training.steps.clear()
-    trained(training, warm + TIMED)
-    return median_ms(training.times_ms(), TIMED)["step"]
-
-
-def _roomy(device: torch.device) -> int:
-    """Return a budget in which nothing has to move."""
-    if device.type != "cuda":
-        return 4 << 30
-    release(device)
-    return int(_ROOM * torch.cuda.max_memory_allocated()) + _MARGIN
+    return median_ms(training.train(warm + TIMED).times_ms(), TIMED)["step"]
 
 
 def alone(request: dict[str, Any], note: Note) -> dict[str, Any]:
@@ -93,29 +83,36 @@ def alone(request: dict[str, Any], note: Note) -> dict[str, Any]:
 
     device = prepare(request)
     if not request["attached"]:
-        return {"ms": _timed(Training(spec_of(request), device), PLANNED)}
+        return {"ms": _step_ms(Training(spec_of(request), device), PLANNED)}
     with memfit.session(None, tier_of(device), device=device):
-        return {"ms": _timed(Training(spec_of(request), device), PLANNED)}
+        return {"ms": _step_ms(Training(spec_of(request), device), PLANNED)}
 
 
 def allocations(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Return the time of an allocation with its free, in torch's allocator and in a session's arena, by size."""
-    import memfit
-
     device = prepare(request)
     count, rows = (2_000 if request["quick"] else 50_000), []
     for size in _SIZES:
         row: dict[str, Any] = {"size_bytes": size}
         for how, once in _ways(device, size).items():
-            plain, attached = [], []
-            for _ in range(3):
-                plain.append(_ns(once, count, device))
-                with memfit.session(1 << 30, tier_of(device), device=device, plan=False):
-                    attached.append(_ns(once, count, device))
-            row[how] = {"plain_ns": statistics.median(plain), "attached_ns": statistics.median(attached)}
+            ns = in_turn(_plain_and_attached(once, count, device), 3)
+            row[how] = {name: statistics.median(times) for name, times in ns.items()}
         rows.append(row)
         note({"sizes": rows})
     return {"sizes": rows}
+
+
+def _plain_and_attached(once: Callable[[], Any], count: int, device: torch.device) -> dict[str, Callable[[], float]]:
+    import memfit
+
+    def plain() -> float:
+        return ns_a_call(once, count, lambda: synchronize(device))
+
+    def attached() -> float:
+        with memfit.session(1 << 30, tier_of(device), device=device, plan=False):
+            return plain()
+
+    return {"plain_ns": plain, "attached_ns": attached}
 
 
 def _ways(device: torch.device, size: int) -> dict[str, Callable[[], Any]]:
@@ -131,16 +128,6 @@ def _ways(device: torch.device, size: int) -> dict[str, Callable[[], Any]]:
     return ways
 
 
-def _ns(once: Callable[[], Any], count: int, device: torch.device) -> float:
-    for _ in range(count // 10):
-        once()
-    synchronize(device)
-    started = time.perf_counter_ns()
-    for _ in range(count):
-        once()
-    return (time.perf_counter_ns() - started) / count
-
-
 def ratios(cells: dict[str, Any], model: str) -> list[float]:
     """Return attached / plain, of each pair."""
     done = measured(cells)
@@ -152,18 +139,15 @@ def ratios(cells: dict[str, Any], model: str) -> list[float]:
 
 def tables(cells: dict[str, Any]) -> list[Table]:
     """Return the tables of what there is."""
-    found = []
     rows = [_row(cells, model, each) for model in [*SPECS, "smallest"] if (each := ratios(cells, model))]
-    if rows:
-        columns = ["model", "batch", "plain ms", "attached / plain", "range", "GiB moved"]
-        found.append(Table("Attached, with room for everything: step time", columns, rows))
+    columns = ["model", "batch", "plain ms", "attached / plain", "range", "GiB moved"]
+    steps = Table("Attached, with room for everything: step time", columns, rows)
     sizes = (cells.get("allocations", {}).get("result") or {}).get("sizes", [])
     rows = [[f"{row['size_bytes']:,} B", how, f"{row[how]['plain_ns']:.0f}", f"{row[how]['attached_ns']:.0f}",
              f"{row[how]['attached_ns'] - row[how]['plain_ns']:+.0f}"]
             for row in sizes for how in row if how != "size_bytes"]  # fmt: skip
-    if rows:
-        found.append(Table("One allocation and its free", ["size", "by", "plain ns", "attached ns", "more"], rows))
-    return found
+    alone = Table("One allocation and its free", ["size", "by", "plain ns", "attached ns", "more"], rows)
+    return [table for table in (steps, alone) if table.rows]
 
 
 def _row(cells: dict[str, Any], model: str, each: list[float]) -> list[str]:

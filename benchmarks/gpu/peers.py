@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.common.result import Table
-from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
 from benchmarks.gpu.modes import MODES, allocator_settings
 from benchmarks.gpu.sizes import gib
-from benchmarks.gpu.store import measured, read
 from benchmarks.gpu.sweep import bits, held, remark, steps_of
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50")
@@ -27,10 +26,8 @@ COLUMNS = ["model", "way", "peak GiB", "driver GiB", "step ms", "of plain", "mem
 
 def known_batch(bench: Bench, model: str) -> int | None:
     """Return the batch that the sweep trained the model at, so that the two parts' figures belong together."""
-    data = read(bench.results.path.with_name("sweep.json")) or {}
-    cell = data.get("cells", {}).get(f"{model}/plain", {})
-    alike = data.get("settings") == bench.results.settings and cell.get("status") == "ok"
-    return int(cell["result"]["batch"]) if alike else None
+    plain = measured(bench.read("sweep")).get(f"{model}/plain")
+    return int(plain["batch"]) if plain else None
 
 
 def run_mode(bench: Bench, model: str, mode: str, batch: int | None) -> dict[str, Any] | None:
@@ -52,13 +49,6 @@ def twin(name: str, model: str, peak_bytes: int, cells: dict[str, Any]) -> str:
     return f"{model}/memfit@{name}"
 
 
-def run_twin(bench: Bench, model: str, mode: str, found: dict[str, Any]) -> None:
-    """Train the model with memfit at the peak of another way."""
-    key = twin(mode, model, found["peak_bytes"], bench.results.cells)
-    bench.run(key, "benchmarks.gpu.work:limited", _LIMITED_S, memfit=True, model=model, batch=found["batch"],
-              budget_bytes=found["peak_bytes"], **steps_of(bench.options.quick))  # fmt: skip
-
-
 def measure(bench: Bench) -> None:
     """Run the cells, the cheap and telling ones of all models first."""
     for modes in ROUNDS:
@@ -67,8 +57,10 @@ def measure(bench: Bench) -> None:
             for mode in modes:
                 found = run_mode(bench, model, mode, batch)
                 if found is not None:
-                    batch = batch or found["batch"]
-                    run_twin(bench, model, mode, found)
+                    batch, peak = batch or found["batch"], found["peak_bytes"]
+                    key = twin(mode, model, peak, bench.cells)
+                    bench.run(key, "benchmarks.gpu.work:limited", _LIMITED_S, memfit=True, model=model,
+                              batch=found["batch"], budget_bytes=peak, **steps_of(bench.options.quick))  # fmt: skip
 
 
 def row(model: str, mode: str, plain: dict[str, Any], peer: dict[str, Any], ours: dict[str, Any] | None) -> list[str]:

@@ -1,22 +1,19 @@
-"""The first to run on a GPU: what its link and memory do, and whether memfit's ways hold there. Under two minutes.
-
-python -m benchmarks gpu_probe
-"""
+"""The first to run on a GPU: what its link and memory do, and whether memfit's ways hold there. Under two minutes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.common.result import Table
-from benchmarks.gpu.bench import Bench
+from benchmarks.gpu import runner
+from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.probe_link import WAYS
 from benchmarks.gpu.sizes import gib
-from benchmarks.gpu.store import measured
 
-LIMIT_S = 110.0
 _ENGINE, _LINK = "benchmarks.gpu.probe_engine:", "benchmarks.gpu.probe_link:"
-# What memfit stands on comes first, then what its plans need.
+# Key, function, whether it needs memfit. What memfit stands on comes first, then what its plans need.
 CELLS = (
     ("guard", f"{_ENGINE}guard", True),
     ("allocator", f"{_ENGINE}allocator", True),
@@ -29,6 +26,8 @@ CELLS = (
     ("inside", f"{_LINK}inside", False),
 )
 _CELL_S = 25.0
+
+run = functools.partial(runner.run, only=(runner.PROBE,), limit=110.0)
 
 
 def measure(bench: Bench) -> None:
@@ -46,32 +45,31 @@ def tables(cells: dict[str, Any]) -> list[Table]:
     return [make(key, done[key]) for key, make in makers.items() if key in done]
 
 
+def _digits(row: dict[str, Any], names: Iterable[str], digits: int = 1) -> list[str]:
+    return [f"{row[name]:.{digits}f}" if name in row else "-" for name in names]
+
+
 def _link(_: str, found: dict[str, Any]) -> Table:
-    rows = []
-    for out, into in zip(found["out"], found["in"], strict=True):
-        cells = [f"{side[name]:.1f}" for side in (out, into) for name in ("one_us", "gb_per_s")]
-        rows.append([f"{out['size_bytes']:,}", *cells])
+    rows = [[f"{out['size_bytes']:,}", *_digits(out, ("one_us", "gb_per_s")), *_digits(into, ("one_us", "gb_per_s"))]
+            for out, into in zip(found["out"], found["in"], strict=True)]  # fmt: skip
     return Table("The link, alone", ["bytes", "out: one, us", "GB/s", "in: one, us", "GB/s"], rows)
 
 
 def _both(_: str, found: dict[str, Any]) -> Table:
-    return Table("Both ways at once", ["out GB/s", "in GB/s"], [[f"{found[f'{way}_gb_per_s']:.1f}" for way in WAYS]])
+    row = _digits(found, (f"{way}_gb_per_s" for way in WAYS))
+    return Table("Both ways at once", ["out GB/s", "in GB/s"], [row])
 
 
 def _product(_: str, found: dict[str, Any]) -> Table:
-    rows = []
-    for ways in ("out", "in", "out+in"):
-        if ways in found:
-            rates = found[ways]["gb_per_s"]
-            shown = [f"{rates[way]:.1f}" if way in rates else "-" for way in WAYS]
-            rows.append([ways, *shown, f"{found[ways]['product_slowdown']:.3f}x"])
+    rows = [[ways, *_digits(found[ways]["gb_per_s"], WAYS), f"{found[ways]['product_slowdown']:.3f}x"]
+            for ways in ("out", "in", "out+in") if ways in found]  # fmt: skip
     title = f"Beside products of {found['side']} x {found['side']} at {found['tflop_per_s']:.0f} TFLOP/s"
     return Table(title, ["copies", "out GB/s", "in GB/s", "product's time"], rows)
 
 
 def _pinned(_: str, found: dict[str, Any]) -> Table:
     names = ("torch_first_ms", "torch_again_ms", "register_fresh_ms", "register_touched_ms", "unregister_ms")
-    rows = [[gib(row["size_bytes"]), *(f"{row[name]:.2f}" for name in names)] for row in found["sizes"]]
+    rows = [[gib(row["size_bytes"]), *_digits(row, names, 2)] for row in found["sizes"]]
     return Table("Pinned host memory, ms", ["GiB", *(name[:-3].replace("_", " ") for name in names)], rows)
 
 
@@ -95,14 +93,3 @@ def _coverage(_: str, found: dict[str, Any]) -> Table:
 
 def _facts(key: str, found: dict[str, Any]) -> Table:
     return Table(key, ["what", "found"], [[name, str(value)[:150]] for name, value in found.items()])
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the probe."""
-    from benchmarks.gpu.runner import main_of_probe
-
-    return main_of_probe(argv, LIMIT_S)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import collections
 import gc
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.common.timing import in_turn
 from benchmarks.gpu.accelerator import prepare, release, synchronize, tier_of, used_bytes
-from benchmarks.gpu.perform import Note, describe
+from benchmarks.gpu.cells import Note, describe
 
 MIB = 1 << 20
 _ENTERED = 50  # times a session is entered and left
 _GUARDED = 64 * MIB
+_QUEUE = 500  # launches before the device is waited for
+_OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd foreach": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=True),
+    "adamw foreach": lambda p: torch.optim.AdamW(p, lr=1e-3, foreach=True),
+    "adamw fused": lambda p: torch.optim.AdamW(p, lr=1e-3, fused=True),
+    "sgd fused": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+    "adamw capturable": lambda p: torch.optim.AdamW(p, lr=1e-3, capturable=True),
+    "adamw fused, scaler": lambda p: torch.optim.AdamW(p, lr=1e-3, fused=True),
+}
+_ON_GPU = ("adamw capturable", "adamw fused, scaler")
 
 
 class Small(nn.Module):
@@ -31,7 +43,7 @@ class Small(nn.Module):
         self.project, self.last_norm = nn.Linear(16 * 8, 64), nn.LayerNorm(64)
         self.words, self.head = nn.Embedding(64, 64), nn.Linear(64, 10)
 
-    def forward(self, pictures: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, pictures: Tensor, tokens: Tensor) -> Tensor:
         x = functional.max_pool2d(functional.relu(self.norm(self.conv(pictures)), inplace=True), 2)
         x = self.project(x.permute(0, 2, 1, 3).flatten(2)) + self.words(tokens)
         heads = x.view(x.shape[0], x.shape[1], 4, 16).transpose(1, 2)
@@ -40,25 +52,11 @@ class Small(nn.Module):
         return functional.gelu(self.head(x)).mean(1)
 
 
-def _optimizers(device: torch.device) -> dict[str, Callable[[Any], torch.optim.Optimizer]]:
-    optim = torch.optim
-    found: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-        "sgd foreach": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, foreach=True),
-        "adamw foreach": lambda p: optim.AdamW(p, lr=1e-3, foreach=True),
-        "adamw fused": lambda p: optim.AdamW(p, lr=1e-3, fused=True),
-        "sgd fused": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
-    }
-    if device.type == "cuda":
-        found["adamw capturable"] = lambda p: optim.AdamW(p, lr=1e-3, capturable=True)
-        found["adamw fused, scaler"] = found["adamw fused"]
-    return found
-
-
 def _step(device: torch.device, name: str) -> Callable[[], None]:
     """Return one training iteration with the optimizer, under autocast."""
     torch.manual_seed(0)
     model = Small().to(device)
-    optimizer = _optimizers(device)[name](model.parameters())
+    optimizer = _OPTIMIZERS[name](model.parameters())
     scaler = torch.amp.GradScaler(device.type, init_scale=64.0, enabled="scaler" in name)
     dtype = torch.float16 if "scaler" in name else torch.bfloat16
     pictures, tokens = torch.randn(4, 3, 16, 16, device=device), torch.randint(64, (4, 8), device=device)
@@ -75,59 +73,21 @@ def _step(device: torch.device, name: str) -> Callable[[], None]:
     return step
 
 
-class _Named(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: collections.Counter[str] = collections.Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names[func._schema.name] += 1
-        return func(*args, **(kwargs or {}))
-
-
-def _profiled(step: Callable[[], None]) -> collections.Counter[str]:
-    """Return the ops of the profiler that no other op called: in the forward, in the backward and the optimizer."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        step()
-    return collections.Counter(e.name for e in profile.events() if e.name.startswith("aten::") and not _within_op(e))
-
-
-def _within_op(event: Any) -> bool:
-    parent = event.cpu_parent
-    while parent is not None:
-        if parent.name.startswith("aten::"):
-            return True
-        parent = parent.cpu_parent
-    return False
-
-
-def _seen(step: Callable[[], None], device: torch.device) -> tuple[collections.Counter[str], dict[str, int]]:
-    """Return the ops that the engine saw in one iteration, and how many of each phase."""
-    import memfit
-
-    with memfit.session(None, "ram", device=device) as session:
-        for _ in range(4):
-            step()
-        trace = session.trace
-    names = collections.Counter(op.name.partition(".")[0] for op in trace.ops)
-    return names, dict(collections.Counter(str(op.phase) for op in trace.ops))
-
-
 def coverage(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Compare the ops that the engine sees with those of torch's profiler and of a dispatch mode, by optimizer."""
     device = prepare(request)
     found: dict[str, Any] = {}
-    for name in _optimizers(device):
-        try:
-            found[name] = _compared(name, device)
-        except Exception as error:
-            found[name] = {"error": describe(error)}
-        note({"optimizers": found})
+    for name in _OPTIMIZERS:
+        if device.type == "cuda" or name not in _ON_GPU:
+            try:
+                found[name] = _compared(_step(device, name), device)
+            except Exception as error:
+                found[name] = {"error": describe(error)}
+            note({"optimizers": found})
     return {"optimizers": found}
 
 
-def _compared(name: str, device: torch.device) -> dict[str, Any]:
-    step = _step(device, name)
+def _compared(step: Callable[[], None], device: torch.device) -> dict[str, Any]:
     step()
     profiled = _profiled(step)
     with _Named() as mode:
@@ -135,12 +95,42 @@ def _compared(name: str, device: torch.device) -> dict[str, Any]:
     seen, phases = _seen(step, device)
     return {
         "seen": sum(seen.values()), "profiled": sum(profiled.values()), "dispatched": sum(mode.names.values()),
-        "phases": phases,
-        "only_profiled": {n: c - seen[n] for n, c in profiled.items() if c > seen[n]},
-        "only_seen": {n: c - profiled[n] for n, c in seen.items() if c > profiled[n]},
+        "phases": phases, "only_profiled": dict(profiled - seen), "only_seen": dict(seen - profiled),
         # What a composite op calls has other names here than the op that the engine saw.
         "only_dispatched": sorted(set(mode.names) - set(seen)),
     }  # fmt: skip
+
+
+class _Named(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names[func._schema.name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _profiled(step: Callable[[], None]) -> Counter[str]:
+    """Return the ops of the profiler that no other op called: in the forward, in the backward and the optimizer."""
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        step()
+    return Counter(e.name for e in found.events() if e.name.startswith("aten::") and not _within_op(e.cpu_parent))
+
+
+def _within_op(event: Any) -> bool:
+    return event is not None and (event.name.startswith("aten::") or _within_op(event.cpu_parent))
+
+
+def _seen(step: Callable[[], None], device: torch.device) -> tuple[Counter[str], dict[str, int]]:
+    """Return the ops that the engine saw in one iteration, and how many of each phase."""
+    import memfit
+
+    with memfit.session(None, "ram", device=device) as session:
+        for _ in range(4):
+            step()
+        ops = session.trace.ops
+    return Counter(op.name.partition(".")[0] for op in ops), dict(Counter(str(op.phase) for op in ops))
 
 
 def guard(request: dict[str, Any], note: Note) -> dict[str, Any]:
@@ -151,19 +141,31 @@ def guard(request: dict[str, Any], note: Note) -> dict[str, Any]:
     device, size = prepare(request), (4 * MIB if request["quick"] else _GUARDED)
     raw_pointer, is_resident = torch.Tensor.data_ptr, engine.load().is_resident
     found: dict[str, Any] = {}
+
+    def away() -> int:
+        return next(n for n, tensor in enumerate(tensors) if not is_resident(tensor))
+
+    def in_place() -> bool:
+        n = away()
+        tensors[n].add_(1).sub_(1)
+        return bool((tensors[n] == n + 1).all())
+
+    def door() -> bool:
+        tensor = tensors[away()]
+        return tensor.data_ptr() != 0 and bool(is_resident(tensor))
+
     with memfit.session(int(2.5 * size), tier_of(device), device=device, plan=False) as session:
         tensors = [torch.full((size // 4,), float(n + 1), device=device) for n in range(4)]
-        resident = [bool(is_resident(t)) for t in tensors]
-        found |= {"resident_at_first": resident, "bytes_out": session.stats.bytes_out}
-        away = [n for n, here in enumerate(resident) if not here]
+        found["resident_at_first"] = [bool(is_resident(t)) for t in tensors]
+        found["bytes_out"] = session.stats.bytes_out
         note(found)
-        found["raw_pointer_of_one_away"] = _attempt(lambda: hex(raw_pointer(tensors[away[0]])))
-        sums, pointers = zip(*[_summed(t, raw_pointer) for _ in range(3) for t in tensors], strict=True)
+        found["raw_pointer_of_one_away"] = _attempt(lambda: hex(raw_pointer(tensors[away()])))
+        # An op's sum brings the bytes in; then the pointer says where they lie.
+        sums, pointers = zip(*[(float(t.sum()), raw_pointer(t)) for _ in range(3) for t in tensors], strict=True)
         found["op_brings_right_bytes"] = list(sums) == 3 * [(n + 1.0) * (size // 4) for n in range(4)]
         found["addresses_of_each"] = [len(set(pointers[n::4])) for n in range(4)]
-        found["in_place_on_one_away"] = _attempt(lambda: _in_place(tensors, is_resident))
-        away = [n for n, t in enumerate(tensors) if not is_resident(t)]
-        found["door_brings_in_and_pins"] = _attempt(lambda: _door(tensors[away[0]], is_resident))
+        found["in_place_on_one_away"] = _attempt(in_place)
+        found["door_brings_in_and_pins"] = _attempt(door)
         found["to_host"] = _attempt(lambda: [float(t[-1:].cpu()) for t in tensors])
         found["stats"] = {k: getattr(session.stats, k) for k in ("evictions", "bytes_out", "bytes_in", "relocations")}
     found["after_session"] = _attempt(lambda: [float(t.mean()) for t in tensors])
@@ -175,21 +177,6 @@ def _attempt(action: Callable[[], Any]) -> Any:
         return action()
     except Exception as error:
         return {"raised": describe(error)}
-
-
-def _summed(tensor: torch.Tensor, raw_pointer: Any) -> tuple[float, int]:
-    """Return a tensor's sum, which brings its bytes in, and where they lie then."""
-    return float(tensor.sum()), raw_pointer(tensor)
-
-
-def _in_place(tensors: list[torch.Tensor], is_resident: Any) -> bool:
-    n = next(n for n, t in enumerate(tensors) if not is_resident(t))
-    tensors[n].add_(1).sub_(1)
-    return bool((tensors[n] == n + 1).all())
-
-
-def _door(tensor: torch.Tensor, is_resident: Any) -> bool:
-    return tensor.data_ptr() != 0 and bool(is_resident(tensor))
 
 
 def allocator(request: dict[str, Any], note: Note) -> dict[str, Any]:
@@ -251,23 +238,22 @@ def op_cost(request: dict[str, Any], note: Note) -> dict[str, Any]:
 
     device, count = prepare(request | {"deterministic": False}), 2_000 if request["quick"] else 20_000
     a = torch.ones(4, device=device)
-    pairs = []
-    for _ in range(5):
-        plain = _loop(a, count, device)
+
+    def plain() -> float:
+        """Time the calls without waiting for the device between them; the queue is emptied now and then."""
+        total = 0
+        for _ in range(count // _QUEUE):
+            synchronize(device)
+            started = time.perf_counter_ns()
+            for _ in range(_QUEUE):
+                a + a
+            total += time.perf_counter_ns() - started
+        return total / count
+
+    def attached() -> float:
         with memfit.session(1 << 30, tier_of(device), device=device, plan=False):
-            pairs.append({"plain_ns": plain, "attached_ns": _loop(a, count, device)})
-        note({"pairs": pairs})
-    more = statistics.median(pair["attached_ns"] - pair["plain_ns"] for pair in pairs)
-    return {"pairs": pairs, "more_ns": more}
+            return plain()
 
-
-def _loop(a: torch.Tensor, count: int, device: torch.device) -> float:
-    """Time the calls without waiting for the device between them; the queue of launches is emptied now and then."""
-    total = 0
-    for _ in range(count // 500):
-        synchronize(device)
-        started = time.perf_counter_ns()
-        for _ in range(500):
-            a + a
-        total += time.perf_counter_ns() - started
-    return total / (count // 500 * 500)
+    ns = in_turn({"plain": plain, "attached": attached}, 5)
+    pairs = [{"plain_ns": p, "attached_ns": q} for p, q in zip(ns["plain"], ns["attached"], strict=True)]
+    return {"pairs": pairs, "more_ns": statistics.median(pair["attached_ns"] - pair["plain_ns"] for pair in pairs)}

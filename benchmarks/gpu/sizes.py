@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 GIB = 1 << 30
+# The bytes that a plain run should take at its peak; and about how many where the batch is set anew.
+LOW, HIGH, TARGET = 20 * GIB, 60 * GIB, 28 * GIB
 
 
-@dataclass(frozen=True)
-class Range:
-    """How many bytes a plain run should take at its peak; about `target` where the batch is set anew."""
-
-    low: int = 20 * GIB
-    high: int = 60 * GIB
-    target: int = 28 * GIB
-
-
-def scaled_batch(batch: int, multiple: int, peak_bytes: int, fixed_bytes: int, wanted: Range) -> int:
-    """Return the batch with which the peak lies in the range; `batch` itself if it does already.
+def scaled_batch(batch: int, multiple: int, peak_bytes: int, fixed_bytes: int) -> int:
+    """Return the batch with which the peak lies in the wanted range; `batch` itself if it does already.
 
     `fixed_bytes` is what does not grow with the batch: weights, gradients, the optimizer's state.
     """
-    if wanted.low <= peak_bytes <= wanted.high:
+    if LOW <= peak_bytes <= HIGH:
         return batch
     per_sample = max(peak_bytes - fixed_bytes, 1) / batch
-    samples = max(wanted.target - fixed_bytes, 0) / per_sample
+    samples = max(TARGET - fixed_bytes, 0) / per_sample
     return max(int(samples) // multiple * multiple, multiple)
 
 
@@ -51,11 +43,6 @@ def largest(
         else:
             bad = middle
     return good, bad
-
-
-def budget_of(peak_bytes: int, percent: int) -> int:
-    """Return a share of the peak, in bytes."""
-    return peak_bytes * percent // 100
 
 
 def gib(size_bytes: float | None) -> str:

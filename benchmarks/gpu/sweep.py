@@ -9,17 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.common.result import Table
-from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
-from benchmarks.gpu.sizes import budget_of, gib
-from benchmarks.gpu.store import measured
+from benchmarks.gpu.sizes import gib
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50", "gpt2_xl", "resnet152")
 PERCENTS = (100, 80, 60, 40, 30)
 # Two models at every budget first, then all at those where most is to be learnt.
 ROUNDS = ((2, (60, 80, 40, 100, 30)), (6, (60, 40)), (6, PERCENTS))
-STEPS, MOST_STEPS = 12, 20
-_QUICK_STEPS, _QUICK_MOST = 6, 14
 _PLAIN_S, _LIMITED_S, _LINK_S = 60.0, 60.0, 20.0
 _PAGE = 2 << 20  # what the driver gives memory in
 COLUMNS = ["model", "batch", "budget", "GiB", "driver", "held", "step", "plain ms", "by plan", "GiB out/in", "link ms",
@@ -28,7 +25,7 @@ COLUMNS = ["model", "batch", "budget", "GiB", "driver", "held", "step", "plain m
 
 def steps_of(quick: bool) -> dict[str, Any]:
     """Return how many steps a run has."""
-    return {"steps": _QUICK_STEPS, "most_steps": _QUICK_MOST} if quick else {"steps": STEPS, "most_steps": MOST_STEPS}
+    return {"steps": 6, "most_steps": 14} if quick else {"steps": 12, "most_steps": 20}
 
 
 def order(models: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -40,23 +37,17 @@ def order(models: tuple[str, ...]) -> list[tuple[str, int]]:
     return list(found)
 
 
-def run_plain(bench: Bench, model: str) -> dict[str, Any] | None:
-    """Train the model without memfit, at a batch that fills the wanted memory."""
-    steps = steps_of(bench.options.quick)
-    return bench.run(f"{model}/plain", "benchmarks.gpu.work:plain", _PLAIN_S, model=model, repeat=True,
-                     calibrate=not bench.options.quick, **steps)  # fmt: skip
-
-
 def measure(bench: Bench) -> None:
-    """Run the cells."""
+    """Run the cells: each model plainly, at a batch that fills the wanted memory, and inside shares of that peak."""
     bench.run("link", "benchmarks.gpu.probe_link:rates", _LINK_S)
+    steps = steps_of(bench.options.quick)
     for model, percent in order(bench.options.models or MODELS):
-        plain = run_plain(bench, model)
-        if plain is None:
-            continue
-        bench.run(f"{model}/{percent}", "benchmarks.gpu.work:limited", _LIMITED_S, memfit=True, model=model,
-                  batch=plain["batch"], budget_bytes=budget_of(plain["peak_bytes"], percent), percent=percent,
-                  **steps_of(bench.options.quick))  # fmt: skip
+        plain = bench.run(f"{model}/plain", "benchmarks.gpu.work:plain", _PLAIN_S, model=model, repeat=True,
+                          calibrate=not bench.options.quick, **steps)  # fmt: skip
+        if plain is not None:
+            bench.run(f"{model}/{percent}", "benchmarks.gpu.work:limited", _LIMITED_S, memfit=True, model=model,
+                      batch=plain["batch"], budget_bytes=plain["peak_bytes"] * percent // 100, percent=percent,
+                      **steps)  # fmt: skip
 
 
 def bits(plain: dict[str, Any], limited: dict[str, Any]) -> str:

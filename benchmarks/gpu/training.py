@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.gpu import modes
-from benchmarks.gpu.accelerator import Moments, synchronize
+from benchmarks.gpu.accelerator import ms_between, now, synchronize
 from benchmarks.gpu.models import Spec, example, loss_of
 
 MOST_STEPS = 64
@@ -32,22 +32,26 @@ class Training:
         self.inputs, self.labels = example(spec, device)
         self.optimizer = _optimizer(spec, self.model, device)
         self.losses = torch.zeros(MOST_STEPS, device=device)
-        self.moments = Moments(device)
         self.steps: list[tuple[Any, Any, Any, Any]] = []
 
     def step(self) -> None:
         """Train one step, and note when its forward, backward and optimizer began and ended."""
-        now = self.moments.now
-        begin = now()
+        begin = now(self.device)
         with modes.forward(self.mode), self._cast():
             loss = loss_of(self.spec, self.model, self.inputs, self.labels)
-        forward = now()
+        forward = now(self.device)
         loss.backward()
-        backward = now()
+        backward = now(self.device)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.losses[len(self.steps) % MOST_STEPS].copy_(loss.detach())
-        self.steps.append((begin, forward, backward, now()))
+        self.steps.append((begin, forward, backward, now(self.device)))
+
+    def train(self, steps: int) -> Training:
+        """Train so many steps; return itself."""
+        for _ in range(steps):
+            self.step()
+        return self
 
     def _cast(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.spec.half else torch.autocast(self.device.type, torch.bfloat16)
@@ -55,14 +59,13 @@ class Training:
     def times_ms(self) -> list[dict[str, float]]:
         """Return each step's milliseconds, whole and in parts; waits for the device."""
         synchronize(self.device)
-        ms = self.moments.ms
-        return [{"step": ms(a, d), "forward": ms(a, b), "backward": ms(b, c), "optimizer": ms(c, d)}
-                for a, b, c, d in self.steps]  # fmt: skip
+        parts = (("step", 0, 3), ("forward", 0, 1), ("backward", 1, 2), ("optimizer", 2, 3))
+        return [{part: ms_between(step[begin], step[end]) for part, begin, end in parts} for step in self.steps]
 
     def period_ms(self, count: int) -> float:
         """Return the milliseconds from one step's begin to the next one's, over the last steps: nothing is left out."""
         last = self.steps[-count:]
-        return self.moments.ms(last[0][0], last[-1][3]) / len(last)
+        return ms_between(last[0][0], last[-1][3]) / len(last)
 
     def loss_bits(self) -> list[str]:
         """Return the bits of each loss."""
@@ -129,9 +132,3 @@ def median_ms(times: list[dict[str, float]], count: int) -> dict[str, float]:
     """Return the median of the last `count` steps, by part."""
     last = times[-count:]
     return {part: statistics.median(time[part] for time in last) for part in last[0]} if last else {}
-
-
-def trained(training: Training, steps: int) -> None:
-    """Train so many steps."""
-    for _ in range(steps):
-        training.step()

@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.accelerator import PeakSampler, prepare, release, reset_peaks, tier_of
+from benchmarks.gpu.accelerator import PeakSampler, prepare, release, tier_of
+from benchmarks.gpu.cells import Note
 from benchmarks.gpu.models import Spec, spec_of
-from benchmarks.gpu.perform import Note
-from benchmarks.gpu.sizes import Range, scaled_batch
-from benchmarks.gpu.training import CHUNK, Training, median_ms, trained
+from benchmarks.gpu.sizes import scaled_batch
+from benchmarks.gpu.training import CHUNK, Training, median_ms
 
 TIMED = 4  # steps under a plan that a median is taken of
 _CHUNKS = 1024  # a fingerprint's part of a budget, by elements of 8 bytes, some times over
 _SPARE_S = 4.0  # for a cell to end in, when it comes near its limit
+_NOTED = ("bytes_out", "bytes_in", "plans", "swaps", "derailments", "plan_mismatches", "stall_ns", "copy_ns")
 
 
 def plain(request: dict[str, Any], note: Note) -> dict[str, Any]:
@@ -25,80 +26,52 @@ def plain(request: dict[str, Any], note: Note) -> dict[str, Any]:
     Weights are fingerprinted after each step from `steps` on to `most_steps`, since a session may need more steps to
     come to a plan; with `repeat` it is all done once more, to tell whether the bits repeat at all.
     """
-    device = prepare(request)
-    mode, steps, most = request.get("mode", "plain"), request["steps"], request.get("most_steps", request["steps"])
-    spec = spec_of(request)
-    if request.get("calibrate"):
+    device, spec = prepare(request), spec_of(request)
+    mode, steps = request.get("mode", "plain"), request["steps"]
+    if request.get("calibrate") and device.type == "cuda":
         spec = _calibrated(spec, device, note)
-    note({"batch": spec.batch, "mode": mode})
-    found = _first_run(spec, device, mode, steps, most)
+    found = {"batch": spec.batch, "mode": mode}
     note(found)
-    if request.get("repeat"):
-        again = _bits_of(spec, device, mode, steps)
-        found["repeats"] = again == (found["losses"][:steps], found["fingerprints"][str(steps)])
-    return {"batch": spec.batch, "mode": mode} | found
-
-
-def _first_run(spec: Spec, device: torch.device, mode: str, steps: int, most: int) -> dict[str, Any]:
     release(device)
-    reset_peaks(device)
     with PeakSampler(device) as sampler:
-        found = _steps(spec, device, mode, steps, most)
+        found |= _steps(spec, device, mode, steps, request.get("most_steps", steps))
     release(device)
     found["peak_bytes"] = found.get("allocated_bytes") or _peak_without_gpu(spec, device, mode)
-    return found | {"driver": _driver(sampler)}
+    found["driver"] = _driver(sampler)
+    note(found)
+    if request.get("repeat"):
+        again = Training(spec, device, mode).train(steps)
+        bits = again.loss_bits(), again.fingerprint()
+        found["repeats"] = bits == (found["losses"][:steps], found["fingerprints"][str(steps)])
+    return found
 
 
 def _steps(spec: Spec, device: torch.device, mode: str, steps: int, most: int) -> dict[str, Any]:
-    training = Training(spec, device, mode)
-    trained(training, steps)
+    training = Training(spec, device, mode).train(steps)
     times = training.times_ms()  # before fingerprints stand between the steps
-    found: dict[str, Any] = {
-        "times_ms": times,
-        "median_ms": median_ms(times, max(steps - 4, 1)),
-        "period_ms": training.period_ms(max(steps - 4, 1)),
-        **_peaks(device),
-    }
+    late = max(steps - 4, 1)
+    found: dict[str, Any] = {"times_ms": times, "median_ms": median_ms(times, late)}
+    found["period_ms"] = training.period_ms(late)
+    if device.type == "cuda":
+        found |= {"allocated_bytes": torch.cuda.max_memory_allocated(),
+                  "reserved_bytes": torch.cuda.max_memory_reserved(),
+                  "expandable": any(s.get("is_expandable") for s in torch.cuda.memory_snapshot())}  # fmt: skip
     prints = {str(steps): training.fingerprint()}
-    for done in range(steps + 1, most + 1):
-        training.step()
-        prints[str(done)] = training.fingerprint()
+    prints |= {str(done): training.train(1).fingerprint() for done in range(steps + 1, most + 1)}
     return found | {"losses": training.loss_bits(), "fingerprints": prints}
-
-
-def _bits_of(spec: Spec, device: torch.device, mode: str, steps: int) -> tuple[list[str], str]:
-    training = Training(spec, device, mode)
-    trained(training, steps)
-    bits = training.loss_bits(), training.fingerprint()
-    del training
-    release(device)
-    return bits
 
 
 def _calibrated(spec: Spec, device: torch.device, note: Note) -> Spec:
     """Return the model at a batch whose plain run lies in the wanted range; two steps tell."""
-    if device.type != "cuda":
-        return spec
-    reset_peaks(device)
-    training = Training(spec, device)
-    trained(training, 2)
-    torch.cuda.synchronize()
-    fixed = torch.cuda.memory_allocated()
-    # Gradients are given back after the step: at the peak they are there, and do not grow with the batch.
-    fixed += sum(p.nbytes for p in training.model.parameters())
-    peak = torch.cuda.max_memory_allocated()
-    del training
     release(device)
-    batch = scaled_batch(spec.batch, spec.multiple, peak, fixed, Range())
+    training = Training(spec, device).train(2)
+    torch.cuda.synchronize()
+    # Gradients are given back after the step: at the peak they are there, and do not grow with the batch.
+    fixed = torch.cuda.memory_allocated() + sum(p.nbytes for p in training.model.parameters())
+    peak = torch.cuda.max_memory_allocated()
+    batch = scaled_batch(spec.batch, spec.multiple, peak, fixed)
     note({"calibration": {"batch": spec.batch, "peak_bytes": peak, "fixed_bytes": fixed, "new_batch": batch}})
     return replace(spec, batch=batch)
-
-
-def _peaks(device: torch.device) -> dict[str, Any]:
-    if device.type != "cuda":
-        return {}
-    return {"allocated_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(),
-            "expandable": any(s.get("is_expandable") for s in torch.cuda.memory_snapshot())}  # fmt: skip
 
 
 def _peak_without_gpu(spec: Spec, device: torch.device, mode: str) -> int:
@@ -106,8 +79,7 @@ def _peak_without_gpu(spec: Spec, device: torch.device, mode: str) -> int:
     import memfit
 
     with memfit.session(None, "ram", device=device, plan=False) as session:
-        training = Training(spec, device, "plain" if mode.startswith("compile") else mode)  # sessions see eager ops
-        trained(training, 3)
+        Training(spec, device, "plain" if mode.startswith("compile") else mode).train(3)  # sessions see eager ops
     return session.stats.peak_live_bytes
 
 
@@ -144,22 +116,18 @@ def _inside(session: Any, spec: Spec, device: torch.device, request: dict[str, A
     steps, most = request["steps"], request.get("most_steps", request["steps"])
     training = Training(spec, device)
     rows: list[dict[str, Any]] = []
-    while len(rows) < most and time.monotonic() < end:
+    while len(rows) < most and time.monotonic() < end and not (len(rows) >= steps and _settled(rows)):
         training.step()
-        rows.append(_row(session, engine.load()))
+        stats = session.stats
+        rows.append({name: getattr(stats, name) for name in _NOTED} | {"planned": bool(engine.load().has_plan())})
         if not rows[-1]["planned"]:  # a note takes time, which steps by plan are not to be charged with
             note({"rows": rows})
-        if len(rows) >= steps and _settled(rows):
-            break
     times = training.times_ms()
-    stats = session.stats
-    found = {"times_ms": times, "rows": rows, "planned_steps": _planned_steps(rows), "settled": _settled(rows)}
-    found |= {"period_ms": training.period_ms(TIMED)}
-    found |= {"median_ms": median_ms(times, min(TIMED, len(times))), "moved": moved(rows), "stats": asdict(stats)}
+    found = {"times_ms": times, "rows": rows, "planned_steps": _planned_steps(rows), "settled": _settled(rows),
+             "period_ms": training.period_ms(TIMED), "median_ms": median_ms(times, min(TIMED, len(times))),
+             "moved": moved(rows), "stats": asdict(session.stats)}  # fmt: skip
     note(found)
-    found |= _bits_inside(training, request["budget_bytes"], note)
-    del training
-    return found
+    return found | _bits_inside(training, request["budget_bytes"], note)
 
 
 def _bits_inside(training: Training, budget_bytes: int, note: Note) -> dict[str, Any]:
@@ -174,13 +142,6 @@ def _bits_inside(training: Training, budget_bytes: int, note: Note) -> dict[str,
     except memfit.BudgetError as error:
         found["fingerprint_error"] = str(error)[:300]
     return found
-
-
-def _row(session: Any, engine: Any) -> dict[str, Any]:
-    """Return what the session had done when a step ended."""
-    names = ("bytes_out", "bytes_in", "plans", "swaps", "derailments", "plan_mismatches", "stall_ns", "copy_ns")
-    stats = session.stats
-    return {name: getattr(stats, name) for name in names} | {"planned": bool(engine.has_plan())}
 
 
 def _planned_steps(rows: list[dict[str, Any]]) -> int:

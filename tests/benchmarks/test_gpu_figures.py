@@ -5,26 +5,24 @@ import pytest
 from benchmarks.gpu import largest as largest_part
 from benchmarks.gpu import overhead, peers, probe, sweep
 from benchmarks.gpu.probe_link import sizes
-from benchmarks.gpu.sizes import GIB, Range, budget_of, gib, largest, scaled_batch
+from benchmarks.gpu.sizes import GIB, HIGH, LOW, TARGET, gib, largest, scaled_batch
 from benchmarks.gpu.work import _planned_steps, moved
-
-WANTED = Range(20 * GIB, 60 * GIB, 30 * GIB)
 
 
 def test_a_batch_whose_run_is_in_the_range_stays():
-    assert scaled_batch(64, 16, 25 * GIB, 5 * GIB, WANTED) == 64
+    assert scaled_batch(64, 16, 25 * GIB, 5 * GIB) == 64
 
 
 @pytest.mark.parametrize("peak", [5, 100])
 def test_a_batch_outside_of_it_is_set_anew_by_what_grows(peak):
-    batch = scaled_batch(32, 4, peak * GIB, 2 * GIB, WANTED)
+    batch = scaled_batch(32, 4, peak * GIB, 2 * GIB)
     assert batch % 4 == 0
     foreseen = 2 * GIB + (peak - 2) * GIB / 32 * batch
-    assert WANTED.low <= foreseen <= WANTED.target
+    assert LOW <= foreseen <= TARGET < HIGH
 
 
 def test_a_batch_is_never_less_than_its_multiple():
-    assert scaled_batch(8, 8, 100 * GIB, 90 * GIB, WANTED) == 8
+    assert scaled_batch(8, 8, 100 * GIB, 90 * GIB) == 8
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5, 8, 37, 63, 64])
@@ -50,7 +48,6 @@ def test_sizes_are_printed_so_that_small_ones_are_seen():
     assert gib(3 * GIB) == "3.00"
     assert gib(3 << 20) == "3.0 MiB"
     assert gib(None) == "-"
-    assert budget_of(1000, 60) == 600
 
 
 def test_copies_are_measured_from_4_kib_to_1_gib():

@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("transformers")
 
 from benchmarks.gpu.models import SPECS, blocks, spec_of, staged, tiny  # noqa: E402
-from benchmarks.gpu.training import Training, fingerprint, trained  # noqa: E402
+from benchmarks.gpu.training import Training, fingerprint  # noqa: E402
 
 CPU = torch.device("cpu")
 EAGER = ("checkpoint", "selective", "save_on_cpu")
@@ -40,9 +40,7 @@ def test_stages_end_at_poolings_and_compute_the_same():
 def test_every_way_of_saving_memory_trains_and_gives_the_losses_of_the_plain_run(name, mode):
     losses = {}
     for each in ("plain", mode):
-        training = Training(tiny(SPECS[name]), CPU, each)
-        trained(training, 3)
-        losses[each] = training.loss_bits()
+        losses[each] = Training(tiny(SPECS[name]), CPU, each).train(3).loss_bits()
     assert losses[mode] == losses["plain"]
     assert len(set(losses["plain"])) == 3
 
@@ -62,8 +60,6 @@ def test_a_fingerprint_sees_every_bit_and_no_difference_in_how_it_is_summed():
 
 
 def test_steps_are_timed_in_their_parts():
-    training = Training(tiny(SPECS["vgg16"]), CPU)
-    trained(training, 2)
-    times = training.times_ms()
+    times = Training(tiny(SPECS["vgg16"]), CPU).train(2).times_ms()
     assert len(times) == 2
     assert all(t["forward"] + t["backward"] + t["optimizer"] == pytest.approx(t["step"]) for t in times)

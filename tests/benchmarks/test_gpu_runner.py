@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from benchmarks.gpu import runner
-from benchmarks.gpu.bench import Bench, Options
+from benchmarks.common.options import parser_of
+from benchmarks.gpu import probe, runner
+from benchmarks.gpu.bench import Bench, Options, read
 from benchmarks.gpu.largest import answer
-from benchmarks.gpu.store import Results, folder_name, read
 from benchmarks.gpu.sweep import PERCENTS, order
 
 
@@ -23,10 +23,8 @@ class Cells:
         return {"status": "ok", "seconds": 0.1, "result": {"value": 1}} | self.outcomes.get(request["name"], {})
 
 
-def bench(folder, cells, seconds=100.0, settings=None, **options):
-    made = Options(folder, **options)
-    results = Results(folder / "part.json", settings or made.settings, made.resume)
-    return Bench(results, made, time.monotonic() + seconds, cells, lambda text: None)
+def bench(folder, cells, seconds=100.0, **options):
+    return Bench("part", Options(folder, **options), time.monotonic() + seconds, run_cell=cells)
 
 
 def test_a_cell_gets_the_options_and_its_result_is_in_the_file_at_once(tmp_path):
@@ -46,26 +44,23 @@ def test_a_cell_gets_the_options_and_its_result_is_in_the_file_at_once(tmp_path)
     kept = read(tmp_path / "part.json")
     assert kept["cells"]["a"]["result"] == {"value": 1}
     assert not kept["complete"]
-    made.finish()
+    made.save(complete=True)
     assert read(tmp_path / "part.json")["complete"]
 
 
 def test_a_failed_cell_has_no_result_and_is_kept_with_its_error(tmp_path):
     made = bench(tmp_path, Cells(a={"status": "error", "error": "no", "result": {"some": 1}}))
     assert made.run("a", "m:f", 30, name="a") is None
-    made.finish()
     assert read(tmp_path / "part.json")["cells"]["a"]["error"] == "no"
-    assert made.results.complete
+    assert not made.skipped
 
 
 def test_without_time_a_cell_is_not_begun_and_the_part_not_complete(tmp_path):
     cells = Cells()
     made = bench(tmp_path, cells, seconds=1)
     assert made.run("a", "m:f", 30, name="a") is None
-    made.finish()
     assert not cells.asked
     assert made.skipped == ["a"]
-    assert not made.results.complete
 
 
 def test_a_cell_cut_by_the_parts_deadline_is_to_be_run_again(tmp_path):
@@ -73,33 +68,33 @@ def test_a_cell_cut_by_the_parts_deadline_is_to_be_run_again(tmp_path):
     made = bench(tmp_path, cells, seconds=10)
     made.run("a", "m:f", 30, name="a")
     assert cells.asked[0][1] <= 10
-    assert made.results.cells["a"]["status"] == "cut"
+    assert made.cells["a"]["status"] == "cut"
     again = bench(tmp_path, cells, resume=True)
     again.run("a", "m:f", 30, name="a")
-    assert again.results.cells["a"]["status"] == "timeout"
+    assert again.cells["a"]["status"] == "timeout"
 
 
 def test_resume_runs_only_what_is_missing_and_retry_also_what_failed(tmp_path):
     first = bench(tmp_path, Cells(b={"status": "crash", "error": "gone", "result": None}))
     for key in "ab":
         first.run(key, "m:f", 30, name=key)
-    first.finish()
+    first.save(complete=True)
     for retry, expected in ((False, ["c"]), (True, ["b", "c"])):
         cells = Cells()
         made = bench(tmp_path, cells, resume=True, retry=retry)
         results = [made.run(key, "m:f", 30, name=key) for key in "abc"]
         assert [request["name"] for request, _, _ in cells.asked] == expected
         assert results[0] == {"value": 1}
-        (tmp_path / "part.json").write_text(json.dumps(read(tmp_path / "part.json") | {"cells": first.results.cells}))
+        (tmp_path / "part.json").write_text(json.dumps(read(tmp_path / "part.json") | {"cells": first.cells}))
 
 
 def test_results_of_other_settings_or_broken_files_are_not_taken_up(tmp_path):
     made = bench(tmp_path, Cells())
     made.run("a", "m:f", 30, name="a")
-    assert bench(tmp_path, Cells(), resume=True).results.cells
-    assert not bench(tmp_path, Cells(), resume=True, quick=True).results.cells
+    assert bench(tmp_path, Cells(), resume=True).cells
+    assert not bench(tmp_path, Cells(), resume=True, quick=True).cells
     (tmp_path / "part.json").write_text('{"cells": {"a"')
-    assert not bench(tmp_path, Cells(), resume=True).results.cells
+    assert not bench(tmp_path, Cells(), resume=True).cells
 
 
 def test_without_an_engine_only_cells_that_need_it_fail(tmp_path):
@@ -107,31 +102,34 @@ def test_without_an_engine_only_cells_that_need_it_fail(tmp_path):
     made = bench(tmp_path, cells, engine_error="no engine: no compiler")
     assert made.run("a", "m:f", 30, memfit=True, name="a") is None
     assert made.run("b", "m:f", 30, name="b") == {"value": 1}
-    assert made.results.cells["a"]["error"] == "no engine: no compiler"
+    assert made.cells["a"]["error"] == "no engine: no compiler"
 
 
-def test_parts_are_chosen_by_name_in_their_order():
-    args = runner.arguments(["--only", "peers,sweep", "--quick", "--limit", "60"])
-    assert [part.name for part in runner.chosen(args.only)] == ["sweep", "peers"]
-    assert args.quick and args.limit == 60 and args.device == "cuda"
-    assert [part.name for part in runner.chosen(None)] == ["sweep", "overhead", "peers", "largest"]
+def options_of(run, argv):
+    return parser_of(run, "gpu", "").parse_args(argv)
+
+
+def test_parts_are_chosen_by_name(capsys):
+    args = options_of(runner.run, ["--only", "peers", "sweep", "--quick", "--limit", "60"])
+    assert args.only == ["peers", "sweep"] and args.quick and args.limit == 60 and args.device == "cuda"
+    assert options_of(runner.run, []).only == ("sweep", "overhead", "peers", "largest")
+    assert options_of(probe.run, []).only == ("probe",)
     with pytest.raises(SystemExit):
-        runner.arguments(["--only", "nothing"])
+        options_of(runner.run, ["--only", "nothing"])
 
 
 def test_time_that_a_part_leaves_goes_to_the_next_ones():
-    parts = runner.PARTS
-    assert sum(part.share for part in parts) == pytest.approx(1)
-    assert runner.share_s(parts, 0, 100) == pytest.approx(100 * parts[0].share)
-    assert runner.share_s(parts, len(parts) - 1, 90) == pytest.approx(90)
-    assert runner.share_s(parts[2:3], 0, 50) == pytest.approx(50)
+    parts = list(runner.PARTS)
+    assert sum(runner.PARTS.values()) == pytest.approx(1)
+    assert runner.share_s(parts, 100) == pytest.approx(100 * runner.PARTS[parts[0]])
+    assert runner.share_s(parts[-1:], 90) == runner.share_s([runner.PROBE], 90) == pytest.approx(90)
 
 
 def test_a_part_that_fails_by_itself_keeps_what_it_measured(tmp_path, monkeypatch):
     class Broken:
         @staticmethod
         def measure(made):
-            made.results.put("a", {"status": "ok", "result": {}, "seconds": 0})
+            made.cells["a"] = {"status": "ok", "result": {}, "seconds": 0}
             raise KeyError("oh")
 
         @staticmethod
@@ -139,10 +137,32 @@ def test_a_part_that_fails_by_itself_keeps_what_it_measured(tmp_path, monkeypatc
             return []
 
     monkeypatch.setattr(runner.importlib, "import_module", lambda name: Broken)
-    part = runner.Part("broken", "broken", 1.0)
-    assert runner.run_part(part, Options(tmp_path), {}, 10) is False
+    result = runner.run_part("broken", Options(tmp_path), {}, 10)
+    assert result.exit_code == 3 and "KeyError" in result.notes[0]
     kept = read(tmp_path / "broken.json")
     assert "KeyError" in kept["about"]["part_error"] and "a" in kept["cells"] and not kept["complete"]
+
+
+def test_a_run_gives_each_part_its_tables_and_what_failed(tmp_path, monkeypatch):
+    def run_cell(request, limit_s, start):
+        facts = {"name": "cpu", "torch": "2"}
+        return {"status": "ok", "seconds": 1.0, "result": facts}
+
+    class Part:
+        @staticmethod
+        def measure(made):
+            made.cells["a"] = {"status": "crash", "error": "gone"}
+
+        @staticmethod
+        def tables(cells):
+            return []
+
+    monkeypatch.setattr(runner, "run_cell", run_cell)
+    monkeypatch.setattr(runner.importlib, "import_module", lambda name: Part)
+    (result,) = runner.run(device="cpu", only=["largest"], out=tmp_path)
+    assert result.exit_code == 0 and result.tables[0].rows == [["a", "crash", "gone"]]
+    (again,) = runner.run(tables=True, only=["largest"], out=tmp_path)
+    assert again.tables == result.tables
 
 
 def test_the_sweep_begins_with_what_tells_most_and_leaves_nothing_out():
@@ -154,9 +174,9 @@ def test_the_sweep_begins_with_what_tells_most_and_leaves_nothing_out():
 
 
 def test_a_devices_folder_has_its_short_name():
-    assert folder_name("NVIDIA H200") == "h200"
-    assert folder_name("NVIDIA A100-SXM4-80GB") == "a100-sxm4-80gb"
-    assert folder_name("NVIDIA GeForce RTX 4090") == "rtx-4090"
+    assert runner.folder_name("NVIDIA H200") == "h200"
+    assert runner.folder_name("NVIDIA A100-SXM4-80GB") == "a100-sxm4-80gb"
+    assert runner.folder_name("NVIDIA GeForce RTX 4090") == "rtx-4090"
 
 
 def test_a_search_says_what_it_knows():

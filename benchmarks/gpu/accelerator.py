@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,17 @@ def _in_file(path: Path, pattern: str) -> int:
 def tier_of(device: torch.device) -> str:
     """Return the host tier for a session: as much as leaves the host room for everything else."""
     return "ram" if device.type != "cuda" else f"ram:{int(_TIER_SHARE * host_memory_bytes()) >> 20}MiB"
+
+
+def plain_and_attached(device: torch.device, measure: Callable[[], float]) -> dict[str, Callable[[], float]]:
+    """Return ways to measure in turn: as things are, and in a session with room for everything, without a plan."""
+    import memfit
+
+    def attached() -> float:
+        with memfit.session(1 << 30, tier_of(device), device=device, plan=False):
+            return measure()
+
+    return {"plain_ns": measure, "attached_ns": attached}
 
 
 def _watch_host() -> None:

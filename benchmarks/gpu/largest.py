@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -78,25 +79,20 @@ def _try(request: dict[str, Any], device: torch.device, size: int) -> dict[str, 
 def _train(request: dict[str, Any], device: torch.device, size: int) -> dict[str, Any]:
     import memfit
 
-    sizes = {"batch": size} if request["grows"] == "batch" else {"layers": size}
+    sizes = {request["grows"]: size}
     if request["grows"] == "layers" and not request.get("quick"):
         sizes["batch"] = _DEPTH_BATCH
-    spec = spec_of(request | sizes)
-    if request["way"] != "memfit":
-        return _steps(Training(spec, device, request["way"]), device)
-    with memfit.session(request["budget_bytes"], tier_of(device), device=device) as session:
-        training = Training(spec, device)
-        found = _steps(training, device)
-        found["footprint_bytes"] = session.stats.peak_footprint_bytes
+    spec, limited = spec_of(request | sizes), request["way"] == "memfit"
+    inside = memfit.session(request["budget_bytes"], tier_of(device), device=device) if limited else nullcontext()
+    with inside as session:
+        training = Training(spec, device, "plain" if limited else request["way"]).train(STEPS)
+        found: dict[str, Any] = {"step_ms": median_ms(training.times_ms(), 1)["step"]}
+        if device.type == "cuda":
+            found["allocated_bytes"] = torch.cuda.max_memory_allocated()
+        if session is not None:
+            found["footprint_bytes"] = session.stats.peak_footprint_bytes
         del training
         gc.collect()
-    return found
-
-
-def _steps(training: Training, device: torch.device) -> dict[str, Any]:
-    found = {"step_ms": median_ms(training.train(STEPS).times_ms(), 1)["step"]}
-    if device.type == "cuda":
-        found["allocated_bytes"] = torch.cuda.max_memory_allocated()
     return found
 
 

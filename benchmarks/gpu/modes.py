@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import checkpoint as checkpointing
+from torch.utils import checkpoint
 
 from benchmarks.gpu.models import blocks
 
@@ -31,18 +31,17 @@ def allocator_settings(mode: str) -> str:
 
 def prepare(mode: str, model: nn.Module) -> None:
     """Change the model as the mode's user would."""
-    if mode == "checkpoint":
-        for block in _parts(model):
-            block.forward = _recomputed(block.forward)
-    elif mode == "selective":
+    if mode in ("checkpoint", "selective"):
+        options: dict[str, Any] = {"context_fn": _keeping} if mode == "selective" else {}
         for layer in model.modules():
-            if isinstance(layer, nn.ReLU):
+            if isinstance(layer, nn.ReLU) and mode == "selective":
                 layer.inplace = False  # what is kept may not be overwritten: its user would have to change this too
-        for block in _parts(model):
-            block.forward = _recomputed(block.forward, context_fn=_contexts)
+        for block in blocks(model):
+            recomputed = functools.partial(checkpoint.checkpoint, block.forward, use_reentrant=False, **options)
+            block.forward = recomputed
     elif mode in ("compile", "compile_whole"):
         torch._functorch.config.activation_memory_budget = _SHARE
-        for block in _parts(model) if mode == "compile" else [model]:
+        for block in blocks(model) if mode == "compile" else [model]:
             block.compile()
     elif mode not in MODES:
         raise ValueError(f"there is no mode {mode}")
@@ -55,35 +54,11 @@ def forward(mode: str) -> AbstractContextManager[Any]:
     return torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available())
 
 
-def _parts(model: nn.Module) -> list[nn.Module]:
-    found = blocks(model)
-    if not found:
-        raise ValueError("the model has no blocks to put a checkpoint around")
-    return found
-
-
-def _recomputed(forward: Any, **options: Any) -> Any:
-    @functools.wraps(forward)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return checkpointing.checkpoint(forward, *args, use_reentrant=False, **options, **kwargs)
-
-    return wrapped
-
-
-@functools.cache
-def _kept_ops() -> frozenset[Any]:
-    """Products, convolutions and attention: what costs most to compute again."""
+def _keeping() -> Any:
+    """Keep products, convolutions and attention: what costs most to compute again."""
     aten = torch.ops.aten
     names = ("mm", "addmm", "bmm", "convolution", "_scaled_dot_product_flash_attention",
              "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
              "_scaled_dot_product_flash_attention_for_cpu")  # fmt: skip
-    return frozenset(getattr(aten, name).default for name in names if hasattr(aten, name))
-
-
-def _policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
-    policy = checkpointing.CheckpointPolicy
-    return policy.MUST_SAVE if op in _kept_ops() else policy.PREFER_RECOMPUTE
-
-
-def _contexts() -> Any:
-    return checkpointing.create_selective_checkpoint_contexts(_policy)
+    kept = [getattr(aten, name).default for name in names if hasattr(aten, name)]
+    return checkpoint.create_selective_checkpoint_contexts(kept)

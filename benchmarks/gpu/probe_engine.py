@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.common.timing import in_turn
-from benchmarks.gpu.accelerator import prepare, release, synchronize, tier_of, used_bytes
+from benchmarks.gpu.accelerator import plain_and_attached, prepare, release, synchronize, tier_of, used_bytes
 from benchmarks.gpu.cells import Note, describe
 
 MIB = 1 << 20
@@ -234,12 +234,10 @@ def _freed(device: torch.device, session: Any, size: int) -> bool:
 
 def op_cost(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Return the time of a tiny op on the host, plain and attached in turn."""
-    import memfit
-
     device, count = prepare(request | {"deterministic": False}), 2_000 if request["quick"] else 20_000
     a = torch.ones(4, device=device)
 
-    def plain() -> float:
+    def op_ns() -> float:
         """Time the calls without waiting for the device between them; the queue is emptied now and then."""
         total = 0
         for _ in range(count // _QUEUE):
@@ -250,10 +248,6 @@ def op_cost(request: dict[str, Any], note: Note) -> dict[str, Any]:
             total += time.perf_counter_ns() - started
         return total / count
 
-    def attached() -> float:
-        with memfit.session(1 << 30, tier_of(device), device=device, plan=False):
-            return plain()
-
-    ns = in_turn({"plain": plain, "attached": attached}, 5)
-    pairs = [{"plain_ns": p, "attached_ns": q} for p, q in zip(ns["plain"], ns["attached"], strict=True)]
+    ns = in_turn(plain_and_attached(device, op_ns), 5)
+    pairs = [dict(zip(ns, pair, strict=True)) for pair in zip(*ns.values(), strict=True)]
     return {"pairs": pairs, "more_ns": statistics.median(pair["attached_ns"] - pair["plain_ns"] for pair in pairs)}

@@ -1,1 +1,1 @@
-"""Figures of the SmartPool and AutoSwap paper (arXiv 1903.06631), on its own traces."""
+"""SmartPool and AutoSwap (arXiv 1903.06631) on their authors' own traces, beside the authors' figures and ours."""

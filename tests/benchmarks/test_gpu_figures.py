@@ -125,17 +125,15 @@ def test_memfit_stands_beside_a_peer_at_its_peak_and_is_run_once_for_peaks_alike
     assert table[2][0][-1] == "not run" and "110.0 ms" in table[2][1]
 
 
-def test_attached_steps_are_compared_in_pairs_or_in_turns():
-    pair = {"plain_ms": 10.0, "attached_ms": 10.1, "bytes_out": 0}
-    cells = {"llama/pairs": ok({"pairs": [pair, pair], "batch": 6}),
-             "vgg16/plain 1": ok({"ms": 10.0}), "vgg16/attached 1": ok({"ms": 11.0}),
-             "vgg16/plain 2": {"status": "error"}}  # fmt: skip
-    assert overhead.ratios(cells, "llama") == pytest.approx([1.01, 1.01])
-    assert overhead.ratios(cells, "vgg16") == pytest.approx([1.1])
+def test_attached_steps_are_compared_in_pairs():
+    pairs = [{"plain_ms": 10.0, "attached_ms": ms, "bytes_out": 0} for ms in (10.1, 10.3, 10.2)]
     sizes = [{"size_bytes": 512, "storage": {"plain_ns": 100.0, "attached_ns": 250.0}}]
-    tables = overhead.tables(cells | {"allocations": ok({"sizes": sizes})})
-    assert [len(line) for _, columns, rows in tables for line in rows] == [6, 6, 5]
-    assert tables[1][2][0][-1] == "+150"
+    cells = {"llama/pairs": ok({"pairs": pairs, "batch": 6}), "vgg16/pairs": {"status": "error"},
+             "allocations": ok({"sizes": sizes})}  # fmt: skip
+    steps, alone = overhead.tables(cells)
+    assert steps.rows == [["llama", "6", "10.00", "1.0200x", "1.0100 to 1.0300", "0.00"]]
+    assert [len(table.rows[0]) for table in (steps, alone)] == [6, 5]
+    assert alone.rows[0][-1] == "+150"
 
 
 def test_tables_of_nothing_are_none():

@@ -10,7 +10,6 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,12 +33,9 @@ FEW, MANY = 1_000, 11_000  # ops: what begins and ends a run cancels out
 
 def instructions(python: str, count: int) -> int:
     """Return the instructions that valgrind counts for a run with so many tiny additions."""
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder, "tiny.py")
-        script.write_text(TINY)
-        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
-        env = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
-        done = subprocess.run([*valgrind, python, str(script), str(count)], capture_output=True, text=True, env=env)
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", python, "-c", TINY, str(count)]
+    env = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     found = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode != 0 or found is None:
         raise RuntimeError(f"valgrind failed: {done.stderr[-2000:]}")

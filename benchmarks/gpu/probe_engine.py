@@ -139,7 +139,7 @@ def guard(request: dict[str, Any], note: Note) -> dict[str, Any]:
     from memfit.running import engine
 
     device, size = prepare(request), (4 * MIB if request["quick"] else _GUARDED)
-    raw_pointer, is_resident = torch.Tensor.data_ptr, engine.load().is_resident
+    is_resident, raw_pointer = engine.load().is_resident, engine.load().original_of(torch.Tensor.data_ptr)
     found: dict[str, Any] = {}
 
     def away() -> int:

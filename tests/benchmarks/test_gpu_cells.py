@@ -50,5 +50,15 @@ def test_a_crash_takes_nothing_along():
     assert run_cell({"call": "gpu_cells:ending"}, 30)["error"].endswith("exit code 3")
 
 
+def test_the_probe_sees_that_swapped_out_tensors_are_guarded():
+    request = {"call": "benchmarks.gpu.probe_engine:guard", "device": "cpu", "quick": True}
+    outcome = run_cell(request, 60)
+    assert outcome["status"] == "ok", outcome
+    found = outcome["result"]
+    assert "not in memory now" in found["raw_pointer_of_one_away"]["raised"]
+    assert found["op_brings_right_bytes"] and found["in_place_on_one_away"] and found["door_brings_in_and_pins"]
+    assert found["to_host"] == found["after_session"] == [1.0, 2.0, 3.0, 4.0]
+
+
 def test_an_unknown_function_is_an_error():
     assert run_cell({"call": "gpu_cells:missing"}, 30)["status"] == "error"

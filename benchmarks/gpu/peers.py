@@ -13,12 +13,11 @@ from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
 from benchmarks.gpu.modes import MODES, allocator_settings
 from benchmarks.gpu.sizes import gib
-from benchmarks.gpu.sweep import bits, held, remark, steps_of
+from benchmarks.gpu.sweep import bits, held, remark, run_limited, steps_of
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50")
 ROUNDS = (("plain", "save_on_cpu", "checkpoint", "selective", "expandable"), ("compile",), ("compile_whole",))
-_LIMIT_S = {"compile": 90.0, "compile_whole": 150.0}
-_PLAIN_S = _LIMITED_S = 60.0
+_LIMIT_S = {"compile": 90.0, "compile_whole": 150.0}  # of other modes 60
 _ALIKE = 0.02  # of a budget: memfit is not run again for a peak so near another
 COLUMNS = ["model", "way", "peak GiB", "driver GiB", "step ms", "of plain", "memfit at that peak", "driver GiB", "held",
            "of plain", "peer / memfit", "bits of memfit", "remark"]  # fmt: skip
@@ -34,7 +33,7 @@ def run_mode(bench: Bench, model: str, mode: str, batch: int | None) -> dict[str
     """Train the model in another way."""
     steps = steps_of(bench.options.quick)
     calibrate = batch is None and not bench.options.quick
-    limit_s = _LIMIT_S.get(mode, _PLAIN_S)
+    limit_s = _LIMIT_S.get(mode, 60.0)
     return bench.run(f"{model}/{mode}", "benchmarks.gpu.work:plain", limit_s, model=model, mode=mode, batch=batch,
                      calibrate=calibrate, allocator=allocator_settings(mode), steps=steps["steps"],
                      most_steps=steps["most_steps"] if mode == "plain" else steps["steps"])  # fmt: skip
@@ -58,9 +57,7 @@ def measure(bench: Bench) -> None:
                 found = run_mode(bench, model, mode, batch)
                 if found is not None:
                     batch, peak = batch or found["batch"], found["peak_bytes"]
-                    key = twin(mode, model, peak, bench.cells)
-                    bench.run(key, "benchmarks.gpu.work:limited", _LIMITED_S, memfit=True, model=model,
-                              batch=found["batch"], budget_bytes=peak, **steps_of(bench.options.quick))  # fmt: skip
+                    run_limited(bench, twin(mode, model, peak, bench.cells), model, found["batch"], peak)
 
 
 def row(model: str, mode: str, plain: dict[str, Any], peer: dict[str, Any], ours: dict[str, Any] | None) -> list[str]:

@@ -17,7 +17,7 @@ MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50", "gpt2_xl", "resnet152")
 PERCENTS = (100, 80, 60, 40, 30)
 # Two models at every budget first, then all at those where most is to be learnt.
 ROUNDS = ((2, (60, 80, 40, 100, 30)), (6, (60, 40)), (6, PERCENTS))
-_PLAIN_S, _LIMITED_S, _LINK_S = 60.0, 60.0, 20.0
+_CELL_S, _LINK_S = 60.0, 20.0
 _PAGE = 2 << 20  # what the driver gives memory in
 COLUMNS = ["model", "batch", "budget", "GiB", "driver", "held", "step", "plain ms", "by plan", "GiB out/in", "link ms",
            "of the pass", "bits", "remark"]  # fmt: skip
@@ -37,17 +37,21 @@ def order(models: tuple[str, ...]) -> list[tuple[str, int]]:
     return list(found)
 
 
+def run_limited(bench: Bench, key: str, model: str, batch: int, budget_bytes: int) -> None:
+    """Train the model with memfit inside a budget."""
+    bench.run(key, "benchmarks.gpu.work:limited", _CELL_S, memfit=True, model=model, batch=batch,
+              budget_bytes=budget_bytes, **steps_of(bench.options.quick))  # fmt: skip
+
+
 def measure(bench: Bench) -> None:
     """Run the cells: each model plainly, at a batch that fills the wanted memory, and inside shares of that peak."""
     bench.run("link", "benchmarks.gpu.probe_link:rates", _LINK_S)
-    steps = steps_of(bench.options.quick)
+    quick = bench.options.quick
     for model, percent in order(bench.options.models or MODELS):
-        plain = bench.run(f"{model}/plain", "benchmarks.gpu.work:plain", _PLAIN_S, model=model, repeat=True,
-                          calibrate=not bench.options.quick, **steps)  # fmt: skip
+        plain = bench.run(f"{model}/plain", "benchmarks.gpu.work:plain", _CELL_S, model=model, repeat=True,
+                          calibrate=not quick, **steps_of(quick))  # fmt: skip
         if plain is not None:
-            bench.run(f"{model}/{percent}", "benchmarks.gpu.work:limited", _LIMITED_S, memfit=True, model=model,
-                      batch=plain["batch"], budget_bytes=plain["peak_bytes"] * percent // 100, percent=percent,
-                      **steps)  # fmt: skip
+            run_limited(bench, f"{model}/{percent}", model, plain["batch"], plain["peak_bytes"] * percent // 100)
 
 
 def bits(plain: dict[str, Any], limited: dict[str, Any]) -> str:

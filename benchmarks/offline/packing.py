@@ -48,12 +48,12 @@ def read_net(name: str) -> tuple[Lifetimes, int, int]:
     return Lifetimes(born[rows] - start, gone[rows] - start, whole.size[rows]), period, always
 
 
-def generate(count: int, seed: int = 0) -> Lifetimes:
+def generate(count: int) -> Lifetimes:
     """Return a synthetic training step: parameters for good, activations first in last out, scratch, gradients.
 
     Sizes are of a few dozen distinct shapes, as layers repeat; one in six storages lives long.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     shapes = np.unique((2 ** random.uniform(9, 24, 60)).astype(np.int64) // 4 * 4)
     size = random.choice(shapes, count)
     steps = 2 * count
@@ -67,7 +67,7 @@ def generate(count: int, seed: int = 0) -> Lifetimes:
     return Lifetimes(lower, np.maximum(upper, lower + 1), size)
 
 
-def timed(call: Callable[[], Found]) -> tuple[list[Found], Row]:
+def repeated(call: Callable[[], Found]) -> tuple[list[Found], Row]:
     """Return the results of several runs, and the median one's seconds of the wall clock and of the processor.
 
     What is slow runs once.
@@ -91,7 +91,7 @@ def told_pack(lifetimes: Lifetimes, **options: Any) -> tuple[Packing, list[tuple
 
 def ours(lifetimes: Lifetimes, **options: Any) -> Row:
     """Pack with memfit, by `options` of `pack`; of `plans`, each better than the last, the seconds and bytes."""
-    runs, took = timed(lambda: told_pack(lifetimes, alignment=1, **options))
+    runs, took = repeated(lambda: told_pack(lifetimes, alignment=1, **options))
     packing, _ = runs[0]
     search_seconds = statistics.median(packing.seconds for packing, _ in runs)
     # A search that had ended at a plan would have read the table and checked the plan all the same.
@@ -133,7 +133,7 @@ def theirs(lifetimes: Lifetimes, name: str, searched: Row) -> Row | None:
         if size  # it takes none of no bytes
     ]
     allocator = SupermallocAllocator(num_threads=THREADS) if name == "supermalloc" else OmniAllocator()
-    runs, took = timed(lambda: omnimalloc.allocate(rows, allocator))
+    runs, took = repeated(lambda: omnimalloc.allocate(rows, allocator))
     footprint = min(max(row.offset + row.size for row in placed) for placed in runs)
     level = next((seconds for seconds, plan in searched["plans"] if plan <= footprint), None)
     return {

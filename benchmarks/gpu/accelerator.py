@@ -94,38 +94,43 @@ class PeakSampler:
         self._nvml, self._handle = _nvml(device)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.peak_bytes: int | None = None
-        self.process_peak_bytes: int | None = None
+        self._peak_bytes: int | None = None
+        self._process_peak_bytes: int | None = None
 
     def __enter__(self) -> PeakSampler:
-        if self._device.type == "cuda":
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._device.type == "cuda" and not self._end.is_set():
-            self.sample()
-            self._end.set()
-            self._thread.join()
+        self._end.set()
+        self._thread.join()
 
     def _run(self) -> None:
-        while not self._end.wait(_SAMPLE_S):
-            self.sample()
+        ended = self._device.type != "cuda"
+        while not ended:
+            ended = self._end.wait(_SAMPLE_S)  # and looks once more when it ends
+            self._sample()
 
-    def used(self) -> int | None:
-        """Return what is in use now; None on a CPU. Counts as the peak does, so that the two can be compared."""
-        if self._nvml is None:
-            return used_bytes(self._device)
-        return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
-
-    def sample(self) -> None:
-        """Look once."""
-        self.peak_bytes = max(self.peak_bytes or 0, self.used() or 0) or None
+    def _sample(self) -> None:
+        self._peak_bytes = max(self._peak_bytes or 0, self._used() or 0) or None
         if self._nvml is not None:
             with contextlib.suppress(Exception):  # in a container the processes may have other numbers
                 processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
                 own = [p.usedGpuMemory for p in processes if p.pid == os.getpid() and p.usedGpuMemory]
-                self.process_peak_bytes = max([self.process_peak_bytes or 0, *own]) or None
+                self._process_peak_bytes = max([self._process_peak_bytes or 0, *own]) or None
+
+    def _used(self) -> int | None:
+        if self._nvml is None:
+            return used_bytes(self._device)
+        return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
+
+    def driver(self) -> dict[str, int | None]:
+        """Return the driver's view: the peaks, and what is in use now, counted alike; None on a CPU.
+
+        When all tensors are gone, what is left is the context and loaded kernels.
+        """
+        return {"peak_bytes": self._peak_bytes, "process_peak_bytes": self._process_peak_bytes,
+                "left_bytes": self._used()}  # fmt: skip
 
 
 def _nvml(device: torch.device) -> tuple[Any, Any]:

@@ -37,7 +37,7 @@ def plain(request: dict[str, Any], note: Note) -> dict[str, Any]:
         found |= _steps(spec, device, mode, steps, request.get("most_steps", steps))
     release(device)
     found["peak_bytes"] = found.get("allocated_bytes") or _peak_without_gpu(spec, device, mode)
-    found["driver"] = _driver(sampler)
+    found["driver"] = sampler.driver()
     note(found)
     if request.get("repeat"):
         again = Training(spec, device, mode).train(steps)
@@ -83,12 +83,6 @@ def _peak_without_gpu(spec: Spec, device: torch.device, mode: str) -> int:
     return session.stats.peak_live_bytes
 
 
-def _driver(sampler: PeakSampler) -> dict[str, Any]:
-    """Return the driver's view: the peak, and what is left (the context, loaded kernels) when all tensors are gone."""
-    return {"peak_bytes": sampler.peak_bytes, "process_peak_bytes": sampler.process_peak_bytes,
-            "left_bytes": sampler.used()}  # fmt: skip
-
-
 def limited(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Train inside `budget_bytes`, from the building of the model on, until a plan has been in force for some steps."""
     import memfit
@@ -100,13 +94,13 @@ def limited(request: dict[str, Any], note: Note) -> dict[str, Any]:
     note(facts)
     sampler = PeakSampler(device)
     try:
+        # The sampler ends first: leaving the session brings everything back.
         with memfit.session(request["budget_bytes"], tier_of(device), device=device) as session, sampler:
             facts |= _inside(session, spec, device, request, end, note)
-            sampler.__exit__()  # what follows brings everything back out of the session
     except memfit.BudgetError as error:
         facts |= {"infeasible": str(error)[:600], "required_bytes": error.required_bytes}
     release(device)
-    return facts | {"driver": _driver(sampler)}
+    return facts | {"driver": sampler.driver()}
 
 
 def _inside(session: Any, spec: Spec, device: torch.device, request: dict[str, Any], end: float,

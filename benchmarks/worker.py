@@ -7,7 +7,6 @@ import io
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ def main() -> None:
 
     def note(*_: Any) -> None:
         done = {} if session is None else vars(session.stats)
-        steps.append({"at": time.perf_counter(), "rss_bytes": rss_bytes(), **done})
+        steps.append({"at": time.perf_counter(), **done})
         if session is not None and len(steps) == request.get("reset_peaks_at"):
             engine.load().reset_peaks()
 
@@ -51,11 +50,6 @@ def main() -> None:
     if session is not None:
         result |= {"stats": vars(session.stats), "plan": about_plan(session), "trace": about_trace(session)}
     print(json.dumps(result))
-
-
-def rss_bytes() -> int:
-    """Return the memory that the process has now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def session_of(request: dict[str, Any]) -> Session:

@@ -21,7 +21,7 @@ Traces = Annotated[
 ]
 # What `worker.py` tells of a run, sizes in bytes: `steps`, `error`, `peak_rss_bytes`; of a session also its `stats`,
 # what was foreseen of a `plan` that swaps, and the needs of the recorded `trace`. A step has the moment `at` which it
-# ended (seconds of some clock), `rss_bytes`, and the statistics until then.
+# ended (seconds of some clock), and the statistics until then.
 Run = dict[str, Any]
 
 # Small enough for a table in minutes, large enough that tensors and not constants decide.
@@ -61,7 +61,7 @@ def sized(example: str, steps: int, sizes: Sizes = EXAMPLES) -> list[str]:
 def run_worker(
     example: str,
     arguments: Sequence[str],
-    budget: str | int | None,
+    budget: str | int,
     *,
     root: Path = ROOT,
     python: str = sys.executable,
@@ -69,8 +69,7 @@ def run_worker(
 ) -> Run:
     """Run one example (or script) in a process of its own; raises on failure.
 
-    `budget` "plain" is without memfit, None without a limit. `root` and `python` are another checkout's, where its
-    version is to run.
+    `budget` "plain" is without memfit. `root` and `python` are another checkout's, where its version is to run.
     """
     script = example if example.endswith(".py") else script_of(example)
     request = {"script": script, "arguments": list(arguments), "budget": budget}

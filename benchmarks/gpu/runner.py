@@ -29,9 +29,7 @@ def run(
     quick: Annotated[bool, {"help": "tiny models: whether it runs, not how fast"}] = False,
     resume: Annotated[bool, {"help": "keep the results there are, and run the cells that are missing"}] = False,
     retry: Annotated[bool, {"help": "with --resume: run cells that failed again"}] = False,
-    limit: Annotated[
-        float, {"help": "seconds for all parts; the building of the engine, once, is not counted"}
-    ] = 470.0,
+    limit: Annotated[float, {"help": "seconds for all parts, once the engine is built"}] = 470.0,
     start: Annotated[str, {"choices": list(_STARTS), "help": "how a cell's process begins"}] = "auto",
     only: Annotated[Sequence[str], {"choices": [*PARTS, PROBE], "help": "parts"}] = tuple(PARTS),
     models: Annotated[Sequence[str] | None, {"help": "instead of each part's own"}] = None,
@@ -39,21 +37,19 @@ def run(
     out: Path | None = None,
 ) -> Iterator[Result]:
     """Run the parts into `out`, or a folder of the device's name; fails when cells are missing, but not if cells do."""
-    if tables and out is None:
-        raise SystemExit("--tables needs --out FOLDER")
     parts = [name for name in (*PARTS, PROBE) if name in only]
-    if tables and out is not None:
+    if tables:
+        if out is None:
+            raise SystemExit("--tables needs --out FOLDER")
         yield from (shown(name, read(out / f"{name}.json").get("cells", {})) for name in parts)
         return
     import_heavy()
     facts, how = look(device, start)
-    built = run_cell({"call": "benchmarks.gpu.accelerator:build_engine", "device": device}, _ENGINE_LIMIT_S, how)
-    print(f"  engine: {built['status']} in {built['seconds']:.1f} s {built.get('error', '')}")
-    error = "" if built["status"] == "ok" else f"no engine: {built['error']}"
+    engine, error = build_engine(device, how)
     folder = (out or RESULTS / folder_name(facts["name"])).resolve()
     options = Options(folder, device, quick, resume or retry, retry, how, tuple(models) if models else None, error)
     print(f"{facts['name']}, torch {facts['torch']}: results in {folder}, processes by {how}")
-    about = {"device": facts, "engine": built.get("result"), "engine_error": error}
+    about = {"device": facts, "engine": engine, "engine_error": error}
     end = time.monotonic() + limit
     for index, name in enumerate(parts):
         yield run_part(name, options, about, share_s(parts[index:], end - time.monotonic()))
@@ -84,6 +80,13 @@ def look(device: str, start: str) -> tuple[dict[str, Any], str]:
             return outcome["result"], how
         print(f"  {device} cannot be used by a process started by {how}: {outcome['error']}")
     raise SystemExit(f"{device} cannot be used; {outcome.get('log', '')[-1500:]}")
+
+
+def build_engine(device: str, how: str) -> tuple[dict[str, Any] | None, str]:
+    """Build memfit's engine where it has not been; return what it is, and why there is none ("" if there is)."""
+    built = run_cell({"call": "benchmarks.gpu.accelerator:build_engine", "device": device}, _ENGINE_LIMIT_S, how)
+    print(f"  engine: {built['status']} in {built['seconds']:.1f} s {built.get('error', '')}")
+    return built.get("result"), "" if built["status"] == "ok" else f"no engine: {built['error']}"
 
 
 def run_part(name: str, options: Options, about: dict[str, Any], seconds: float) -> Result:

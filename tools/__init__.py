@@ -1,1 +1,1 @@
-"""What makes the documents: `python -m tools.make_tables`, `python -m tools.make_picture`."""
+"""The makers of the documents: `python -m tools.make_tables`, `python -m tools.make_picture`."""

@@ -1,4 +1,4 @@
-"""Draws residency.svg: where each storage's bytes are during one training iteration.
+"""Draws residency.svg: the places of each storage's bytes during one training iteration.
 
 Usage: python -m tools.make_picture > docs/residency.svg
 """
@@ -22,7 +22,7 @@ PHASES = (("forward", 0, 44), ("backward", 44, 82), ("optimizer", 82, 100))
 
 @dataclass
 class Storage:
-    """One storage: when it is alive, and its (begin, end, lowest address) wherever its bytes are."""
+    """One storage: its lifetime, and its (begin, end, lowest address) wherever its bytes are."""
 
     name: str
     category: str
@@ -128,7 +128,7 @@ def phases() -> list[str]:
 
 
 def notes() -> list[str]:
-    """Return what is said on the picture itself, and the legend."""
+    """Return the labels on the picture, and the legend."""
     drawn = [
         text(LEFT, 24, "One iteration: where each storage's bytes are", 16, INK, 'font-weight="bold"'),
         text(x(24) + 18, 385, "C needs room:", 12),

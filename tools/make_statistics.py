@@ -25,7 +25,7 @@ def statistics() -> Iterator[tuple[str, str]]:
 
 
 def unit(name: str) -> str:
-    """Return what a statistic is counted in; nothing if its name says it."""
+    """Return the unit of a statistic; an empty text if its name says it."""
     return "bytes" if "bytes" in name else "ns" if name.endswith("_ns") else ""
 
 

@@ -42,7 +42,7 @@ def markdown(table: Table) -> str:
 
 
 def made(name: str) -> str:
-    """Return the table of the results `name`; empty if there are none."""
+    """Return the table of the results `name`; empty without results."""
     source = RESULTS / f"{name}.json"
     return markdown(TABLES[name](json.loads(source.read_text()))) if source.exists() else ""
 

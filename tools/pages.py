@@ -1,4 +1,4 @@
-"""What the makers of documents share: a part of a page, between two marks, made anew."""
+"""A part of a page, between two marks, made anew: shared by the makers of documents."""
 
 from __future__ import annotations
 

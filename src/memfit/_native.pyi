@@ -12,7 +12,7 @@ def find_period(tokens: NDArray[np.uint64]) -> tuple[int, int] | None:
     """
 
 class ClairvoyantResult:
-    """What `clairvoyant_bytes` counts; the traffic is 0 when the budget is below `required_bytes`."""
+    """The counts of `clairvoyant_bytes`; the traffic is 0 when the budget is below `required_bytes`."""
 
     bytes_out: int
     bytes_in: int
@@ -71,7 +71,7 @@ def pack(
     """
 
 class Rules:
-    """Which prunings the exact search makes; all of them to begin with."""
+    """The prunings that the exact search makes; all of them by default."""
 
     dominance: bool
     suffixes: bool
@@ -99,13 +99,13 @@ def skyline(
     size_bytes: NDArray[np.int64],
     order: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the offsets of one plan on a skyline, the first of `order` preferred: for a test of it.
+    """Return the offsets of one plan on a skyline, the first of `order` preferred: for its tests.
 
-    No lifetime may be of no bytes.
+    Every lifetime has at least one byte.
     """
 
 class Simulated:
-    """What `simulate_swaps` found: one iteration, microseconds since it began.
+    """The result of `simulate_swaps`: one iteration, in microseconds since it began.
 
     The copies, one of each column for each swap, are those of absences that begin in it.
     """
@@ -145,9 +145,9 @@ def simulate_swaps(
     """
 
 class FoundSwaps:
-    """What `search_swaps` found; `chosen` are candidates, with one entry each of `free_by` and `in_start`.
+    """The result of `search_swaps`; each candidate in `chosen` has an entry in `free_by` and in `in_start`.
 
-    With all candidates away op `worst_op` needs `least_bytes`: without a budget of that much nothing is chosen.
+    With all candidates away op `worst_op` needs `least_bytes`: with a smaller budget nothing is chosen.
     """
 
     is_feasible: bool

@@ -1,3 +1,3 @@
-"""The version of memfit, for whatever may not import the package's top."""
+"""The version of memfit, for modules that must not import the package itself."""
 
 __version__ = "0.1.0"

@@ -16,7 +16,7 @@ from memfit.ir import Trace
 class NamedLifetimes:
     """Row i is alive over the half-open times [lower[i], upper[i]) and takes size[i] bytes then.
 
-    At one time what is freed is freed before anything is allocated; else rows act in their order. `sources` holds
+    At one time frees come before allocations; otherwise rows act in their order. `sources` holds
     the line that allocated each row ("file.py:12", "" when unknown), or nothing when no line is known at all.
     """
 

@@ -205,7 +205,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What leaves and comes back, and when, for the trace of this `signature` with `op_count` ops.
+    """The storages that leave and come back, and when, for the trace of this `signature` with `op_count` ops.
 
     `policy` made it, for the links of `machine` (a name) and `budget_bytes`, which hold `pinned_bytes` too.
     `footprint_bytes` is what it needs once everything that stays has an address; 0 where that was not asked.

@@ -146,7 +146,7 @@ _PROFILES = {
 
 
 def profile_names() -> tuple[str, ...]:
-    """Return the names `profile` takes."""
+    """Return the names that `profile` takes."""
     return tuple(_PROFILES)
 
 
@@ -165,7 +165,7 @@ def profile(name: str) -> Machine:
     if name not in _PROFILES:
         raise UsageError(
             f"there is no machine {name!r}",
-            why=f"there are {', '.join(_PROFILES)}",
-            remedy="name one of these, or a file of `memfit doctor`",
+            why=f"the known ones are {', '.join(_PROFILES)}",
+            remedy="name one of these, or a file that `memfit doctor` wrote",
         )
     return _PROFILES[name]

@@ -7,7 +7,7 @@ import sys
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print `text` on standard error if that can be: no run is worse for a line that nobody could have read."""
+    """Print `text` on standard error if that is possible; a run goes on without a line that nobody could read."""
     stream = getattr(sys, "stderr", None)
     if stream is not None:  # to print, None would be standard output
         with contextlib.suppress(Exception):
@@ -15,7 +15,7 @@ def say(text: str, end: str = "\n") -> None:
 
 
 def flush_output() -> None:
-    """Write out what is buffered for standard output, so that what is said next comes after it."""
+    """Write out the buffer of standard output, so that the next message comes after it."""
     stream = getattr(sys, "stdout", None)
     if stream is not None:
         with contextlib.suppress(ValueError):  # it is closed

@@ -52,7 +52,7 @@ class Simulator:
         self._uses = accessing_ops(trace)
 
     def timeline(self, swaps: Sequence[Swap]) -> Timeline:
-        """Return what `swaps` do once the iteration is steady; raises InputError if their ops are out of order."""
+        """Return the effect of `swaps` on a steady iteration; raises InputError if their ops are out of order."""
         return self._timeline(swaps, self.run(self.columns(swaps)))
 
     def columns(self, swaps: Sequence[Swap]) -> SwapColumns:
@@ -118,7 +118,7 @@ class Simulator:
 
 
 def simulate(trace: Trace, machine: Machine, plan: Plan) -> Timeline:
-    """Return what `plan` does to an iteration of `trace` on `machine`, once it is steady.
+    """Return the effect of `plan` on an iteration of `trace` on `machine`, once it is steady.
 
     Raises InputError if the plan is for another trace.
     """
@@ -157,7 +157,7 @@ def load_bytes(trace: Trace) -> Int64Array:
 
 
 def planned_bytes(trace: Trace, swaps: Sequence[Swap]) -> Int64Array:
-    """Return the most bytes each op can see whatever the copies' speed: absent is what is so by the plan's ops."""
+    """Return the most bytes each op can see at any speed of the copies: only the plan's ops decide what is absent."""
     held = load_bytes(trace)
     for swap in swaps:
         add_span(held, swap.free_by, swap.in_start, -align_up(swap.size_bytes, trace.alignment))
@@ -165,7 +165,7 @@ def planned_bytes(trace: Trace, swaps: Sequence[Swap]) -> Int64Array:
 
 
 def add_span(column: Int64Array, begin: int, end: int, amount: int) -> None:
-    """Add `amount` to entries [begin, end) of a circular column; the span is no longer than it."""
+    """Add `amount` to entries [begin, end) of a circular column; the span is at most as long as the column."""
     count = len(column)
     shift = begin // count * count
     begin, end = begin - shift, end - shift
@@ -180,7 +180,7 @@ def align_up_all(size_bytes: Int64Array, alignment: int) -> Int64Array:
 
 
 def _uses_until(uses: list[int], op: int, count: int) -> int:
-    """Return how many of `uses`, repeated every `count` ops, lie at or before `op`."""
+    """Return the number of `uses`, repeated every `count` ops, that lie at or before `op`."""
     round_, within = divmod(op, count)
     return round_ * len(uses) + bisect_right(uses, within)
 

@@ -85,7 +85,7 @@ def parse_budget(value: str | int) -> Budget:
         raise InputError(f"{value!r} is not a budget", why=f"unknown unit {unit!r}", remedy=_BUDGET_REMEDY)
     fraction = float(percent / 100)
     if not 0 < fraction <= 1:
-        why = "a percentage of the peak lies above 0% and at most at 100%"
+        why = "a percentage of the peak is above 0% and at most 100%"
         raise InputError(f"{value!r} is not a usable budget", why=why, remedy=_BUDGET_REMEDY)
     return Budget(fraction=fraction)
 

@@ -296,7 +296,7 @@ def _levels(held: _Held) -> Iterator[_Level]:
     # The moments that matter are begins: of two rows that share a time, one begins while the other is alive.
     first = np.cumsum(np.diff(held.begin, prepend=held.begin[:1]) != 0)
     last = np.append(first, first[-1:] + 1)[np.searchsorted(held.begin, held.end)] - 1
-    rows, begin, end = np.arange(len(held)), first, last + 1  # what no lower level covers
+    rows, begin, end = np.arange(len(held)), first, last + 1  # those that no lower level covers
     while len(rows):
         odd, even = (begin & 1) == 1, (end & 1) == 1
         row = np.append(rows[odd], rows[even])

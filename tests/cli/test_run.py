@@ -213,7 +213,7 @@ def test_a_budget_after_the_script_is_an_error_that_gives_both_ways_to_write_it(
     words = [str(path) if word == "SCRIPT" else word for word in program]
     assert main(["run", *words, *option]) == 2
     err = capsys.readouterr().err
-    assert "stands after the script" in err and "memfit run --budget 60% " in err
+    assert "comes after the script" in err and "memfit run --budget 60% " in err
     explicit = shlex.split(err.split("script's own: memfit ")[1])
     assert explicit == ["run", "--", *words, *option] and not (tmp_path / "ran").exists()
     own, _ = _split(explicit)

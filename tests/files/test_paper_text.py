@@ -43,7 +43,7 @@ def test_accesses_and_what_they_say_is_alive_before(tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "is not such a trace"),
+        ("", "is not a trace of the SmartPool paper"),
         ("id,lower,upper,size\n", "its first line is 'id,lower,upper,size'"),
         ("action,address,bytes\nmalloc,0x10\n", "line 2 has 2 fields instead of 3"),
         ("action,address,bytes\nrealloc,0x10,5\n", "line 2: action is 'realloc', not one of malloc, free"),

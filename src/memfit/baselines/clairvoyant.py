@@ -30,7 +30,7 @@ class Traffic:
 
 
 def clairvoyant(trace: Trace, budget_bytes: int) -> Traffic:
-    """Return what the policy moves in one iteration of `trace` in `budget_bytes`, once it is steady.
+    """Return the bytes that the policy moves in one steady iteration of `trace` in `budget_bytes`.
 
     Raises BudgetError if one op's working set and the pinned bytes exceed the budget.
     """

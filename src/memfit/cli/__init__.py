@@ -62,7 +62,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _module_at(words: list[str]) -> int:
-    """Return where the -m of `run -m MODULE` stands; 0 if a script or a "--" comes first."""
+    """Return the position of the -m of `run -m MODULE`; 0 if a script or a "--" comes first."""
     at = 1
     while at < len(words) and words[at].startswith("--") and words[at] != "--":
         at += 1 if "=" in words[at] or words[at] == "--json" else 2

@@ -18,10 +18,10 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="a trace, a CSV of lifetimes (id,lower,upper,size) or a torch memory snapshot",
     )
-    parser.add_argument("--allocators", default="all", metavar="A,B,C", help="these allocators (default: all)")
+    parser.add_argument("--allocators", default="all", metavar="A,B,C", help="the allocators to compare (default: all)")
     parser.add_argument("--device", type=int, metavar="N", help="the device of a snapshot (default: the busiest)")
     parser.add_argument("--budgets", metavar="80,60,40%", help="compare swap policies at these budgets instead")
-    parser.add_argument("--policies", default="all", metavar="A,B,C", help="these policies (default: all)")
+    parser.add_argument("--policies", default="all", metavar="A,B,C", help="the policies to compare (default: all)")
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.set_defaults(run=run)

@@ -1,4 +1,4 @@
-"""`memfit curve TRACE`: how much time each amount of memory costs."""
+"""`memfit curve TRACE`: the time that each amount of memory costs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `curve` subcommand."""
-    parser = subparsers.add_parser("curve", help="show how much time each amount of memory costs")
+    parser = subparsers.add_parser("curve", help="show the time that each amount of memory costs")
     parser.add_argument("file", metavar="TRACE", help="a trace, as `memfit trace` writes it")
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument("--points", default=12, type=int, metavar="N", help="the number of budgets (default: 12)")

@@ -21,7 +21,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was found; returns 0 if memfit can run here, otherwise 1."""
+    """Print the findings; returns 0 if memfit can run here, otherwise 1."""
     from memfit.cli.next_step import print_next
     from memfit.reporting.doctor import DoctorReport, FindingInfo, to_text
     from memfit.reporting.show import show

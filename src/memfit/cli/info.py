@@ -1,4 +1,4 @@
-"""`memfit info FILE`: what a recorded iteration does with memory."""
+"""`memfit info FILE`: the memory use of a recorded iteration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `info` subcommand."""
-    parser = subparsers.add_parser("info", help="report what a recorded iteration does with memory")
+    parser = subparsers.add_parser("info", help="report the memory use of a recorded iteration")
     parser.add_argument("file", metavar="FILE", help="a trace, as `memfit trace` writes it")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.set_defaults(run=run)

@@ -18,10 +18,10 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="a CSV of lifetimes (id,lower,upper,size), a trace, a torch memory snapshot or a SmartPool paper log",
     )
-    parser.add_argument("--capacity", metavar="B", help="take the first placement that fits into these bytes, as 2GiB")
+    parser.add_argument("--capacity", metavar="B", help="take the first placement that fits into B, such as 2GiB")
     parser.add_argument("--alignment", default="512", metavar="A", help="of every address, in bytes (default: 512)")
     parser.add_argument("--effort", default=3.0, type=float, metavar="SECONDS", help="the most to spend (default: 3)")
-    parser.add_argument("--seed", default=0, type=int, metavar="N", help="of the search (default: 0)")
+    parser.add_argument("--seed", default=0, type=int, metavar="N", help="the seed of the search (default: 0)")
     parser.add_argument("--device", type=int, metavar="N", help="the device of a snapshot (default: the busiest)")
     parser.add_argument(
         "--in-place",

@@ -1,4 +1,4 @@
-"""`memfit plan TRACE --budget B`: which storages leave the arena, and when."""
+"""`memfit plan TRACE --budget B`: the storages that leave the arena, and the times of their copies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument(
-        "--addresses", action="store_true", help="check that it fits the budget with addresses too, and plan it so"
+        "--addresses", action="store_true", help="find addresses too, and plan so that they fit the budget"
     )
     parser.add_argument("--effort", default=2.0, type=float, metavar="SECONDS", help="of memfit's search (default: 2)")
     parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan (.gz: packed)")

@@ -110,13 +110,13 @@ def _check_options(args: argparse.Namespace, program: Program, arguments: list[s
         return
     if misplaced("--budget") and args.budget is None and args.plan is None:
         raise UsageError(
-            f"--budget stands after the script, so it is the script's and memfit has none ({program})",
+            f"--budget comes after the script, so it belongs to the script and memfit has no budget ({program})",
             why="options of memfit come before the script; without one the run would have no limit",
             remedy=f"memfit run --budget 60% {shlex.join(program.words())} ..., or, if it is the script's own: "
             f"memfit run -- {shlex.join([*program.words(), *arguments])}",
         )
     if misplaced("--tier") and args.tier is None:
-        say("memfit: warning: --tier stands after the script, so it is the script's; memfit uses its default tier")
+        say("memfit: warning: --tier comes after the script, so it belongs to the script; memfit uses its default tier")
 
 
 def _write_timelines(path: str, outcome: Outcome) -> None:

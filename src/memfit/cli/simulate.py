@@ -1,4 +1,4 @@
-"""`memfit simulate TRACE PLAN`: what a plan does to memory and time on a machine."""
+"""`memfit simulate TRACE PLAN`: the effect of a plan on memory and time on a machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `simulate` subcommand."""
-    parser = subparsers.add_parser("simulate", help="predict what a plan does to memory and time")
+    parser = subparsers.add_parser("simulate", help="predict the effect of a plan on memory and time")
     parser.add_argument("file", metavar="TRACE", help="a trace, as `memfit trace` writes it")
     parser.add_argument("plan", metavar="PLAN", help="a plan, as `memfit plan` writes it")
     parser.add_argument("--machine", metavar="M", help="a profile or a file (default: the plan's)")

@@ -37,7 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the verdict; returns 0 only if every hash is equal, else 4."""
+    """Print the verdict; returns 0 only if every hash is equal, otherwise 4."""
     from memfit.cli.next_step import print_next
     from memfit.cli.program import program_of
     from memfit.errors import UsageError, VerificationError

@@ -16,7 +16,7 @@ from memfit.reporting.allocators import AllocatorComparison, AllocatorRow
 
 
 def memfit_packer(events: MallocStream, *, alignment: int = 1, effort: float = 1.0) -> PlannedOffsets:
-    """Place every storage with memfit's own packer; at exact sizes, as the other planners do, unless told.
+    """Place every storage with memfit's own packer; at exact sizes, as the other planners do, unless told otherwise.
 
     `alignment` in bytes, `effort` in seconds.
     """
@@ -39,12 +39,12 @@ CONTENDERS: Mapping[str, Callable[[MallocStream], AllocatorOutcome]] = {
 
 
 def choose_allocators(text: str) -> tuple[str, ...]:
-    """Return the names that "all" or "a,b,c" means; raises UsageError for one that is not known."""
+    """Return the names that "all" or "a,b,c" means; raises UsageError for an unknown one."""
     return choose(text, "allocator", all_=tuple(CONTENDERS))
 
 
 def compare_allocators(file: str, events: MallocStream, allocators: Sequence[str]) -> AllocatorComparison:
-    """Return what each of `allocators` does with `events`; raises KeyError for a name that is not known."""
+    """Return the cost of `events` in each of `allocators`; raises KeyError for an unknown name."""
     rows = [_row(CONTENDERS[name](events)) for name in allocators]
     return AllocatorComparison(
         file=file,

@@ -1,4 +1,4 @@
-"""Names on the command line: "all", or some of those there are."""
+"""Names on the command line: "all", or a choice of the known ones."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def choose(text: str, kind: str, *, all_: Sequence[str], more: Sequence[str] = (
     unknown = [name for name in wanted if name not in known]
     if unknown or not wanted:
         what = f"there is no {kind} {unknown[0]!r}" if unknown else f"{_OPTIONS[kind].split()[0]} names no {kind}"
-        raise UsageError(what, why=f"there are {', '.join(known)}", remedy=_OPTIONS[kind])
+        raise UsageError(what, why=f"the known ones are {', '.join(known)}", remedy=_OPTIONS[kind])
     return wanted

@@ -53,7 +53,7 @@ class PackedFile:
         )
 
     def picture(self) -> PlacedLifetimes:
-        """Return what there is to draw."""
+        """Return the picture of the placement."""
         lives = self.lifetimes
         unknown = ("",) * len(lives)
         columns = (lives.ids, self.op or unknown, lives.sources or unknown)
@@ -75,7 +75,7 @@ def pack_file(
     """Return an address for every lifetime in `file`; `alignment` in bytes, `effort` in seconds.
 
     `in_place`: an elementwise op's output may take over the bytes of an input that dies there (traces only).
-    Raises InputError for a malformed file, UsageError for `in_place` where there are no ops, and BudgetError when
+    Raises InputError for a malformed file, UsageError for `in_place` on a file without ops, and BudgetError when
     no placement within `capacity` bytes was found.
     """
     lifetimes = load_lifetimes(file, device=device)

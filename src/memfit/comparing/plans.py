@@ -12,7 +12,7 @@ _TOP_STALLS = 5
 
 
 def report_plan(trace: Trace, plan: Plan, timeline: Timeline) -> PlanReport:
-    """Return the report on `plan` for `trace`, which does `timeline`."""
+    """Return the report on `plan` for `trace`, with its effect `timeline`."""
     return PlanReport(
         policy=plan.policy,
         machine=plan.machine,

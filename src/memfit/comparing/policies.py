@@ -17,7 +17,7 @@ from memfit.validate_plan import require_valid_plan
 
 
 def choose_policies(text: str) -> tuple[str, ...]:
-    """Return the names that "all" or "a,b,c" means; raises UsageError for one that is not known."""
+    """Return the names that "all" or "a,b,c" means; raises UsageError for an unknown one."""
     return choose(text, "policy", all_=tuple(POLICIES), more=tuple(OPTIONAL))
 
 
@@ -35,7 +35,7 @@ def parse_budgets(text: str, peak_bytes: int) -> tuple[int, ...]:
 def compare_policies(
     file: str, trace: Trace, machine: Machine, budgets: Sequence[int], policies: Sequence[str]
 ) -> PolicyComparison:
-    """Return what each of `policies` does at each of `budgets` (bytes); every plan is validated."""
+    """Return the figures of each of `policies` at each of `budgets` (bytes); every plan is validated."""
     cells = [_cell(trace, machine, budget, name) for budget in budgets for name in policies]
     peak = int(load_bytes(trace).max())
     return PolicyComparison(file, machine.name, peak, tuple(budgets), tuple(policies), tuple(cells))

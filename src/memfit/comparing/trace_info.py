@@ -1,4 +1,4 @@
-"""What a recorded iteration does with memory, in numbers."""
+"""The memory use of a recorded iteration, in numbers."""
 
 from __future__ import annotations
 

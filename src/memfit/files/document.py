@@ -128,7 +128,7 @@ def write_document(path: str | os.PathLike[str], kind: str, version: int, body: 
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` to `path`; the file appears whole or not at all. Raises InputError if it cannot."""
+    """Write `text` to `path`; the file appears whole or not at all. Raises InputError if it cannot be written."""
     _write(Path(path), text.encode())
 
 
@@ -183,7 +183,7 @@ def _replace(target: Path, data: bytes) -> None:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return what is in the file `path`, unpacked if it is gzipped. Raises InputError if it cannot be read."""
+    """Return the content of the file `path`, unpacked if it is gzipped. Raises InputError if it cannot be read."""
     source = Path(path)
     try:
         data = source.read_bytes()

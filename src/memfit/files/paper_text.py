@@ -116,7 +116,8 @@ def _rows(path: str | os.PathLike[str], header: tuple[str, ...]) -> Iterator[Row
     found = tuple(lines[0][1]) if lines else ()
     if found != header:
         why = f"its first line is {','.join(found)!r}, not {','.join(header)!r}"
-        raise InputError(f"{path} is not such a trace", why=why, remedy=f"pass a file of {', '.join(header)}")
+        what = f"{path} is not a trace of the SmartPool paper"
+        raise InputError(what, why=why, remedy=f"pass a file of {', '.join(header)}")
     return rows(path, header, lines[1:])
 
 

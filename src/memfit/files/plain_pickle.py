@@ -34,11 +34,11 @@ class _Refused(Exception):
     """The pickle asks for more than plain data."""
 
 
-_STEPS: dict[int, Any] = pickle._Unpickler.dispatch  # what each opcode does
+_STEPS: dict[int, Any] = pickle._Unpickler.dispatch  # the step of each opcode
 
 
 class _PlainUnpickler(pickle._Unpickler):
-    """Python's own unpickler in Python, whose steps can be looked at: that in C is ten times as fast.
+    """Python's own unpickler in Python, whose steps can be looked at: the one in C is ten times as fast.
 
     A container as a key has to be hashed, and a tuple of a tuple of ... of two tuples takes for ever, in C, where not
     even Ctrl-C ends it. Plain data has names and numbers as keys, and no sets.
@@ -98,7 +98,7 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
 
 
 def brief(value: Any) -> str:
-    """Return what `value` is in a few words; the whole text of a small file's may be endless, or too deep."""
+    """Return a few words for `value`; the whole text of a small file's may be endless, or too deep."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, str | bytes):

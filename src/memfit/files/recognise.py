@@ -1,4 +1,4 @@
-"""Any file memfit can take lifetimes from, told apart by what is in it and not by its name."""
+"""Any file memfit can take lifetimes from, told apart by its content, not by its name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Format(Enum):
 
 
 def recognise(path: str | os.PathLike[str]) -> Format:
-    """Return what `path` holds; a damaged file is said to be what its beginning looks like.
+    """Return the kind of content in `path`; a damaged file has the kind that its beginning looks like.
 
     Raises InputError if it cannot be read or its first bytes match none of the known formats.
     """

@@ -179,7 +179,7 @@ def _segment_blocks(top: _Record, device: int) -> Iterator[_Record]:
 
 
 def _source(record: _Record) -> str:
-    """Return the innermost line of Python outside torch, else of torch, else ""."""
+    """Return the innermost line of Python outside torch, otherwise of torch; "" if no line is known."""
     inside_torch = ""
     for frame in record.entries("frames") if record.has("frames") else ():
         name = frame.text("filename")

@@ -27,7 +27,7 @@ ENDLESS = -1
 
 @dataclass(frozen=True)
 class Takes:
-    """What takes bytes in one iteration, in order: allocations, and storages that come back; sizes in bytes.
+    """The takers of bytes in one iteration, in order: allocations, and storages that come back; sizes in bytes.
 
     Time is counted in takes. The bytes of take k are free again before take `upper[k]`, which is counted on over the
     iteration's end, or `ENDLESS`. `swap[k]` is the swap that take k ends, or `ALLOCATION`.
@@ -55,7 +55,7 @@ class Takes:
 
     @property
     def iterations_outlived(self) -> int:
-        """In how many iterations in a row the longest lifetime is alive, leaving out those without an end."""
+        """The number of iterations that the longest lifetime is alive in; lifetimes without an end do not count."""
         length = (self.upper - np.arange(self.count))[self.upper >= 0]
         return max(1, int(-(-length.max(initial=1) // self.count)))
 
@@ -80,7 +80,7 @@ class AddressPlan:
     proven: bool
 
     def columns(self) -> dict[str, list[int]]:
-        """Return what the engine takes, by name; swaps are counted from 1 there, 0 is an allocation."""
+        """Return the engine's columns by name; there swaps are counted from 1, and 0 is an allocation."""
         names = ("size", "slots", "slot_offset", "due_begin", "due_take", "due_periods_ago")
         return {name: getattr(self, name) for name in names} | {"swap": [swap + 1 for swap in self.swap]}
 

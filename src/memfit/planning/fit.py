@@ -11,7 +11,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class Fitted(Generic[Made]):
-    """What was made for a limit, and the bytes it needs with addresses."""
+    """The result for a limit, and the bytes it needs with addresses."""
 
     needed_bytes: int
     made: Made

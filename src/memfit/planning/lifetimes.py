@@ -1,4 +1,4 @@
-"""What a trace asks of memory: live bytes, working sets, gaps. Pure functions; nothing is moved here.
+"""The demands of a trace on memory: live bytes, working sets, gaps. Pure functions; nothing is moved here.
 
 Bytes are those of the storages as recorded, unless `aligned`: then each is rounded up to `Trace.alignment`,
 as an arena places it.
@@ -99,12 +99,12 @@ def working_sets(trace: Trace, *, aligned: bool = False) -> Int64Array:
 
 
 def leaves_uninitialised(op_name: str) -> bool:
-    """Return whether what the op allocates is still to be filled by who called it: until it is used it stays put."""
+    """Return whether the op's caller is still to fill what the op allocates: until an op uses that, it stays put."""
     return op_name.partition(".")[0] in _UNINITIALISED
 
 
 def largest_small(needed_bytes: int) -> int:
-    """Return the bytes up to which a storage is small, and moves only if nothing else makes room, under this budget."""
+    """Return the bytes up to which a storage is small, and moves only if nothing else makes room, in this budget."""
     return min(_LARGEST_SMALL, needed_bytes // _SMALL_SHARE)
 
 

@@ -64,7 +64,7 @@ def place_stays(stays: Stays, *, alignment: int, effort: float) -> PlacedStays:
 
 
 def stays_of_life(life: Span, absences: Sequence[Span]) -> list[Span]:
-    """Return what is left of `life` when `absences`, in their order, are taken out of it.
+    """Return the rest of `life` when `absences`, in their order, are taken out of it.
 
     A storage that lives in [2, 20) and is away in [5, 9) and [12, 15) stays in [2, 5), [9, 12) and [15, 20).
     """

@@ -1,4 +1,4 @@
-"""The report of `memfit info`: what a recorded iteration does with memory."""
+"""The report of `memfit info`: the memory use of a recorded iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of `memfit pack`: how well a file's lifetimes were placed."""
+"""The report of `memfit pack`: the quality of a placement of a file's lifetimes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from memfit.units import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class PackReport:
-    """How many lifetimes were placed in how many bytes. `in_place` of them took over the bytes of another.
+    """The number of lifetimes and the bytes they were placed in. `in_place` of them took over the bytes of another.
 
     No placement is smaller than `lower_bound_bytes`; `gap` is how far the footprint is above that, as a fraction.
     `proven`: none is smaller than this one.

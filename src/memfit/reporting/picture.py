@@ -34,7 +34,7 @@ _OTHER = "#8c8c8c"
 class PlacedLifetimes:
     """The drawn lifetimes: lifetime i has bytes [offset[i], offset[i] + size[i]) in [lower[i], upper[i]).
 
-    With a `period` time is circular: what runs over its end goes on at its beginning. `category` and `title`
+    With a `period` time is circular: a lifetime that runs over its end goes on at its beginning. `category` and `title`
     (the hover text) have an entry for each lifetime, or none at all.
     """
 

@@ -1,4 +1,4 @@
-"""The report of `memfit plan` and `memfit simulate`: what a plan moves, and what that costs."""
+"""The report of `memfit plan` and `memfit simulate`: the copies of a plan, and their cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memfit.units import format_bytes, format_share, format_us
 
 @dataclass(frozen=True, slots=True)
 class StallInfo:
-    """An op that waits, and for what: the storage, its bytes, and the way of the copy."""
+    """An op that waits, and the copy that it waits for: the storage, its bytes, and the way of the copy."""
 
     op: int
     name: str

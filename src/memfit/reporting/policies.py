@@ -12,7 +12,7 @@ from memfit.units import format_bytes, format_share
 
 @dataclass(frozen=True, slots=True)
 class PolicyCell:
-    """One policy at one budget. Where it finds no plan, `overhead` is None and `required_bytes` what it would need."""
+    """One policy at one budget. Where it finds no plan, `overhead` is None and `required_bytes` the budget it needs."""
 
     policy: str
     budget_bytes: int

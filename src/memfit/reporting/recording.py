@@ -1,4 +1,4 @@
-"""The report of `memfit trace`: what was recorded, and where it is."""
+"""The report of `memfit trace`: the recorded trace, and its file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RecordingReport:
-    """How much a trace has; `signature` identifies its op stream."""
+    """The size of a trace; `signature` identifies its op stream."""
 
     file: str
     ops: int

@@ -1,4 +1,4 @@
-"""How a report is printed: as text for a person, or as JSON for a program."""
+"""A report, printed as text for a person or as JSON for a program."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def print_text(text: RenderableType, console: Console | None = None) -> None:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to the command line (rich would exit with code 1)."""
+        """Leave a closed pipe to the command line (rich would exit with code 1)."""
         raise BrokenPipeError

@@ -28,7 +28,7 @@ class DifferenceInfo:
 
 @dataclass(frozen=True, slots=True)
 class VerdictReport:
-    """What the comparison found. `compared` counts hashes, by kind."""
+    """The result of the comparison. `compared` counts hashes, by kind."""
 
     equal: bool
     steps: int

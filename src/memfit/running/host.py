@@ -1,4 +1,4 @@
-"""How much memory this machine, this container and this process may have, and how much it has had."""
+"""The memory that this machine, this container and this process may have, and the most that it has had."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def host_memory_bytes() -> int:
-    """Return how much memory this machine has, or lets this process's container have."""
+    """Return the memory of this machine, or the part of it that this process's container may have (bytes)."""
     return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_cgroup_limits()])
 
 
 def reservable_bytes() -> int:
-    """Return how much memory may be reserved, and used later: what the machine has, as far as addresses reach.
+    """Return the memory that may be reserved, and used later: all of the machine's, as far as addresses reach.
 
     Where addresses are limited (`ulimit -v`, or no overcommitment) it is a third of what is left: an arena and a tier
     may each take that, and all else needs some too.
@@ -76,7 +76,7 @@ def _text(path: str | Path) -> str:
 
 
 def give_back_freed() -> None:
-    """Let the system have the pages back that the C library keeps of what has been freed, where it can be asked to."""
+    """Give freed pages that the C library keeps back to the system, where it can be asked to."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

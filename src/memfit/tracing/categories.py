@@ -45,7 +45,7 @@ def _depends_on_parameters(ops: Sequence[Op], named: Sequence[Category | None]) 
 
 
 def _by_use(storage: int, phase: Phase, born_before: bool, learned: bool, visible: bool) -> Category:
-    if born_before:  # what training changes without an optimizer (buffers, averaged weights) is the model's too
+    if born_before:  # also buffers and averaged weights, which training changes without an optimizer, are the model's
         return Category.PARAMETER if learned else Category.INPUT
     if not visible or phase is Phase.OPTIMIZER:
         return Category.SCRATCH

@@ -19,7 +19,7 @@ Int64Array = NDArray[np.int64]
 
 
 def largest_demand(raw: RawRecording, ops: int, alignment: int) -> Demand | None:
-    """Return the largest need of one of the first `ops` ops of the recording; None if there are none."""
+    """Return the largest need of one of the first `ops` ops of the recording; None if there were no ops."""
     if ops == 0:
         return None
     accessed = _accesses(raw, ops)

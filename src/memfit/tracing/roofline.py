@@ -97,7 +97,7 @@ class Accelerator:
     tf32_convolutions: bool = True
 
     def duration_us(self, op: str, shapes: Shapes, read_bytes: int, written_bytes: int) -> float:
-        """Return how long `op` takes that reads and writes storages of so many bytes; 0 if it runs no kernel.
+        """Return the duration of `op`, which reads and writes storages of so many bytes; 0 if it runs no kernel.
 
         Of a storage that an op sees a part of, only the part counts, as far as the shapes tell.
         """
@@ -196,7 +196,7 @@ ACCELERATORS: dict[str, Accelerator] = {
 
 
 def accelerator_named(name: str) -> Accelerator:
-    """Return the profile called `name`. Raises InputError when there is none."""
+    """Return the profile called `name`. Raises InputError for an unknown name."""
     if name.lower() not in ACCELERATORS:
         raise InputError(f"no accelerator is called '{name}'", remedy=f"take one of {', '.join(ACCELERATORS)}")
     return ACCELERATORS[name.lower()]

@@ -39,7 +39,7 @@ def allocator_names() -> tuple[str, ...]:
 
 
 def run_allocator(name: str, events: MallocStream) -> AllocatorOutcome:
-    """Return what the allocator `name` does with `events`; raises KeyError if there is none of that name."""
+    """Return the cost of `events` in the allocator `name`; raises KeyError for an unknown name."""
     if name in PLANNERS:
         return replay_planner(name, PLANNERS[name], events)
     return replay(name, ALLOCATORS[name](), events)

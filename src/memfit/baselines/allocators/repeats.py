@@ -47,7 +47,7 @@ def _names(tokens: Int64Array) -> list[Int64Array]:
 
 
 def _common(levels: list[Int64Array], first: Int64Array, second: Int64Array) -> Int64Array:
-    """Return how many tokens are equal from `first` and `second` on, for each pair."""
+    """Return, for each pair, the number of equal tokens from `first` and `second` on."""
     length = np.zeros_like(first)
     for k in reversed(range(len(levels))):
         names = levels[k]

@@ -27,7 +27,7 @@ class Allocator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedOffsets:
-    """What a planner that knows all events makes of steps [begin, end): one block of `footprint_bytes`.
+    """The placement of steps [begin, end) by a planner that knows all events: one block of `footprint_bytes`.
 
     `offsets` holds the place (bytes) of every storage allocated in these steps or alive throughout them.
     """
@@ -47,7 +47,7 @@ class Planner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AllocatorOutcome:
-    """What an allocator does with a stream of events.
+    """The cost of a stream of events in one allocator.
 
     `footprint_bytes` is the peak of what it reserves. `fragmentation` is 1 - live / reserved where reserved is at its
     peak, with the most that is live then. `driver_allocations` counts how often it asked the driver for memory,

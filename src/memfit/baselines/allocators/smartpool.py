@@ -24,7 +24,7 @@ _SHORTEST_PART = 50  # events; a repeat inside the segment must be longer to be 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The detector's: made after event `event`, for the iteration of `length` events from event `start` on."""
+    """The detector's decision: made after event `event`, for the iteration of `length` events from event `start` on."""
 
     event: int
     start: int
@@ -32,7 +32,7 @@ class Decision:
 
 
 def detect(events: MallocStream) -> Decision | None:
-    """Return what the published detector decides, and when; None if the stream ends before.
+    """Return the published detector's decision; None if the stream ends before it makes one.
 
     It sits in malloc and looks at the stream so far at every 300th event that is one, but only once the stream has
     doubled since it last did.
@@ -157,7 +157,7 @@ def _outside(events: MallocStream, window: _Window, begin: int) -> Iterable[int]
 def _best_fit(events: MallocStream, storages: list[int], window: _Window, base: int) -> tuple[dict[int, int], int]:
     """Place `storages` from `base` upwards, the largest first, then the earliest; return the top as well.
 
-    Each takes the smallest gap that fits between those placed that live at the same time, else lies right above them.
+    Each takes the smallest gap that fits between those placed that live at the same time, otherwise the place above.
     """
     placed = _Placed(len(storages))
     offsets: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""GeePS (EuroSys 2016): all lives in host memory but what is pinned; what an op needs is copied in ahead, in order.
+"""GeePS (EuroSys 2016): all but pinned storages live in host memory; an op's operands are copied in ahead, in order.
 
 Every gap is swapped, with the copy in one op ahead (the double buffer), then storages are pinned while they fit: first
 those alive at the peak of what is in use, the largest first, then any.

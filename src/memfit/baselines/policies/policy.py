@@ -51,7 +51,7 @@ def too_large(name: str, budget_bytes: int, reached_bytes: int) -> BudgetError:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When ops begin and end without stalls, counted on over the iteration's end; microseconds."""
+    """The times at which ops begin and end without stalls, counted on over the iteration's end; microseconds."""
 
     begin_us: tuple[float, ...]
     total_us: float

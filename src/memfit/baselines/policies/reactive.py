@@ -56,7 +56,7 @@ class _Idle:
         self._members.discard(gap)
 
     def pop(self) -> int | None:
-        """Take out the one of the highest rank, or None if there is none."""
+        """Remove and return the gap of the highest rank; None if the set is empty."""
         while self._heap:
             gap = heappop(self._heap)[1]
             if gap in self._members:  # entries of what has left are not looked for
@@ -79,7 +79,7 @@ class Reactive:
             self._ends[gap.before].append(index)
 
     def swaps(self, budget_bytes: int) -> list[Swap]:
-        """Return what is swapped once the iteration repeats; where it does not fit, as much as can be evicted is."""
+        """Return the swaps once the iteration repeats; where an op does not fit, all that can be evicted is."""
         away: dict[int, int] = {}  # gap -> op it was evicted at, in the iteration before
         for _ in range(_MOST_ROUNDS):
             swaps, left = self._iterate(budget_bytes, away)

@@ -51,7 +51,7 @@ class ByScore:
         return (aoa if name == "aoa" else doa)(self.events, self.absences, self.machine)
 
     def static_stall_us(self, scores: Sequence[float]) -> float:
-        """Return what the copies cost on the static timeline."""
+        """Return the cost of the copies on the static timeline."""
         return sum(one.stall_us for one in self._scheduled(scores))
 
     def swaps(self, scores: Sequence[float]) -> list[Swap]:

@@ -1,4 +1,4 @@
-"""Which gaps are worth a thought, as the columns the native search works on."""
+"""The gaps worth swapping, as the columns that the native search works on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memfit.planning.lifetimes import Gap, gaps
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What a gap needs to be a candidate: `least_bytes` and `least_us`; at most `most`, largest bytes x time first."""
+    """The limits of candidates: `least_bytes`, `least_us`, and `most` of them, the largest bytes x time first."""
 
     least_bytes: int = 1
     least_us: float = 0.0

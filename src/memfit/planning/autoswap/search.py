@@ -24,12 +24,12 @@ from memfit.simulate import Simulator, add_span, load_bytes, planned_bytes
 from memfit.units import format_bytes
 
 POLICY = "memfit"
-_FREE = 1e-6  # of the computation: stalls that are none
+_FREE = 1e-6  # of the computation: shorter stalls do not count
 
 
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
-    """A plan with what it is predicted to do. `clock_stopped`: another run may find another."""
+    """A plan with its predicted effect. `clock_stopped`: another run may find another plan."""
 
     plan: Plan
     timeline: Timeline
@@ -152,7 +152,7 @@ def plan_at_no_cost(
 
 
 def smallest_budget(trace: Trace) -> tuple[int, int]:
-    """Return the least budget (bytes) that swapping every gap reaches, whatever it costs, and the op that sets it."""
+    """Return the least budget (bytes) that swapping every gap reaches, at any cost, and the op that sets it."""
     held = load_bytes(trace)
     for gap in candidates(trace, ANY_GAP):
         add_span(held, gap.after + 1, end_of(trace, gap), -align_up(gap.size_bytes, trace.alignment))
@@ -165,7 +165,7 @@ def too_small(trace: Trace, budget_bytes: int, required_bytes: int, worst_op: in
     op = trace.ops[worst_op]
     return BudgetError(
         f"a budget of {format_bytes(budget_bytes)} cannot be met by swapping",
-        why=f"with all that is idle away, {op.name} at {op.source or 'an unknown line'} needs {required_bytes} bytes",
+        why=f"with all idle storages away, {op.name} at {op.source or 'an unknown line'} needs {required_bytes} bytes",
         remedy=f"use a budget of at least {format_bytes(required_bytes)} ({required_bytes} bytes)",
         required_bytes=required_bytes,
         op=op.name,

@@ -41,7 +41,8 @@ class Lifetimes:
         for name in ("lower", "upper", "size", "offset"):
             object.__setattr__(self, name, _column(name, getattr(self, name)))
         if len({len(self.lower), len(self.upper), len(self.size), len(self.offset)}) > 1:
-            raise InputError("the columns of a table of lifetimes differ in length", remedy="give each one value a row")
+            remedy = "give every column one value for each row"
+            raise InputError("the columns of a table of lifetimes differ in length", remedy=remedy)
 
     def __len__(self) -> int:
         return len(self.lower)

@@ -90,7 +90,7 @@ def pack(
         raise BudgetError(
             f"no placement within {format_bytes(capacity)} was found",
             why=f"the best one found needs {found.footprint} bytes; every one needs at least {found.lower_bound}",
-            remedy=f"allow {format_bytes(found.footprint)}, or more effort",
+            remedy=f"allow {format_bytes(found.footprint)}, or spend more effort",
             required_bytes=found.lower_bound if found.lower_bound > capacity else found.footprint,
         )
     require_valid(

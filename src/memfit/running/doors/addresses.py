@@ -1,4 +1,4 @@
-"""What `data_ptr()` answers: an address, whose storage stays where it is; or a number that tells storages apart.
+"""The answer of `data_ptr()`: an address, whose storage stays where it is; or a number that tells storages apart.
 
 Serialisers ask for the address of every weight only to find those that share memory. To let them pin each one for
 life would end the budget at the first checkpoint.
@@ -53,7 +53,7 @@ _SPACE = 1 << 48  # between the numbers of two storages: no address is larger, s
 
 
 def data_ptr(engine: EngineModule, original: Callable[[Any], int]) -> Callable[[Any], int]:
-    """Return what answers for a `data_ptr` method in a session."""
+    """Return the replacement of a `data_ptr` method in a session."""
 
     def data_ptr(target: Any) -> int:
         asker = _asker(sys._getframe(1))
@@ -68,7 +68,7 @@ def data_ptr(engine: EngineModule, original: Callable[[Any], int]) -> Callable[[
 
 
 def number(target: torch.Tensor | torch.UntypedStorage) -> int:
-    """Return what stands for an address: equal for equal places in one storage, and as far apart as these are."""
+    """Return the number that stands for an address: equal for equal places in one storage, as far apart as they."""
     if isinstance(target, torch.UntypedStorage):
         return target._cdata * _SPACE if target.nbytes() else 0
     inside = int(target.storage_offset()) * target.element_size()
@@ -124,7 +124,7 @@ def _viewing(engine: EngineModule, view: Callable[..., Any]) -> Callable[..., An
     def viewing(tensor: Any) -> Any:
         if not (has_storage(tensor) and tensor.numel() and engine.may_leave(tensor)):
             return view(tensor)
-        with contextlib.suppress(BudgetError):  # what does not fit is copied
+        with contextlib.suppress(BudgetError):  # a tensor that does not fit is copied
             return _View(engine, tensor).array(), tensor
         return _copy(engine, tensor), tensor
 

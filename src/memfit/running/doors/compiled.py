@@ -26,7 +26,7 @@ _KERNEL = re.compile(r"^(\w+) = async_compile\.cpp_pybinding\(", re.MULTILINE)
 
 @contextmanager
 def kernels_held(engine: EngineModule) -> Iterator[None]:
-    """Hold what generated kernels are given: those there are, and those to come."""
+    """Hold the tensors that generated kernels are given; kernels that are loaded later are covered too."""
     with ExitStack() as stack:
 
         def found(codecache: ModuleType) -> None:
@@ -61,7 +61,7 @@ def _holding(engine: EngineModule, name: str, kernel: Callable[..., Any]) -> Cal
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         holds: list[Any] = []
         try:
-            engine.adopt(tensors)  # what the wrapper has allocated has been used now, and may leave after this
+            engine.adopt(tensors)  # the wrapper's allocations have been used now, and may leave after this
             holds.extend(engine.Hold(tensor) for tensor in tensors)
             return kernel(*args)
         except BudgetError as error:
@@ -79,7 +79,7 @@ def _too_small(name: str, tensors: list[torch.Tensor]) -> BudgetError:
     return BudgetError(
         f"the budget cannot be met: torch.compile's kernel {name} needs {format_bytes(needed)} at once",
         why=f"its {len(storages)} tensors must be in memory together",
-        remedy="raise the budget, or compile less: a compiled optimizer step has every parameter in one",
+        remedy="raise the budget, or compile less: one kernel of a compiled optimizer step uses every parameter",
         required_bytes=needed,
         op=name,
     )

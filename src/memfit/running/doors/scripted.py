@@ -18,7 +18,7 @@ _FUNCTIONS = ("save", "save_to_buffer")
 
 @contextmanager
 def modules_held(engine: EngineModule) -> Iterator[None]:
-    """Have the tensors of whatever TorchScript writes in memory while it does."""
+    """Have the tensors of a module in memory while TorchScript writes it."""
     doors: list[tuple[Any, str]] = [(torch._C.ScriptModule, name) for name in _MODULES]
     doors += [(torch._C.ScriptFunction, name) for name in _FUNCTIONS]
     doors += [

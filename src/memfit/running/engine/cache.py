@@ -1,4 +1,4 @@
-"""The folder that keeps built engines: whose it is, who builds, and whether what lies there is what was built."""
+"""The folder that keeps built engines: its owner, the one process that builds, and the check that a file is whole."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_folder() -> Path:
-    """Return where what is built or measured on this machine is kept.
+    """Return the folder that keeps what is built or measured on this machine.
 
-    Where there is no home, or nothing can be written there, it is a folder of the user's among the temporary ones.
+    Without a writable home it is a folder of the user's among the temporary ones.
     """
     if named := os.environ.get("MEMFIT_CACHE"):
         return _expanded(Path(named)) or Path(named).absolute()
@@ -32,7 +32,7 @@ def cache_folder() -> Path:
 
 
 def obtain(library: Path, build: Callable[[Path], None]) -> None:
-    """Have at `library` what `build` leaves in a folder under its name; raises EngineError if that cannot be.
+    """Put at `library` the file of that name that `build` leaves in a folder; raises EngineError if it cannot.
 
     One process builds at a time. A file that is not as it was built (cut short by a power cut or a full disk) is
     built anew, and nothing is taken from a folder that others can write to.
@@ -81,7 +81,7 @@ def _sync(path: Path) -> None:
 
 
 def _check_owner(folder: Path) -> None:
-    """Make the cache and the engine's folder in it, and refuse them where others could put an engine of theirs."""
+    """Make the cache and the engine's folder in it; refuse them where other users could put an engine of their own."""
     cache = folder.parent
     try:
         for path in (cache.parent, cache, folder):

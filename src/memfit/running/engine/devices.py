@@ -1,4 +1,4 @@
-"""Which device's memory a session governs, and what is particular to each."""
+"""The device whose memory a session governs, and the particulars of each kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEWEST_CHUNKS = 8  # however small that is
 
 
 def parse_device(text: str) -> torch.device:
-    """Read "auto" (the current GPU if torch has one, else the CPU), "cpu", "cuda" or "cuda:N".
+    """Read "auto" (the current GPU if torch has one, otherwise the CPU), "cpu", "cuda" or "cuda:N".
 
     Raises InputError for anything else, or for a GPU that is not there.
     """
@@ -47,7 +47,7 @@ def default_tier(device: torch.device) -> str:
 
 
 def chunk_bytes(device: torch.device, budget_bytes: int | None) -> int:
-    """Return how many bytes of tensors an op on lists may take at once.
+    """Return the most bytes of tensors that an op on lists may take at once.
 
     On a GPU each part is a kernel launch, so the parts are as large as the budget lets them be.
     """

@@ -11,7 +11,7 @@ from memfit.running.engine.tiers import TierSpec
 
 @dataclass(frozen=True)
 class DisturbedTier(TierSpec):
-    """A tier that is disturbed; every default is no disturbance.
+    """A tier that is disturbed; by default nothing is disturbed.
 
     Copies are counted from 1. The `fail_*` and `corrupt_read` fields say which write or read goes wrong, with `repeat`
     also all that follow. The `link_*` fields slow every copy down to what such a link would do, each way by itself;
@@ -35,7 +35,7 @@ class DisturbedTier(TierSpec):
 
 
 def disturbance_of(tier: TierSpec) -> dict[str, Any]:
-    """Return what the engine is told of it; empty for any other tier."""
+    """Return the disturbances as the engine takes them; empty for any other tier."""
     known = {field.name for field in fields(TierSpec)}
     return {name: value for name, value in asdict(tier).items() if name not in known}
 

@@ -36,14 +36,14 @@ NO_CUDA_HEADERS = (
     "the CUDA headers are not there, and the engine is built without them for the CPU alone: install the CUDA toolkit, "
     "or the package nvidia-cuda-crt beside torch's own nvidia-cuda-runtime, or name their folder in CUDA_HOME"
 )
-_FLAGS = ("-O2", "-DNDEBUG", "-std=c++20")  # NDEBUG: RecordFunction's inputs are guarded by an assertion else
+_FLAGS = ("-O2", "-DNDEBUG", "-std=c++20")  # NDEBUG: otherwise an assertion guards RecordFunction's inputs
 # For tests of the engine itself; the sanitizer's library must be loaded before Python: see `make asan`.
 _SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 
 
 @cache
 def load() -> EngineModule:
-    """Return the engine, building it first if this torch has none yet.
+    """Return the engine, built first if there is none yet for this torch.
 
     Raises EngineError when there is no compiler or the build fails.
     """
@@ -56,14 +56,14 @@ def load() -> EngineModule:
 
 
 def build() -> Path:
-    """Build the engine if there is none yet for this torch; return where it lies. Raises EngineError."""
+    """Return the path of the engine for this torch, built first if it is not there. Raises EngineError."""
     library = cached_library()
     obtain(library, _build)
     return library
 
 
 def _budget_error(engine: EngineModule) -> type[BudgetError]:
-    """Return the BudgetError that native code raises with a finished message; the rest it asks the engine for."""
+    """Return the BudgetError that native code raises with a finished message; the engine gives its other fields."""
 
     class _BudgetError(BudgetError, torch.OutOfMemoryError):  # scripts that know what to do on a GPU catch that
         def __init__(self, message: str) -> None:
@@ -82,7 +82,7 @@ def _budget_error(engine: EngineModule) -> type[BudgetError]:
 
 
 def cached_library() -> Path:
-    """Return where the engine for this torch, Python and source lies, or will lie."""
+    """Return the path of the engine for this torch, Python and source, whether or not it is built."""
     key = hashlib.sha256()
     cuda = cuda_headers() is not None
     key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{_FLAGS + _sanitizer_flags()}|{cuda}".encode())
@@ -123,14 +123,14 @@ def _compiler_command() -> str:
 
 
 def _sanitizer_flags() -> tuple[str, ...]:
-    """Return what MEMFIT_SANITIZE adds to the compiler's and the linker's flags; nothing if it is not set."""
+    """Return the flags that MEMFIT_SANITIZE adds for compiler and linker; none if it is not set."""
     kind = os.environ.get("MEMFIT_SANITIZE", "")
     if not kind:
         return ()
     if kind not in _SANITIZERS:
         known = " or ".join(_SANITIZERS)
         raise EngineError(
-            f"the engine has no sanitizer '{kind}'", remedy=f"set MEMFIT_SANITIZE to {known}, or not at all"
+            f"the engine has no sanitizer '{kind}'", remedy=f"set MEMFIT_SANITIZE to {known}, or unset it"
         )
     return (f"-fsanitize={_SANITIZERS[kind]}", "-fno-sanitize=vptr", "-fno-omit-frame-pointer", "-g1", "-O1")
 
@@ -200,7 +200,7 @@ def _compile(folder: Path) -> None:
 
 @contextmanager
 def _build_environment(folder: Path) -> Iterator[None]:
-    """Set what torch's builder reads."""
+    """Set the environment that torch's builder reads."""
     ours = {
         # The ninja package puts its program beside the interpreter, which need not be on the PATH.
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
@@ -245,7 +245,7 @@ def _import(library: Path) -> EngineModule:
 
 
 def _library_folders() -> list[str]:
-    """Frames below these are not the user's code."""
+    """Folders below which a frame is not the user's code."""
     torch_folder = Path(torch.__file__).parent
     wrappers = [contextlib.__file__, functools.__file__]  # between the user's line and memfit's own
     return [str(torch_folder) + os.sep, str(Path(__file__).parents[2]) + os.sep, *wrappers]

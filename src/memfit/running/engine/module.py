@@ -26,15 +26,15 @@ class Hold(AbstractContextManager[None], Protocol):
 class EngineModule(Protocol):
     """The engine: one for the process, and one session of it at a time."""
 
-    # What it is told when it is loaded.
+    # Called when the engine is loaded.
     def set_error_types(self, budget_error: type[Exception], tier_error: type[Exception]) -> None:
-        """Say what to raise."""
+        """Set the exceptions to raise."""
 
     def set_library_folders(self, folders: Sequence[str]) -> None:
-        """Say below which folders a frame is not the user's code."""
+        """Set the folders below which a frame is not the user's code."""
 
     def on_notice(self, action: Callable[[str], None]) -> None:
-        """Say who tells the user a line."""
+        """Set the function that tells the user a line."""
 
     # A session.
     def start(
@@ -44,7 +44,7 @@ class EngineModule(Protocol):
         """Begin a session (0: no budget). `most_bytes`: of an arena without one. `others`: other threads run."""
 
     def stop(self) -> dict[str, Any]:
-        """End it; returns `restored` and `left_in_arena`, counts of storages, and `lost`, a list of texts."""
+        """End the session; returns `restored` and `left_in_arena`, counts of storages, and `lost`, a list of texts."""
 
     def active(self) -> bool:
         """Return whether a session is active."""
@@ -62,23 +62,23 @@ class EngineModule(Protocol):
         """Set the arena's limit, and move what lies beyond it."""
 
     def set_peak(self, peak_bytes: int) -> None:
-        """Say what shares in messages are of."""
+        """Set the peak that shares in messages refer to."""
 
     def allow_growth(self, allowed: bool) -> None:
-        """Say whether an op that does not fit gets more than the budget."""
+        """Set whether an op that does not fit gets more than the budget."""
 
     def alignment(self) -> int:
-        """Return what the offsets of storages are multiples of."""
+        """Return the alignment of storages: every offset is a multiple of it (bytes)."""
 
     def page_bytes(self) -> int:
-        """Return what the device gives out memory in."""
+        """Return the unit in which the device gives out memory (bytes)."""
 
     def last_failure(self) -> dict[str, Any]:
-        """Return the last op's that could not have its bytes: `kind` ("", "budget" or "tier"), `message`, `op`, ..."""
+        """Return the last op that could not have its bytes: `kind` ("", "budget" or "tier"), `message`, `op`, ..."""
 
     def met_in(self, message: str) -> Literal["", "absent", "lost", "refused"]:
-        """Return what torch's own error of that message met: a storage whose bytes were `absent`, since it was no op
-        that asked, or are `lost`, or could not be had (`refused`), as `last_failure` says; "" if it was none of these.
+        """Return the state of the storage that torch's own error of that message met: its bytes were `absent`, since
+        not an op asked, or are `lost`, or could not be had (`refused`), as `last_failure` says; "" if none of these.
         """
 
     def fail_next(self, message: str, required_bytes: int) -> None:
@@ -128,19 +128,19 @@ class EngineModule(Protocol):
         """Say whom to call, until the session ends, when the ops have repeated themselves."""
 
     def reject_period(self) -> None:
-        """Say that the period found is no iteration: wait for `boundary`."""
+        """Say that the period found is not an iteration: wait for `boundary`."""
 
     def signatures(self) -> list[int]:
         """Return a hash for each of the last iterations, the latest last."""
 
     def signature_counts(self) -> dict[int, int]:
-        """Return how often each has been."""
+        """Return the number of iterations of each signature."""
 
     def start_recording(self) -> None:
         """Record from here on."""
 
     def stop_recording(self) -> Tables:
-        """Return what has been recorded, as `RawRecording.of` reads it."""
+        """Return the recording, as `RawRecording.of` reads it."""
 
     def watch_meta(self) -> None:
         """Record storages of device meta too, for the rest of the session."""
@@ -162,29 +162,29 @@ class EngineModule(Protocol):
         """Return whether a plan is in force."""
 
     def op_hash(self, name: str) -> int:
-        """Return what a plan names an op by."""
+        """Return the hash by which a plan names an op."""
 
     def start_timeline(self) -> None:
         """Note what ops and copies do from here on."""
 
     def stop_timeline(self) -> Tables:
-        """Return what was noted, as `measured_timeline` reads it."""
+        """Return the notes, as `measured_timeline` reads them."""
 
     def measure_tier(self, kind: str, folder: str, size_bytes: int, repeats: int) -> tuple[float, float, float, float]:
         """Return the seconds of a copy out, in, and of each with the other way busy."""
 
     # Doors to storages that are not ops.
     def original_of(self, function: Any) -> Any:
-        """Return a C function that does what `function` does when it is not redirected."""
+        """Return a C function that calls `function` past its redirection."""
 
     def redirect(self, function: Any, to: Callable[..., Any] | None) -> None:
         """Have every call of a C function go elsewhere; None: no more."""
 
     def watch_nodes(self, on: bool) -> None:
-        """Bring in what autograd's nodes are given, for a profiler that asks for its addresses."""
+        """Bring in the inputs of autograd's nodes, for a profiler that asks for their addresses."""
 
     def watch_exchange(self, capsule: Any, on: bool) -> None:
-        """Pin what leaves by DLPack's table of functions."""
+        """Pin the tensors that leave by DLPack's table of functions."""
 
     def script_tensors(self, module: torch.ScriptModule) -> list[torch.Tensor]:
         """Return every tensor in a TorchScript module."""
@@ -197,4 +197,4 @@ class EngineModule(Protocol):
         """Have every operator's arguments compared before and after it."""
 
     def testimonies(self) -> dict[str, tuple[int, int]]:
-        """Return by each operator's name how often it was called, and how often it changed an argument."""
+        """Return, by operator name, the number of calls and the number of those that changed an argument."""

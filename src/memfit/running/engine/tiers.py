@@ -1,4 +1,4 @@
-"""Which slower tier swapped-out bytes go to, as the user names it."""
+"""The slower tier that swapped-out bytes go to, as the user names it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class TierSpec:
         return f"ram{capacity}+disk:{self.folder}" if self.folder else f"ram{capacity}"
 
     def recipe(self) -> dict[str, Any]:
-        """Return what the engine needs to make it."""
+        """Return the description from which the engine makes the tier."""
         capacity_bytes = self.capacity_bytes or reservable_bytes()
         return {"kind": self.kind, "folder": self.folder, "capacity_bytes": capacity_bytes, "checked": self.checked}
 
 
 def tier_for(text: str | None, device: torch.device) -> TierSpec:
-    """Return the tier that `text` names, or else the device's own; raises InputError as `parse_tier` does."""
+    """Return the tier that `text` names, otherwise the device's own; raises InputError as `parse_tier` does."""
     return parse_tier(default_tier(device) if text is None else text)
 
 

@@ -41,7 +41,7 @@ class Finding:
 
 
 def examine(tier: TierSpec, device: torch.device) -> list[Finding]:
-    """Look at everything; this builds the engine, times copies and writes 256 MiB to the disk tier's folder."""
+    """Check everything; this builds the engine, times copies and writes 256 MiB to the disk tier's folder."""
     findings = [
         Finding("memfit", True, __version__, {}),
         Finding("python", True, platform.python_version(), {}),

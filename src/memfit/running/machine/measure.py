@@ -1,4 +1,4 @@
-"""How fast copies between memory and a tier are on this machine."""
+"""The speed of copies between memory and a tier on this machine."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def _busy() -> Iterator[None]:
 
 
 def machine_file(tier: TierSpec) -> Path:
-    """Return where the measured machine for `tier` is kept."""
+    """Return the path of the measured machine for `tier`."""
     return engine.cache_folder() / f"machine-{tier.kind}.json"

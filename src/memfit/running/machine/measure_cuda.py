@@ -1,4 +1,4 @@
-"""How fast copies between a GPU and page-locked host memory are: by size, both ways at once, and while ops run."""
+"""The speed of copies between a GPU and page-locked host memory: by size, both ways at once, and while ops run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOAD_PRODUCTS = 12  # matrix products that keep the GPU busy for longer than th
 
 
 def cuda_machine(device: torch.device) -> Machine | None:
-    """Return the GPU's machine: as it was measured before, or else measured now (about two seconds) and kept.
+    """Return the GPU's machine: as it was measured before, otherwise measured now (about two seconds) and kept.
 
     None if it is too full to be measured.
     """
@@ -39,7 +39,7 @@ def cuda_machine(device: torch.device) -> Machine | None:
 
 
 def cuda_machine_file(device: torch.device) -> Path:
-    """Return where the measured machine of a GPU is kept, by its model's name."""
+    """Return the path of the measured machine of a GPU, by its model's name."""
     name = "".join(c if c.isalnum() else "-" for c in torch.cuda.get_device_name(device).lower())
     return engine.cache_folder() / f"machine-{name}.json"
 

@@ -1,4 +1,4 @@
-"""From a recorded iteration to what the engine runs it by: addresses, and what is swapped when."""
+"""The way from a recorded iteration to the engine's plan for it: addresses and swaps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Refused:
 
 
 GivenPlan = Untried | Used | Refused
-"""What became of a plan that was passed."""
+"""The fate of a plan that was passed."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class EnginePlan:
     is_given: bool = False
 
     def describe(self) -> str:
-        """Return what it does, in a few words."""
+        """Return the number and bytes of the swaps, in a few words."""
         if self.plan is None or not self.plan.swaps:
             return "nothing has to leave"
         moved = sum(swap.size_bytes for swap in self.plan.swaps)
@@ -105,7 +105,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class PackedIterations:
-    """What is kept of a `Recorded`: the recording that it is made of, cut to its two iterations, and their ends."""
+    """A `Recorded`, kept small: the recording that it is made of, cut to its two iterations, and their ends."""
 
     packed: PackedRecording
     op_marks: Sequence[int]
@@ -130,7 +130,7 @@ class PackedIterations:
 
 @dataclass(frozen=True)
 class PackedPlan:
-    """An EnginePlan that is kept until it is to be used, and what is asked of it meanwhile."""
+    """An EnginePlan that is kept until it is to be used, with the figures that are asked for meanwhile."""
 
     packed: Packed[EnginePlan]
     iterations: PackedIterations
@@ -156,7 +156,7 @@ class PackedPlan:
 
 
 def _without_idle(trace: Trace) -> Trace:
-    """Return the trace with no bytes for what no op of an iteration uses: the engine keeps that out of the way."""
+    """Return the trace without the bytes of storages that no op of an iteration uses: the engine moves them away."""
     used = {s for op in trace.ops for s in (*op.reads, *op.writes)}
     storages = tuple(
         replace(storage, size_bytes=0) if trace.recurs(storage) and index not in used else storage
@@ -174,9 +174,9 @@ def make_engine_plan(
 ) -> EnginePlan | None:
     """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
 
-    It gives up when `stopped()`. Nothing is swapped if everything fits without. Else swaps are chosen, then addresses;
-    where these leave gaps that do not fit, swaps are chosen again for as much less (SmartPool under AutoSwap, arXiv
-    1903.06631).
+    It gives up when `stopped()`. Nothing is swapped if everything fits without. Otherwise swaps are chosen, then
+    addresses; where these leave gaps that do not fit, swaps are chosen again for as much less (SmartPool under
+    AutoSwap, arXiv 1903.06631).
     """
     seconds = sum(op.duration_us for op in recorded.trace.ops) / 1e6
     effort = min(_EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
@@ -207,7 +207,7 @@ def make_engine_plan(
 def given_engine_plan(
     recorded: Recorded, given: Plan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
 ) -> EnginePlan | Refused:
-    """Return the plan of the swaps that `given` has, or why it cannot be used for this iteration."""
+    """Return the plan with the swaps of `given`, or the reason why it cannot be used for this iteration."""
     swaps = same_swaps(recorded.trace, given)
     if isinstance(swaps, Refused):
         return swaps
@@ -220,9 +220,9 @@ def given_engine_plan(
 
 
 def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | Refused:
-    """Return the swaps of `plan`, made for another recording of the same iteration, or why it is no such recording.
+    """Return the swaps of `plan`, made for another recording of the same iteration, or the reason why it was not.
 
-    A storage is found again by its gap: its size and the ops around it. Which of several alike is taken is all one.
+    A storage is found again by its gap: its size and the ops around it. Of several alike any may be taken.
     """
     if plan.op_count != len(trace.ops):
         return Refused(f"it is for an iteration of {plan.op_count} ops, and this one has {len(trace.ops)}")
@@ -265,7 +265,7 @@ def _place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> _Placed:
     addresses = plan_addresses(takes, alignment=trace.alignment, effort=effort)
     resident = _resident(trace, swaps)
     below = sum(align_up(trace.storages[s].size_bytes, trace.alignment) for s in resident) + trace.pinned_bytes
-    # What piles up iteration by iteration (losses in a list) has no address in the plan, but needs some room.
+    # Storages that pile up iteration by iteration (losses in a list) have no address in the plan, but need some room.
     beside = sum(align_up(size, trace.alignment) for size in takes.size[takes.upper < 0].tolist())
     return _Placed(swaps, addresses, resident, below + addresses.zone_bytes + beside)
 

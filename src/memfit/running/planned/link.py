@@ -1,4 +1,4 @@
-"""How fast copies are in a session: what its own copies took, what was measured before, or else a guess."""
+"""The speed of copies in a session: from its own copies, from an earlier measurement, otherwise a guess."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WAYS = {"out": "swaps", "in": "prefetches"}  # each way's count of planned copi
 
 @dataclass
 class SessionLink:
-    """The link to a session's tier. `measured` is a GPU's machine, by size of copy; None where there is none."""
+    """The link to a session's tier. `measured` is a GPU's machine, by size of copy; otherwise None."""
 
     tier: TierSpec
     measured: Machine | None = None
@@ -44,7 +44,7 @@ class SessionLink:
         return measured.slowed(out / _DERATING, into / _DERATING)
 
     def _slowdown(self, way: str, stats: Mapping[str, int], link: Link) -> float:
-        """Return how many times as long as on an idle link planned copies took; 0 if there were none."""
+        """Return the time of planned copies as a multiple of that on an idle link; 0 without such copies."""
         moved, ns = _timed(stats, self._since, way)
         count = stats[_WAYS[way]] - self._since.get(_WAYS[way], 0)
         return ns / 1000 / (count * link.copy_us(moved // count)) if moved > 0 and ns and count else 0.0
@@ -58,6 +58,6 @@ def _timed(stats: Mapping[str, int], since: Mapping[str, int], way: str) -> tupl
 
 
 def _rate(stats: Mapping[str, int], since: Mapping[str, int], way: str) -> float:
-    """Return the bytes a nanosecond of the copies between two counts; 0 if there were none."""
+    """Return the bytes per nanosecond of the copies between two counts; 0 without copies."""
     moved, ns = _timed(stats, since, way)
     return moved / ns if moved > 0 and ns else 0.0

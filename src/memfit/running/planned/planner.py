@@ -48,7 +48,7 @@ _TOO_SHORT = "training ended before an iteration had repeated often enough to be
 
 @dataclass(frozen=True)
 class _Made:
-    """What came of making a plan: none, where none was found or the making failed."""
+    """The result of making a plan, without one where none was found or the making failed."""
 
     plan: PackedPlan | None = None
     refused: Refused | None = None  # the plan that was passed
@@ -57,7 +57,7 @@ class _Made:
 class _Making:
     """A plan being made in a thread. `make` is told to stop by its argument.
 
-    Where the system has no thread left there is no plan: training goes on without.
+    Where the system has no thread left, training goes on without a plan.
     """
 
     def __init__(self, make: Callable[[threading.Event], _Made]) -> None:
@@ -83,23 +83,23 @@ class _Making:
         return not self._thread.is_alive()
 
     def result(self) -> _Made:
-        """Return what came of it."""
+        """Return the result."""
         return self._made[0] if self._made else _Made()
 
 
 @dataclass
 class _Known:
-    """What is known of one iteration signature."""
+    """The knowledge of one iteration signature."""
 
     iterations: PackedIterations
     plan: PackedPlan | None = None
     making: _Making | None = None
     corrections: int = 0  # of the link's speed
-    refused: int = 0  # how often the engine had no room for it
+    refused: int = 0  # times that the engine had no room for it
 
     @property
     def record_bytes(self) -> int:
-        """What it takes."""
+        """The size of the record."""
         return self.iterations.packed.size_bytes + (self.plan.packed.size_bytes if self.plan else 0)
 
 
@@ -163,12 +163,12 @@ class Planner:
 
     @property
     def record_bytes(self) -> int:
-        """What is kept of iterations and of their plans."""
+        """The size of the records of iterations and of their plans."""
         return sum(known.record_bytes for known in list(self.known.values()) if known is not None)
 
     @property
     def plan(self) -> PackedPlan | None:
-        """The plan in force, or that was last; None if there was none."""
+        """The plan in force, or the last one that was; None if no plan ever was."""
         known = self.known.get(self._signature)
         return known.plan if known else None
 
@@ -223,7 +223,7 @@ class Planner:
         signature = end.signatures[-1]
         if signature == self._signature and state.left:
             return
-        # Where the last two whole iterations began and ended.
+        # The ends of the last two whole iterations.
         op_marks, tick_marks = self.engine.iteration_marks()[-3:], self.engine.tick_marks()[-3:]
         raw = RawRecording.of(self.engine.stop_recording())
         self._become(_Watching())
@@ -262,7 +262,7 @@ class Planner:
             self._refuse_given(made.refused)
 
     def _refuse_given(self, refused: Refused) -> None:
-        """Say once that the given plan is not used: otherwise nobody would know that what was asked for is not done."""
+        """Say once that the given plan is not used: otherwise nobody would know."""
         if not isinstance(self.given_plan, Untried):
             return
         self.given_plan = refused
@@ -286,7 +286,7 @@ class Planner:
         known.refused += 1
         if plan is None or known.refused >= _STRIKES:
             if plan is not None and plan.is_given:
-                self._refuse_given(Refused("there is no room for it beside the other living storages"))
+                self._refuse_given(Refused("the other live storages leave no room for it"))
             self.known[self._signature] = None
 
     def _put_in_force(self, plan: EnginePlan, at_boundary: bool) -> bool:
@@ -346,7 +346,7 @@ class Planner:
         self.known.pop(self._signature, None)
 
     def _machine(self) -> Machine:
-        """Return how fast copies have been in this session, or are taken to be while there were none."""
+        """Return the speed of copies in this session, or the assumed one before the first copies."""
         return self.link.machine(self.engine.stats(), self._ended[0] if self._ended else None)
 
 

@@ -1,4 +1,4 @@
-"""What an iteration under a plan really did, in the form in which it was predicted."""
+"""The measured timeline of an iteration under a plan, in the form of the predicted one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memfit.tracing.build import table_of
 
 
 def measured_timeline(plan: Plan, raw: Mapping[str, Any], host_bytes: int) -> Timeline | None:
-    """Return the iteration the engine has noted in `raw`; None if it is not a whole one.
+    """Return the iteration the engine has noted in `raw`; None if that is not a whole one.
 
     Times count from the first op's beginning. What Python does between two ops counts to the first of them, waits for
     copies to the second.

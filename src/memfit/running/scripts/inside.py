@@ -1,4 +1,4 @@
-"""A program from start to end, in a session or without one: how it ended, and who is to know."""
+"""A program from start to end, in a session or without one; its end is reported once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run_program(
 
 
 def _begin(session: Session) -> None:
-    """Enter the session: what fails there is no fault of the program's."""
+    """Enter the session: a failure there is not the program's fault."""
     try:
         session.__enter__()
     except MemfitError:
@@ -63,7 +63,7 @@ def _raised_by(
 
 
 def _leave(session: Session, error: BaseException | None) -> BaseException | None:
-    """End the session; returns what ended the program then."""
+    """End the session; returns the error that ended the program then."""
     try:
         session.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
     except BaseException as another:

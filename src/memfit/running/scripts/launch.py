@@ -1,4 +1,4 @@
-"""`memfit run`: a script from start to end in a session, and what to report of it."""
+"""`memfit run`: a script from start to end in a session, and the report on it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from memfit.units import format_bytes, format_part, format_us
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a script ended and what its session did."""
+    """The end of a script and the figures of its session."""
 
     exit_code: int
     stats: Stats
     signatures: Mapping[str, int]  # and how many iterations had each
     planned: PackedPlan | None = None
     measured: Timeline | None = None
-    given_plan: str = ""  # "used", or why it was not; empty if there was none
+    given_plan: str = ""  # "used", or why it was not; empty if no plan was passed
     budget: str = ""  # as it was asked for
     no_limit: str = ""  # why a share never became a limit; empty if it did, or none was asked for
-    peak_bytes: int | None = None  # what shares are of
+    peak_bytes: int | None = None  # the peak that shares refer to
     planned_iterations: int = 0
     tier: str = ""
     seconds: float = 0.0
@@ -58,7 +58,7 @@ class Outcome:
 
     @property
     def waited_seconds(self) -> float:
-        """How long ops waited for copies."""
+        """The time that ops waited for copies."""
         return (self.stats.stall_ns + self.stats.copy_ns) / 1e9
 
     @property
@@ -89,7 +89,7 @@ class Outcome:
         return f"budget {format_part(limit, self.peak_bytes) if self.peak_bytes else format_bytes(limit)}"
 
     def missing_limit(self) -> NoLimitError | None:
-        """Return the error for a share that never took effect; None if it did, or none was asked for."""
+        """Return the error for a share that never took effect; None if it did, or if no share was asked for."""
         return no_limit_error(self.budget, self.no_limit) if self.no_limit else None
 
 
@@ -97,7 +97,7 @@ def no_limit_error(budget: str, why: str, what: str = "the run had no limit") ->
     """Return the error for a share of the peak that never took effect, and what follows from that."""
     return NoLimitError(
         f"the budget of {budget} never took effect: {what}",
-        why=f"a share holds from the end of the first whole iteration on, and there was none: {why}",
+        why=f"a share holds from the end of the first whole iteration on, and no iteration was whole: {why}",
         remedy="let it run more steps, or give the budget in bytes, which hold from the first op on",
     )
 

@@ -1,4 +1,4 @@
-"""Record one iteration: of a function the caller holds in hand, or of a script."""
+"""Record one iteration of a function or of a script."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def record_meta(step: Callable[[], object], accelerator: str | Accelerator = "h1
 
 
 class _Recorded(EndOfProgram):
-    """There is a trace."""
+    """The first whole iteration has been recorded."""
 
 
 def record_script(script: Program | str, arguments: Sequence[str]) -> Trace:

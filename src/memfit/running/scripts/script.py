@@ -24,7 +24,7 @@ _OWN = str(Path(__file__).parents[2]) + os.sep
 
 @dataclass(frozen=True)
 class Program:
-    """What is run: a script (a file, or a folder or a zip file with a `__main__.py` in it), or a module by its name."""
+    """A program to run: a script (a file, or a folder or zip file with a `__main__.py`), or a module by its name."""
 
     name: str
     is_module: bool = False
@@ -43,7 +43,7 @@ def as_program(program: Program | str) -> Program:
 
 
 def check_program(program: Program) -> None:
-    """Raise InputError if there is no such script. A module is looked for when it is run: that may run its package."""
+    """Raise InputError if the script does not exist. A module is looked for at its run: that may run its package."""
     path = Path(program.name)
     if program.is_module:
         return
@@ -70,7 +70,7 @@ def run_as_main(program: Program | str, arguments: Sequence[str]) -> None:
     # The module must stay alive and be found by name: pickle, multiprocessing and dataclasses look it up.
     sys.modules["__main__"] = main
     sys.argv = ["-m" if program.is_module else program.name, *arguments]
-    # What Python itself does for -m, folders and zip files; `runpy.run_module` would make a module of its own.
+    # Python itself does this for -m, folders and zip files; `runpy.run_module` would make a module of its own.
     run_module = runpy._run_module_as_main  # type: ignore[attr-defined]
     if program.is_module:
         _look_first_in(os.getcwd())
@@ -95,7 +95,7 @@ def _code(file: str) -> CodeType:
         code: CodeType | None = pkgutil.read_code(compiled)
     if code is not None:
         return code
-    # Else the script would inherit what this module imports from __future__.
+    # Otherwise the script would inherit what this module imports from __future__.
     return compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
 
 
@@ -118,7 +118,7 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def _status(code: object) -> int:
-    """Return what is left of a SystemExit's code in the status of a process."""
+    """Return a SystemExit's code as it appears in the status of a process."""
     if code is None:
         return 0
     if isinstance(code, int):

@@ -25,7 +25,7 @@ from memfit.running.scripts.witness import Request
 
 @dataclass(frozen=True)
 class Run:
-    """One of the two runs: its log, how long it took, its peak memory as the operating system saw it."""
+    """One of the two runs: its log, its duration, and its peak memory as the operating system saw it."""
 
     rows: list[dict[str, Any]]
     seconds: float
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the comparison found. `compared` counts hashes, by kind."""
+    """The result of the comparison. `compared` counts hashes, by kind."""
 
     steps: int
     compared: dict[str, int]

@@ -1,4 +1,4 @@
-"""What a run computed, as hashes: every loss, gradient, weight and optimizer state at every optimizer step.
+"""The results of a run, as hashes: every loss, gradient, weight and optimizer state at every optimizer step.
 
 Runs as a process of its own, plainly or under a budget (`python -m memfit.running.scripts.witness REQUEST`). It reads
 a tensor's bytes without an op, so that watching changes neither the op stream nor what fits.
@@ -39,7 +39,7 @@ from memfit.running.session import Session
 
 @dataclass(frozen=True)
 class Request:
-    """What to run and watch. `budget` None is the plain run; `steps` 0 is no limit.
+    """A run to watch. `budget` None is the plain run; `steps` 0 sets no limit.
 
     `op_step` asks for a hash of each op's outputs in that optimizer step (1 is the first), 0 for none.
     """
@@ -57,7 +57,7 @@ class Request:
 
     @property
     def program(self) -> Program:
-        """What is run."""
+        """The program to run."""
         return Program(self.script, self.is_module)
 
 
@@ -159,7 +159,7 @@ class _OpLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         self._count += 1
-        # What an op leaves uninitialised may differ without a reason.
+        # Bytes that an op leaves uninitialised may differ without a reason.
         if "empty" not in func.__name__:
             for index, tensor in enumerate(t for t in _flat(out) if isinstance(t, torch.Tensor)):
                 self._witness.note("op", f"{self._count}: {func} (output {index}) at {_user_line()}", tensor)

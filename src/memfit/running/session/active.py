@@ -73,7 +73,7 @@ class Running:
             self.engine.start_recording()
 
     def close(self) -> Ended:
-        """Make no more plans; return what there is to know."""
+        """Make no more plans; return the session's finished figures."""
         if not self.engine.is_inert():
             self.planner.close()
         return Ended(
@@ -82,7 +82,7 @@ class Running:
         )  # fmt: skip
 
     def stop(self) -> list[str]:
-        """Give every storage ordinary memory again, as far as this has begun; return what could not be."""
+        """Give every storage ordinary memory again, as far as this has begun; return the failures."""
         self.iterations.forget()
         with self._contexts:
             report = self.engine.stop()
@@ -90,7 +90,7 @@ class Running:
 
     @property
     def stats(self) -> Stats:
-        """What the session has done so far."""
+        """The figures of the session so far."""
         stats = self.engine.stats()
         kept = self.first.record_bytes + self.planner.record_bytes
         return Stats(**stats | {"record_bytes": stats["record_bytes"] + kept})
@@ -102,34 +102,34 @@ class Running:
 
     @property
     def signature_counts(self) -> Mapping[str, int]:
-        """How many iterations there were of each signature."""
+        """The number of iterations of each signature."""
         return {_text(signature): count for signature, count in self.engine.signature_counts().items()}
 
     @property
     def why_no_limit(self) -> str:
-        """Why a share of the peak is no limit yet; empty if it is one, or none was asked for."""
+        """The reason why a share of the peak is not yet a limit; empty if it is one, or if no share was asked for."""
         if not self._share.pending:
             return ""
         return "it could not be met" if self.first.is_whole else self.iterations.why_none_was_whole()
 
     @property
     def planned_iterations(self) -> int:
-        """How many iterations a plan was in force for, from their beginning to their end, and right."""
+        """The number of iterations that ran wholly by a plan, from beginning to end."""
         return self.planner.followed
 
     @property
     def packed_plan(self) -> PackedPlan | None:
-        """The plan in force, or that was last, as it is kept."""
+        """The plan in force, or the last one that was, as it is kept."""
         return self.planner.plan
 
     @property
     def measured(self) -> Timeline | None:
-        """What the last whole iteration under a plan that swaps did, if the session measures."""
+        """The timeline of the last whole iteration under a plan that swaps, if the session measures."""
         return self.planner.measured
 
     @property
     def given_plan(self) -> GivenPlan:
-        """What became of the plan that was passed."""
+        """The fate of the plan that was passed."""
         return self.planner.given_plan
 
     def record_span(self, span: Callable[[], object]) -> Trace:

@@ -41,7 +41,7 @@ class Session:
         announce: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
         parsed = None if budget is None else parse_budget(budget)
-        # What runs on meta needs no GPU, and its own accelerator is none that is here.
+        # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
         where = parse_device("cpu" if accelerator is not None else str(device))
         self._settings = Settings(
             budget=parsed,
@@ -99,7 +99,7 @@ class Session:
             raise TierError("some tensors could not be read back", why="; ".join(lost), remedy="see `memfit doctor`")
 
     def _end(self) -> list[str]:
-        """Give every storage ordinary memory again, as far as the session has begun; return what could not be."""
+        """Give every storage ordinary memory again, as far as the session has begun; return the failures."""
         if self not in _begun:
             return []
         _begun.remove(self)
@@ -119,7 +119,7 @@ class Session:
         if self._state is None:
             raise UsageError(
                 "this session has not begun",
-                why="it begins with its `with` block, and there is nothing to tell of it before",
+                why="it begins with its `with` block and has no figures before",
                 remedy="with memfit.session(...) as session: ...",
             )
         return self._state
@@ -130,7 +130,7 @@ class Session:
         if isinstance(state, Ended):
             raise UsageError(
                 "this session has ended",
-                why="all storages have ordinary memory again, and none is the session's any more",
+                why="all storages are back in ordinary memory and no longer belong to the session",
                 remedy="do it inside the `with` block",
             )
         return state
@@ -178,17 +178,17 @@ class Session:
 
     @property
     def began(self) -> float | None:
-        """When its block began, by `time.monotonic`; None if it has not."""
+        """The time at which its block began, by `time.monotonic`; None before that."""
         return None if self._state is None else self._state.began
 
     @property
     def tier(self) -> TierSpec:
-        """Where bytes go that do not fit."""
+        """The tier of bytes that do not fit."""
         return self._settings.tier
 
     @property
     def why_no_limit(self) -> str:
-        """Why a share of the peak is no limit yet; empty if it is one, or none was asked for."""
+        """The reason why a share of the peak is not yet a limit; empty if it is one, or if no share was asked for."""
         return self._known.why_no_limit
 
     @property
@@ -198,7 +198,7 @@ class Session:
 
     @property
     def planned(self) -> EnginePlan | None:
-        """The plan in force, or that was last."""
+        """The plan in force, or the last one that was."""
         packed = self.packed_plan
         return None if packed is None else packed.plan()
 
@@ -209,12 +209,12 @@ class Session:
 
     @property
     def measured(self) -> Timeline | None:
-        """What the last whole iteration under a plan that swaps did, if the session `measures`."""
+        """The timeline of the last whole iteration under a plan that swaps, if the session `measures`."""
         return self._known.measured
 
     @property
     def given_plan(self) -> GivenPlan:
-        """What became of the plan that was passed."""
+        """The fate of the plan that was passed."""
         return self._known.given_plan
 
     def record_span(self, span: Callable[[], object]) -> Trace:

@@ -41,7 +41,7 @@ def installed(chunk_bytes: int) -> Iterator[None]:
 def _chunked(op: Any, chunk_bytes: int) -> Any:
     @functools.wraps(op)
     def in_chunks(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # what is compiled is to be what is compiled without a session
+        if torch.compiler.is_compiling():  # compiled code is to be the same as without a session
             return op(*args, **kwargs)
         lists = [a for a in (*args, *kwargs.values()) if _is_list(a) and a]
         count = _length(lists)

@@ -27,7 +27,7 @@ class FirstIteration:
 
     @property
     def record_bytes(self) -> int:
-        """What it takes as it is kept."""
+        """The size of the iteration as it is kept."""
         return 0 if self._packed is None else self._packed.packed.size_bytes
 
     def keep(self, packed: PackedIteration) -> None:
@@ -41,7 +41,7 @@ class FirstIteration:
         return self._trace
 
     def new_trace(self) -> Trace | None:
-        """Return it as a trace that nobody else has."""
+        """Return it as a new trace."""
         return None if self._packed is None else self._packed.trace()
 
     def drop_trace(self) -> None:
@@ -62,7 +62,7 @@ class FirstIteration:
 
 @dataclass(frozen=True)
 class Ended:
-    """What is known of a session that has ended."""
+    """The finished figures of a session that has ended."""
 
     stats: Stats
     signatures: list[str]

@@ -1,4 +1,4 @@
-"""Where one training iteration ends and the next begins, in a script that does not say so.
+"""The ends of training iterations, in a script that does not mark them.
 
 An optimizer's step ends an iteration. With several optimizers (a GAN) it is the step of the one that
 appeared last, so that an iteration holds a step of each. Without any, the engine looks for the period of

@@ -17,7 +17,7 @@ from memfit.units import Budget
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that a session is told when it is made."""
+    """The settings of a session, given when it is made."""
 
     budget: Budget | None
     tier: TierSpec
@@ -36,7 +36,7 @@ class Settings:
     """With one, the session records storages of device meta, and those alone, as if it ran them."""
     on_trace: Callable[[], None] | None
     announce: Callable[[str], None] | None
-    """Is told in a sentence when a share becomes a limit, and when a plan first comes into force."""
+    """A function that is told in a sentence when a share becomes a limit, and when a plan first comes into force."""
 
     @property
     def fixed_bytes(self) -> int | None:

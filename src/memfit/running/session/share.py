@@ -1,4 +1,4 @@
-"""A budget that is a share of the peak: no limit until the first whole iteration has told what the peak is."""
+"""A budget that is a share of the peak: it becomes a limit when the first whole iteration has told the peak."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from memfit.units import format_bytes, format_least_bytes, format_part
 
 
 class Share:
-    """Turns the share into a limit. A session whose budget is none has nothing pending."""
+    """Turns the share into a limit. In a session with another budget, or without one, nothing is pending."""
 
     def __init__(self, engine: EngineModule, settings: Settings, adopt_visible: Callable[[], None]) -> None:
         self._engine = engine
         self._settings = settings
         self._adopt_visible = adopt_visible
         self.pending = settings.budget is not None and settings.budget.bytes is None
-        """Whether it is no limit yet."""
+        """Whether the share is not yet a limit."""
 
     def apply(self, first: FirstIteration) -> None:
         """Make the share of the first iteration's peak the limit. Raises BudgetError where that is too little."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stats:
-    """What a session has done so far. Sizes in bytes; `peak_*` since the budget took effect.
+    """The figures of a session so far. Sizes in bytes; `peak_*` since the budget took effect.
 
     `live` counts every storage, wherever its bytes are; `resident` those in the arena; `footprint` is the
     highest used address of the arena. `drops` are evictions that moved nothing, since the tier's copy was valid.

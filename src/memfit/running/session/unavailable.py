@@ -1,4 +1,4 @@
-"""What torch's own error means that an access to a storage without bytes ended in."""
+"""memfit's error in place of torch's own, which an access to a storage without bytes ended in."""
 
 from __future__ import annotations
 

@@ -5,8 +5,11 @@
 #include <nanobind/stl/pair.h>
 
 #include <stdexcept>
+#include <string_view>
 
+#include "common/factories.h"
 #include "common/period.h"
+#include "common/sizes.h"
 #include "packer/clairvoyant.h"
 #include "packer/packing_module.h"
 #include "simulator/simulator_module.h"
@@ -28,6 +31,12 @@ std::optional<std::pair<std::size_t, std::size_t>> find_period(const Array<std::
   const auto period = memfit::find_period(tokens.data(), tokens.shape(0));
   if (!period) return std::nullopt;
   return std::pair{period->start, period->length};
+}
+
+nb::frozenset uninitialised_factories() {
+  nb::list names;
+  for (std::string_view name : memfit::kUninitialisedFactories) names.append(nb::str(name.data(), name.size()));
+  return nb::frozenset(names);
 }
 
 // Native code indexes without bounds checks: refuse columns that would lead it astray.
@@ -62,6 +71,12 @@ memfit::ClairvoyantResult clairvoyant_bytes(
 }  // namespace
 
 NB_MODULE(_native, m) {
+  m.attr("LARGEST_SMALL_BYTES") = memfit::kLargestSmallBytes;
+  m.attr("SMALL_SHARE") = memfit::kSmallShare;
+  m.attr("HOST_ALIGNMENT") = memfit::kHostAlignment;
+  m.attr("CUDA_ALIGNMENT") = memfit::kCudaAlignment;
+  m.attr("UNINITIALISED_FACTORIES") = uninitialised_factories();
+
   m.def("find_period", &find_period, nb::arg("tokens"));
 
   nb::class_<memfit::ClairvoyantResult>(m, "ClairvoyantResult")

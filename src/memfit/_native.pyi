@@ -5,6 +5,21 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+LARGEST_SMALL_BYTES: int
+"""The most bytes of a small storage, which lies on the engine's shelf (native/common/sizes.h)."""
+
+SMALL_SHARE: int
+"""The divisor of the budget above whose quotient a storage is not small either."""
+
+HOST_ALIGNMENT: int
+"""The alignment of storages in an arena of the CPU's memory, in bytes."""
+
+CUDA_ALIGNMENT: int
+"""The alignment of storages in an arena of a GPU's memory, in bytes."""
+
+UNINITIALISED_FACTORIES: frozenset[str]
+"""Operators, without overloads, whose callers are still to fill their results (native/common/factories.h)."""
+
 def find_period(tokens: NDArray[np.uint64]) -> tuple[int, int] | None:
     """Return (start, length): from index `start` on, `tokens` repeat every `length`, at least twice.
 

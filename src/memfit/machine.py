@@ -10,6 +10,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from memfit._native import CUDA_ALIGNMENT
 from memfit.errors import InputError, UsageError
 
 GIB = 1 << 30
@@ -98,7 +99,7 @@ class Machine:
     into: Link
     both_factor: float = 1.0
     capacity_bytes: int = 0
-    alignment: int = 512
+    alignment: int = CUDA_ALIGNMENT
     loaded_factor: float = 1.0
     memory_bytes_per_s: float = 0.0
 

@@ -13,15 +13,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from memfit import _native
 from memfit.arrays import Int64Array
 from memfit.ir import Storage, Trace, accessing_ops, align_up
-
-# As in native/engine: observer.cpp (kUninitialisedFactories) and shelf.cpp (kSmall, kSmallShare).
-_UNINITIALISED = frozenset(
-    f"aten::{name}"
-    for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_")
-)
-_LARGEST_SMALL, _SMALL_SHARE = 16 << 10, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +94,12 @@ def working_sets(trace: Trace, *, aligned: bool = False) -> Int64Array:
 
 def leaves_uninitialised(op_name: str) -> bool:
     """Return whether the op's caller is still to fill what the op allocates: until an op uses that, it stays put."""
-    return op_name.partition(".")[0] in _UNINITIALISED
+    return op_name.partition(".")[0] in _native.UNINITIALISED_FACTORIES
 
 
 def largest_small(needed_bytes: int) -> int:
     """Return the bytes up to which a storage is small, and moves only if nothing else makes room, in this budget."""
-    return min(_LARGEST_SMALL, needed_bytes // _SMALL_SHARE)
+    return min(_native.LARGEST_SMALL_BYTES, needed_bytes // _native.SMALL_SHARE)
 
 
 def fixed_bytes(trace: Trace, above_bytes: int = 0) -> Int64Array:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from memfit._native import HOST_ALIGNMENT
 from memfit.machine import Link, Machine
 from memfit.running import engine
 from memfit.running.engine.tiers import TierSpec
@@ -38,7 +39,12 @@ def measure_machine(tier: TierSpec, sustained: tuple[float, float] | None = None
         out_s, in_s, *_ = native.measure_tier(tier.kind, tier.folder, _SIZES[-1], _REPEATS)
     loaded = min(out[-1] / (1e6 * out_s), into[-1] / (1e6 * in_s), 1.0)
     return Machine(
-        f"this machine, {tier}", *links, factors[-1], host_memory_bytes(), alignment=64, loaded_factor=loaded
+        f"this machine, {tier}",
+        *links,
+        factors[-1],
+        host_memory_bytes(),
+        alignment=HOST_ALIGNMENT,
+        loaded_factor=loaded,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from memfit._native import CUDA_ALIGNMENT
 from memfit.errors import MemfitError
 from memfit.files import load_machine, save_machine
 from memfit.machine import Link, Machine
@@ -57,7 +58,7 @@ def measure_cuda(device: torch.device) -> Machine:
         bench.release()
     return Machine(
         torch.cuda.get_device_name(device), _curve(out), _curve(into), min(both, 1.0), total,
-        alignment=512, loaded_factor=min(loaded, 1.0), memory_bytes_per_s=memory,
+        alignment=CUDA_ALIGNMENT, loaded_factor=min(loaded, 1.0), memory_bytes_per_s=memory,
     )  # fmt: skip
 
 

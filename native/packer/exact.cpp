@@ -125,23 +125,23 @@ class Exact::Search {
     return offset;
   }
 
-  bool fits(const std::vector<Entry>& entries, Span window) {
-    return narrow_ ? fits(entries, window, narrow_room_) : fits(entries, window, wide_room_);
+  bool fits(const std::vector<Entry>& entries, Span within) {
+    return narrow_ ? fits(entries, within, narrow_room_) : fits(entries, within, wide_room_);
   }
 
   // From the highest entry down: all that cannot lie below an offset has to fit between it and the capacity. Only
-  // the sections of `window` are looked at.
+  // the sections of `within` are looked at.
   template <typename Room>
-  bool fits(const std::vector<Entry>& entries, Span window, std::vector<Room>& room) {
-    std::fill(room.data() + window.begin, room.data() + window.end, static_cast<Room>(capacity_));
-    work_ -= (window.end - window.begin) / 8;
+  bool fits(const std::vector<Entry>& entries, Span within, std::vector<Room>& room) {
+    std::fill(room.data() + within.begin, room.data() + within.end, static_cast<Room>(capacity_));
+    work_ -= (within.end - within.begin) / 8;
     for (std::size_t i = entries.size(); i-- > 0;) {
       const Quanta offset = offset_of(entries[i]);
       const Item& item = items_[rank_of(entries[i])];
       if (offset + item.size > capacity_) return false;
       bool ok = true;
       for (const Span& whole : item.spans) {
-        const Span span{std::max(whole.begin, window.begin), std::min(whole.end, window.end)};
+        const Span span{std::max(whole.begin, within.begin), std::min(whole.end, within.end)};
         if (span.empty()) continue;
         ok &= take(room.data(), span, static_cast<Room>(item.size), static_cast<Room>(offset));
         work_ -= 4 + (span.end - span.begin) / 5;
@@ -236,13 +236,13 @@ class Exact::Search {
 
   Verdict descend(std::size_t depth, std::size_t begin, std::size_t end, std::size_t rank, Quanta offset) {
     if (work_ <= 0 || (++nodes_ % kPoll == 0 && (*stop_)())) return Verdict::kOutOfWork;
-    const Span window = raise(depth, begin, end, rank, offset);
+    const Span changed = raise(depth, begin, end, rank, offset);
     std::vector<Entry>& next = levels_[depth + 1].parts;
     if (next.empty()) {
       at_[rank] = offset;
       return Verdict::kFound;
     }
-    if (!fits(next, window)) return Verdict::kNone;
+    if (!fits(next, changed)) return Verdict::kNone;
     at_[rank] = offset;
     const Verdict verdict = solve_parts(0, next.size(), depth + 1);
     if (verdict != Verdict::kFound) at_[rank] = kFree;
@@ -250,13 +250,13 @@ class Exact::Search {
   }
 
   // Leaves in the next level the entries that are left once `rank` lies at `offset`: none can go below that, and
-  // those it meets not below its top. Returns a window that holds all sections in which anything has changed.
+  // those it meets not below its top. Returns a span that holds all sections in which anything has changed.
   Span raise(std::size_t depth, std::size_t begin, std::size_t end, std::size_t rank, Quanta offset) {
     const Entry* from = levels_[depth].parts.data();
     Level& to = levels_[depth + 1];
     to.raised.clear();
     kept_.clear();
-    Span window = extent(rank);
+    Span changed = extent(rank);
     const Quanta top = offset + items_[rank].size;
     for (std::size_t i = begin; i < end; ++i) {
       const std::size_t other = rank_of(from[i]);
@@ -276,14 +276,14 @@ class Exact::Search {
       }
       to.raised.push_back(next);
       const Span more = extent(other);
-      window = {std::min(window.begin, more.begin), std::max(window.end, more.end)};
+      changed = {std::min(changed.begin, more.begin), std::max(changed.end, more.end)};
     }
     work_ -= (depth < deepest_ ? 7 : 20) * static_cast<std::int64_t>(end - begin);  // memory is dear when it is new
     deepest_ = std::max(deepest_, depth + 1);
     std::sort(to.raised.begin(), to.raised.end());
     to.parts.resize(kept_.size() + to.raised.size());
     std::merge(kept_.begin(), kept_.end(), to.raised.begin(), to.raised.end(), to.parts.begin());
-    return window;
+    return changed;
   }
 
   Span extent(std::size_t rank) const {

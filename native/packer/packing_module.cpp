@@ -28,7 +28,7 @@ Array as_array(const std::vector<std::int64_t>& values) {
   return Array(data, {values.size()}, owner);
 }
 
-struct Packed {
+struct Packing {
   std::vector<std::int64_t> offsets_bytes;  // by slot
   std::vector<std::int64_t> slots;          // by lifetime
   std::int64_t footprint_bytes, lower_bound_bytes, peak_bytes;
@@ -36,9 +36,9 @@ struct Packed {
 };
 
 // Slots of no bytes lie at their fixed offset, or at 0.
-Packed unpack(const Table& table, const Lifetimes& in, Plan plan) {
+Packing unpack(const Table& table, const Lifetimes& in, Plan plan) {
   const std::int64_t unit = table.problem.quantum_bytes;
-  Packed result{{}, {}, plan.footprint * unit, plan.lower_bound * unit, table.problem.lower_bound * unit, {}};
+  Packing result{{}, {}, plan.footprint * unit, plan.lower_bound * unit, table.problem.lower_bound * unit, {}};
   std::size_t item = 0;
   for (std::size_t i = 0; i < in.count; ++i) {
     result.slots.push_back(table.slots[i]);
@@ -51,7 +51,7 @@ Packed unpack(const Table& table, const Lifetimes& in, Plan plan) {
   return result;
 }
 
-Packed pack_columns(const Column& lower, const Column& upper, const Column& size_bytes, const Column& offset_bytes,
+Packing pack_columns(const Column& lower, const Column& upper, const Column& size_bytes, const Column& offset_bytes,
                     std::int64_t alignment, std::int64_t period, std::optional<std::int64_t> capacity_bytes,
                     double effort, std::uint64_t seed, int threads,
                     const std::optional<std::function<void(double, std::int64_t)>>& progress) {
@@ -109,15 +109,15 @@ const char* method_name(Method method) {
 }  // namespace
 
 void register_packing(nb::module_& m) {
-  nb::class_<Packed>(m, "Packed")
-      .def_prop_ro("offsets_bytes", [](const Packed& p) { return as_array(p.offsets_bytes); }, nb::rv_policy::move)
-      .def_prop_ro("slots", [](const Packed& p) { return as_array(p.slots); }, nb::rv_policy::move)
-      .def_ro("footprint_bytes", &Packed::footprint_bytes)
-      .def_ro("lower_bound_bytes", &Packed::lower_bound_bytes)
-      .def_ro("peak_bytes", &Packed::peak_bytes)
-      .def_prop_ro("method", [](const Packed& p) { return method_name(p.plan.method); })
-      .def_prop_ro("clock_stopped", [](const Packed& p) { return p.plan.clock_stopped; })
-      .def_prop_ro("seconds", [](const Packed& p) { return p.plan.seconds; });
+  nb::class_<Packing>(m, "Packing")
+      .def_prop_ro("offsets_bytes", [](const Packing& p) { return as_array(p.offsets_bytes); }, nb::rv_policy::move)
+      .def_prop_ro("slots", [](const Packing& p) { return as_array(p.slots); }, nb::rv_policy::move)
+      .def_ro("footprint_bytes", &Packing::footprint_bytes)
+      .def_ro("lower_bound_bytes", &Packing::lower_bound_bytes)
+      .def_ro("peak_bytes", &Packing::peak_bytes)
+      .def_prop_ro("method", [](const Packing& p) { return method_name(p.plan.method); })
+      .def_prop_ro("clock_stopped", [](const Packing& p) { return p.plan.clock_stopped; })
+      .def_prop_ro("seconds", [](const Packing& p) { return p.plan.seconds; });
   m.def("pack", &pack_columns, nb::kw_only(), nb::arg("lower"), nb::arg("upper"), nb::arg("size_bytes"),
         nb::arg("offset_bytes"), nb::arg("alignment"), nb::arg("period"), nb::arg("capacity_bytes").none(),
         nb::arg("effort"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none());

@@ -27,7 +27,7 @@ Scheduler::Scheduler(const Ops& ops, const Candidates& candidates, double both_f
       absence_(candidates.count),
       early_bytes_(ops.count),
       lanes_(both_factor),
-      windows_(candidates.count),
+      schedules_(candidates.count),
       stall_us_(ops.count),
       stall_of_(candidates.count) {
   std::partial_sum(ops.duration_us, ops.duration_us + ops.count, begin_us_.begin() + 1);
@@ -143,7 +143,7 @@ void Scheduler::free_head(std::int64_t op) {
   const std::int64_t c = leaving_[leaving_head_++];
   leaving_bytes_ -= all_.size_bytes[c];
   absence_[c].is_free = true;
-  decide(windows_[c].free_by, all_.after[c] + 1 + (op - all_.after[c] - 1) % ops_.count);
+  decide(schedules_[c].free_by, all_.after[c] + 1 + (op - all_.after[c] - 1) % ops_.count);
 }
 
 // In order of use, but past what has not left yet: its turn has not come.
@@ -184,7 +184,7 @@ void Scheduler::bring_in(std::int64_t c, std::int64_t op, std::int64_t due) {
   absence_[c].is_coming = true;
   std::int64_t k = use_[c];
   for (std::int64_t at = due; at > op; --at) early_bytes_[k = k == 0 ? ops_.count - 1 : k - 1] += all_.size_bytes[c];
-  decide(windows_[c].in_start, all_.before[c] - (due - op));
+  decide(schedules_[c].in_start, all_.before[c] - (due - op));
 }
 
 void Scheduler::decide(std::int64_t& when, std::int64_t op) {

@@ -17,7 +17,8 @@ struct Candidates {
   std::int64_t count;
 };
 
-struct Window {
+// The ops at which the bytes of a chosen gap are free, and at which its copy in begins; counted as in `Swap`.
+struct Schedule {
   std::int64_t free_by = 0, in_start = 0;
 };
 
@@ -31,7 +32,7 @@ class Scheduler {
   // nothing is negative to the scheduler. `chosen` has a flag for each candidate.
   double run(const std::vector<std::uint8_t>& chosen, const std::vector<std::int64_t>& slack_bytes);
 
-  const std::vector<Window>& windows() const { return windows_; }  // by candidate, of the last run
+  const std::vector<Schedule>& schedules() const { return schedules_; }  // by candidate, of the last run
   const std::vector<double>& stall_us() const { return stall_us_; }  // by op, of its last iteration
   const std::vector<double>& stall_of() const { return stall_of_; }  // by candidate
   double compute_us() const { return compute_us_; }
@@ -78,7 +79,7 @@ class Scheduler {
   bool has_changed_ = false;  // whether an iteration decided other than the one before
   bool crosses_ = false;  // whether anything chosen is away over the iteration's end
   std::int64_t steps_ = 0;
-  std::vector<Window> windows_;
+  std::vector<Schedule> schedules_;
   std::vector<double> stall_us_, stall_of_;
 };
 

@@ -318,7 +318,7 @@ class Search {
     for (std::int64_t c = 0; c < all_.count; ++c) {
       if (!choice_.has(c)) continue;
       found_.chosen.push_back(c);
-      found_.windows.push_back(scheduler_.windows()[c]);
+      found_.schedules.push_back(scheduler_.schedules()[c]);
     }
   }
 

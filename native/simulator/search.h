@@ -25,7 +25,7 @@ struct Found {
   std::int64_t evaluations = 0, steps = 0;
   bool clock_stopped = false;
   std::vector<std::int64_t> chosen;  // candidates
-  std::vector<Window> windows;       // of each
+  std::vector<Schedule> schedules;   // of each
 };
 
 Found search(const Ops& ops, const Candidates& candidates, const std::vector<std::int64_t>& start,

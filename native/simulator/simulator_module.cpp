@@ -116,8 +116,8 @@ void register_swapping(nb::module_& m) {
       .def_ro("steps", &Found::steps)
       .def_ro("clock_stopped", &Found::clock_stopped);
   column(found, "chosen", &Found::chosen);
-  derived(found, "free_by", [](const Found& f) { return to_numpy(f.windows, &Window::free_by); });
-  derived(found, "in_start", [](const Found& f) { return to_numpy(f.windows, &Window::in_start); });
+  derived(found, "free_by", [](const Found& f) { return to_numpy(f.schedules, &Schedule::free_by); });
+  derived(found, "in_start", [](const Found& f) { return to_numpy(f.schedules, &Schedule::in_start); });
   m.def("search_swaps", &search_columns, nb::kw_only(), nb::arg("duration_us"), nb::arg("load_bytes"),
         nb::arg("size_bytes"), nb::arg("after"), nb::arg("before"), nb::arg("out_us"), nb::arg("in_us"),
         nb::arg("start"), nb::arg("budget_bytes"), nb::arg("both_factor"), nb::arg("effort"), nb::arg("enough_us"),

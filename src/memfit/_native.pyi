@@ -54,8 +54,8 @@ def clairvoyant_bytes(
     Raises ValueError if the columns do not describe a trace.
     """
 
-class Packed:
-    """What `pack` found, in bytes. `slots` counts, for each lifetime, its entries in a row in `offsets_bytes`."""
+class Packing:
+    """Placements of lifetimes, in bytes. `slots` counts, for each lifetime, its entries in a row in `offsets_bytes`."""
 
     offsets_bytes: NDArray[np.int64]
     slots: NDArray[np.int64]
@@ -79,7 +79,7 @@ def pack(
     seed: int,
     threads: int,
     progress: Callable[[float, int], None] | None,
-) -> Packed:
+) -> Packing:
     """Place lifetimes; `memfit.planning.packing` says how. Period 0 is linear time, offset -1 is free.
 
     `peak_bytes` is the peak of live bytes, `lower_bound_bytes` at least that. Raises ValueError on malformed columns.

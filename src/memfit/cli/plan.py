@@ -31,7 +31,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--addresses", action="store_true", help="find addresses too, and plan so that they fit the budget"
     )
     parser.add_argument("--effort", default=2.0, type=float, metavar="SECONDS", help="of memfit's search (default: 2)")
-    parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan (.gz: packed)")
+    parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan (.gz: gzipped)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.set_defaults(run=run)
 

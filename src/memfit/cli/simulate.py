@@ -16,7 +16,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("file", metavar="TRACE", help="a trace, as `memfit trace` writes it")
     parser.add_argument("plan", metavar="PLAN", help="a plan, as `memfit plan` writes it")
     parser.add_argument("--machine", metavar="M", help="a profile or a file (default: the plan's)")
-    parser.add_argument("-o", "--output", metavar="TIMELINE", help="write the timeline (.gz: packed)")
+    parser.add_argument("-o", "--output", metavar="TIMELINE", help="write the timeline (.gz: gzipped)")
     parser.add_argument("--chrome", metavar="OUT.json", help="write the timeline for chrome://tracing or Perfetto")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.set_defaults(run=run)

@@ -21,7 +21,7 @@ def add_parser(subparsers: Subparsers) -> None:
         usage="memfit trace SCRIPT|-m MODULE -o FILE [--json] [-- ARGS ...]",
     )
     add_program(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write the trace (.gz: packed)")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write the trace (.gz: gzipped)")
     parser.add_argument("--json", action="store_true", help="print a summary of the trace as JSON")
     parser.set_defaults(run=run)
 

@@ -80,11 +80,11 @@ def smartpool(events: MallocStream) -> PlannedOffsets:
     The iteration's variables lie in a pool; what lives throughout lies above it at its exact size.
     """
     begin, end = _iteration_steps(events)
-    window = _Window.of(events, begin, end)
-    crossing, slot_bytes = _best_fit(events, window.crossing, window, 0)
-    inner, pool_bytes = _best_fit(events, window.inner, window, 2 * slot_bytes)
+    variables = _Variables.of(events, begin, end)
+    crossing, slot_bytes = _best_fit(events, variables.crossing, variables, 0)
+    inner, pool_bytes = _best_fit(events, variables.inner, variables, 2 * slot_bytes)
     offsets = crossing | inner
-    for storage in window.outside:
+    for storage in variables.outside:
         offsets[storage] = pool_bytes
         pool_bytes += events.sizes[storage]
     return PlannedOffsets(offsets, pool_bytes, begin, end)
@@ -109,7 +109,7 @@ def _lasts(tokens: Int64Array, decision: Decision) -> bool:
 
 
 @dataclass(slots=True)
-class _Window:
+class _Variables:
     """The storages of steps [begin, end) by what becomes of them; `born` and `freed` are steps."""
 
     end: int
@@ -120,24 +120,24 @@ class _Window:
     freed: dict[int, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(events: MallocStream, begin: int, end: int) -> _Window:
-        window = _Window(end)
+    def of(events: MallocStream, begin: int, end: int) -> _Variables:
+        variables = _Variables(end)
         for event in range(begin, end):
             step = events.steps[event]
             if step >= 0:
-                window.born[step] = event
+                variables.born[step] = event
             else:
-                window.freed[~step] = event
-        for storage in window.born:
-            (window.inner if storage in window.freed else window.crossing).append(storage)
-        window.outside = list(_outside(events, window, begin))
-        return window
+                variables.freed[~step] = event
+        for storage in variables.born:
+            (variables.inner if storage in variables.freed else variables.crossing).append(storage)
+        variables.outside = list(_outside(events, variables, begin))
+        return variables
 
 
-def _outside(events: MallocStream, window: _Window, begin: int) -> Iterable[int]:
+def _outside(events: MallocStream, variables: _Variables, begin: int) -> Iterable[int]:
     """Yield what is alive at the beginning and has no place in the pool.
 
-    What is freed in the window is the last instance of a variable that crosses, in its other slot: if there is one.
+    What is freed in it is the last instance of a variable that crosses, in its other slot: if there is one.
     """
     alive: dict[int, None] = {}
     for step in events.steps[:begin]:
@@ -145,16 +145,18 @@ def _outside(events: MallocStream, window: _Window, begin: int) -> Iterable[int]
             alive[step] = None
         else:
             del alive[~step]
-    slots = Counter(events.sizes[v] for v in window.crossing)
+    slots = Counter(events.sizes[v] for v in variables.crossing)
     for storage in alive:
         size_bytes = events.sizes[storage]
-        if storage in window.freed and slots[size_bytes]:
+        if storage in variables.freed and slots[size_bytes]:
             slots[size_bytes] -= 1
         else:
             yield storage
 
 
-def _best_fit(events: MallocStream, storages: list[int], window: _Window, base: int) -> tuple[dict[int, int], int]:
+def _best_fit(
+    events: MallocStream, storages: list[int], variables: _Variables, base: int
+) -> tuple[dict[int, int], int]:
     """Place `storages` from `base` upwards, the largest first, then the earliest; return the top as well.
 
     Each takes the smallest gap that fits between those placed that live at the same time, otherwise the place above.
@@ -162,8 +164,8 @@ def _best_fit(events: MallocStream, storages: list[int], window: _Window, base: 
     placed = _Placed(len(storages))
     offsets: dict[int, int] = {}
     top = base
-    for storage in sorted(storages, key=lambda v: (-events.sizes[v], window.born[v])):
-        lower, upper = window.born[storage], window.freed.get(storage, window.end)
+    for storage in sorted(storages, key=lambda v: (-events.sizes[v], variables.born[v])):
+        lower, upper = variables.born[storage], variables.freed.get(storage, variables.end)
         size_bytes = events.sizes[storage]
         offsets[storage] = placed.place(lower, upper, size_bytes, base)
         top = max(top, offsets[storage] + size_bytes)

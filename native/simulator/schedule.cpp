@@ -35,11 +35,12 @@ Scheduler::Scheduler(const Ops& ops, const Candidates& candidates, double both_f
   for (std::int64_t c = 0; c < all_.count; ++c) ++outs_begin_[all_.after[c] + 1];
   std::partial_sum(outs_begin_.begin(), outs_begin_.end(), outs_begin_.begin());
   for (std::int64_t c = 0; c < all_.count; ++c) use_[c] = all_.before[c] % ops_.count;
+  // The order of a plan's swaps.
   std::iota(outs_by_op_.begin(), outs_by_op_.end(), 0);
-  std::iota(ins_order_.begin(), ins_order_.end(), 0);
   std::stable_sort(outs_by_op_.begin(), outs_by_op_.end(), [&](std::int64_t a, std::int64_t b) {
     return std::pair(all_.after[a], all_.before[a]) < std::pair(all_.after[b], all_.before[b]);
   });
+  ins_order_ = outs_by_op_;
   std::stable_sort(ins_order_.begin(), ins_order_.end(), [&](std::int64_t a, std::int64_t b) { return use_[a] < use_[b]; });
 }
 
@@ -109,11 +110,10 @@ void Scheduler::iterate(std::int64_t number, const std::vector<std::int64_t>& sl
       free_ended(op);
       make_room(op, std::max<std::int64_t>(0, slack_bytes[k]));
     }
-    if (!ins_.empty()) prefetch(op, slack_bytes);
-    for (; next < ins_.size() && use_[ins_[next]] == k; ++next) {
-      ++next_use_;
-      use(ins_[next], op);
-    }
+    std::size_t end = next;
+    while (end < ins_.size() && use_[ins_[end]] == k) ++end;
+    if (!ins_.empty()) use(next, end, op, slack_bytes);
+    next = end;
     now_us_ += ops_.duration_us[k];
     early_bytes_[k] = 0;
     for (std::int64_t i = outs_begin_[k]; i < outs_begin_[k + 1]; ++i) {
@@ -159,7 +159,6 @@ void Scheduler::prefetch(std::int64_t op, const std::vector<std::int64_t>& slack
     const Absence& absence = absence_[c];
     if (!absence.is_pending || !absence.is_free || absence.is_coming) continue;
     if (!may_come(c, op, due, slack_bytes)) return;
-    lanes_.advance(now_us_);
     bring_in(c, op, due);
   }
 }
@@ -180,6 +179,7 @@ bool Scheduler::may_come(std::int64_t c, std::int64_t op, std::int64_t due,
 }
 
 void Scheduler::bring_in(std::int64_t c, std::int64_t op, std::int64_t due) {
+  lanes_.advance(now_us_);
   absence_[c].in_copy = lanes_.in.push(now_us_, all_.in_us[c]);
   absence_[c].is_coming = true;
   std::int64_t k = use_[c];
@@ -192,21 +192,29 @@ void Scheduler::decide(std::int64_t& when, std::int64_t op) {
   when = op;
 }
 
-void Scheduler::use(std::int64_t c, std::int64_t op) {
-  Absence& absence = absence_[c];
-  if (next_in_ < next_use_) next_in_ = next_use_;
-  if (!absence.is_pending) return;
-  while (!absence.is_free) {
+// Uses entries [begin, end) of `ins_` at `op`. As in the simulator all copies out are waited for first, then all copies
+// in are enqueued, the nearest use first, and then those that are due are waited for.
+void Scheduler::use(std::size_t begin, std::size_t end, std::int64_t op, const std::vector<std::int64_t>& slack_bytes) {
+  for (std::size_t i = begin; i < end; ++i)
+    if (absence_[ins_[i]].is_pending) free(ins_[i], op);
+  for (std::size_t i = begin; i < end; ++i)
+    if (absence_[ins_[i]].is_pending && !absence_[ins_[i]].is_coming) bring_in(ins_[i], op, op);
+  prefetch(op, slack_bytes);
+  for (std::size_t i = begin; i < end; ++i) {
+    Absence& absence = absence_[ins_[i]];
+    ++next_use_;
+    if (absence.is_pending) wait(ins_[i], op, lanes_.wait(lanes_.in, absence.in_copy));
+    absence.is_pending = false;
+  }
+  next_in_ = std::max(next_in_, next_use_);
+}
+
+void Scheduler::free(std::int64_t c, std::int64_t op) {
+  while (!absence_[c].is_free) {
     const std::int64_t head = leaving_[leaving_head_];
     wait(head, op, lanes_.wait(lanes_.out, absence_[head].out_copy));
     free_head(op);
   }
-  if (!absence.is_coming) {
-    lanes_.advance(now_us_);
-    bring_in(c, op, op);
-  }
-  wait(c, op, lanes_.wait(lanes_.in, absence.in_copy));
-  absence.is_pending = false;
 }
 
 void Scheduler::wait(std::int64_t c, std::int64_t op, double until_us) {

@@ -22,7 +22,7 @@ struct Schedule {
   std::int64_t free_by = 0, in_start = 0;
 };
 
-// Plays the iteration op by op and decides as it goes. What is decided at an op rests on the chosen gaps alone: whatever
+// Plays the iteration op by op, in the order of the simulator, and decides as it goes. What is decided at an op rests on the chosen gaps alone: whatever
 // is due to leave is assumed to be gone when it has to be, at the price of a wait.
 class Scheduler {
  public:
@@ -54,7 +54,8 @@ class Scheduler {
   bool may_come(std::int64_t candidate, std::int64_t op, std::int64_t due, const std::vector<std::int64_t>& slack_bytes);
   void bring_in(std::int64_t candidate, std::int64_t op, std::int64_t due);
   void decide(std::int64_t& when, std::int64_t op);
-  void use(std::int64_t candidate, std::int64_t op);
+  void use(std::size_t begin, std::size_t end, std::int64_t op, const std::vector<std::int64_t>& slack_bytes);
+  void free(std::int64_t candidate, std::int64_t op);
   void wait(std::int64_t candidate, std::int64_t op, double until_us);
 
   const Ops ops_;
@@ -63,7 +64,7 @@ class Scheduler {
   double compute_us_ = 0;
   std::vector<double> begin_us_;                      // of each op without stalls, and the iteration's end
   std::vector<std::int64_t> outs_begin_, outs_by_op_;  // candidates by `after`, then `before`
-  std::vector<std::int64_t> ins_order_;               // candidates by `before` within the iteration
+  std::vector<std::int64_t> ins_order_;               // candidates by `before` within the iteration, then `outs_by_op_`
   std::vector<std::int64_t> ins_, blocked_until_;
   std::vector<std::int64_t> use_;   // by candidate: `before` within the iteration
   std::vector<std::int64_t> lead_;  // how many ops before its use the link wants to begin at the latest

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memfit.baselines.policies import find_policy
@@ -115,7 +116,31 @@ def test_on_a_chain_it_is_as_good_as_all_there_are(spared):
     assert found.timeline.iteration_us == pytest.approx(brute_force(trace, LINK, budget))
 
 
+def leaving_together():
+    """Two storages that leave and come back at the same ops; the next op needs the room of the larger one."""
+    builder = TraceBuilder()
+    builder.op(reads=[builder.before(3), builder.before(10)], duration_us=13.0)
+    for size, duration_us in ((10, 5.0), (13, 50.0)):
+        builder.free(*builder.op(outputs=[size], duration_us=duration_us))
+    return builder.build()
+
+
+def due_beside_ahead():
+    """One storage that comes back at its use, and one whose copy begins at the same op, ahead of its use."""
+    builder = TraceBuilder()
+    due, ahead = builder.before(22), builder.before(20)
+    builder.op(reads=[due], duration_us=1.0)
+    builder.op(outputs=[8], duration_us=1.0)
+    builder.op(reads=[ahead], duration_us=1.0)
+    builder.op(outputs=[8], duration_us=100.0)
+    builder.op(reads=[ahead], outputs=[8], duration_us=656.0)
+    builder.op(outputs=[44], duration_us=1.0)
+    return builder.build()
+
+
 @given(TRACES, MACHINES, st.floats(0.5, 1))
+@example(leaving_together(), LINK, 0.5)
+@example(due_beside_ahead(), replace(LINK, both_factor=0.5), 0.62)
 @settings(max_examples=40)
 def test_the_schedulers_time_is_the_simulators(trace, machine, share):
     search = Search.of(trace, machine, ANY_GAP)

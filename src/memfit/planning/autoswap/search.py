@@ -71,12 +71,15 @@ class Search:
         )
 
     def swaps(self, found: _native.FoundSwaps) -> list[Swap]:
-        """Return the swaps of a choice, in the order in which they leave; those that free no op are left out."""
+        """Return the swaps of a choice, in the order in which they leave; those that free no op are left out.
+
+        Of swaps with the same ops the candidate that was listed first leaves and comes first, as in the search.
+        """
         rows = zip(found.chosen.tolist(), found.free_by.tolist(), found.in_start.tolist(), strict=True)
         swaps = [swap_of(self.trace, self.found[c], free_by, in_start) for c, free_by, in_start in rows]
         return sorted(
             (swap for swap in swaps if swap.free_by < swap.in_start),
-            key=lambda swap: (swap.out_after, swap.in_before, swap.storage),
+            key=lambda swap: (swap.out_after, swap.in_before),
         )
 
     def plan(self, budget_bytes: int, found: _native.FoundSwaps) -> SwapPlan:

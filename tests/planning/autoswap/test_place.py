@@ -17,6 +17,7 @@ from memfit.planning.autoswap import plan_with_addresses, smallest_budget, stays
 from memfit.planning.autoswap.place import TickClock
 from memfit.planning.stays import place_stays
 from memfit.simulate import load_bytes, planned_bytes
+from memfit.units import format_bytes
 from memfit.validate_plan import check_plan
 from swap_builder import MACHINES, SIZES, plan_of, plans
 from trace_builder import TraceBuilder, traces
@@ -101,6 +102,7 @@ def test_the_footprint_is_within_the_budget_or_it_is_refused(trace, machine, sha
     try:
         found = plan_with_addresses(trace, machine, budget, effort=0.04)
     except BudgetError as error:
+        assert error.required_bytes > budget and f" {format_bytes(budget)} " in error.what
         assert error.required_bytes >= least
         return
     assert found.plan.footprint_bytes <= budget == found.plan.budget_bytes
@@ -131,6 +133,16 @@ def test_what_recurs_has_as_many_stays_as_absences(trace_and_plan):
         absences = sum(swap.storage == index and swap.free_by < swap.in_start for swap in plan.swaps)
         if trace.recurs(storage) and absences == sum(swap.storage == index for swap in plan.swaps):
             assert sum(stay.storage == index for stay in found) == max(1, absences)
+
+
+def test_the_error_names_the_budget_asked_for_and_not_a_lower_one_that_was_tried():
+    builder = TraceBuilder()
+    one, two, both = (builder.before(size) for size in (10, 10, 24))
+    builder.op(writes=[one, both], outputs=[30, 25])
+    builder.op(writes=[two, both], outputs=[12, 38], scratch=[5])
+    budget = smallest_budget(builder.build())[0]
+    with pytest.raises(BudgetError, match=f"^no addresses within {budget} B were found"):
+        plan_with_addresses(builder.build(), profile("pcie3"), budget, effort=0.01)
 
 
 def test_a_budget_without_a_plan_is_an_error():

@@ -15,7 +15,7 @@ from memfit.ir import BEFORE_FIRST_TICK, Plan, Swap, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import Thresholds
 from memfit.planning.autoswap.search import SwapPlan, plan_under_budget
-from memfit.planning.fit import Fitted, fit_within
+from memfit.planning.fit import Fitted, Infeasible, fit_within
 from memfit.planning.stays import Span, Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
 from memfit.units import format_bytes
 
@@ -90,10 +90,13 @@ def plan_with_addresses(
     """
     footprints: list[int] = []
 
-    def attempt(limit_bytes: int) -> Fitted[SwapPlan] | None:
-        if limit_bytes <= 0 and footprints:
-            return None
-        found = plan_under_budget(trace, machine, limit_bytes, effort=effort / 2, seed=seed, thresholds=thresholds)
+    def attempt(limit_bytes: int) -> Fitted[SwapPlan] | Infeasible:
+        try:
+            found = plan_under_budget(trace, machine, limit_bytes, effort=effort / 2, seed=seed, thresholds=thresholds)
+        except BudgetError as error:
+            if error.required_bytes is None or not footprints:
+                raise  # it names the budget, which no addresses have lowered yet
+            return Infeasible(error.required_bytes)
         plan = replace(with_footprint(trace, found.plan, effort=effort / 4), budget_bytes=budget_bytes)
         footprints.append(plan.footprint_bytes)
         return Fitted(plan.footprint_bytes, replace(found, plan=plan))
@@ -107,8 +110,8 @@ def plan_with_addresses(
 def _no_addresses(budget_bytes: int, least_bytes: int) -> BudgetError:
     return BudgetError(
         f"no addresses within {format_bytes(budget_bytes)} were found",
-        why=f"the smallest footprint found is {least_bytes} bytes, since what is alive does not lie without holes",
-        remedy=f"allow {format_bytes(least_bytes)}, or more effort",
+        why=f"the smallest footprint found is {least_bytes} bytes: its placements leave holes",
+        remedy=f"allow {format_bytes(least_bytes)}, or spend more effort",
         required_bytes=least_bytes,
     )
 

@@ -16,15 +16,15 @@ from benchmarks.common.result import Result, Row, Table, mb
 from benchmarks.common.timing import in_turn
 from memfit.planning.addresses import Takes, plan_addresses
 from memfit.running import engine
+from memfit.running.engine import SwapTableColumns
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.scripts.verify import verify
 from memfit.running.session import Session
 
 STEADY = 16  # optimizer steps; of the two-optimizer example as well
-NO_SWAPS: dict[str, list[int]] = {
-    name: []
-    for name in ("op_hashes", "block", "ordinal", "bytes", "storage", "out_after", "free_by", "in_start", "take")
-}
+NO_SWAPS = SwapTableColumns(
+    op_hashes=[], block=[], ordinal=[], bytes=[], storage=[], out_after=[], free_by=[], in_start=[], take=[]
+)
 ROOM = 1.05  # the budget, over the peak of live bytes
 SIZES = [1 << (6 + (7 * k) % 12) for k in range(64)]  # bytes, 64 B to 128 KiB
 

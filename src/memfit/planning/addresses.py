@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 import numpy as np
 
@@ -60,9 +61,31 @@ class Takes:
         return max(1, int(-(-length.max(initial=1) // self.count)))
 
 
-@dataclass(frozen=True)
+class TakeColumns(TypedDict):
+    """The takes of a period, as `EngineModule.use_plan` reads them (native/engine/plan_columns.cpp): integers >= 0.
+
+    Columns have a row for each take, where nothing else is said.
+    """
+
+    size: list[int]
+    """Bytes, a multiple of the alignment."""
+    swap: list[int]
+    """The number of the swap, from 1 on, that the take ends; 0 for an allocation."""
+    slots: list[int]
+    """The number of slots that instances of the take lie in by turns; 0 for a take without an address."""
+    slot_offset: list[int]
+    """Bytes into the zone, a multiple of the alignment; a row for each slot, take by take."""
+    due_begin: list[int]
+    """Rows [due_begin[k], due_begin[k + 1]) of the next two columns end between takes k - 1 and k; two rows more."""
+    due_take: list[int]
+    """The take whose slot is due to be free; a row for each take with slots, in the order of the ends."""
+    due_periods_ago: list[int]
+    """The number of periods before, in which that instance was allocated; rows as of `due_take`."""
+
+
+@dataclass(frozen=True, slots=True)
 class AddressPlan:
-    """The engine's columns (native/engine/plan.h) for a period of `iterations`; offsets and sizes in bytes.
+    """The columns of the engine's table for a period of `iterations`, with swaps counted from 0; sizes in bytes.
 
     `lower_bound_bytes` is the peak of live bytes over the circular time: no table needs less.
     """
@@ -79,10 +102,17 @@ class AddressPlan:
     lower_bound_bytes: int
     proven: bool
 
-    def columns(self) -> dict[str, list[int]]:
-        """Return the engine's columns by name; there swaps are counted from 1, and 0 is an allocation."""
-        names = ("size", "slots", "slot_offset", "due_begin", "due_take", "due_periods_ago")
-        return {name: getattr(self, name) for name in names} | {"swap": [swap + 1 for swap in self.swap]}
+    def columns(self) -> TakeColumns:
+        """Return the engine's columns; there swaps are counted from 1, and 0 is an allocation."""
+        return TakeColumns(
+            size=self.size,
+            swap=[swap + 1 for swap in self.swap],
+            slots=self.slots,
+            slot_offset=self.slot_offset,
+            due_begin=self.due_begin,
+            due_take=self.due_take,
+            due_periods_ago=self.due_periods_ago,
+        )
 
 
 @dataclass(frozen=True)

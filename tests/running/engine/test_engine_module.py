@@ -10,8 +10,9 @@ import pytest
 
 import memfit
 from memfit.ir import Phase
+from memfit.planning.addresses import TakeColumns
 from memfit.running import engine
-from memfit.running.engine import EngineModule
+from memfit.running.engine import EngineModule, SwapTableColumns, loader
 from memfit.running.session.stats import Stats
 from tracing.recordings import COLUMNS
 
@@ -51,6 +52,14 @@ def test_a_recording_names_its_columns_and_its_phases():
     with memfit.session(None, "ram"):
         raw = engine.load().stop_recording()
     assert raw["columns"] == COLUMNS and raw["phases"] == [phase.value for phase in Phase]
+
+
+@pytest.mark.parametrize(("table", "columns"), [("plan_table", TakeColumns), ("swap_table", SwapTableColumns)])
+def test_a_plans_columns_are_those_that_the_engine_reads(table, columns):
+    source = (loader._source_folder() / "engine" / "plan_columns.cpp").read_text()
+    body = re.split(r"^\w+Table (?=\w+_table\()", source, flags=re.MULTILINE)
+    (reader,) = (part for part in body if part.startswith(table))
+    assert set(re.findall(r'column\(columns, "(\w+)"\)', reader)) == set(columns.__annotations__)
 
 
 def test_there_is_no_phase_of_another_name():

@@ -4,13 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypedDict
 
 import torch
 
+from memfit.planning.addresses import TakeColumns
+
 Tables = dict[str, Any]
 """Rows of int64 as bytes, by the table's name; `columns` has the names of each table's columns."""
-Columns = Mapping[str, Sequence[int]]
+
+
+class SwapTableColumns(TypedDict):
+    """The swaps of a plan, as `EngineModule.use_plan` reads them (native/engine/plan_columns.cpp): integers >= 0.
+
+    Op indices lie within the iteration, whichever iteration a swap ends in.
+    """
+
+    op_hashes: list[int]
+    """`op_hash` of each op of the iteration, in order; empty without swaps."""
+    block: list[int]
+    """The number of the block, or 0 for a storage that each iteration makes anew; a row for each swapped storage."""
+    ordinal: list[int]
+    """The number of the allocation in the iteration, if `block` is 0; a row for each swapped storage."""
+    bytes: list[int]
+    """Bytes of the storage, as it was asked for; a row for each swapped storage."""
+    storage: list[int]
+    """The row of the storage in the columns above; a row for each swap, as in those that follow."""
+    out_after: list[int]
+    """The op after which the copy out begins."""
+    free_by: list[int]
+    """The op that waits for the copy out."""
+    in_start: list[int]
+    """The op before which the copy in begins."""
+    take: list[int]
+    """The take of the iteration that gives the storage its address back."""
 
 
 class Hold(AbstractContextManager[None], Protocol):
@@ -153,10 +180,15 @@ class EngineModule(Protocol):
 
     # Plans.
     def use_plan(
-        self, takes: Columns, zone_bytes: int, iterations: int, swaps: Columns, resident: Sequence[int],
+        self, takes: TakeColumns, zone_bytes: int, iterations: int, swaps: SwapTableColumns, resident: Sequence[int],
         at_boundary: bool,
     ) -> bool:  # fmt: skip
-        """Run iterations by a plan; returns whether there is room for it."""
+        """Run iterations by a plan; returns whether there is room for it.
+
+        `zone_bytes` is the length of the zone, `iterations` the number of iterations in a period of `takes`.
+        `resident` are the blocks of storages that stay below the zone. `at_boundary`: an iteration begins now.
+        Raises ValueError for columns that contradict each other.
+        """
 
     def has_plan(self) -> bool:
         """Return whether a plan is in force."""

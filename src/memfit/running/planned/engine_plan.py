@@ -14,6 +14,7 @@ from memfit.planning.autoswap import ANY_GAP
 from memfit.planning.autoswap.search import POLICY, Search
 from memfit.planning.fit import Fitted, Infeasible, fit_within
 from memfit.planning.lifetimes import gaps
+from memfit.running.engine import SwapTableColumns
 from memfit.simulate import Simulator
 from memfit.tracing.build import RawRecording, Roles, build_iteration
 from memfit.tracing.packed import Packed, PackedRecording
@@ -53,10 +54,13 @@ GivenPlan = Untried | Used | Refused
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """What `engine.use_plan` takes. The last three are None where nothing is swapped."""
+    """The arguments of `engine.use_plan`, and the plan they were made from: three fields are None without swaps.
+
+    `resident` are the blocks that the plan leaves below its zone.
+    """
 
     addresses: AddressPlan
-    swaps: dict[str, list[int]]
+    swaps: SwapTableColumns
     resident: list[int]
     plan: Plan | None = None
     predicted: Timeline | None = None
@@ -283,7 +287,7 @@ def _resident(trace: Trace, swaps: Sequence[Swap]) -> list[int]:
 
 
 def _swap_columns(recorded: Recorded, swaps: Sequence[Swap], addresses: AddressPlan, op_hash: Callable[[str], int]
-                  ) -> dict[str, list[int]]:  # fmt: skip
+                  ) -> SwapTableColumns:  # fmt: skip
     trace, ops = recorded.trace, len(recorded.trace.ops)
     storages = sorted({swap.storage for swap in swaps})
     index = {storage: i for i, storage in enumerate(storages)}
@@ -292,14 +296,14 @@ def _swap_columns(recorded: Recorded, swaps: Sequence[Swap], addresses: AddressP
     takes = addresses.swap[: len(addresses.swap) // addresses.iterations]
     take_of = {swap: take for take, swap in enumerate(takes)}
     is_old = [trace.storages[s].born_before for s in storages]
-    return {
-        "op_hashes": [op_hash(op.name) for op in trace.ops] if swaps else [],
-        "block": [recorded.blocks[s] if old else 0 for s, old in zip(storages, is_old, strict=True)],
-        "ordinal": [0 if old else ordinal[recorded.blocks[s]] for s, old in zip(storages, is_old, strict=True)],
-        "bytes": [trace.storages[s].size_bytes for s in storages],
-        "storage": [index[swap.storage] for swap in swaps],
-        "out_after": [swap.out_after % ops for swap in swaps],
-        "free_by": [swap.free_by % ops for swap in swaps],
-        "in_start": [swap.in_start % ops for swap in swaps],
-        "take": [take_of[i] for i in range(len(swaps))],
-    }
+    return SwapTableColumns(
+        op_hashes=[op_hash(op.name) for op in trace.ops] if swaps else [],
+        block=[recorded.blocks[s] if old else 0 for s, old in zip(storages, is_old, strict=True)],
+        ordinal=[0 if old else ordinal[recorded.blocks[s]] for s, old in zip(storages, is_old, strict=True)],
+        bytes=[trace.storages[s].size_bytes for s in storages],
+        storage=[index[swap.storage] for swap in swaps],
+        out_after=[swap.out_after % ops for swap in swaps],
+        free_by=[swap.free_by % ops for swap in swaps],
+        in_start=[swap.in_start % ops for swap in swaps],
+        take=[take_of[i] for i in range(len(swaps))],
+    )

@@ -66,7 +66,7 @@ class Session:
             self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
         ) -> None: ...
     else:
-        __enter__ = Undisturbed("_begin", undo="_end")
+        __enter__ = Undisturbed("_begin", undo="_undo")
         __exit__ = Undisturbed("_left")
 
     def _begin(self) -> Session:
@@ -76,6 +76,9 @@ class Session:
         if device.type == "cuda" and engine.cuda_headers() is None:
             raise EngineError(f"memfit cannot govern {device} yet", why=engine.NO_CUDA_HEADERS, remedy="memfit doctor")
         native = engine.load()
+        if self._is_running:
+            why = "a session is one `with` block, and its block has begun"
+            raise UsageError("this session is running already", why=why, remedy="remove the inner `with`")
         if native.is_inert():  # a forked child's own: it has no more use for its parent's
             _begun[-1]._end()
         if native.active():
@@ -84,6 +87,15 @@ class Session:
         _begun.append(self)
         running.begin()
         return self
+
+    @property
+    def _is_running(self) -> bool:
+        return self in _begun and not engine.load().is_inert()
+
+    @property
+    def _undo(self) -> Callable[[], list[str]] | None:
+        """The call that takes an entry back; None while the session runs, since the entry is refused then."""
+        return None if self._is_running else self._end
 
     def _left(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

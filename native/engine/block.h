@@ -63,7 +63,7 @@ struct Block {
 
   bool resident() const { return region != nullptr; }
   bool attached() const { return storage_address != nullptr; }
-  // Nothing keeps it where it is (but ops that read small storages unseen: Engine::may_move).
+  // Nothing keeps it where it is (but ops that read small storages unseen: Residency::may_move).
   bool is_idle() const { return attached() && active == 0 && !pinned && !held && resident(); }
   char* address() const;
 };

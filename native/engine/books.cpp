@@ -4,6 +4,11 @@
 
 namespace memfit {
 
+void Books::begin_session() {
+  ++session_;
+  for (Block* left_over : blocks_) left_over->position = left_over->forecast = -1;
+}
+
 Block* Books::add(size_t bytes, Device& device) {
   auto* block = new Block;
   block->id = next_id();
@@ -50,6 +55,15 @@ void Books::attach(Block& block, const c10::Storage& storage) {
 void Books::arrives(Block& block, c10::StorageImpl& storage) {
   arrives(block);
   set_present(storage, block);
+}
+
+void Books::give_up(Block& block, bool with_pages) {
+  leaves(block);
+  if (with_pages)
+    block.arena->give_back_with_pages(block.region);
+  else
+    block.arena->give_back(block.region);
+  block.region = nullptr;
 }
 
 }  // namespace memfit

@@ -20,13 +20,15 @@ class Books {
   using StorageRef = c10::intrusive_ptr<c10::StorageImpl>;
 
   const std::vector<Block*>& all() const { return blocks_; }
-  void begin_session() { ++session_; }
+  // What earlier sessions have left behind stays known, but not where their iterations used it.
+  void begin_session();
   // Made in the present session, or in the last one.
   bool is_of_session(const Block& block) const { return block.session == session_; }
   uint64_t next_id() { return next_id_++; }
   // The clock's time is the number of outermost ops so far.
   uint64_t tick() { return ++now_; }
   uint64_t now() const { return now_; }
+  uint64_t session() const { return session_; }
 
   Block* add(size_t bytes, Device& device);
   // Its storage is gone. The block goes too, or with the last op that has it on its list.
@@ -41,6 +43,8 @@ class Books {
   void arrives(Block& block) { by_address_[block.address()] = &block; }
   void arrives(Block& block, c10::StorageImpl& storage);
   void leaves(const Block& block) { by_address_.erase(block.address()); }
+  // The block's bytes are given up (`with_pages`: what lies behind them goes back to the system).
+  void give_up(Block& block, bool with_pages);
 
   // References to be dropped once the mutex has been let go of: a storage's death calls back into the engine.
   void bury(StorageRef storage) { graveyard_.push_back(std::move(storage)); }

@@ -2,47 +2,68 @@
 #include <stdexcept>
 
 #include "engine.h"
-#include "lock.h"
 #include "observer.h"
 #include "pointers.h"
 
 namespace memfit {
 
-// Bring the storage's bytes in and keep them there until `unhold`; where they can be kept for good, if its memory is
-// about to escape (`stays`). Null when it is none of the engine's.
+void Engine::adopt(const c10::Storage& storage) {
+  bool meta = lasting_.ghosts.are_watched() && storage.device_type() == at::DeviceType::Meta;
+  Lock lock(*this);
+  if (meta) return (void)lasting_.ghosts.of(this_thread(), storage, /*is_new=*/false);
+  Session* session = lock.governing();
+  if (session == nullptr || !session->memory.device->has(storage.device())) return;
+  c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  if (Block* block = lasting_.books.find(impl)) {
+    lasting_.books.attach(*block, storage);
+    block->held = false;
+  } else if (session->adoption.is_adoptable(impl)) {
+    session->adoption.somewhere(storage);
+  }
+}
+
 Block* Engine::hold(const c10::Storage& storage, bool stays) {
   ThreadState outside;  // not this thread's: a hold is no op
   {
     Lock lock(*this);
-    Block* block = books_.find(*storage.unsafeGetStorageImpl());
+    Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
     if (block == nullptr) return nullptr;
-    books_.attach(*block, storage);
+    lasting_.books.attach(*block, storage);
     ++block->active;
     block->dirty = true;  // whoever holds it may write to it unseen
-    try {
-      bool available;
-      do {
-        available = block->dead || make_available(*block, 0);
-      } while (!available && (wait_for_others(outside) || grow(block->bytes)));
-      if (available) {
-        if (stays) shelf_.keep(*block);
-        return block;
-      }
-      fail(outside, Failure::Kind::kBudget, "", block->bytes);
-    } catch (const TierFailure& error) {
-      fail(outside, Failure::Kind::kTier, error.what(), block->bytes);
+    if (bring_in(lock.session(), outside, *block)) {
+      if (stays && lock.governing() != nullptr) lock.session()->shelf.keep(*block);
+      return block;
     }
-    deactivate(*block);
+    let_go(session_.get(), *block);
   }
   raise(outside.failure);
 }
 
-void Engine::unhold(Block* block) {
-  Lock lock(*this);
-  deactivate(*block);
+bool Engine::bring_in(Session* session, ThreadState& outside, Block& block) {
+  if (block.resident()) return true;
+  if (session == nullptr) {
+    Restored restored;
+    if (restoring_.restore(block, restored)) return true;
+    outside.failure = Refusals::of_tier(outside, restored.lost.empty() ? "no memory" : restored.lost.front().second);
+    return false;
+  }
+  try {
+    do {
+      if (block.dead || session->room.make_available(block, 0)) return true;
+    } while (session->room.may_come(outside, block.bytes));
+    session->refusals.refuse(outside, block.bytes);
+  } catch (const TierFailure& error) {
+    session->refusals.refuse_by_tier(outside, error.what());
+  }
+  return false;
 }
 
-// Raw memory of a held block has escaped, at line `source`: it stays where it is until its storage dies.
+void Engine::unhold(Block* block) {
+  Lock lock(*this);
+  let_go(lock.session(), *block);
+}
+
 void Engine::pin(Block* block, int64_t source) {
   Lock lock(*this);
   block->pinned = true;
@@ -51,12 +72,12 @@ void Engine::pin(Block* block, int64_t source) {
 
 bool Engine::is_known(const void* address) {
   Lock lock(*this);
-  return books_.find_at(address) != nullptr;
+  return lasting_.books.find_at(address) != nullptr;
 }
 
 bool Engine::pin_address(const void* address) {
   Lock lock(*this);
-  Block* block = books_.find_at(address);
+  Block* block = lasting_.books.find_at(address);
   if (block != nullptr) block->pinned = true;
   return block != nullptr;
 }
@@ -64,7 +85,7 @@ bool Engine::pin_address(const void* address) {
 std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_t size) {
   Lock lock(*this);
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
-  Block* block = books_.find(impl);
+  Block* block = lasting_.books.find(impl);
   Device& device = block == nullptr ? find_device(storage.device()) : *block->device;
   bool here = block == nullptr || block->resident();
   const auto* data = static_cast<const char*>(impl._mutable_data_ptr_no_checks().get());
@@ -82,20 +103,22 @@ std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_
 int64_t Engine::block_id(const c10::Storage& storage) {
   bool meta = storage.device_type() == at::DeviceType::Meta;
   Lock lock(*this);
-  Block* block = meta ? ghost_behind(*storage.unsafeGetStorageImpl()) : books_.find(*storage.unsafeGetStorageImpl());
+  c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  Block* block = meta ? ghost_behind(impl) : lasting_.books.find(impl);
   return block == nullptr ? -1 : static_cast<int64_t>(block->id);
 }
 
 bool Engine::may_leave(const c10::Storage& storage) {
   Lock lock(*this);
   const c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
-  Block* block = books_.find(impl);
-  return block != nullptr ? !block->pinned : adoptable(impl);
+  Block* block = lasting_.books.find(impl);
+  if (block != nullptr) return !block->pinned;
+  return lock.session() != nullptr && lock.session()->adoption.is_adoptable(impl);
 }
 
 bool Engine::is_resident(const c10::Storage& storage) {
   Lock lock(*this);
-  Block* block = books_.find(*storage.unsafeGetStorageImpl());
+  Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
   return block == nullptr || block->resident();
 }
 

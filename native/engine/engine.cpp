@@ -1,32 +1,16 @@
-// Engine: session start and stop, and the life of blocks.
+// Engine: sessions begin and end, storages and ops come and go.
 #include "engine.h"
 
 #include <algorithm>
-#include <iterator>
+#include <new>
+#include <stdexcept>
+#include <utility>
 
-#include "lock.h"
 #include "observer.h"
+#include "operands.h"
 #include "pointers.h"
 
 namespace memfit {
-
-namespace {
-
-// An arena below this is not worth a try.
-constexpr size_t kLeastArena = size_t{1} << 20;
-
-// `may_be_less`: where the system refuses so many addresses, half as many will do, and so on.
-std::shared_ptr<Arena> make_arena(Device& device, size_t limit, bool may_be_less) {
-  for (;; limit /= 2) {
-    try {
-      return std::make_shared<Arena>(device, limit);
-    } catch (const std::bad_alloc&) {
-      if (!may_be_less || limit / 2 < kLeastArena) throw;
-    }
-  }
-}
-
-}  // namespace
 
 ThreadState& this_thread() {
   static thread_local ThreadState state;
@@ -38,47 +22,33 @@ Engine& Engine::get() {
   return *engine;
 }
 
-void Engine::start(Device& device, size_t budget, size_t most, bool grows, std::shared_ptr<Tier> tier, bool others) {
-  const size_t unlimited = most != 0 ? std::min(most, device.limit(0)) : device.limit(0);
-  const size_t limit = budget == 0 ? unlimited : device.limit(budget);
-  if (limit == 0) refuse_budget(budget, "it is less than one page of the device's memory, " + format_bytes(device.page()), device.page());
+void Engine::start(const SessionSettings& settings) {
+  Device& device = settings.device;
+  const size_t unlimited = settings.most != 0 ? std::min(settings.most, device.limit(0)) : device.limit(0);
+  const size_t limit = settings.budget == 0 ? unlimited : device.limit(settings.budget);
+  if (limit == 0)
+    refuse_budget(settings.budget, "it is less than one page of the device's memory, " + format_bytes(device.page()), device.page());
   try {
-    Lock lock(*this);
-    if (active()) throw std::runtime_error("a memfit session is active already; end it before starting another");
-    install_fork_handlers();
-    auto lifelines = device.is_asynchronous() ? nullptr : std::make_unique<Lifelines>();
-    device.install();
-    memory_.device = &device;
-    if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) devices_.push_back(&device);
-    memory_.arena = make_arena(device, grows ? std::max(limit, unlimited) : limit, budget == 0 || grows);
-    if (budget != 0 && memory_.arena->ranges.most() < limit) memory_.arena = make_arena(device, limit, /*may_be_less=*/false);
-    if (budget != 0) memory_.arena->shrink(limit);
-    memory_.tier = std::move(tier);
-    memory_.lifelines = std::move(lifelines);
-    forecast_ = Forecast();
-    stats_ = Stats();
-    needs_ = Needs();
-    iterations_ = Iterations();
-    books_.begin_session();
-    for (Block* left_over : books_.all()) left_over->position = left_over->forecast = -1;
-    gave_up_ = false;
-    last_failure_ = next_failure_ = Failure();
-    forked_ = false;
-    turns_.open();
-    ordinary_.begin(others);
-    stats_.budget = budget;
-    shelf_.begin();
-    restart_clock();
-    growth_.allow(budget != 0 && grows);
-    notices_.begin_anew();
-    growth_.set_limit(budget != 0 ? limit : memory_.arena->ranges.limit());
-    refusals_.set_peak(0);
-    active_.store(true);
+    begin(settings, limit, settings.grows ? std::max(limit, unlimited) : limit);
   } catch (const std::bad_alloc&) {
-    refuse_budget(budget, "the system does not give this process " + format_bytes(limit) +
-                              " of addresses (ulimit -v, or vm.overcommit_memory = 2, may limit them)", 0);
+    refuse_budget(settings.budget, "the system does not give this process " + format_bytes(limit) +
+                                       " of addresses (ulimit -v, or vm.overcommit_memory = 2, may limit them)", 0);
   }
   callback_ = add_observer();
+}
+
+void Engine::begin(const SessionSettings& settings, size_t limit, size_t most) {
+  Lock lock(*this);
+  if (lock.session() != nullptr) throw std::runtime_error("a memfit session is active already; end it before starting another");
+  install_fork_handlers();
+  settings.device.install();
+  if (std::find(devices_.begin(), devices_.end(), &settings.device) == devices_.end()) devices_.push_back(&settings.device);
+  lasting_.books.begin_session();
+  lasting_.last_failure = Failure();
+  lasting_.flags.inert = false;
+  session_ = std::make_shared<Session>(lasting_, settings, limit, most);
+  lasting_.turns.open();
+  lasting_.flags.governed = &settings.device;
 }
 
 void Engine::refuse_budget(size_t budget, const std::string& why, size_t required_bytes) {
@@ -90,40 +60,58 @@ void Engine::refuse_budget(size_t budget, const std::string& why, size_t require
   failure.message += ": " + why;
   {
     Lock lock(*this);
-    last_failure_ = failure;
+    lasting_.last_failure = failure;
   }
   raise(failure);
 }
 
 StopReport Engine::stop() {
   StopReport report;
-  std::function<void()> finished;  // it has Python's objects: they go where nothing is locked
-  std::vector<StorageRef> alive = live_storages();
+  std::function<void()> told;  // it has Python's objects: they go where nothing is locked
+  std::vector<Books::StorageRef> alive = live_storages();
   {
     Lock lock(*this);
-    if (!active()) return report;
-    active_.store(false);
-    finished = iterations_.tell(nullptr);
-    ghosts_.set_watched(false);
-    copies_.settle_all();
-    planned_.drop();  // otherwise its zone would stay as long as anything that stays in the arena
-    turns_.close();
-    if (recorder_.on()) recorder_.stop();
-    const bool reachable = !forked_ || !memory_.device->is_asynchronous();
-    if (reachable) restore_all(report);
-    planned_.end_swaps();
-    ordinary_.free_all(*memory_.device);
-    timeline_.stop();
-    copies_.close();
-    if (reachable) memory_.device->finish();
-    if (reachable) memory_.device->session_ended(report.left_in_arena != 0);
-    memory_.arena.reset();
-    memory_.tier->freeze();  // what could not be read back lies where it does: a child may have better luck
-    memory_.tier.reset();
-    memory_.lifelines.reset();
+    if (lock.session() == nullptr) return report;
+    told = lock.session()->progress.iterations().tell(nullptr);
+    report = end(*lock.session());
+    session_.reset();
   }
   remove_observer(callback_);
   return report;
+}
+
+StopReport Engine::end(Session& session) {
+  Memory& memory = session.memory;
+  lasting_.flags.governed = nullptr;
+  lasting_.ghosts.record_to(nullptr);
+  session.close();
+  lasting_.turns.close();
+  const bool reachable = !lasting_.flags.inert || !memory.device->is_asynchronous();
+  Restored restored;
+  if (reachable) restoring_.restore_all(memory, restored);
+  session.ordinary.free_all(*memory.device);
+  session.copies.close();
+  if (reachable) memory.device->finish();
+  if (reachable) memory.device->session_ended(restored.left != 0);
+  memory.tier->freeze();  // what could not be read back lies where it does: a child may have better luck
+  StopReport report{restored.count, restored.left, {}};
+  for (auto& [tier, why] : restored.lost)  // what an earlier session lost is not this one's loss
+    if (tier == memory.tier.get()) report.lost.push_back(std::move(why));
+  return report;
+}
+
+// References to all storages, had before the mutex is taken: for some of them the interpreter is needed.
+std::vector<Books::StorageRef> Engine::live_storages() {
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> known;
+  {
+    Lock lock(*this);
+    for (const Block* block : lasting_.books.all())
+      if (block->attached()) known.push_back(block->storage);
+  }
+  std::vector<Books::StorageRef> alive;
+  for (const auto& storage : known)
+    if (Books::StorageRef reference = storage.lock()) alive.push_back(std::move(reference));
+  return alive;
 }
 
 // The CPU's allocator takes whatever no other device knows.
@@ -133,242 +121,177 @@ Device& Engine::device_of(const void* address) const {
   return host();
 }
 
-void Engine::set_budget(size_t budget) {
-  Lock lock(*this);
-  if (!governs()) return;
-  Standstill standstill(*this);
-  if (!active()) return;
-  planned_.drop();
-  // Something in use by another thread may lie on it beyond the new limit: no shelf reaches there.
-  memory_.arena->dissolve_shelf(tell_owner);
-  const size_t most = memory_.device->limit(budget);
-  size_t strays = 0, limit = most;
-  // What cannot move and lies beyond the limit is paid for with a lower limit.
-  auto immovable_beyond = [&](const Block* b) {
-    return memory_.holds(*b) && !residency_.may_move(*b) && b->region->end() > limit;
-  };
-  for (size_t before = SIZE_MAX; before != strays;) {
-    before = strays;
-    strays = 0;
-    for (const Block* block : books_.all())
-      if (immovable_beyond(block)) strays += block->region->size;
-    limit = strays < most ? most - strays : 0;
+at::DataPtr Engine::allocate(Device& device, size_t bytes) {
+  if (bytes == 0 || lasting_.flags.governed != &device || lasting_.flags.inert) return device.ordinary().allocate(bytes);
+  ThreadState& thread = this_thread();
+  bool inside = thread.depth > 0;
+  int64_t source = inside ? thread.source : current_source();
+  Failure failure;
+  at::DataPtr made;
+  {
+    Lock lock(*this);
+    Session* session = lock.governing();
+    if (session == nullptr) return device.ordinary().allocate(bytes);
+    session->refusals.hand_on(thread);
+    if (thread.failure.kind == Failure::Kind::kNone) {
+      if (Block* block = session->allocation.allocate(thread, bytes, inside, source))
+        made = {block->address(), block->address(), &delete_by_address, device.name()};
+      if (!made && lock.governing() == nullptr) return device.ordinary().allocate(bytes);  // it ended while this thread waited
+    }
+    if (!made) {
+      failure = thread.failure;
+      thread.untold = false;
+    }
+    if (!made && !inside) thread.failure = Failure();
   }
-  for (Block* block : std::vector<Block*>(books_.all()))
-    if (block->arena == memory_.arena && residency_.may_move(*block) && block->region->end() > limit) moves_.evict(*block);
-  memory_.arena->shrink(limit);
-  stats_.budget = budget;  // before sizes are called small or not by it
-  shelf_.sort_by_size();
-  growth_.set_limit(memory_.arena->ranges.limit());
-  stats_.strays = strays;
-  reset_peaks_locked();
+  say();
+  if (made) return made;
+  raise(failure);
 }
 
-void Engine::allow_growth(bool allowed) {
+void Engine::release(Session* session, Block* block) {
+  ThreadState& thread = this_thread();
+  if (thread.depth > 0 && block->active > 0 && block->born_in == thread.serial) thread.window.give_back(block->ticket);
+  const bool inert = lasting_.flags.inert;
+  if (session != nullptr && !inert) return session->allocation.release(thread, block);
+  if (block->resident()) {
+    if (!inert) block->device->released(block->address());
+    lasting_.books.give_up(*block, /*with_pages=*/!inert);
+  }
+  lasting_.books.remove(block);
+}
+
+void Engine::release_by_address(void* address) {
+  if (release_if_known(address)) return;
+  device_of(address).ordinary().raw_deleter()(address);  // raw memory from before the first session
+}
+
+bool Engine::release_if_known(void* address) {
   Lock lock(*this);
-  growth_.allow(allowed);
+  Block* block = lasting_.books.find_at(address);
+  if (block != nullptr) release(lock.session(), block);
+  return block != nullptr;
+}
+
+void Engine::release_by_block(Block* block) {
+  Lock lock(*this);
+  release(lock.session(), block);
+}
+
+void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs,
+                       int64_t source, int64_t sequence_number) {
+  bool outermost = thread.depth++ == 0;
+  Lock lock(*this);
+  Session* session = lock.session();
+  if (session == nullptr) return;
+  if (lasting_.flags.inert) return read_in_child(op, inputs);
+  if (outermost) lasting_.turns.wait_for_standstill(thread);
+  if (lock.governing() != nullptr) session->ops.begin(thread, op, inputs, outermost, source, sequence_number);
+}
+
+// What a child has fetched lies in ordinary memory from then on. (If it cannot be, the storage itself tells who reads it.)
+void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  Restored ignored;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
+      if (!session_->memory.device->has(storage.device()) || (part == Part::kElements && !op.reads(i))) return;
+      Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
+      if (block == nullptr || block->resident()) return;
+      lasting_.books.attach(*block, storage);
+      restoring_.restore(*block, ignored);
+    });
+}
+
+void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
+  std::function<void()> tell;
+  {
+    Lock lock(*this);
+    if (thread.depth == 0) return;  // its beginning was not seen
+    Session* session = lock.governing();
+    if (session != nullptr) session->ops.show_outputs(thread, op, outputs);
+    if (--thread.depth > 0 || is_inert()) return;
+    if (session != nullptr && thread.session == lasting_.books.session())
+      tell = session->ops.end(thread);
+    else
+      close_frame(session, thread);
+  }
+  if (tell) tell();
+}
+
+// The thread's op began in a session that has ended.
+void Engine::close_frame(Session* session, ThreadState& thread) {
+  for (Block* block : std::exchange(thread.touched, {})) let_go(session, *block);
+  thread.missing.clear();
+  thread.foreign.clear();
+  thread.aside = thread.untold = false;
+  thread.row = -1;
+  thread.failure = Failure();
+  lasting_.turns.op_is_over(thread);
+}
+
+void Engine::let_go(Session* session, Block& block) {
+  if (session != nullptr)
+    Blocks::let_go(block);
+  else
+    restoring_.let_go(block);
+}
+
+void Engine::watch_meta() {
+  Ghosts::watch();
+  Lock lock(*this);
+  lasting_.ghosts.record_to(lock.session() != nullptr ? &lock.session()->recorder : nullptr);
+}
+
+Block* Engine::allocate_ghost(size_t bytes) {
+  if (bytes == 0 || !lasting_.ghosts.are_watched()) return nullptr;
+  ThreadState& thread = this_thread();
+  const int64_t source = thread.depth > 0 ? thread.source : (recording() ? current_source() : -1);
+  Lock lock(*this);
+  return lasting_.ghosts.allocate(thread, bytes, source);
+}
+
+void Engine::release_ghost(Block* ghost) {
+  Lock lock(*this);
+  lasting_.ghosts.release(ghost);
 }
 
 void Engine::say() {
-  if (!notices_.any() || !is_python_thread()) return;
-  std::vector<std::string> notices;
-  {
-    Lock lock(*this);
-    notices = notices_.take();
-  }
+  if (!lasting_.flags.has_notices.load(std::memory_order_relaxed) || !is_python_thread()) return;
+  std::vector<std::string> notices = in_session([](Session& session) { return session.notices.take(); });
   const std::string source = source_text(current_source());
   for (const std::string& notice : notices)
-    if (notices_.say()) notices_.say()("memfit: " + notice + (source.empty() ? "" : " (" + source + ")"));
+    if (say_line_) say_line_("memfit: " + notice + (source.empty() ? "" : " (" + source + ")"));
 }
 
-void Engine::set_peak(size_t bytes) {
+void Engine::on_period(std::function<void()> action) {
   Lock lock(*this);
-  refusals_.set_peak(bytes);
+  if (lock.session() != nullptr) action = lock.session()->progress.iterations().tell(std::move(action));
+  // What it was goes when nothing is locked any more.
 }
 
-void Engine::boundary() {
+void Engine::set_stress(Stress stress) {
   Lock lock(*this);
-  if (!governs()) return;
-  iterations_.on_step();
-  iteration_ends();
-}
-
-void Engine::iteration_ends() {
-  iterations_.end(forecast_.ops());
-  forecast_.on_boundary(books_.all());
-  planned_.iteration_ends();
-  if (timeline_.on()) timeline_.iteration_ends(memory_.device->stamp());
-  if (recorder_.on()) iterations_.mark(recorder_);
-  if (std::exchange(gave_up_, false)) record_anew();
-}
-
-std::vector<uint64_t> Engine::signatures() {
-  Lock lock(*this);
-  return iterations_.signatures();
-}
-
-std::unordered_map<uint64_t, uint64_t> Engine::signature_counts() {
-  Lock lock(*this);
-  return iterations_.signature_counts();
+  lasting_.stress = stress;
 }
 
 std::array<int64_t, 3> Engine::in_use() {
   Lock lock(*this);
-  std::array<int64_t, 3> sums{turns_.begun(), 0, 0};
-  for (const Block* block : books_.all()) {
+  std::array<int64_t, 3> sums{lasting_.turns.begun(), 0, 0};
+  for (const Block* block : lasting_.books.all()) {
     sums[1] += block->active - (block->copy ? 1 : 0);
     sums[2] += block->aside;
   }
   return sums;
 }
 
-void Engine::on_period(std::function<void()> action) {
-  Lock lock(*this);
-  action = iterations_.tell(std::move(action));  // what it was goes when nothing is locked any more
-}
-
-Stats Engine::stats() {
-  Lock lock(*this);
-  Stats stats = stats_;
-  stats.records = held_for_records();
-  stats.iterations = iterations_.count();
-  if (memory_.arena) {
-    const Ranges& ranges = memory_.arena->ranges;
-    stats.resident = memory_.arena->used();
-    stats.footprint = memory_.arena->footprint();
-    stats.peak_footprint = memory_.arena->peak_footprint();
-    stats.free_bytes = ranges.free_bytes();
-    stats.largest_free = ranges.largest_free();
-    planned_.count(stats);
-  }
-  if (memory_.tier) {
-    stats.tier_used = memory_.tier->used();
-    stats.tier_footprint = memory_.tier->footprint();
-  }
-  return stats;
-}
-
-// What grows with the ops of an iteration: not what a storage needs as long as it is alive.
-size_t Engine::held_for_records() const {
-  return forecast_.held() + recorder_.held() + timeline_.held() + needs_.held() + planned_.held();
-}
-
-size_t Engine::alignment() {
-  Lock lock(*this);
-  return memory_.arena ? memory_.arena->ranges.alignment() : 1;
-}
-
-size_t Engine::page() {
-  Lock lock(*this);
-  return active() ? memory_.device->page() : 1;
-}
-
-void Engine::fail_next(const std::string& message, size_t required_bytes) {
-  Lock lock(*this);
-  next_failure_.kind = Failure::Kind::kBudget;
-  next_failure_.message = message;
-  next_failure_.required_bytes = required_bytes;
-  last_failure_ = next_failure_;
-}
-
 void Engine::note_failure_source(const std::string& source) {
   Lock lock(*this);
-  last_failure_.source = source;
-}
-
-void Engine::reject_period() {
-  Lock lock(*this);
-  iterations_.reject_period();
+  lasting_.last_failure.source = source;
 }
 
 Failure Engine::last_failure() {
   Lock lock(*this);
-  return last_failure_;
-}
-
-// Times that are still to be read are counted from its last start.
-void Engine::restart_clock() {
-  if (recorder_.on() || timeline_.on()) return;
-  copies_.finish();
-  memory_.device->restart_clock();
-}
-
-void Engine::start_recording() {
-  Lock lock(*this);
-  if (!governs()) return;
-  record_anew();
-}
-
-void Engine::record_anew() {
-  gave_up_ = false;
-  iterations_.forget_marks();
-  restart_clock();
-  std::vector<Block*> own;  // what an earlier session has left behind lies in an arena of its own
-  std::copy_if(books_.all().begin(), books_.all().end(), std::back_inserter(own), [&](const Block* block) { return books_.is_of_session(*block); });
-  recorder_.start(*memory_.device, own);
-  if (ghosts_.are_watched()) ghosts_.record_all();
-}
-
-Recording Engine::stop_recording() {
-  Lock lock(*this);
-  return recorder_.stop();
-}
-
-std::vector<int64_t> Engine::tick_marks() {
-  Lock lock(*this);
-  return iterations_.tick_marks();
-}
-
-std::vector<int64_t> Engine::iteration_marks() {
-  Lock lock(*this);
-  return iterations_.marks();
-}
-
-bool Engine::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary) {
-  Lock lock(*this);
-  if (!governs()) return false;
-  Standstill standstill(*this);
-  return active() && planned_.use(std::move(table), std::move(swaps), resident, at_boundary);
-}
-
-bool Engine::has_plan() {
-  Lock lock(*this);
-  return active() && planned_.is_in_force();
-}
-
-void Engine::start_timeline() {
-  Lock lock(*this);
-  if (!governs()) return;
-  timeline_.stop();
-  restart_clock();
-  timeline_.start();
-}
-
-Timeline Engine::stop_timeline() {
-  Lock lock(*this);
-  copies_.finish();
-  timeline_.stop();
-  timeline_.resolve(*memory_.device);
-  return std::move(timeline_);
-}
-
-void Engine::watch_meta() {
-  Ghosts::watch();
-  Lock lock(*this);
-  ghosts_.set_watched(active());
-}
-
-Block* Engine::allocate_ghost(size_t bytes) {
-  if (bytes == 0 || !ghosts_.are_watched()) return nullptr;
-  ThreadState& thread = this_thread();
-  const int64_t source = thread.depth > 0 ? thread.source : (recorder_.on() ? current_source() : -1);
-  Lock lock(*this);
-  return ghosts_.allocate(thread, bytes, source);
-}
-
-void Engine::release_ghost(Block* ghost) {
-  Lock lock(*this);
-  ghosts_.release(ghost);
+  return lasting_.last_failure;
 }
 
 }  // namespace memfit

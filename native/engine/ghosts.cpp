@@ -4,7 +4,6 @@
 
 #include "engine.h"
 #include "hash.h"
-#include "lock.h"
 #include "observer.h"
 #include "operands.h"
 #include "pointers.h"
@@ -65,7 +64,7 @@ void Ghosts::watch() {
 }
 
 void Ghosts::record_all() const {
-  for (const Block* ghost : ghosts_) recorder_.ghost_before(*ghost);
+  for (const Block* ghost : ghosts_) recorder_.load()->ghost_before(*ghost);
 }
 
 Block* Ghosts::add(size_t bytes) {
@@ -77,14 +76,19 @@ Block* Ghosts::add(size_t bytes) {
   return ghost;
 }
 
+Recorder* Ghosts::recording() const {
+  Recorder* recorder = recorder_.load();
+  return recorder != nullptr && recorder->on() ? recorder : nullptr;
+}
+
 void Ghosts::begins(ThreadState& thread, Block& ghost, int64_t source) {
   bool inside = thread.depth > 0;
   if (inside) ghost.touched_by = ghost.written_by = thread.serial;
-  if (recorder_.on()) recorder_.ghost_allocated(ghost, inside, source);
+  if (Recorder* recorder = recording()) recorder->ghost_allocated(ghost, inside, source);
 }
 
 void Ghosts::ends(const Block& ghost) {
-  if (are_watched() && recorder_.on()) recorder_.released(ghost, this_thread().depth > 0);
+  if (Recorder* recorder = recording()) recorder->released(ghost, this_thread().depth > 0);
 }
 
 Block* Ghosts::of(ThreadState& thread, const c10::Storage& storage, bool is_new) {
@@ -101,8 +105,8 @@ Block* Ghosts::of(ThreadState& thread, const c10::Storage& storage, bool is_new)
     impl.set_data_ptr_noswap(pointer_to(ghost));
     if (is_new)
       begins(thread, *ghost, thread.source);
-    else if (recorder_.on())
-      recorder_.ghost_before(*ghost);
+    else if (Recorder* recorder = recording())
+      recorder->ghost_before(*ghost);
   }
   return ghost;
 }
@@ -114,7 +118,8 @@ void Ghosts::touch(ThreadState& thread, const c10::Storage& storage, bool write,
   ghost->touched_by = thread.serial;
   if (write) ghost->written_by = thread.serial;
   if (first && thread.depth == 1) thread.need_key = mix(thread.need_key, ghost->bytes);
-  if ((first || first_write) && recorder_.records(thread)) recorder_.op_accesses(thread.row, *ghost, write);
+  Recorder* recorder = recording();
+  if ((first || first_write) && recorder != nullptr && recorder->records(thread)) recorder->op_accesses(thread.row, *ghost, write);
 }
 
 }  // namespace memfit

@@ -20,12 +20,14 @@ namespace memfit {
 
 class Ghosts {
  public:
-  Ghosts(Books& books, Recorder& recorder) : books_(books), recorder_(recorder) {}
+  explicit Ghosts(Books& books) : books_(books) {}
 
   // Take the place of torch's allocator of device meta, for good. Call it with no lock held.
   static void watch();
-  bool are_watched() const { return watched_.load(std::memory_order_relaxed); }
-  void set_watched(bool watched) { watched_.store(watched); }
+  // Whether a session watches them; asked without a lock, too.
+  bool are_watched() const { return recorder_.load(std::memory_order_relaxed) != nullptr; }
+  // The session's recorder, from now on until null.
+  void record_to(Recorder* recorder) { recorder_.store(recorder); }
   // A new recording begins with those there are.
   void record_all() const;
 
@@ -37,13 +39,14 @@ class Ghosts {
 
  private:
   Block* add(size_t bytes);
+  // Where it is recorded now; null: nowhere.
+  Recorder* recording() const;
   void begins(ThreadState& thread, Block& ghost, int64_t source);
   void ends(const Block& ghost);
 
   Books& books_;
-  Recorder& recorder_;
+  std::atomic<Recorder*> recorder_{nullptr};
   std::vector<Block*> ghosts_;
-  std::atomic<bool> watched_{false};
 };
 
 }  // namespace memfit

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 #include "books.h"
 #include "memory.h"
@@ -13,6 +12,7 @@
 #include "notices.h"
 #include "residency.h"
 #include "stats.h"
+#include "thread_state.h"
 #include "turns.h"
 
 namespace memfit {
@@ -26,9 +26,9 @@ class Growth {
   // The arena's limit under the budget.
   void set_limit(size_t limit) { limit_ = limit, grown_ = false; }
   bool has_grown() const { return grown_; }
-  // Room for `request` bytes more at the end of the arena, for `op`. False when that is not wanted, or there is no more
-  // memory.
-  bool grow(size_t request, const std::string& op);
+  // Room for `request` bytes more at the end of the arena, for the thread's op. False when that is not wanted, or there
+  // is no more memory.
+  bool grow(size_t request, const ThreadState& thread);
   // An op begins: what lies beyond the budget moves or leaves, as far as it can.
   void return_to_budget();
 

@@ -11,10 +11,12 @@
 namespace memfit {
 
 struct Memory {
-  Device* device = nullptr;  // the session's, or the last one's
+  Device* device;
   std::shared_ptr<Arena> arena;
   std::shared_ptr<Tier> tier;
   std::unique_ptr<Lifelines> lifelines;  // of the children that may read the tier; in a child, its own
+  // The session is over, or a forked child has inherited it: nothing comes in any more, and nobody waits.
+  bool is_closed = false;
 
   // The block's bytes lie in the session's arena.
   bool holds(const Block& block) const { return block.resident() && block.arena == arena; }

@@ -2,7 +2,7 @@
 //
 // Their peak sum is not enough: scratch that comes and goes leaves holes between what stays, and nothing an op
 // holds can be moved while it runs. So its allocations are noted and replayed by the rule that places them
-// (Engine::place_at_edge): the smallest free span that holds one; large ones at its low end, small ones at its
+// (Residency::place_at_edge): the smallest free span that holds one; large ones at its low end, small ones at its
 // high end, so that short-lived small scratch does not come to lie between large tensors.
 #pragma once
 

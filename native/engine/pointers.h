@@ -117,6 +117,12 @@ inline constexpr const char kMark[] = "memfit: ";
 inline constexpr const char kAbsent[] = "memfit: this tensor's bytes are not in memory now and this access is not an op";
 inline constexpr const char kLost[] = "memfit: the bytes of this tensor could not be read back: ";
 
+// The block's bytes cannot come in: whoever asks for them is told why.
+inline void set_unavailable(const Block& block, const std::string& message) {
+  c10::StorageImpl* storage = block.resident() ? nullptr : storage_behind(block);
+  if (storage != nullptr) storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+}
+
 inline void set_absent(c10::StorageImpl& storage) {
   data_of(storage._mutable_data_ptr_no_checks()) = nullptr;
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(kAbsent);

@@ -8,9 +8,10 @@
 namespace memfit {
 
 void Recorder::start(Device& device, const std::vector<Block*>& alive) {
+  static uint64_t recordings = 0;  // of all sessions: an op that began in one may end in another
   device_ = &device;
   take();
-  ++number_;
+  number_ = ++recordings;
   for (const Block* block : alive) adopted(*block);
   on_ = true;
 }

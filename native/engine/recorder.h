@@ -50,6 +50,9 @@ struct Recording {
 
 class Recorder {
  public:
+  // `on`: whether a recording is under way, for threads that are about to look up a source, which takes the interpreter.
+  explicit Recorder(std::atomic<bool>& on) : on_(on) {}
+
   bool on() const { return on_.load(std::memory_order_relaxed); }
   // Whether the thread's op is recorded: it began in this recording.
   bool records(const ThreadState& thread) const { return on() && thread.row >= 0 && thread.recording == number_; }
@@ -68,7 +71,7 @@ class Recorder {
 
   // Returns the op's row, to be passed to the calls below.
   int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number);
-  // Its inputs are there: it begins only now. (For a device that is asynchronous; else the wait is told in the end.)
+  // Its inputs are there: it begins only now. (For a device that is asynchronous; otherwise the wait is subtracted when the op ends.)
   void op_starts(int64_t row);
   void op_accesses(int64_t row, const Block& block, bool write);
   std::string& shapes(int64_t row);
@@ -83,7 +86,7 @@ class Recorder {
   int64_t forward_source(int64_t node_number) const;
   void was_before(const Block& block, bool stays);
 
-  std::atomic<bool> on_{false};  // asked by threads that are about to look up a source, which takes the interpreter
+  std::atomic<bool>& on_;
   Device* device_ = nullptr;  // whose time it is
   uint64_t number_ = 0;
   Recording events_;

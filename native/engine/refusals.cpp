@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
-#include "engine.h"
 #include "observer.h"
 #include "operands.h"
 #include "pointers.h"
@@ -53,12 +53,12 @@ std::string in_words(const Failure& failure) {
   return text;
 }
 
-void Refusals::refuse(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const {
+void Refusals::tell_why(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const {
   const size_t own = thread.input_bytes + thread.window.live() + (is_input ? 0 : request);
   const bool holes = own + immovable_bytes() <= memory_.arena->ranges.limit();
   failure.required_bytes = smallest_budget(thread, request, is_input);
   failure.message = "memfit: the budget of " + format_bytes(stats_.budget) + share_of_peak(stats_.budget) +
-                    " cannot be met: " + failure.op + " needs at least " + format_bytes(own) + " at once";
+                    " cannot be met: " + op_under_way(thread) + " needs at least " + format_bytes(own) + " at once";
   failure.why = "inputs " + format_bytes(thread.input_bytes) + ", allocated by it so far " +
                 format_bytes(thread.window.live()) + (is_input ? ", of the inputs now " : ", asked for now ") +
                 format_bytes(request);
@@ -115,23 +115,50 @@ std::string Refusals::describe_immovable() const {
   return listed(counts);
 }
 
-void Engine::fail(ThreadState& thread, Failure::Kind kind, const std::string& why, size_t request, bool is_input) {
-  if (memory_.arena) request = memory_.arena->round(request);
+void Refusals::refuse(ThreadState& thread, size_t request, bool is_input) {
   Failure failure;
-  failure.kind = kind;
-  failure.op = op_under_way(thread);
-  failure.tensors = thread.tensors;
-  if (kind == Failure::Kind::kTier)
-    failure.message = "memfit: " + failure.op + " could not get its bytes: " + why;
-  else
-    refusals_.refuse(thread, failure, request, is_input);
-  thread.failure = failure;
-  last_failure_ = failure;
+  failure.kind = Failure::Kind::kBudget;
+  tell_why(thread, failure, memory_.arena->round(request), is_input);
+  fail(thread, std::move(failure));
 }
 
-void Engine::mark_unavailable(Block& block, const std::string& message) {
-  c10::StorageImpl* storage = block.resident() ? nullptr : storage_behind(block);
-  if (storage != nullptr) storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+Failure Refusals::of_tier(const ThreadState& thread, const std::string& why) {
+  Failure failure;
+  failure.kind = Failure::Kind::kTier;
+  failure.message = "memfit: " + op_under_way(thread) + " could not get its bytes: " + why;
+  return failure;
+}
+
+void Refusals::fail(ThreadState& thread, Failure failure) {
+  failure.op = op_under_way(thread);
+  failure.tensors = thread.tensors;
+  thread.failure = last_ = std::move(failure);
+}
+
+void Refusals::unforeseen(ThreadState& thread, const char* why) noexcept {
+  if (thread.failure.kind != Failure::Kind::kNone) return;
+  try {
+    refuse_by_tier(thread, why);
+    thread.untold = true;
+  } catch (...) {
+    // There is no memory for a text either: whatever comes next will fail by itself.
+  }
+}
+
+void Refusals::refuse_next(const std::string& message, size_t required_bytes) {
+  next_.kind = Failure::Kind::kBudget;
+  next_.message = message;
+  next_.required_bytes = required_bytes;
+  last_ = next_;
+}
+
+void Refusals::hand_on(ThreadState& thread) {
+  if (next_.kind != Failure::Kind::kNone) std::swap(thread.failure, next_);
+}
+
+void Refusals::put_off(ThreadState& thread) {
+  if (std::exchange(thread.untold, false)) next_ = thread.failure;
+  thread.failure = Failure();
 }
 
 }  // namespace memfit

@@ -1,4 +1,5 @@
-// Refusals: what is said of an op that cannot have its bytes, and the smallest budget that has room for it.
+// Refusals: what is said of an op that cannot have its bytes, the smallest budget that has room for it, and when the
+// error is raised.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +16,32 @@ namespace memfit {
 
 class Refusals {
  public:
-  Refusals(const Books& books, const Memory& memory, const Stats& stats, const Residency& residency)
-      : books_(books), memory_(memory), stats_(stats), residency_(residency) {}
+  // `last` is the latest of all.
+  Refusals(const Books& books, const Memory& memory, const Stats& stats, const Residency& residency, Failure& last)
+      : books_(books), memory_(memory), stats_(stats), residency_(residency), last_(last) {}
 
   // The peak that the budget is told as a share of; 0: none is known.
   void set_peak(size_t bytes) { peak_ = bytes; }
-  // Tell in `failure` that the thread's op cannot have `request` bytes more (`is_input`: they are among its inputs), why,
-  // and what would do.
-  void refuse(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const;
+  // The thread's op fails: it cannot have `request` bytes more (`is_input`: they are among its inputs),
+  void refuse(ThreadState& thread, size_t request, bool is_input = false);
+  // or its bytes could not be read or written,
+  void refuse_by_tier(ThreadState& thread, const std::string& why) { fail(thread, of_tier(thread, why)); }
+  static Failure of_tier(const ThreadState& thread, const std::string& why);
+  // or something else went wrong, where nothing may be raised.
+  void unforeseen(ThreadState& thread, const char* why) noexcept;
+
+  // The next allocation raises this.
+  void refuse_next(const std::string& message, size_t required_bytes);
+  // That allocation has come.
+  void hand_on(ThreadState& thread);
+  // The thread's op is over, and may have made no allocation that could have raised its failure.
+  void put_off(ThreadState& thread);
+  // A child of a fork is told nothing.
+  void abandon() { next_ = Failure(); }
 
  private:
+  void tell_why(const ThreadState& thread, Failure& failure, size_t request, bool is_input) const;
+  void fail(ThreadState& thread, Failure failure);
   size_t smallest_budget(const ThreadState& thread, size_t request, bool is_input) const;
   std::string share_of_peak(size_t bytes) const;
   size_t immovable_bytes() const;
@@ -34,6 +51,8 @@ class Refusals {
   const Memory& memory_;
   const Stats& stats_;
   const Residency& residency_;
+  Failure& last_;
+  Failure next_;
   size_t peak_ = 0;
 };
 

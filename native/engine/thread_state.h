@@ -26,6 +26,7 @@ struct ThreadState {
   bool aside = false;     // runs on another stream than the compute stream, in its order
   bool gave_way = false;  // has let everybody else go first, once
   uint64_t serial = 0;
+  uint64_t session = 0;  // in which its op began
   const OpInfo* op = nullptr;
   std::vector<Block*> touched;  // active until the op ends; a block may be listed twice
   std::vector<Block*> missing;         // of those, the ones to be brought in
@@ -49,5 +50,7 @@ struct ThreadState {
   bool untold = false;  // and, if it makes none, from the next one of all
 };
 ThreadState& this_thread();
+// Its op, in words.
+std::string op_under_way(const ThreadState& thread);
 
 }  // namespace memfit

@@ -129,6 +129,7 @@ void Turns::step_back(ThreadState& thread) {
 
 void Turns::close() {
   is_open_ = stands_still_ = false;
+  ++let_go_;  // who waits may wake only when the next session has begun
   turn_.notify_all();
 }
 

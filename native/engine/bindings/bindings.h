@@ -38,6 +38,9 @@ auto telling_of_tiers(Action&& action) {
   }
 }
 
+// Bytes to which the session's arena aligns storages; 1 without a session.
+size_t alignment();
+
 // Of a tensor or a storage; none for a sparse tensor.
 c10::Storage storage_of(py::handle object);
 

@@ -37,6 +37,11 @@ const char* met_in(const std::string& message) {
   return has(kAbsent) ? "absent" : has(kLost) ? "lost" : has(kMark) ? "refused" : "";
 }
 
+// The next allocation raises this: for errors found where nothing may be raised.
+void fail_next(const std::string& message, size_t required_bytes) {
+  Engine::get().in_session([&](Session& session) { session.refusals.refuse_next(message, required_bytes); });
+}
+
 void set_error_types(py::object budget, py::object tier) {
   budget_error_type = budget.release().ptr();
   tier_error_type = tier.release().ptr();
@@ -67,8 +72,7 @@ void bind_errors(py::module_& m) {
   m.def("set_library_folders", &set_library_folders, py::arg("folders"));
   m.def("last_failure", &last_failure);
   m.def("met_in", &met_in, py::arg("message"));
-  m.def("fail_next", [](const std::string& message, size_t bytes) { Engine::get().fail_next(message, bytes); },
-        py::arg("message"), py::arg("required_bytes"));
+  m.def("fail_next", &fail_next, py::arg("message"), py::arg("required_bytes"));
 }
 
 }  // namespace memfit

@@ -11,9 +11,10 @@ namespace {
 bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps,
               const std::vector<uint64_t>& resident, bool at_boundary) {
   py::gil_scoped_release no_gil;
-  PlanTable table = plan_table(takes, zone_bytes, iterations, column(swaps, "storage").size(), Engine::get().alignment());
+  PlanTable table = plan_table(takes, zone_bytes, iterations, column(swaps, "storage").size(), alignment());
   SwapTable swap = swap_table(swaps, table.takes.size() / iterations);
-  return Engine::get().use_plan(std::move(table), std::move(swap), resident, at_boundary);
+  return Engine::get().governing(
+      [&](Session& session) { return session.use_plan(std::move(table), std::move(swap), resident, at_boundary); });
 }
 
 // (out, in, out while the other way is busy, in likewise), in seconds.
@@ -27,11 +28,19 @@ std::tuple<double, double, double, double> measure_tier(const std::string& kind,
   });
 }
 
+bool has_plan() {
+  return Engine::get().in_session([](Session& session) { return session.planned.is_in_force(); });
+}
+
+void start_timeline() {
+  Engine::get().governing([](Session& session) { session.progress.start_timeline(); });
+}
+
 py::dict stop_timeline() {
   Timeline timeline;
   {
     py::gil_scoped_release no_gil;
-    timeline = Engine::get().stop_timeline();
+    timeline = Engine::get().in_session([](Session& session) { return session.progress.stop_timeline(); });
   }
   py::dict d;
   d["copies"] = as_bytes(timeline.copies());
@@ -47,9 +56,9 @@ py::dict stop_timeline() {
 void bind_plans(py::module_& m) {
   m.def("use_plan", &use_plan, py::arg("takes"), py::arg("zone_bytes"), py::arg("iterations"), py::arg("swaps"),
         py::arg("resident"), py::arg("at_boundary"));
-  m.def("has_plan", [] { return Engine::get().has_plan(); }, NoGil());
+  m.def("has_plan", &has_plan, NoGil());
   m.def("op_hash", [](const std::string& name) { return fnv1a(name); }, py::arg("name"));
-  m.def("start_timeline", [] { Engine::get().start_timeline(); }, NoGil());
+  m.def("start_timeline", &start_timeline, NoGil());
   m.def("stop_timeline", &stop_timeline);
   m.def("measure_tier", &measure_tier, py::arg("kind"), py::arg("folder"), py::arg("size_bytes"), py::arg("repeats"));
 }

@@ -22,6 +22,19 @@ py::list phases() {
   return names;
 }
 
+void boundary() {
+  Engine::get().governing([](Session& session) { session.progress.on_step(); });
+}
+
+void start_recording() {
+  Engine::get().governing([](Session& session) { session.progress.start_recording(); });
+}
+
+template <typename Action>
+auto of_iterations(const Action& action) {
+  return Engine::get().in_session([&](Session& session) { return action(session.progress.iterations()); });
+}
+
 // As bytes, one copy at a time: a recording is large.
 py::bytes moved_out(std::vector<int64_t>& values) {
   py::bytes bytes = as_bytes(values);
@@ -30,7 +43,7 @@ py::bytes moved_out(std::vector<int64_t>& values) {
 }
 
 py::dict stop_recording() {
-  Recording recording = Engine::get().stop_recording();
+  Recording recording = Engine::get().in_session([](Session& session) { return session.recorder.stop(); });
   give_back(recording.tokens);
   py::dict d;
   d["ops"] = moved_out(recording.ops);
@@ -51,15 +64,15 @@ py::dict stop_recording() {
 
 void bind_recordings(py::module_& m) {
   m.def("set_phase", &set_phase, py::arg("phase"));
-  m.def("boundary", [] { Engine::get().boundary(); }, NoGil());
-  m.def("reject_period", [] { Engine::get().reject_period(); });
-  m.def("signatures", [] { return Engine::get().signatures(); });
-  m.def("signature_counts", [] { return Engine::get().signature_counts(); });
-  m.def("start_recording", [] { Engine::get().start_recording(); }, NoGil());
+  m.def("boundary", &boundary, NoGil());
+  m.def("reject_period", [] { of_iterations([](Iterations& all) { all.reject_period(); }); });
+  m.def("signatures", [] { return of_iterations([](Iterations& all) { return all.signatures(); }); });
+  m.def("signature_counts", [] { return of_iterations([](Iterations& all) { return all.signature_counts(); }); });
+  m.def("start_recording", &start_recording, NoGil());
   m.def("stop_recording", &stop_recording);
   m.def("watch_meta", [] { Engine::get().watch_meta(); }, NoGil());
-  m.def("iteration_marks", [] { return Engine::get().iteration_marks(); });
-  m.def("tick_marks", [] { return Engine::get().tick_marks(); });
+  m.def("iteration_marks", [] { return of_iterations([](Iterations& all) { return all.marks(); }); });
+  m.def("tick_marks", [] { return of_iterations([](Iterations& all) { return all.tick_marks(); }); });
 }
 
 }  // namespace memfit

@@ -1,4 +1,6 @@
 // A session's beginning, its budget, its figures and its end.
+#include <algorithm>
+
 #include "../stats.h"
 #include "../undisturbed.h"
 #include "bindings.h"
@@ -38,7 +40,7 @@ void start(const std::string& device, size_t budget, size_t most, bool grows, co
   py::gil_scoped_release no_gil;
   telling_of_tiers([&] {
     Device& where = find_device(c10::Device(device));
-    Engine::get().start(where, budget, most, grows, make_tier(where, recipe), others);
+    Engine::get().start({where, budget, most, grows, others, make_tier(where, recipe)});
   });
 }
 
@@ -70,7 +72,20 @@ py::dict stats() {
 
 void set_budget(size_t budget) {
   py::gil_scoped_release no_gil;
-  telling_of_tiers([&] { Engine::get().set_budget(budget); });
+  telling_of_tiers([&] { Engine::get().governing([&](Session& session) { session.set_budget(budget); }); });
+}
+
+void set_peak(size_t bytes) {
+  Engine::get().in_session([&](Session& session) { session.refusals.set_peak(bytes); });
+}
+
+void allow_growth(bool allowed) {
+  Engine::get().in_session([&](Session& session) { session.growth.allow(allowed); });
+}
+
+size_t page_bytes() {
+  size_t bytes = Engine::get().in_session([](Session& session) { return session.memory.device->page(); });
+  return std::max<size_t>(bytes, 1);
 }
 
 void set_stress(const std::string& kind) {
@@ -79,6 +94,11 @@ void set_stress(const std::string& kind) {
 
 }  // namespace
 
+size_t alignment() {
+  size_t bytes = Engine::get().in_session([](Session& session) { return session.memory.arena->ranges.alignment(); });
+  return std::max<size_t>(bytes, 1);
+}
+
 void bind_session(py::module_& m) {
   m.def("start", &start, py::arg("device"), py::arg("budget_bytes"), py::arg("most_bytes"), py::arg("grows"),
         py::arg("tier"), py::arg("disturbance"), py::arg("others"));
@@ -86,12 +106,12 @@ void bind_session(py::module_& m) {
   m.def("active", [] { return Engine::get().active(); });
   m.def("is_inert", [] { return Engine::get().is_inert(); });
   m.def("stats", &stats);
-  m.def("reset_peaks", [] { Engine::get().reset_peaks(); }, NoGil());
+  m.def("reset_peaks", [] { Engine::get().in_session([](Session& session) { session.reset_peaks(); }); }, NoGil());
   m.def("set_budget", &set_budget, py::arg("budget_bytes"));
-  m.def("set_peak", [](size_t bytes) { Engine::get().set_peak(bytes); }, py::arg("peak_bytes"), NoGil());
-  m.def("allow_growth", [](bool allowed) { Engine::get().allow_growth(allowed); }, py::arg("allowed"), NoGil());
-  m.def("alignment", [] { return Engine::get().alignment(); });
-  m.def("page_bytes", [] { return Engine::get().page(); });
+  m.def("set_peak", &set_peak, py::arg("peak_bytes"), NoGil());
+  m.def("allow_growth", &allow_growth, py::arg("allowed"), NoGil());
+  m.def("alignment", &alignment, NoGil());
+  m.def("page_bytes", &page_bytes, NoGil());
   m.def("undisturbed", &undisturbed, py::arg("action"), py::arg("undo"));
   m.def("set_stress", &set_stress, py::arg("kind"));
 }

@@ -93,9 +93,9 @@ void adopt(const py::list& tensors) {
 
 // Show the engine every tensor that Python can see.
 void adopt_visible() {
-  {
+  {  // everything the device was asked for is done: storages may be adopted that other streams have written to
     py::gil_scoped_release no_gil;
-    telling_of_tiers([] { Engine::get().finish(); });
+    Engine::get().governing([](Session& session) { session.memory.device->finish(); });
   }
   std::vector<c10::Storage> storages;
   auto* tensor_type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
@@ -107,6 +107,11 @@ void adopt_visible() {
   telling_of_tiers([&] {
     for (const c10::Storage& storage : storages) Engine::get().adopt(storage);
   });
+}
+
+// What has been adopted need not be kept by the device's own allocator.
+void release_cached() {
+  Engine::get().governing([](Session& session) { session.memory.device->release_cached(); });
 }
 
 bool has_instance(const py::type& type) {
@@ -155,7 +160,7 @@ void bind_storages(py::module_& m) {
       .def("__exit__", [](Hold& hold, const py::object& error, const py::object&, const py::object&) { hold.exit(error); });
   m.def("adopt", &adopt, py::arg("tensors"));
   m.def("adopt_visible", &adopt_visible);
-  m.def("release_cached", [] { Engine::get().release_cached(); }, NoGil());
+  m.def("release_cached", &release_cached, NoGil());
   m.def("has_instance", &has_instance, py::arg("type"));
   m.def("read_bytes", &read_bytes, py::arg("target"), py::arg("offset"), py::arg("size_bytes"));
   m.def("block_id", &block_id, py::arg("target"));

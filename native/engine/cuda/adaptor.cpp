@@ -127,7 +127,7 @@ class Adaptor final : public CUDAAllocator {
   }
   void resetAccumulatedStats(DeviceIndex device) override { own().resetAccumulatedStats(device); }
   void resetPeakStats(DeviceIndex device) override {
-    Engine::get().reset_peaks();
+    Engine::get().in_session([](Session& session) { session.reset_peaks(); });
     own().resetPeakStats(device);
   }
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override { return own().getMemoryInfo(device); }

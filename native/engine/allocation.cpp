@@ -1,0 +1,96 @@
+#include "allocation.h"
+
+#include <algorithm>
+
+#include "stopwatch.h"
+
+namespace memfit {
+
+Block* Allocation::allocate(ThreadState& thread, size_t bytes, bool inside, int64_t source) {
+  Block* block = on_.blocks.make(bytes);
+  block->maker = &thread;
+  if (!find_place(thread, *block, inside)) {
+    on_.blocks.remove(block);
+    return nullptr;
+  }
+  enter(thread, *block, inside, source);
+  return block;
+}
+
+bool Allocation::find_place(ThreadState& thread, Block& block, bool inside) {
+  try {
+    Stopwatch stopwatch(thread.waited_ns, nullptr, inside && on_.recorder.on());
+    do {
+      if (on_.memory.is_closed) return false;
+      block.region = inside ? place_for_op(thread, block) : place_outside_ops(block);
+    } while (block.region == nullptr && on_.room.may_come(thread, block.bytes));
+    if (block.region != nullptr) on_.memory.arena->back(block.region);
+  } catch (const TierFailure& error) {
+    block.region = nullptr;
+    on_.refusals.refuse_by_tier(thread, error.what());
+  }
+  if (block.region == nullptr && thread.failure.kind == Failure::Kind::kNone) on_.refusals.refuse(thread, block.bytes);
+  return block.region != nullptr;
+}
+
+Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
+  const size_t size = on_.memory.arena->round(block.bytes);
+  thread.allocated += size;
+  bool high = OpWindow::goes_high(size, thread.largest);
+  thread.largest = std::max(thread.largest, size);
+  const size_t want = on_.stats.budget == 0 ? 0 : on_.needs.wanted(thread);
+  const size_t more = want - std::min(want, thread.window.live() + size);
+  Region* region = on_.planned.place(block);
+  if (region == nullptr) region = on_.placing.place(block.bytes, more, &block, high);
+  if (region == nullptr) return nullptr;
+  block.ticket = thread.window.take(size, high);
+  on_.turns.keep_promise(thread, size);
+  return region;
+}
+
+Region* Allocation::place_outside_ops(Block& block) {
+  Region* region = on_.planned.place(block);
+  // It has no op that would let it be moved there later: what lies above the shelf makes way now.
+  if (region == nullptr && block.small) region = on_.shelf.place(block, /*evicts=*/true);
+  return region != nullptr ? region : on_.placing.place(block.bytes, 0, &block);
+}
+
+void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t source) {
+  block.arena = on_.memory.arena;
+  block.source = source;
+  block.last_use = on_.books.now();
+  on_.books.arrives(block);
+  on_.stats.live += block.bytes;
+  ++on_.stats.allocations;
+  on_.moves.note_peaks();
+  on_.forecast.on_allocation(block);
+  on_.planned.on_allocation(block);
+  if (on_.recorder.on()) on_.recorder.allocated(block, inside, source);
+  if (!inside) return;
+  block.held = false;
+  block.active = 1;
+  block.touched_by = block.written_by = block.born_in = thread.serial;
+  thread.touched.push_back(&block);
+}
+
+void Allocation::release(ThreadState& thread, Block* block) {
+  if (block->copy) on_.copies.settle(*block);
+  if (on_.books.is_of_session(*block)) {
+    on_.stats.live -= block->bytes;
+    on_.forecast.on_release(*block);
+    if (on_.recorder.on()) on_.recorder.released(*block, thread.depth > 0);
+  }
+  if (block->resident()) leave(thread, *block);
+  if (block->held && on_.turns.any_waits()) on_.turns.somebody_let_go();  // it was dying, and could not be moved away
+  on_.blocks.remove(block);
+}
+
+void Allocation::leave(ThreadState& thread, Block& block) {
+  if (thread.aside) on_.memory.device->lead();
+  const bool is_own = on_.memory.holds(block);
+  block.device->released(block.address());
+  on_.books.give_up(block, /*with_pages=*/!is_own);
+  if (is_own && on_.memory.arena->plan() == nullptr) on_.shelf.trim();
+}
+
+}  // namespace memfit

@@ -1,0 +1,17 @@
+// Flags: what threads ask of the engine without its mutex. They outlive sessions; a session's end clears them.
+#pragma once
+
+#include <atomic>
+
+namespace memfit {
+
+class Device;
+
+struct Flags {
+  std::atomic<Device*> governed{nullptr};  // the device of the session that is active
+  std::atomic<bool> inert{false};          // that session has been inherited: this process is a child of its own
+  std::atomic<bool> records{false};
+  std::atomic<bool> has_notices{false};
+};
+
+}  // namespace memfit

@@ -1,0 +1,28 @@
+// Lasting: what outlives sessions, as storages and threads do.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "books.h"
+#include "failure.h"
+#include "flags.h"
+#include "ghosts.h"
+#include "recorder.h"
+#include "stress.h"
+#include "turns.h"
+
+namespace memfit {
+
+struct Lasting {
+  std::mutex mutex;  // guards all of it, and the session
+  Flags flags;
+  Books books;
+  Turns turns{mutex};
+  Ghosts ghosts{books};
+  Failure last_failure;
+  Stress stress = Stress::kNone;
+  std::atomic<Phase> phase{Phase::kForward};
+};
+
+}  // namespace memfit

@@ -1,0 +1,157 @@
+#include "ops.h"
+
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "hash.h"
+#include "observer.h"
+#include "operands.h"
+#include "session.h"
+
+namespace memfit {
+
+namespace {
+
+uint64_t shapes_of(c10::ArrayRef<const c10::IValue> inputs) {
+  uint64_t hash = 0;
+  for (const c10::IValue& input : inputs) {
+    if (input.isIntList())
+      for (int64_t number : input.toDimVector()) hash = mix(hash, static_cast<uint64_t>(number));
+    each_tensor(input, [&](const at::Tensor& tensor) {
+      const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+      if (!tensor.defined() || impl->has_symbolic_sizes_strides()) return;
+      for (int64_t size : impl->sizes_default()) hash = mix(hash, static_cast<uint64_t>(size));
+    });
+  }
+  return hash;
+}
+
+}  // namespace
+
+// torch only logs what a callback throws, and then nothing of what it was to do has been done: whatever goes wrong
+// here is kept for the op, or for the next one.
+template <typename Action>
+void Ops::guarded(ThreadState& thread, const Action& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    on_.refusals.unforeseen(thread, error.what());
+  } catch (...) {
+    on_.refusals.unforeseen(thread, "an unknown error");
+  }
+}
+
+// Each input is marked in use, whatever becomes of the others; then what is away comes in.
+void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost, int64_t source,
+                int64_t sequence_number) {
+  if (outermost) {
+    begin_frame(thread, op, source);
+    guarded(thread, [&] { settle_dues(thread, op); });
+    guarded(thread, [&] { on_.progress.record(thread, op, on_.lasting.phase.load(), sequence_number); });
+    guarded(thread, [&] { on_.pressing.press_out_all(on_.lasting.stress); });
+    if (on_.lasting.ghosts.are_watched() && on_.recorder.records(thread))
+      for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
+  }
+  touch_inputs(thread, op, inputs);
+  if (outermost && op.reads_data) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
+  if (op.keeps_pointers)
+    for (Block* block : thread.touched) block->pinned = true;
+  const bool comes_in = !thread.missing.empty() || !thread.foreign.empty();
+  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, outermost); });
+  thread.starting = false;
+  if (outermost) on_.lasting.turns.op_starts(thread);
+  guarded(thread, [&] { follow_streams(thread, outermost, comes_in); });
+}
+
+void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source) {
+  ++on_.stats.ops;
+  on_.lasting.turns.op_begins(thread);
+  thread.serial = on_.lasting.books.tick();
+  thread.session = on_.lasting.books.session();
+  thread.op = &op;
+  thread.input_bytes = thread.largest = thread.allocated = 0;
+  thread.window.clear();
+  thread.need_key = op.name_hash;
+  thread.shape_key = 0;
+  thread.source = source;
+  thread.row = -1;
+  thread.course = 0;
+  thread.waited_ns = 0;
+  thread.failure = Failure();
+  thread.tensors.clear();
+}
+
+// What falls due when an op begins, whatever it uses.
+void Ops::settle_dues(ThreadState& thread, const OpInfo& op) {
+  on_.progress.op_begins();
+  on_.ordinary.free_when_due(*on_.memory.device);
+  if (on_.growth.has_grown()) on_.growth.return_to_budget();
+  on_.planned.before_op(thread, op.name_hash);
+}
+
+void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  // A profiler that notes shapes asks all inputs for their addresses, a view's too.
+  const bool profiled = at::hasThreadLocalCallbacks();
+  // Where nobody compares bytes, only what was tried is believed to leave what it reads as it was.
+  const bool doubtful = !op.verified && on_.memory.device->is_asynchronous();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    bool reads = op.reads(i) || profiled, write = op.may_write(i) || (doubtful && reads);
+    guarded(thread, [&] {
+      each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
+        if (part == Part::kElements)
+          on_.uses.touch(thread, storage, write, reads);
+        else
+          on_.uses.keep_in_place(thread, storage);
+      });
+    });
+  }
+}
+
+void Ops::follow_streams(ThreadState& thread, bool outermost, bool comes_in) {
+  Device& device = *on_.memory.device;
+  if (!device.is_asynchronous()) return;
+  if (outermost && on_.recorder.records(thread)) on_.recorder.op_starts(thread.row);
+  if ((!comes_in && thread.aside) || thread.touched.empty() || !device.is_aside()) return;
+  device.follow();
+  thread.aside = true;
+}
+
+void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
+  guarded(thread, [&] {
+    bool held = op.uninitialised && thread.depth == 1;
+    for (const c10::IValue& output : outputs)
+      each_storage(output, [&](const c10::Storage& storage, Part part) { on_.uses.show(thread, storage, part, held); });
+    if (thread.depth == 1 && on_.lasting.ghosts.are_watched() && on_.recorder.records(thread)) {
+      on_.recorder.shapes(thread.row) += '>';
+      for (const c10::IValue& output : outputs) append_shapes(output, on_.recorder.shapes(thread.row));
+    }
+    if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
+      for (Block* block : thread.touched) block->pinned = true;
+  });
+}
+
+// The frame is closed, whatever has gone wrong in it.
+std::function<void()> Ops::end(ThreadState& thread) {
+  guarded(thread, [&] {
+    const bool failed = thread.failure.kind != Failure::Kind::kNone;
+    on_.progress.op_ends(thread, failed ? 0 : on_.needs.learn(thread, on_.memory.arena->ranges.alignment()));
+  });
+  let_go(thread);
+  return on_.progress.due();
+}
+
+void Ops::let_go(ThreadState& thread) {
+  if (std::exchange(thread.aside, false)) guarded(thread, [&] { on_.memory.device->lead(); });
+  for (Block* block : thread.touched) Blocks::let_go(*block);
+  thread.touched.clear();
+  thread.missing.clear();
+  thread.foreign.clear();
+  thread.row = -1;
+  guarded(thread, [&] { on_.planned.after_op(thread); });
+  on_.refusals.put_off(thread);
+  on_.lasting.turns.op_is_over(thread);
+}
+
+}  // namespace memfit

@@ -1,0 +1,41 @@
+// Ops: one begins and ends. Its storages are made available, marked in use, and let go again.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <functional>
+
+#include "thread_state.h"
+
+namespace memfit {
+
+struct OpInfo;
+struct Session;
+
+class Ops {
+ public:
+  // An op concerns every part of the session.
+  explicit Ops(Session& session) : on_(session) {}
+
+  // The thread's `outermost` op, or one inside it. `source` and `sequence_number` are known while recording.
+  void begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost, int64_t source,
+             int64_t sequence_number);
+  void show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
+  // The outermost op is over. Returns what is to be called with no lock held, if anything.
+  std::function<void()> end(ThreadState& thread);
+
+ private:
+  template <typename Action>
+  void guarded(ThreadState& thread, const Action& action);
+  void begin_frame(ThreadState& thread, const OpInfo& op, int64_t source);
+  void settle_dues(ThreadState& thread, const OpInfo& op);
+  void touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
+  void follow_streams(ThreadState& thread, bool outermost, bool comes_in);
+  void let_go(ThreadState& thread);
+
+  Session& on_;
+};
+
+}  // namespace memfit

@@ -1,0 +1,115 @@
+#include "preparing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "observer.h"
+#include "operands.h"
+#include "pointers.h"
+#include "stopwatch.h"
+
+namespace memfit {
+
+namespace {
+
+// What a factory (`zeros`, `full`) says of itself that it will allocate; 0: nothing. Elements may be smaller.
+size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  if (op.size_argument < 0 || !inputs[op.size_argument].isIntList()) return 0;
+  double bytes = sizeof(double);
+  for (int64_t size : inputs[op.size_argument].toDimVector()) bytes *= static_cast<double>(std::max<int64_t>(size, 0));
+  return bytes < 1e18 ? static_cast<size_t>(bytes) : 0;
+}
+
+}  // namespace
+
+void Preparing::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost) {
+  bool limited = on_.stats.budget != 0;
+  if (thread.missing.empty() && thread.foreign.empty() && !(outermost && limited)) return;
+  if (outermost && limited && (is_tight(thread) || !on_.needs.knows(thread))) thread.tensors = describe(inputs);
+  thread.starting = outermost;
+  Stopwatch stopwatch(thread.waited_ns, nullptr, on_.recorder.on());
+  bring_in_missing(thread);
+  if (!outermost || on_.memory.is_closed || !limited) return;
+  const size_t announced = bytes_announced(op, inputs);
+  on_.admission.take_turn(thread, std::max(on_.needs.wanted(thread), announced), [&] { bring_in_missing(thread); });
+  if (!on_.memory.is_closed && op.reads_data) make_roomy(thread, announced);
+}
+
+void Preparing::bring_in_missing(ThreadState& thread) {
+  std::vector<Block*> missing = std::exchange(thread.missing, {});
+  const size_t more = on_.needs.wanted(thread);
+  while (!missing.empty() || !thread.foreign.empty()) {
+    thread.stepped_aside = false;
+    bring_in(thread, missing, more);
+    adopt_foreign(thread, more);
+    if (!thread.stepped_aside || thread.failure.kind != Failure::Kind::kNone) break;
+    for (Block* block : thread.touched)  // what came in first may have left meanwhile
+      if (!block->dead && !block->resident()) missing.push_back(block);
+  }
+}
+
+// The largest first.
+void Preparing::bring_in(ThreadState& thread, std::vector<Block*>& missing, size_t more) {
+  std::sort(missing.begin(), missing.end(), [](Block* a, Block* b) { return a->bytes > b->bytes; });
+  for (Block* block : missing) {
+    auto comes_in = [&] { return block->dead || on_.room.make_available(*block, more); };
+    if (!on_.room.with_room(thread, block->bytes, comes_in)) set_unavailable(*block, in_words(thread.failure));
+  }
+  missing.clear();
+}
+
+void Preparing::adopt_foreign(ThreadState& thread, size_t more) {
+  std::vector<c10::Storage> foreign;
+  foreign.swap(thread.foreign);
+  if (!foreign.empty() && on_.memory.device->is_aside()) on_.memory.device->lead();  // where they may have been written
+  for (c10::Storage& storage : foreign) {
+    auto is_ours = [&] { return on_.memory.is_closed || on_.books.find(*storage.unsafeGetStorageImpl()) != nullptr; };
+    on_.room.with_room(thread, storage.nbytes(), [&] { return is_ours() || on_.adoption.into_arena(storage, more); });
+    if (Block* block = on_.books.find(*storage.unsafeGetStorageImpl())) on_.uses.use(thread, *block, /*write=*/true);
+    on_.books.bury(Books::StorageRef::reclaim_copy(storage.unsafeGetStorageImpl()));
+  }
+}
+
+bool Preparing::is_tight(ThreadState& thread) const {
+  return !thread.missing.empty() || on_.memory.arena->ranges.largest_free() < on_.needs.wanted(thread);
+}
+
+// An op's own storages must not cut up the space it will need: once it runs they cannot be moved. What is not known
+// to need less may need everything.
+void Preparing::make_roomy(ThreadState& thread, size_t announced) {
+  bool known = on_.needs.knows(thread);
+  const bool is_planned = on_.memory.arena->plan() != nullptr;
+  if (on_.memory.arena->ranges.largest_free() >= on_.needs.wanted(thread) && (known || is_planned)) return;
+  if (is_planned && known) return;  // it is in the plan
+  if (is_planned) on_.planned.drop();
+  try {
+    clear_window(thread, announced, known);
+  } catch (const TierFailure&) {
+    // It was only to help: the op may still find room, and says what is wrong if it does not.
+  }
+}
+
+void Preparing::clear_window(ThreadState& thread, size_t announced, bool known) {
+  on_.shelf.gather();
+  on_.memory.arena->trim_shelf(0);
+  const size_t want = known ? on_.needs.wanted(thread) : SIZE_MAX;
+  const bool is_crowded = !known && on_.memory.arena->shelf_used() > on_.memory.arena->ranges.limit() / 64;
+  if (!is_crowded && is_roomy(thread, want) && announced <= on_.residency.widest_window(/*running=*/true)) return;
+  on_.residency.consolidate(thread.touched);
+  if (!is_roomy(thread, want)) on_.shelf.evict_scattered();
+  const size_t at_least = std::max(announced, known ? want : 0);
+  if (is_crowded || at_least > on_.residency.widest_window(/*running=*/true)) on_.room.take_shelf(thread);
+}
+
+// There is a stretch of `want` bytes that can be cleared, or one that is as long as any could be.
+bool Preparing::is_roomy(const ThreadState& thread, size_t want) const {
+  size_t window = on_.residency.widest_window(/*running=*/true);
+  if (window >= want) return true;
+  size_t taken = on_.memory.arena->shelf_used();  // of the shelf, what is on it: the rest of it can be given back
+  for (const Block* block : thread.touched)
+    if (on_.memory.holds(*block) && !on_.memory.arena->on_shelf(block->region)) taken += block->region->size;
+  size_t rest = on_.memory.arena->ranges.limit() - std::min(taken, on_.memory.arena->ranges.limit());
+  return window >= rest - rest / 64;
+}
+
+}  // namespace memfit

@@ -1,0 +1,99 @@
+#include "progress.h"
+
+#include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "operands.h"
+#include "observer.h"
+
+namespace memfit {
+
+void Progress::op_begins() {
+  if (iterations_.period_ends(on_.stats.ops)) iteration_ends();
+  if (iterations_.takes_too_long_to_forecast(on_.forecast.ops())) on_.forecast.on_boundary(on_.books.all());
+  on_.forecast.on_op();
+  if (on_.timeline.on()) on_.timeline.op_begins(on_.memory.device->stamp(), on_.memory.arena->used());
+}
+
+void Progress::record(ThreadState& thread, const OpInfo& op, Phase phase, int64_t sequence_number) {
+  give_up_if_due();
+  if (!on_.recorder.on()) return;
+  auto node = torch::autograd::get_current_node();
+  thread.recording = on_.recorder.number();
+  thread.row = on_.recorder.op_begins(op.id, node ? Phase::kBackward : phase, thread.source, sequence_number,
+                                      node ? static_cast<int64_t>(node->sequence_nr()) : -1);
+}
+
+void Progress::op_ends(const ThreadState& thread, size_t need) {
+  const bool recorded = on_.recorder.records(thread);
+  if (recorded && thread.failure.kind == Failure::Kind::kNone)
+    on_.recorder.op_ends(thread.row, static_cast<int64_t>(need), thread.waited_ns);
+  iterations_.on_op(thread.need_key, thread.allocated);
+  if (recorded) find_period_if_due();
+}
+
+void Progress::find_period_if_due() {
+  auto length = iterations_.find_period(on_.recorder, on_.stats.ops);
+  if (!length) return;
+  iteration_ends();
+  iterations_.mark_period(on_.recorder.op_count(), *length);
+  period_found_ = true;
+}
+
+// What never repeats itself (evaluation, a simulation) is not recorded for ever. The next step begins anew.
+void Progress::give_up_if_due() {
+  if (!on_.recorder.on() || !iterations_.takes_too_long(on_.recorder.op_count())) return;
+  on_.recorder.stop();
+  gave_up_ = true;
+  on_.stats.recording_given_up = on_.stats.ops - 1;
+}
+
+void Progress::on_step() {
+  iterations_.on_step();
+  iteration_ends();
+}
+
+void Progress::iteration_ends() {
+  iterations_.end(on_.forecast.ops());
+  on_.forecast.on_boundary(on_.books.all());
+  on_.planned.iteration_ends();
+  if (on_.timeline.on()) on_.timeline.iteration_ends(on_.memory.device->stamp());
+  if (on_.recorder.on()) iterations_.mark(on_.recorder);
+  if (gave_up_) start_recording();
+}
+
+void Progress::start_recording() {
+  gave_up_ = false;
+  iterations_.forget_marks();
+  restart_clock();
+  std::vector<Block*> own;  // what an earlier session has left behind lies in an arena of its own
+  std::copy_if(on_.books.all().begin(), on_.books.all().end(), std::back_inserter(own),
+               [&](const Block* block) { return on_.books.is_of_session(*block); });
+  on_.recorder.start(*on_.memory.device, own);
+  if (on_.ghosts.are_watched()) on_.ghosts.record_all();
+}
+
+void Progress::start_timeline() {
+  on_.timeline.stop();
+  restart_clock();
+  on_.timeline.start();
+}
+
+Timeline Progress::stop_timeline() {
+  on_.copies.finish();
+  on_.timeline.stop();
+  on_.timeline.resolve(*on_.memory.device);
+  return std::move(on_.timeline);
+}
+
+// Times that are still to be read are counted from its last start.
+void Progress::restart_clock() {
+  if (on_.recorder.on() || on_.timeline.on()) return;
+  on_.copies.finish();
+  on_.memory.device->restart_clock();
+}
+
+}  // namespace memfit

@@ -1,0 +1,19 @@
+#include "room.h"
+
+namespace memfit {
+
+bool Room::make_available(Block& block, size_t more) {
+  if (block.resident()) return true;
+  if (!memory_.is_closed) return placing_.bring_in(block, more);
+  Restored restored;
+  if (restoring_.restore(block, restored)) return true;
+  throw TierFailure(restored.lost.empty() ? "no memory" : restored.lost.front().second);
+}
+
+bool Room::take_shelf(const ThreadState& thread) {
+  if (!shelf_.clear()) return false;
+  residency_.consolidate(thread.touched);
+  return true;
+}
+
+}  // namespace memfit

@@ -1,0 +1,161 @@
+#include "session.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace memfit {
+
+namespace {
+
+// An arena below this is not worth a try.
+constexpr size_t kLeastArena = size_t{1} << 20;
+
+// `may_be_less`: where the system refuses so many addresses, half as many will do, and so on.
+std::shared_ptr<Arena> make_arena(Device& device, size_t limit, bool may_be_less) {
+  for (;; limit /= 2) {
+    try {
+      return std::make_shared<Arena>(device, limit);
+    } catch (const std::bad_alloc&) {
+      if (!may_be_less || limit / 2 < kLeastArena) throw;
+    }
+  }
+}
+
+Memory make_memory(const SessionSettings& settings, size_t limit, size_t most) {
+  Device& device = settings.device;
+  const bool is_limited = settings.budget != 0;
+  Memory memory{&device, make_arena(device, most, !is_limited || settings.grows), settings.tier, nullptr};
+  if (is_limited && memory.arena->ranges.most() < limit) memory.arena = make_arena(device, limit, /*may_be_less=*/false);
+  if (is_limited) memory.arena->shrink(limit);
+  if (!device.is_asynchronous()) memory.lifelines = std::make_unique<Lifelines>();
+  return memory;
+}
+
+// No other thread's op runs, as far as that can be had. The mutex is held.
+class Standstill {
+ public:
+  explicit Standstill(Turns& turns) : turns_(turns) { turns_.stand_still(this_thread()); }
+  ~Standstill() { turns_.move_again(); }
+  Standstill(const Standstill&) = delete;
+  Standstill& operator=(const Standstill&) = delete;
+
+ private:
+  Turns& turns_;
+};
+
+}  // namespace
+
+Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit, size_t most)
+    : lasting(lasting), memory(make_memory(settings, limit, most)) {
+  ordinary.begin(settings.others);
+  stats.budget = settings.budget;
+  shelf.begin();
+  progress.restart_clock();
+  growth.allow(settings.budget != 0 && settings.grows);
+  growth.set_limit(settings.budget != 0 ? limit : memory.arena->ranges.limit());
+}
+
+void Session::set_budget(size_t budget) {
+  Standstill standstill(lasting.turns);
+  if (memory.is_closed) return;
+  planned.drop();
+  // Something in use by another thread may lie on it beyond the new limit: no shelf reaches there.
+  memory.arena->dissolve_shelf(tell_owner);
+  const size_t most = memory.device->limit(budget);
+  const size_t strays = bytes_immovable_beyond(most);
+  const size_t limit = strays < most ? most - strays : 0;
+  for (Block* block : std::vector<Block*>(lasting.books.all()))
+    if (block->arena == memory.arena && residency.may_move(*block) && block->region->end() > limit) moves.evict(*block);
+  memory.arena->shrink(limit);
+  stats.budget = budget;  // before sizes are called small or not by it
+  shelf.sort_by_size();
+  growth.set_limit(memory.arena->ranges.limit());
+  stats.strays = strays;
+  reset_peaks();
+}
+
+// What cannot move and lies beyond the limit is paid for with a lower limit, beyond which more may lie.
+size_t Session::bytes_immovable_beyond(size_t most) const {
+  size_t strays = 0;
+  for (size_t before = SIZE_MAX; before != strays;) {
+    const size_t limit = strays < most ? most - strays : 0;
+    before = std::exchange(strays, 0);
+    for (const Block* block : lasting.books.all())
+      if (memory.holds(*block) && !residency.may_move(*block) && block->region->end() > limit) strays += block->region->size;
+  }
+  return strays;
+}
+
+bool Session::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary) {
+  Standstill standstill(lasting.turns);
+  return !memory.is_closed && planned.use(std::move(table), std::move(swaps), resident, at_boundary);
+}
+
+Stats Session::figures() const {
+  Stats figures = stats;
+  figures.records = held_for_records();
+  figures.iterations = progress.iterations().count();
+  const Ranges& ranges = memory.arena->ranges;
+  figures.resident = memory.arena->used();
+  figures.footprint = memory.arena->footprint();
+  figures.peak_footprint = memory.arena->peak_footprint();
+  figures.free_bytes = ranges.free_bytes();
+  figures.largest_free = ranges.largest_free();
+  planned.count(figures);
+  figures.tier_used = memory.tier->used();
+  figures.tier_footprint = memory.tier->footprint();
+  return figures;
+}
+
+// What grows with the ops of an iteration: not what a storage needs as long as it is alive.
+size_t Session::held_for_records() const {
+  return forecast.held() + recorder.held() + timeline.held() + needs.held() + planned.held();
+}
+
+void Session::reset_peaks() {
+  memory.arena->reset_footprint();
+  stats.peak_live = stats.live;
+  stats.peak_resident = memory.arena->used();
+}
+
+void Session::close() {
+  memory.is_closed = true;
+  copies.settle_all();
+  planned.drop();  // otherwise its zone would stay as long as anything that stays in the arena
+  planned.end_swaps();
+  recorder.stop();
+  timeline.stop();
+}
+
+void Session::become_inert(ThreadState& forking) {
+  memory.is_closed = true;
+  if (memory.lifelines) memory.lifelines->hold_on();
+  if (!memory.tier->frozen()) memory.lifelines.reset();  // there is nothing in it to be read
+  copies.abandon();
+  planned.abandon();
+  recorder.abandon();
+  timeline.stop();
+  progress.iterations().abandon();
+  refusals.abandon();
+  lasting.ghosts.record_to(nullptr);
+  // No other thread came along, and the forking one's op moves nothing any more.
+  lasting.turns.forget(forking);
+  for (Block* block : forking.touched) Blocks::let_go(*block);
+  forking.touched.clear();
+  forking.missing.clear();
+  forking.aside = false;
+  forking.row = -1;
+  forking.failure = Failure();
+  if (memory.device->is_asynchronous()) keep_what_is_not_reachable();
+}
+
+// A child cannot even give a GPU's memory back.
+void Session::keep_what_is_not_reachable() {
+  new std::shared_ptr<Tier>(memory.tier);
+  new std::shared_ptr<Arena>(memory.arena);
+  for (const Block* block : lasting.books.all())
+    if (block->arena != nullptr && block->arena != memory.arena) new std::shared_ptr<Arena>(block->arena);
+}
+
+}  // namespace memfit

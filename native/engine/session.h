@@ -1,0 +1,104 @@
+// Session: every storage of one device, and where its bytes are, from start to stop. `Engine::start` makes it, and what
+// it knows goes with it: `Lasting` outlives it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "admission.h"
+#include "adoption.h"
+#include "allocation.h"
+#include "blocks.h"
+#include "copies.h"
+#include "forecast.h"
+#include "growth.h"
+#include "lasting.h"
+#include "memory.h"
+#include "moves.h"
+#include "needs.h"
+#include "notices.h"
+#include "ops.h"
+#include "ordinary.h"
+#include "placing.h"
+#include "planned.h"
+#include "preparing.h"
+#include "progress.h"
+#include "refusals.h"
+#include "residency.h"
+#include "restoring.h"
+#include "room.h"
+#include "shelf.h"
+#include "stats.h"
+#include "stress.h"
+#include "timeline.h"
+#include "uses.h"
+
+namespace memfit {
+
+struct SessionSettings {
+  Device& device;
+  size_t budget = 0;  // 0: no limit yet
+  size_t most = 0;    // no arena without a budget is larger than this; 0: as large as the device has it
+  bool grows = false;   // rather than fail, an op may have more than the budget
+  bool others = false;  // other threads may be in the midst of an op that nobody has seen begin
+  std::shared_ptr<Tier> tier;
+};
+
+struct Session {
+  // `limit`: of the arena, in bytes; `most`: what it may ever grow to. Raises std::bad_alloc when the system does not give
+  // so many addresses.
+  Session(Lasting& lasting, const SessionSettings& settings, size_t limit, size_t most);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Lower the arena's limit; moves or swaps out what lies beyond it. Raises TierFailure.
+  void set_budget(size_t budget);
+  // From an iteration's end on. False when the plan does not fit: the reactive mode goes on. `resident`: ids of the
+  // blocks that stay in the arena throughout; what the plan swaps comes and goes; all else makes way for the zone.
+  bool use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary);
+  Stats figures() const;
+  void reset_peaks();
+  // Nothing is under way any more, and nobody waits. Storages are still where they are.
+  void close();
+  // This process is a forked child: all but what its ops read is forgotten.
+  void become_inert(ThreadState& forking);
+
+  // Each is given those above it that it uses.
+  Lasting& lasting;
+  Memory memory;
+  Stats stats;
+  Notices notices{lasting.flags.has_notices};
+  Forecast forecast;
+  Timeline timeline;
+  Recorder recorder{lasting.flags.records};
+  Needs needs;
+  OrdinaryMemory ordinary;
+  Restoring restoring{lasting.books};
+  Moves moves{lasting.books, memory, stats, notices};
+  Residency residency{lasting.books, memory, stats, forecast, lasting.turns, moves};
+  Shelf shelf{lasting.books, memory, stats, lasting.turns, moves, residency};
+  Growth growth{lasting.books, memory, stats, notices, lasting.turns, moves, residency};
+  Refusals refusals{lasting.books, memory, stats, residency, lasting.last_failure};
+  Copies copies{memory, moves, stats, timeline};
+  Placing placing{memory, stats, moves, residency, shelf, planned};
+  Planned planned{{lasting.books, memory, stats, forecast, moves, residency, shelf, placing, copies}};
+  Progress progress{{lasting.books, memory, stats, forecast, planned, copies, recorder, timeline, lasting.ghosts}};
+  Blocks blocks{lasting.books, memory, shelf, planned};
+  Admission admission{lasting.books, memory, lasting.turns, residency, planned};
+  Room room{{memory, residency, shelf, placing, admission, growth, refusals, restoring}};
+  Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, shelf, placing, copies, planned,
+                         recorder, needs, refusals, room, blocks}};
+  Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};
+  Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};
+  Preparing preparing{{lasting.books, memory, stats, residency, shelf, planned, recorder, needs, admission, room, adoption, uses}};
+  Pressing pressing{lasting.books, memory, moves, residency};
+  Ops ops{*this};
+
+ private:
+  size_t bytes_immovable_beyond(size_t most) const;
+  size_t held_for_records() const;
+  void keep_what_is_not_reachable();
+};
+
+}  // namespace memfit

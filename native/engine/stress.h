@@ -1,0 +1,31 @@
+// Stress, for tests: whatever may move does, before every op, and garbage is left where it was. A raw pointer that
+// somebody has kept, or a write that nobody has seen, is then a wrong number at once and not one day.
+#pragma once
+
+#include "books.h"
+#include "memory.h"
+#include "moves.h"
+#include "residency.h"
+
+namespace memfit {
+
+enum class Stress { kNone, kEvict, kMove };
+
+class Pressing {
+ public:
+  Pressing(const Books& books, Memory& memory, Moves& moves, Residency& residency)
+      : books_(books), memory_(memory), moves_(moves), residency_(residency) {}
+
+  // No op runs but the one that is about to start.
+  void press_out_all(Stress stress);
+
+ private:
+  void press_out(Block& block, Stress stress);
+
+  const Books& books_;
+  Memory& memory_;
+  Moves& moves_;
+  Residency& residency_;
+};
+
+}  // namespace memfit

@@ -1,0 +1,68 @@
+#include "uses.h"
+
+#include <algorithm>
+
+#include "hash.h"
+
+namespace memfit {
+
+void Uses::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data) {
+  if (!memory_.device->has(storage.device())) {
+    if (ghosts_.are_watched()) ghosts_.touch(thread, storage, write, reads_data);
+    return;
+  }
+  Block* block = books_.find(*storage.unsafeGetStorageImpl());
+  if (block == nullptr) {
+    if (reads_data && adoption_.is_adoptable(*storage.unsafeGetStorageImpl())) thread.foreign.push_back(storage);
+    return;
+  }
+  books_.attach(*block, storage);
+  if (reads_data) use(thread, *block, write);
+}
+
+void Uses::keep_in_place(ThreadState& thread, const c10::Storage& storage) {
+  touch(thread, storage, /*write=*/false, /*reads_data=*/true);
+  if (Block* block = find(storage)) block->pinned = true;
+}
+
+void Uses::use(ThreadState& thread, Block& block, bool write) {
+  if (block.resident() && block.arena != memory_.arena) return;  // left behind by an earlier session: it stays there
+  block.held = false;
+  bool first = is_first(thread, block);
+  bool first_write = write && block.written_by != thread.serial;
+  if (write) {
+    block.dirty = true;
+    block.written_by = thread.serial;
+  }
+  if ((first || first_write) && recorder_.records(thread)) recorder_.op_accesses(thread.row, block, write);
+  if (!block.resident()) thread.missing.push_back(&block);
+}
+
+// In use from now on until the thread's outermost op ends. False when it has been already.
+bool Uses::is_first(ThreadState& thread, Block& block) {
+  if (block.touched_by == thread.serial) return false;
+  thread.touched.push_back(&block);  // before anything that counts on its being there
+  ++block.active;
+  block.touched_by = thread.serial;
+  block.last_use = books_.now();
+  block.used_by = thread.op;
+  thread.input_bytes += memory_.arena->round(block.bytes);
+  thread.largest = std::max(thread.largest, block.bytes);
+  if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
+  forecast_.on_access(block);
+  return true;
+}
+
+void Uses::show(ThreadState& thread, const c10::Storage& storage, Part part, bool held) {
+  if (!memory_.device->has(storage.device())) {
+    if (ghosts_.are_watched()) ghosts_.of(thread, storage, /*is_new=*/true);
+    return;
+  }
+  Block* block = books_.find(*storage.unsafeGetStorageImpl());
+  if (block == nullptr) return;
+  books_.attach(*block, storage);
+  if (held) block->held = true;
+  if (part == Part::kDescription && block->resident()) block->pinned = true;  // one that is away comes in with an op
+}
+
+}  // namespace memfit

@@ -20,7 +20,7 @@ BEGIN, END = "<!-- STATISTICS -->", "<!-- END -->"
 def statistics() -> Iterator[tuple[str, str]]:
     """Yield the name and the meaning of each."""
     text = HEADER.read_text().replace("\\\n", "")
-    for match in re.finditer(r'X\(\w+, \w+, "(\w+)",\s+"(.*?)"\)(?=\s+X\(|\s*$)', text, re.MULTILINE):
+    for match in re.finditer(r'X\(\w+, (\w+),\s+"(.*?)"\)(?=\s+X\(|\s*$)', text, re.MULTILINE):
         yield match[1], match[2]
 
 

@@ -41,13 +41,13 @@ bool Adoption::into_arena(const c10::Storage& storage, size_t more) {
 void Adoption::into_tier(const c10::Storage& storage) {
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   size_t bytes = impl.nbytes();
-  Slot slot = memory_.tier->put(impl._mutable_data_ptr_no_checks().get(), bytes);
+  Extent extent = memory_.tier->put(impl._mutable_data_ptr_no_checks().get(), bytes);
   Block* block = blocks_.make(bytes);
-  block->slot = slot;
+  block->extent = extent;
   block->tier = memory_.tier;
   block->dirty = false;
   stats_.bytes_out += bytes;
-  stats_.untimed_out += bytes;
+  stats_.untimed_out_bytes += bytes;
   adopted(*block, storage);
   put_behind_ordinary(*block, impl);
 }
@@ -56,8 +56,8 @@ void Adoption::adopted(Block& block, const c10::Storage& storage) {
   books_.attach(block, storage);
   block.held = false;
   block.last_use = books_.now();
-  stats_.live += block.bytes;
-  stats_.adopted += block.bytes;
+  stats_.live_bytes += block.bytes;
+  stats_.adopted_bytes += block.bytes;
   moves_.note_peaks();
   if (recorder_.on()) recorder_.adopted(block);
 }

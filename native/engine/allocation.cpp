@@ -38,7 +38,7 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
   thread.allocated += size;
   bool high = OpWindow::goes_high(size, thread.largest);
   thread.largest = std::max(thread.largest, size);
-  const size_t want = on_.stats.budget == 0 ? 0 : on_.needs.wanted(thread);
+  const size_t want = on_.stats.budget_bytes == 0 ? 0 : on_.needs.wanted(thread);
   const size_t more = want - std::min(want, thread.window.live() + size);
   Region* region = on_.planned.place(block);
   if (region == nullptr) region = on_.placing.place(block.bytes, more, &block, high);
@@ -60,7 +60,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   block.source = source;
   block.last_use = on_.books.now();
   on_.books.arrives(block);
-  on_.stats.live += block.bytes;
+  on_.stats.live_bytes += block.bytes;
   ++on_.stats.allocations;
   on_.moves.note_peaks();
   on_.forecast.on_allocation(block);
@@ -76,7 +76,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
 void Allocation::release(ThreadState& thread, Block* block) {
   if (block->copy) on_.copies.settle(*block);
   if (on_.books.is_of_session(*block)) {
-    on_.stats.live -= block->bytes;
+    on_.stats.live_bytes -= block->bytes;
     on_.forecast.on_release(*block);
     if (on_.recorder.on()) on_.recorder.released(*block, thread.depth > 0);
   }

@@ -25,10 +25,10 @@ struct Block {
   size_t bytes = 0;  // as asked for
   Device* device = nullptr;
 
-  // Residency. Resident: `region` is set. Swapped out: `slot` is set and the storage's pointer is null.
+  // Residency. Resident: `region` is set. Swapped out: `extent` is set and the storage's pointer is null.
   // Both set: the tier's copy is valid as long as `dirty` is false.
   Region* region = nullptr;
-  Slot slot = nullptr;
+  Extent extent = nullptr;
   bool dirty = true;
   uint64_t print = 0;  // of the bytes that the tier's copy has too, as long as `dirty` is false (on a host)
   std::shared_ptr<Arena> arena;  // keeps the mapping alive as long as the bytes lie in it

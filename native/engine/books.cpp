@@ -24,8 +24,8 @@ void Books::remove(Block* block) {
   blocks_.back()->index = block->index;
   std::swap(blocks_[block->index], blocks_.back());
   blocks_.pop_back();
-  if (block->slot != nullptr) block->tier->release(block->slot);
-  block->slot = nullptr;
+  if (block->extent != nullptr) block->tier->release(block->extent);
+  block->extent = nullptr;
   if (block->active > 0 || block->aside > 0)
     block->dead = true;
   else

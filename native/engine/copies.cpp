@@ -10,7 +10,7 @@ namespace memfit {
 
 void Copies::begin(Block& block, Copy::Direction direction, Region* region, uint32_t swap) {
   block.copy = std::make_shared<Copy>();
-  *block.copy = {direction, block.tier, block.slot, memory_.arena->base() + region->offset, block.bytes, region, swap};
+  *block.copy = {direction, block.tier, block.extent, memory_.arena->base() + region->offset, block.bytes, region, swap};
   block.copy->takes_print = !memory_.device->is_asynchronous();
   ++block.active;
   copying_.push_back(&block);

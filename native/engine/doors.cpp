@@ -95,7 +95,7 @@ std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_
   if (here)
     device.copy(bytes.data(), data + offset, size);
   else
-    block->tier->get(block->slot, bytes.data(), block->bytes);
+    block->tier->get(block->extent, bytes.data(), block->bytes);
   device.finish();
   return here ? bytes : bytes.substr(offset, size);
 }

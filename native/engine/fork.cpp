@@ -1,6 +1,6 @@
 // Fork: a child gets a copy of the arena and reads what was swapped out from the tier it shares with its parent.
 //
-// The parent reuses no slot that the child might read until every child has ended (or called exec). The child's
+// The parent reuses no extent that the child might read until every child has ended (or called exec). The child's
 // engine is inert: it fetches what the child's ops read into ordinary memory, and does nothing else.
 #include <ATen/record_function.h>
 #include <pthread.h>

@@ -8,7 +8,7 @@
 namespace memfit {
 
 bool Growth::grow(size_t request, const ThreadState& thread) {
-  if (!is_allowed_ || memory_.is_closed || stats_.budget == 0) return false;
+  if (!is_allowed_ || memory_.is_closed || stats_.budget_bytes == 0) return false;
   Ranges& ranges = memory_.arena->ranges;
   const Region* last = ranges.last_hole();
   const size_t there = last == nullptr ? 0 : last->size;
@@ -18,9 +18,9 @@ bool Growth::grow(size_t request, const ThreadState& thread) {
   ranges.grow(limit);
   grown_ = true;
   ++stats_.growths;
-  stats_.peak_growth = std::max(stats_.peak_growth, limit - limit_);
+  stats_.peak_growth_bytes = std::max(stats_.peak_growth_bytes, limit - limit_);
   const std::string op = op_under_way(thread);
-  notices_.add("growth " + op, "the budget of " + format_bytes(stats_.budget) + " is exceeded by " + format_bytes(limit - limit_) +
+  notices_.add("growth " + op, "the budget of " + format_bytes(stats_.budget_bytes) + " is exceeded by " + format_bytes(limit - limit_) +
                              " while " + op + " runs, which does not fit otherwise (--no-grow makes that an error)");
   return true;
 }

@@ -41,9 +41,9 @@ void ThreadLane::perform(Copy& copy) {
     const bool out = copy.direction == Copy::Direction::kOut;
     if (out && copy.takes_print) copy.print = fingerprint(copy.memory, copy.bytes);
     if (out)
-      copy.tier->write(copy.slot, copy.memory, copy.bytes);
+      copy.tier->write(copy.extent, copy.memory, copy.bytes);
     else
-      copy.tier->get(copy.slot, copy.memory, copy.bytes);
+      copy.tier->get(copy.extent, copy.memory, copy.bytes);
     if (!out && copy.takes_print) copy.print = fingerprint(copy.memory, copy.bytes);
   };
   copy.began = host().stamp();

@@ -21,7 +21,7 @@ struct Copy {
 
   Direction direction;
   std::shared_ptr<Tier> tier;
-  Slot slot;
+  Extent extent;
   char* memory;
   size_t bytes;
   Region* region = nullptr;  // of `memory`, for a copy in: the block's once the copy has ended

@@ -30,17 +30,17 @@ double median_seconds(size_t repeats, const Copy& copy) {
 
 LinkTimes measure_link(Tier& tier, size_t size, size_t repeats) {
   std::vector<char> outgoing(size, 1), incoming(size, 2);
-  Slot out_slot = tier.put(outgoing.data(), size), in_slot = tier.put(incoming.data(), size);
-  auto out = [&] { tier.write(out_slot, outgoing.data(), size); };
-  auto in = [&] { tier.get(in_slot, incoming.data(), size); };
+  Extent out_extent = tier.put(outgoing.data(), size), in_extent = tier.put(incoming.data(), size);
+  auto out = [&] { tier.write(out_extent, outgoing.data(), size); };
+  auto in = [&] { tier.get(in_extent, incoming.data(), size); };
   LinkTimes times;
   times.out = median_seconds(repeats, out);
   times.in = median_seconds(repeats, in);
   std::thread other([&] { times.out_beside = median_seconds(repeats, out); });
   times.in_beside = median_seconds(repeats, in);
   other.join();
-  tier.release(out_slot);
-  tier.release(in_slot);
+  tier.release(out_extent);
+  tier.release(in_extent);
   return times;
 }
 

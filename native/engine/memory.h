@@ -20,7 +20,7 @@ struct Memory {
 
   // The block's bytes lie in the session's arena.
   bool holds(const Block& block) const { return block.resident() && block.arena == arena; }
-  // The tier's slots may be used again as soon as no child can read them.
+  // The tier's extents may be used again as soon as no child can read them.
   void thaw_if_alone() {
     if (!lifelines->any_child()) tier->thaw();
   }

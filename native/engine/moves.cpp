@@ -61,23 +61,23 @@ void Moves::copy_out(Block& block) {
     return;
   }
   Stopwatch stopwatch(stats_.copy_ns, &stats_.out_ns, !memory_.device->is_asynchronous());
-  release_frozen_slot(block);
-  if (block.slot != nullptr) {
-    block.tier->write(block.slot, block.address(), block.bytes);
+  release_frozen_extent(block);
+  if (block.extent != nullptr) {
+    block.tier->write(block.extent, block.address(), block.bytes);
   } else {
-    block.slot = memory_.tier->put(block.address(), block.bytes);
+    block.extent = memory_.tier->put(block.address(), block.bytes);
     block.tier = memory_.tier;
   }
   block.dirty = false;
   stats_.bytes_out += block.bytes;
-  if (memory_.device->is_asynchronous()) stats_.untimed_out += block.bytes;
+  if (memory_.device->is_asynchronous()) stats_.untimed_out_bytes += block.bytes;
 }
 
-void Moves::release_frozen_slot(Block& block) {
+void Moves::release_frozen_extent(Block& block) {
   if (memory_.tier->frozen()) memory_.thaw_if_alone();
-  if (block.slot == nullptr || !memory_.tier->frozen()) return;
-  block.tier->release(block.slot);
-  block.slot = nullptr;
+  if (block.extent == nullptr || !memory_.tier->frozen()) return;
+  block.tier->release(block.extent);
+  block.extent = nullptr;
 }
 
 bool Moves::evict(Block& block) {
@@ -104,14 +104,14 @@ void Moves::fetch(Block& block, Region* region, c10::StorageImpl& storage) {
   memory_.arena->back(region);
   try {
     Stopwatch stopwatch(stats_.copy_ns, &stats_.in_ns, !memory_.device->is_asynchronous());
-    block.tier->get(block.slot, memory_.arena->base() + region->offset, block.bytes);
+    block.tier->get(block.extent, memory_.arena->base() + region->offset, block.bytes);
   } catch (...) {
     memory_.arena->give_back(region);
     throw;
   }
   come_in(block, region, storage);
   if (memory_.device->is_asynchronous()) {
-    stats_.untimed_in += block.bytes;
+    stats_.untimed_in_bytes += block.bytes;
   } else if (!block.dirty) {
     Stopwatch stopwatch(stats_.check_ns);
     block.print = fingerprint(block.address(), block.bytes);
@@ -147,7 +147,7 @@ void Moves::move_by_tier(Block& mover, char* to, c10::StorageImpl& storage) {
   bool was_dirty = mover.dirty;
   copy_out(mover);
   try {
-    mover.tier->get(mover.slot, to, mover.bytes);
+    mover.tier->get(mover.extent, to, mover.bytes);
   } catch (...) {  // it may have overwritten what it was to bring: what is whole lies in the tier
     leave_arena(mover, storage);
     mover.dirty = was_dirty;
@@ -157,8 +157,8 @@ void Moves::move_by_tier(Block& mover, char* to, c10::StorageImpl& storage) {
 }
 
 void Moves::note_peaks() {
-  stats_.peak_resident = std::max(stats_.peak_resident, memory_.arena->used());
-  stats_.peak_live = std::max(stats_.peak_live, stats_.live);
+  stats_.peak_resident_bytes = std::max(stats_.peak_resident_bytes, memory_.arena->used());
+  stats_.peak_live_bytes = std::max(stats_.peak_live_bytes, stats_.live_bytes);
 }
 
 }  // namespace memfit

@@ -33,7 +33,7 @@ class Moves {
   // Its copy in the tier is right again, or it counts as written to. Raises nothing.
   void mend_unseen_write(Block& block);
   // A forked child may still read it: the block's next copy goes elsewhere.
-  void release_frozen_slot(Block& block);
+  void release_frozen_extent(Block& block);
   void note_peaks();
 
  private:

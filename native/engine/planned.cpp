@@ -42,7 +42,7 @@ bool Planned::make_zone(size_t bytes, const std::vector<Block*>& staying, const 
 }
 
 void Planned::begin(PlanTable table, std::unique_ptr<Swaps> swaps, size_t offset, bool at_boundary) {
-  stats_.planned_footprint = offset + table.bytes;
+  stats_.planned_footprint_bytes = offset + table.bytes;
   memory_.arena->set_plan(std::move(table), offset, at_boundary);
   swaps_ = std::move(swaps);
   thread_ = nullptr;
@@ -69,7 +69,7 @@ bool Planned::is_shared(const ThreadState& thread) {
 void Planned::carry_over() {
   for (Block* block : books_.all()) {
     int64_t ordinal = books_.is_of_session(*block) ? forecast_.last_ordinal(*block) : -1;
-    bool movable = residency_.may_move(*block) || (!block->resident() && !block->copy && block->slot != nullptr);
+    bool movable = residency_.may_move(*block) || (!block->resident() && !block->copy && block->extent != nullptr);
     if (ordinal < 0 || !movable) continue;
     uint32_t back = swaps_ ? swaps_->last_arrival(static_cast<uint32_t>(ordinal)) : SwapTable::kNone;
     size_t take = back == SwapTable::kNone ? memory_.arena->plan()->take_of_allocation(ordinal) : back;
@@ -153,8 +153,8 @@ bool Planned::drop() {
 void Planned::count(Stats& stats) const {
   const Plan* plan = memory_.arena->plan();
   if (plan == nullptr) return;
-  stats.planned += plan->planned();
-  stats.mismatches += plan->mismatches();
+  stats.planned_allocations += plan->planned();
+  stats.plan_mismatches += plan->mismatches();
   if (swaps_) stats.derailments += swaps_->derailments();
 }
 

@@ -23,7 +23,7 @@ size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs
 }  // namespace
 
 void Preparing::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost) {
-  bool limited = on_.stats.budget != 0;
+  bool limited = on_.stats.budget_bytes != 0;
   if (thread.missing.empty() && thread.foreign.empty() && !(outermost && limited)) return;
   if (outermost && limited && (is_tight(thread) || !on_.needs.knows(thread))) thread.tensors = describe(inputs);
   thread.starting = outermost;

@@ -48,7 +48,7 @@ void Progress::give_up_if_due() {
   if (!on_.recorder.on() || !iterations_.takes_too_long(on_.recorder.op_count())) return;
   on_.recorder.stop();
   gave_up_ = true;
-  on_.stats.recording_given_up = on_.stats.ops - 1;
+  on_.stats.recording_given_up_ops = on_.stats.ops - 1;
 }
 
 void Progress::on_step() {

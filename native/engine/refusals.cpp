@@ -57,7 +57,7 @@ void Refusals::tell_why(const ThreadState& thread, Failure& failure, size_t requ
   const size_t own = thread.input_bytes + thread.window.live() + (is_input ? 0 : request);
   const bool holes = own + immovable_bytes() <= memory_.arena->ranges.limit();
   failure.required_bytes = smallest_budget(thread, request, is_input);
-  failure.message = "memfit: the budget of " + format_bytes(stats_.budget) + share_of_peak(stats_.budget) +
+  failure.message = "memfit: the budget of " + format_bytes(stats_.budget_bytes) + share_of_peak(stats_.budget_bytes) +
                     " cannot be met: " + op_under_way(thread) + " needs at least " + format_bytes(own) + " at once";
   failure.why = "inputs " + format_bytes(thread.input_bytes) + ", allocated by it so far " +
                 format_bytes(thread.window.live()) + (is_input ? ", of the inputs now " : ", asked for now ") +
@@ -84,11 +84,11 @@ size_t Refusals::smallest_budget(const ThreadState& thread, size_t request, bool
   OpWindow window = thread.window;
   if (!is_input) window.take(request, OpWindow::goes_high(request, std::max(thread.largest, request)));
   const size_t laid_out = immovable_bytes() + thread.input_bytes + window.length(ranges.alignment());
-  if (laid_out > ranges.limit()) return std::max(laid_out + (stats_.budget - ranges.limit()), stats_.budget + 1);
+  if (laid_out > ranges.limit()) return std::max(laid_out + (stats_.budget_bytes - ranges.limit()), stats_.budget_bytes + 1);
   size_t last = 0;
   for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
     last = r->is_free() || residency_.may_move(*owner_of(r)) ? last + std::min(r->end(), ranges.limit()) - r->offset : 0;
-  return stats_.budget + std::max(request - std::min(request, last), ranges.alignment());
+  return stats_.budget_bytes + std::max(request - std::min(request, last), ranges.alignment());
 }
 
 // What stays in the arena though the running ops do not use it.

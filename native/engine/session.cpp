@@ -49,7 +49,7 @@ class Standstill {
 Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit, size_t most)
     : lasting(lasting), memory(make_memory(settings, limit, most)) {
   ordinary.begin(settings.others);
-  stats.budget = settings.budget;
+  stats.budget_bytes = settings.budget;
   shelf.begin();
   progress.restart_clock();
   growth.allow(settings.budget != 0 && settings.grows);
@@ -68,10 +68,10 @@ void Session::set_budget(size_t budget) {
   for (Block* block : std::vector<Block*>(lasting.books.all()))
     if (block->arena == memory.arena && residency.may_move(*block) && block->region->end() > limit) moves.evict(*block);
   memory.arena->shrink(limit);
-  stats.budget = budget;  // before sizes are called small or not by it
+  stats.budget_bytes = budget;  // before sizes are called small or not by it
   shelf.sort_by_size();
   growth.set_limit(memory.arena->ranges.limit());
-  stats.strays = strays;
+  stats.stray_bytes = strays;
   reset_peaks();
 }
 
@@ -94,17 +94,17 @@ bool Session::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint6
 
 Stats Session::figures() const {
   Stats figures = stats;
-  figures.records = held_for_records();
+  figures.record_bytes = held_for_records();
   figures.iterations = progress.iterations().count();
   const Ranges& ranges = memory.arena->ranges;
-  figures.resident = memory.arena->used();
-  figures.footprint = memory.arena->footprint();
-  figures.peak_footprint = memory.arena->peak_footprint();
+  figures.resident_bytes = memory.arena->used();
+  figures.footprint_bytes = memory.arena->footprint();
+  figures.peak_footprint_bytes = memory.arena->peak_footprint();
   figures.free_bytes = ranges.free_bytes();
-  figures.largest_free = ranges.largest_free();
+  figures.largest_free_bytes = ranges.largest_free();
   planned.count(figures);
-  figures.tier_used = memory.tier->used();
-  figures.tier_footprint = memory.tier->footprint();
+  figures.tier_used_bytes = memory.tier->used();
+  figures.tier_footprint_bytes = memory.tier->footprint();
   return figures;
 }
 
@@ -115,8 +115,8 @@ size_t Session::held_for_records() const {
 
 void Session::reset_peaks() {
   memory.arena->reset_footprint();
-  stats.peak_live = stats.live;
-  stats.peak_resident = memory.arena->used();
+  stats.peak_live_bytes = stats.live_bytes;
+  stats.peak_resident_bytes = memory.arena->used();
 }
 
 void Session::close() {

@@ -32,11 +32,11 @@ size_t Shelf::step() const {
 
 // Bytes that are kept free for it, so that not every scalar has to push something large aside; an op that needs
 // them has them.
-size_t Shelf::slack() const { return stats_.budget == 0 ? 0 : memory_.arena->round(memory_.arena->ranges.limit() / kSmallShare); }
+size_t Shelf::slack() const { return stats_.budget_bytes == 0 ? 0 : memory_.arena->round(memory_.arena->ranges.limit() / kSmallShare); }
 
 // Without a budget nothing is ever in the way.
 bool Shelf::is_small(size_t bytes) const {
-  return stats_.budget != 0 && bytes <= std::min(kSmall, memory_.arena->ranges.limit() / kSmallShare);
+  return stats_.budget_bytes != 0 && bytes <= std::min(kSmall, memory_.arena->ranges.limit() / kSmallShare);
 }
 
 Region* Shelf::place(Block& block, bool evicts) {

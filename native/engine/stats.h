@@ -6,63 +6,63 @@
 
 namespace memfit {
 
-// type, member, its name in Python (which ends in its unit, if it has one), its meaning.
+// Its type, its name (which ends in its unit, if it has one), its meaning.
 #define MEMFIT_STATS(X)                                                                                                \
-  X(size_t, budget, "budget_bytes", "the limit; 0 while there is none")                                                \
-  X(size_t, live, "live_bytes", "all storages, wherever their bytes are")                                              \
-  X(size_t, resident, "resident_bytes", "the storages in the arena")                                                   \
-  X(size_t, footprint, "footprint_bytes", "the highest used address of the arena")                                     \
-  X(size_t, free_bytes, "free_bytes", "free in the arena")                                                             \
-  X(size_t, largest_free, "largest_free_bytes", "the arena's largest hole")                                            \
-  X(size_t, peak_live, "peak_live_bytes", "the most that `live_bytes` has been")                                       \
-  X(size_t, peak_resident, "peak_resident_bytes", "the most that `resident_bytes` has been")                           \
-  X(size_t, peak_footprint, "peak_footprint_bytes", "the most that `footprint_bytes` has been")                        \
-  X(size_t, tier_used, "tier_used_bytes", "in the tier now")                                                           \
-  X(size_t, tier_footprint, "tier_footprint_bytes", "the highest used address of the tier")                            \
-  X(size_t, adopted, "adopted_bytes", "storages made before the session")                                              \
-  X(size_t, strays, "stray_bytes", "immovable beyond the limit when a share took effect")                              \
-  X(uint64_t, ops, "ops", "ops that have begun")                                                                       \
-  X(uint64_t, allocations, "allocations", "storages allocated")                                                        \
-  X(uint64_t, evictions, "evictions", "storages that left the arena")                                                  \
-  X(uint64_t, drops, "drops", "evictions that moved nothing, since the tier's copy was valid")                         \
-  X(uint64_t, bytes_out, "bytes_out", "bytes moved to the tier")                                                       \
-  X(uint64_t, bytes_in, "bytes_in", "bytes moved from the tier")                                                       \
-  X(uint64_t, relocations, "relocations", "storages moved inside the arena")                                           \
-  X(uint64_t, bytes_relocated, "bytes_relocated", "their bytes")                                                       \
-  X(uint64_t, consolidations, "consolidations", "times that an op's inputs were slid together")                        \
-  X(uint64_t, iterations, "iterations", "iterations that have ended")                                                  \
-  X(size_t, planned_footprint, "planned_footprint_bytes",                                                              \
+  X(size_t, budget_bytes, "the limit; 0 while there is none")                                                          \
+  X(size_t, live_bytes, "all storages, wherever their bytes are")                                                      \
+  X(size_t, resident_bytes, "the storages in the arena")                                                               \
+  X(size_t, footprint_bytes, "the highest used address of the arena")                                                  \
+  X(size_t, free_bytes, "free in the arena")                                                                           \
+  X(size_t, largest_free_bytes, "the arena's largest hole")                                                            \
+  X(size_t, peak_live_bytes, "the most that `live_bytes` has been")                                                    \
+  X(size_t, peak_resident_bytes, "the most that `resident_bytes` has been")                                            \
+  X(size_t, peak_footprint_bytes, "the most that `footprint_bytes` has been")                                          \
+  X(size_t, tier_used_bytes, "in the tier now")                                                                        \
+  X(size_t, tier_footprint_bytes, "the highest used address of the tier")                                              \
+  X(size_t, adopted_bytes, "storages made before the session")                                                         \
+  X(size_t, stray_bytes, "immovable beyond the limit when a share took effect")                                        \
+  X(uint64_t, ops, "ops that have begun")                                                                              \
+  X(uint64_t, allocations, "storages allocated")                                                                       \
+  X(uint64_t, evictions, "storages that left the arena")                                                               \
+  X(uint64_t, drops, "evictions that moved nothing, since the tier's copy was valid")                                  \
+  X(uint64_t, bytes_out, "bytes moved to the tier")                                                                    \
+  X(uint64_t, bytes_in, "bytes moved from the tier")                                                                   \
+  X(uint64_t, relocations, "storages moved inside the arena")                                                          \
+  X(uint64_t, bytes_relocated, "their bytes")                                                                          \
+  X(uint64_t, consolidations, "times that an op's inputs were slid together")                                          \
+  X(uint64_t, iterations, "iterations that have ended")                                                                \
+  X(size_t, planned_footprint_bytes,                                                                                   \
     "part of the arena kept for what the plan in force places, or the one that was last")                              \
-  X(uint64_t, plans, "plans", "times that a plan came into force")                                                     \
-  X(uint64_t, planned, "planned_allocations", "allocations that got their addresses from a plan")                      \
-  X(uint64_t, mismatches, "plan_mismatches", "allocations that were not as planned")                                   \
-  X(uint64_t, unseen_writes, "unseen_writes",                                                                          \
+  X(uint64_t, plans, "times that a plan came into force")                                                              \
+  X(uint64_t, planned_allocations, "allocations that got their addresses from a plan")                                 \
+  X(uint64_t, plan_mismatches, "allocations that were not as planned")                                                 \
+  X(uint64_t, unseen_writes,                                                                                           \
     "storages that changed though no op was seen to write to them; the changes were found and kept")                   \
-  X(uint64_t, bytes_checked, "bytes_checked", "bytes compared with their copies before those were trusted")            \
-  X(uint64_t, check_ns, "check_ns", "time that this took")                                                             \
-  X(uint64_t, growths, "growths", "times that the limit gave way for an op (`--grow`)")                                \
-  X(size_t, peak_growth, "peak_growth_bytes", "the most that it gave way by")                                          \
-  X(uint64_t, swaps, "swaps", "storages that left by a plan, copied beside the ops")                                   \
-  X(uint64_t, prefetches, "prefetches", "storages that came back by a plan, copied beside the ops")                    \
-  X(uint64_t, failed_copies, "failed_copies",                                                                          \
+  X(uint64_t, bytes_checked, "bytes compared with their copies before those were trusted")                             \
+  X(uint64_t, check_ns, "time that this took")                                                                         \
+  X(uint64_t, growths, "times that the limit gave way for an op (`--grow`)")                                           \
+  X(size_t, peak_growth_bytes, "the most that it gave way by")                                                         \
+  X(uint64_t, swaps, "storages that left by a plan, copied beside the ops")                                            \
+  X(uint64_t, prefetches, "storages that came back by a plan, copied beside the ops")                                  \
+  X(uint64_t, failed_copies,                                                                                           \
     "planned copies that failed, and were done again when their bytes were needed")                                    \
-  X(uint64_t, derailments, "derailments", "iterations under a plan whose ops were not the plan's")                     \
-  X(uint64_t, lane_failures, "lane_failures",                                                                          \
+  X(uint64_t, derailments, "iterations under a plan whose ops were not the plan's")                                    \
+  X(uint64_t, lane_failures,                                                                                           \
     "plans that were not used, since no thread could be started for their copies")                                     \
-  X(size_t, records, "record_bytes",                                                                                   \
+  X(size_t, record_bytes,                                                                                              \
     "memfit's own records of iterations and plans, at present ([how much](limits.md#what-the-process-uses))")          \
-  X(uint64_t, recording_given_up, "recording_given_up_ops",                                                            \
+  X(uint64_t, recording_given_up_ops,                                                                                  \
     "ops after which the search for an iteration ended, since none had been found; 0 while it goes on")                \
-  X(uint64_t, stall_ns, "stall_ns", "time that ops waited for planned copies")                                         \
-  X(uint64_t, copy_ns, "copy_ns", "time that ops waited for copies that no plan had foreseen")                         \
-  X(uint64_t, out_ns, "out_ns", "time that all copies to the tier took, whoever waited")                               \
-  X(uint64_t, in_ns, "in_ns", "time that all copies from the tier took, whoever waited")                               \
-  X(size_t, untimed_out, "untimed_out_bytes",                                                                          \
+  X(uint64_t, stall_ns, "time that ops waited for planned copies")                                                     \
+  X(uint64_t, copy_ns, "time that ops waited for copies that no plan had foreseen")                                    \
+  X(uint64_t, out_ns, "time that all copies to the tier took, whoever waited")                                         \
+  X(uint64_t, in_ns, "time that all copies from the tier took, whoever waited")                                        \
+  X(size_t, untimed_out_bytes,                                                                                         \
     "bytes moved to the tier in no such time: on a GPU these copies are part of its work")                             \
-  X(size_t, untimed_in, "untimed_in_bytes", "bytes moved from the tier in no such time")
+  X(size_t, untimed_in_bytes, "bytes moved from the tier in no such time")
 
 struct Stats {
-#define MEMFIT_MEMBER(type, member, name, meaning) type member = 0;
+#define MEMFIT_MEMBER(type, name, meaning) type name = 0;
   MEMFIT_STATS(MEMFIT_MEMBER)
 #undef MEMFIT_MEMBER
 };

@@ -35,10 +35,10 @@ void Planned::start_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
   if (block == nullptr || block->copy || !block->is_idle() || block->arena != memory_.arena || !block->dirty) return;
   if (movable_storage(*block) == nullptr) return;
-  moves_.release_frozen_slot(*block);
-  if (block->slot == nullptr) {
+  moves_.release_frozen_extent(*block);
+  if (block->extent == nullptr) {
     try {
-      block->slot = memory_.tier->reserve(block->bytes);
+      block->extent = memory_.tier->reserve(block->bytes);
     } catch (const TierFailure&) {
       return;  // it stays; if it must leave after all, that says why it can't
     }
@@ -53,8 +53,8 @@ void Planned::finish_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
   if (block == nullptr) return;
   if (block->copy && block->copy->direction == Copy::Direction::kOut) copies_.settle(*block);
-  if (!block->dirty && block->slot != nullptr && residency_.may_move(*block)) moves_.mend_unseen_write(*block);
-  if (block->dirty || block->slot == nullptr || !residency_.may_move(*block) || block->arena != memory_.arena) return;
+  if (!block->dirty && block->extent != nullptr && residency_.may_move(*block)) moves_.mend_unseen_write(*block);
+  if (block->dirty || block->extent == nullptr || !residency_.may_move(*block) || block->arena != memory_.arena) return;
   if (c10::StorageImpl* storage = movable_storage(*block)) {
     moves_.leave_arena(*block, *storage);
     ++stats_.swaps;
@@ -64,7 +64,7 @@ void Planned::finish_out(uint32_t swap) {
 void Planned::start_in(uint32_t swap) {
   Plan* plan = memory_.arena->plan();
   Block* block = swaps_->block_of(swap);
-  bool comes = block != nullptr && !block->resident() && !block->copy && block->slot != nullptr;
+  bool comes = block != nullptr && !block->resident() && !block->copy && block->extent != nullptr;
   if (block != nullptr) swaps_->arrival(*block) = swaps_->swap(swap).take;
   Region* region = nullptr;
   if (comes)

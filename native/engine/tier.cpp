@@ -203,49 +203,49 @@ void Tier::check_own() const {
   if (!is_own()) throw TierFailure("the tier " + name() + " belongs to another process; a forked child can only read it");
 }
 
-Slot Tier::reserve(size_t size) {
+Extent Tier::reserve(size_t size) {
   check_own();
-  Slot slot = ranges_.take(size, this);
-  if (slot == nullptr) throw TierFailure("the tier " + name() + " is full; name a larger one: --tier ram:BYTES+disk:PATH or --tier disk:PATH");
-  return slot;
+  Extent extent = ranges_.take(size, this);
+  if (extent == nullptr) throw TierFailure("the tier " + name() + " is full; name a larger one: --tier ram:BYTES+disk:PATH or --tier disk:PATH");
+  return extent;
 }
 
-Slot Tier::put(const void* from, size_t size) {
-  Slot slot = reserve(size);
+Extent Tier::put(const void* from, size_t size) {
+  Extent extent = reserve(size);
   try {
-    medium_->write(slot->offset, from, size);
+    medium_->write(extent->offset, from, size);
   } catch (...) {
-    ranges_.give_back(slot);
+    ranges_.give_back(extent);
     throw;
   }
-  return slot;
+  return extent;
 }
 
-void Tier::get(Slot slot, void* to, size_t size) { medium_->read(slot->offset, to, size); }
+void Tier::get(Extent extent, void* to, size_t size) { medium_->read(extent->offset, to, size); }
 
-void Tier::write(Slot slot, const void* from, size_t size) {
+void Tier::write(Extent extent, const void* from, size_t size) {
   check_own();
-  medium_->write(slot->offset, from, size);
+  medium_->write(extent->offset, from, size);
 }
 
-void Tier::release(Slot slot) {
+void Tier::release(Extent extent) {
   if (!is_own()) return;
   if (frozen_)
-    released_while_frozen_.push_back(slot);
+    released_while_frozen_.push_back(extent);
   else
-    drop(slot);
+    drop(extent);
 }
 
-void Tier::drop(Slot slot) {
-  medium_->discard(slot->offset, slot->size);
-  ranges_.give_back(slot);
+void Tier::drop(Extent extent) {
+  medium_->discard(extent->offset, extent->size);
+  ranges_.give_back(extent);
 }
 
 void Tier::freeze() { frozen_ = true; }
 
 void Tier::thaw() {
   frozen_ = false;
-  for (Slot slot : released_while_frozen_) drop(slot);
+  for (Extent extent : released_while_frozen_) drop(extent);
   released_while_frozen_.clear();
 }
 

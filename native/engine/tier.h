@@ -82,29 +82,29 @@ struct TierRecipe {
 };
 
 // Where one storage's bytes lie in a tier.
-using Slot = Region*;
+using Extent = Region*;
 
 class Tier {
  public:
   static constexpr size_t kAlignment = 4096;
 
-  // No slot lies across `boundary` (0: there is none).
+  // No extent lies across `boundary` (0: there is none).
   explicit Tier(std::unique_ptr<Medium> medium, size_t boundary = 0);
 
   // For tests: no lane can be made for it.
   void refuse_lanes() { refuses_lanes_ = true; }
   bool refuses_lanes() const { return refuses_lanes_; }
 
-  // A slot with nothing in it yet. Raises TierFailure when the tier is full.
-  Slot reserve(size_t size);
-  void release(Slot slot);
+  // An extent with nothing in it yet. Raises TierFailure when the tier is full.
+  Extent reserve(size_t size);
+  void release(Extent extent);
   // These raise TierFailure and leave everything as it was. `write` and `get` may run beside other threads' calls.
-  Slot put(const void* from, size_t size);
-  void write(Slot slot, const void* from, size_t size);
-  void get(Slot slot, void* to, size_t size);
+  Extent put(const void* from, size_t size);
+  void write(Extent extent, const void* from, size_t size);
+  void get(Extent extent, void* to, size_t size);
 
   // In a forked process only `get` does anything: the medium is the parent's, and so are the books of what is taken.
-  // Slots keep their bytes, even after release, until thaw: a forked child may still read them.
+  // Extents keep their bytes, even after release, until thaw: a forked child may still read them.
   void freeze();
   void thaw();
   bool frozen() const { return frozen_; }
@@ -115,7 +115,7 @@ class Tier {
   bool is_direct() const { return medium_->is_direct(); }
 
  private:
-  void drop(Slot slot);
+  void drop(Extent extent);
   bool is_own() const;
   void check_own() const;
 
@@ -125,7 +125,7 @@ class Tier {
   size_t wall_;
   bool frozen_ = false;
   bool refuses_lanes_ = false;
-  std::vector<Slot> released_while_frozen_;
+  std::vector<Extent> released_while_frozen_;
 };
 
 // Where swapped-out bytes of `device` go. Raises TierFailure.

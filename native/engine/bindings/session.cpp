@@ -64,7 +64,7 @@ py::dict stats() {
     s = Engine::get().stats();
   }
   py::dict d;
-#define MEMFIT_ENTRY(type, member, name, meaning) d[name] = s.member;
+#define MEMFIT_ENTRY(type, name, meaning) d[#name] = s.name;
   MEMFIT_STATS(MEMFIT_ENTRY)
 #undef MEMFIT_ENTRY
   return d;

@@ -193,10 +193,10 @@ class Adaptor final : public CUDAAllocator {
       stat.peak = std::max(stat.peak + static_cast<int64_t>(peak), stat.current + static_cast<int64_t>(now));
       stat.current += static_cast<int64_t>(now);
     };
-    add(stats.allocated_bytes, arena.resident, arena.peak_resident);
-    add(stats.active_bytes, arena.resident, arena.peak_resident);
-    add(stats.requested_bytes, arena.resident, arena.peak_resident);
-    add(stats.reserved_bytes, arena.footprint, arena.peak_footprint);
+    add(stats.allocated_bytes, arena.resident_bytes, arena.peak_resident_bytes);
+    add(stats.active_bytes, arena.resident_bytes, arena.peak_resident_bytes);
+    add(stats.requested_bytes, arena.resident_bytes, arena.peak_resident_bytes);
+    add(stats.reserved_bytes, arena.footprint_bytes, arena.peak_footprint_bytes);
   }
 
   template <typename Native>

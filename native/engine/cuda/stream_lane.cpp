@@ -33,9 +33,9 @@ class StreamLane final : public Lane {
       marks_of(*copy).began = std::make_unique<Mark>(device_.timed_events(), stream_);
       InStream lane(stream_);
       if (copy->direction == Copy::Direction::kOut)
-        copy->tier->write(copy->slot, copy->memory, copy->bytes);
+        copy->tier->write(copy->extent, copy->memory, copy->bytes);
       else
-        copy->tier->get(copy->slot, copy->memory, copy->bytes);
+        copy->tier->get(copy->extent, copy->memory, copy->bytes);
       marks_of(*copy).ended = std::make_unique<Mark>(device_.timed_events(), stream_);
     } catch (const std::exception& error) {
       copy->error = error.what();

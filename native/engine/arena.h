@@ -1,4 +1,5 @@
 // Arena: the one contiguous reservation that holds everything resident.
+// It has three tenants (ordinary regions, the shelf, a plan's zone), and methods for each of them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // Block: one storage's bytes, wherever they are now.
+// Plain data, one member for each thing that any part of the engine has to know of a storage.
 #pragma once
 
 #include <c10/core/StorageImpl.h>

@@ -2,6 +2,7 @@
 //
 // A host does what it is told at once. An accelerator does it later, in the order of its compute stream: whatever is
 // asked for here takes its turn in that order, and the calling thread does not wait unless the call says so.
+// An interface: all that the engine ever asks of a device, of which a host answers half with nothing.
 #pragma once
 
 #include <c10/core/Allocator.h>

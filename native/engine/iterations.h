@@ -1,6 +1,7 @@
 // Iterations: where one ends and the next begins, and what each of them was.
 //
 // An optimizer's step ends one. Without any, an iteration is what the op stream turns out to repeat.
+// Its members are the two lists that Python reads, and the state of the search for a period.
 #pragma once
 
 #include <cstddef>

@@ -6,6 +6,7 @@
 // taken. So a take needs no search. A slot that is still taken when it is due is *late*; as long as there
 // is one, an allocation is compared with the late ones, and goes elsewhere if it would overlap. Whatever the
 // program does, no byte is given out twice.
+// Its members are the table's columns, and what of the zone is taken; a take touches most of them.
 #pragma once
 
 #include <cstddef>

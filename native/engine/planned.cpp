@@ -21,24 +21,14 @@ bool Planned::use(PlanTable table, SwapTable swaps, const std::vector<uint64_t>&
       staying.push_back(block);
   }
   shelf_.make_way_for(stays);
-  size_t offset = 0;
   for (Block* block : staying) ++block->active;  // so that only this moves them
-  const bool fits = make_zone(table.bytes, staying, swapped, offset);
-  if (fits) begin(std::move(table), std::move(fresh), offset, at_boundary);
+  const std::optional<size_t> offset = clearing_.make_zone(table.bytes, staying, swapped);
+  if (offset) begin(std::move(table), std::move(fresh), *offset, at_boundary);
   for (Block* block : staying) --block->active;
-  if (!fits)
+  if (!offset)
     for (Block* block : swapped) block->swapped = -1;
-  stats_.plans += fits;
-  return fits;
-}
-
-bool Planned::make_zone(size_t bytes, const std::vector<Block*>& staying, const std::vector<Block*>& swapped, size_t& offset) {
-  try {
-    return pack(staying) && clear_away(swapped) &&
-           (find_zone(bytes, offset) || (shelf_.clear() && find_zone(bytes, offset))) && clear_zone(offset, bytes);
-  } catch (const TierFailure&) {
-    return false;  // nothing is lost: what could not be moved is where it was
-  }
+  stats_.plans += offset.has_value();
+  return offset.has_value();
 }
 
 void Planned::begin(PlanTable table, std::unique_ptr<Swaps> swaps, size_t offset, bool at_boundary) {
@@ -86,52 +76,6 @@ void Planned::carry_over() {
       return;
     }
   }
-}
-
-// Bring the blocks in and slide them to the low end. False when they don't fit.
-bool Planned::pack(const std::vector<Block*>& resident) {
-  for (Block* block : resident)
-    if (!block->resident() && !placing_.bring_in(*block, 0)) return false;
-  residency_.consolidate(resident);
-  return true;
-}
-
-// The plan gives them their places when they are needed.
-bool Planned::clear_away(const std::vector<Block*>& blocks) {
-  return std::all_of(blocks.begin(), blocks.end(), [&](Block* block) { return !residency_.may_move(*block) || moves_.evict(*block); });
-}
-
-// The lowest stretch of `bytes` with nothing in it that must stay. False when there is none.
-bool Planned::find_zone(size_t bytes, size_t& offset) const {
-  const Ranges& ranges = memory_.arena->ranges;
-  size_t begin = 0;
-  for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
-    if (!r->is_free() && !residency_.may_move(*owner_of(r))) {
-      if (r->offset >= begin + bytes) break;
-      begin = r->end();
-    }
-  offset = begin;
-  return bytes > 0 && begin + bytes <= ranges.limit();
-}
-
-// Move what lies in [from, from + bytes) to right above it, or swap it out.
-bool Planned::clear_zone(size_t from, size_t bytes) {
-  Ranges& ranges = memory_.arena->ranges;
-  std::vector<Block*> victims;
-  for (Region* r = ranges.first(); r != nullptr && r->offset < from + bytes; r = r->next)
-    if (!r->is_free() && r->end() > from) victims.push_back(owner_of(r));
-  size_t above = from + bytes;
-  for (Block* victim : victims) {
-    Region* hole = ranges.hole_at(above);
-    size_t size = victim->region->size;
-    bool moved = hole != nullptr && above + size <= std::min(hole->end(), ranges.limit()) &&
-                 moves_.move_to(*victim, ranges.take_at(hole, above, size, victim));
-    if (moved)
-      above += size;
-    else if (!moves_.evict(*victim))
-      return false;
-  }
-  return true;
 }
 
 Region* Planned::place(Block& block) {

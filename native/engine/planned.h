@@ -2,6 +2,8 @@
 //
 // Below it lie, packed, the storages that recur (parameters, optimizer states); what the plan does not know goes
 // wherever else there is room. When there is none the plan is dropped: its zone becomes ordinary space.
+//
+// It hears of whatever happens to storages and ops, so it has a method for each of these events.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +13,12 @@
 #include <vector>
 
 #include "books.h"
+#include "clearing.h"
 #include "copies.h"
 #include "forecast.h"
 #include "last_resorts.h"
 #include "memory.h"
 #include "moves.h"
-#include "placing.h"
 #include "plan.h"
 #include "residency.h"
 #include "shelf.h"
@@ -36,12 +38,12 @@ class Planned final : public LastResorts {
     Moves& moves;
     Residency& residency;
     Shelf& shelf;
-    Placing& placing;
+    Clearing& clearing;
     Copies& copies;
   };
   explicit Planned(const Parts& parts)
       : books_(parts.books), memory_(parts.memory), stats_(parts.stats), forecast_(parts.forecast), moves_(parts.moves),
-        residency_(parts.residency), shelf_(parts.shelf), placing_(parts.placing), copies_(parts.copies) {}
+        residency_(parts.residency), shelf_(parts.shelf), clearing_(parts.clearing), copies_(parts.copies) {}
 
   // From an iteration's end on; no op runs. False when the plan does not fit. `resident`: ids of the blocks that stay in
   // the arena throughout; what the plan swaps comes and goes.
@@ -76,13 +78,8 @@ class Planned final : public LastResorts {
   void abandon();
 
  private:
-  bool make_zone(size_t bytes, const std::vector<Block*>& staying, const std::vector<Block*>& swapped, size_t& offset);
   void begin(PlanTable table, std::unique_ptr<Swaps> swaps, size_t offset, bool at_boundary);
   void carry_over();
-  bool pack(const std::vector<Block*>& resident);
-  bool clear_away(const std::vector<Block*>& blocks);
-  bool find_zone(size_t bytes, size_t& offset) const;
-  bool clear_zone(size_t from, size_t bytes);
   void start_out(uint32_t swap);
   void finish_out(uint32_t swap);
   void start_in(uint32_t swap);
@@ -95,7 +92,7 @@ class Planned final : public LastResorts {
   Moves& moves_;
   Residency& residency_;
   Shelf& shelf_;
-  Placing& placing_;
+  Clearing& clearing_;
   Copies& copies_;
   std::unique_ptr<Swaps> swaps_;  // while there is a plan that swaps
   const ThreadState* thread_ = nullptr;  // the first that had an op while the plan was in force,

@@ -1,6 +1,7 @@
 // Ranges: which parts of [0, limit) are taken. Best fit with coalescing; regions in address order.
 //
 // It knows nothing of memory: the arena uses it for addresses, the tiers for offsets in a file or a slab.
+// Both walk its regions, so it has a question for each thing they ask of one.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // Recorder: the raw events of one iteration, in program order, for the tracing package to turn into a Trace.
+// It has a method for each kind of event.
 #pragma once
 
 #include <atomic>

@@ -10,6 +10,7 @@
 #include "adoption.h"
 #include "allocation.h"
 #include "blocks.h"
+#include "clearing.h"
 #include "copies.h"
 #include "forecast.h"
 #include "growth.h"
@@ -82,7 +83,8 @@ struct Session {
   Refusals refusals{lasting.books, memory, stats, residency, lasting.last_failure};
   Copies copies{memory, moves, stats, timeline};
   Placing placing{memory, stats, moves, residency, shelf, planned};
-  Planned planned{{lasting.books, memory, stats, forecast, moves, residency, shelf, placing, copies}};
+  Clearing clearing{memory, moves, residency, shelf, placing};
+  Planned planned{{lasting.books, memory, stats, forecast, moves, residency, shelf, clearing, copies}};
   Progress progress{{lasting.books, memory, stats, forecast, planned, copies, recorder, timeline, lasting.ghosts}};
   Blocks blocks{lasting.books, memory, shelf, planned};
   Admission admission{lasting.books, memory, lasting.turns, residency, planned};

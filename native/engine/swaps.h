@@ -1,8 +1,9 @@
 // Swaps: which storage leaves after which op of the iteration, and before which op it is on its way back.
 //
-// A storage is known by its id if it is the same one in every iteration, else by the ordinal of its allocation in
+// A storage is known by its id if it is the same one in every iteration, otherwise by the ordinal of its allocation in
 // the iteration. Actions are tied to op indices; the op stream is compared with the plan's, and as soon as it
 // differs no more actions are begun until the iteration ends.
+// Its members are the table, by op and by storage, and how far the iteration has come in it.
 #pragma once
 
 #include <cstddef>

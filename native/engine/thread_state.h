@@ -1,4 +1,5 @@
 // ThreadState: what the running outermost op of one thread uses.
+// Plain data: the frame of that op, from its begin to its end.
 #pragma once
 
 #include <c10/core/Storage.h>

@@ -2,6 +2,7 @@
 //
 // An op that has not started yet lets go of its storages while it waits; one that runs keeps its own. So a wait
 // ends, or everybody waits, and then somebody's op fails: nothing more would ever be let go of.
+// It counts threads by what they do (begun, running, waiting, queued), and has a method for each change of that.
 #pragma once
 
 #include <chrono>

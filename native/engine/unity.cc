@@ -4,6 +4,7 @@
 #include "allocation.cpp"
 #include "arena.cpp"
 #include "books.cpp"
+#include "clearing.cpp"
 #include "copies.cpp"
 #include "doors.cpp"
 #include "engine.cpp"

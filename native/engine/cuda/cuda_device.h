@@ -1,5 +1,6 @@
 // One GPU as a Device. What a session does on it happens in the order of its compute stream: the stream that was
 // current when the session began.
+// It implements Device, whose methods it has.
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>

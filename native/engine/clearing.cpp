@@ -1,0 +1,63 @@
+#include "clearing.h"
+
+#include <algorithm>
+
+namespace memfit {
+
+std::optional<size_t> Clearing::make_zone(size_t bytes, const std::vector<Block*>& staying, const std::vector<Block*>& swapped) {
+  try {
+    if (!pack(staying) || !clear_away(swapped)) return std::nullopt;
+    std::optional<size_t> offset = find_zone(bytes);
+    if (!offset && shelf_.clear()) offset = find_zone(bytes);
+    return offset && clear_zone(*offset, bytes) ? offset : std::nullopt;
+  } catch (const TierFailure&) {
+    return std::nullopt;  // nothing is lost: what could not be moved is where it was
+  }
+}
+
+// Bring the blocks in and slide them to the low end. False when they don't fit.
+bool Clearing::pack(const std::vector<Block*>& staying) {
+  for (Block* block : staying)
+    if (!block->resident() && !placing_.bring_in(*block, 0)) return false;
+  residency_.consolidate(staying);
+  return true;
+}
+
+// The plan gives them their places when they are needed.
+bool Clearing::clear_away(const std::vector<Block*>& blocks) {
+  return std::all_of(blocks.begin(), blocks.end(), [&](Block* block) { return !residency_.may_move(*block) || moves_.evict(*block); });
+}
+
+// The lowest stretch of `bytes` with nothing in it that must stay.
+std::optional<size_t> Clearing::find_zone(size_t bytes) const {
+  const Ranges& ranges = memory_.arena->ranges;
+  size_t begin = 0;
+  for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
+    if (!r->is_free() && !residency_.may_move(*owner_of(r))) {
+      if (r->offset >= begin + bytes) break;
+      begin = r->end();
+    }
+  return bytes > 0 && begin + bytes <= ranges.limit() ? std::optional(begin) : std::nullopt;
+}
+
+// Move what lies in [from, from + bytes) to right above it, or swap it out.
+bool Clearing::clear_zone(size_t from, size_t bytes) {
+  Ranges& ranges = memory_.arena->ranges;
+  std::vector<Block*> victims;
+  for (Region* r = ranges.first(); r != nullptr && r->offset < from + bytes; r = r->next)
+    if (!r->is_free() && r->end() > from) victims.push_back(owner_of(r));
+  size_t above = from + bytes;
+  for (Block* victim : victims) {
+    Region* hole = ranges.hole_at(above);
+    size_t size = victim->region->size;
+    bool moved = hole != nullptr && above + size <= std::min(hole->end(), ranges.limit()) &&
+                 moves_.move_to(*victim, ranges.take_at(hole, above, size, victim));
+    if (moved)
+      above += size;
+    else if (!moves_.evict(*victim))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace memfit

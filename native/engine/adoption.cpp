@@ -80,7 +80,7 @@ void Adoption::somewhere(const c10::Storage& storage) {
     try {
       if (into_arena(storage, 0)) return;
     } catch (const TierFailure&) {
-      // What is still to be adopted may fill the device: the tier takes it for now.
+      // Storages that are still to be adopted may fill the device: the tier takes this one for now.
     }
   }
   into_tier(storage);

@@ -51,7 +51,7 @@ struct Block {
   int64_t source = -1;  // the line that pinned it, or that made it outside an op
   bool dead = false;  // released while active; deleted when the last user ends
 
-  // What the policy knows.
+  // The policy's knowledge of it.
   uint64_t last_use = 0;  // op clock
   uint64_t touched_by = 0;  // serial of the depth-0 op that touched it last
   uint64_t written_by = 0;  // serial of the depth-0 op that wrote to it last

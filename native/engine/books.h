@@ -20,7 +20,7 @@ class Books {
   using StorageRef = c10::intrusive_ptr<c10::StorageImpl>;
 
   const std::vector<Block*>& all() const { return blocks_; }
-  // What earlier sessions have left behind stays known, but not where their iterations used it.
+  // Storages that earlier sessions have left behind stay known, but not the places of their iterations.
   void begin_session();
   // Made in the present session, or in the last one.
   bool is_of_session(const Block& block) const { return block.session == session_; }

@@ -40,7 +40,7 @@ class Device {
   c10::Device name() const { return name_; }
   bool has(c10::Device other) const { return other.type() == name_.type() && (other.is_cpu() || other == name_); }
 
-  // What its own allocator gives every storage: at such addresses kernels take the same path.
+  // The alignment that its own allocator gives every storage: at such addresses kernels take the same path.
   virtual size_t alignment() const = 0;
   // Its memory is given out in so many bytes: what is left of a budget beyond the last whole page cannot be used.
   virtual size_t page() const { return 1; }

@@ -189,7 +189,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   if (lock.governing() != nullptr) session->ops.begin(thread, op, inputs, outermost, source, sequence_number);
 }
 
-// What a child has fetched lies in ordinary memory from then on. (If it cannot be, the storage itself tells who reads it.)
+// A storage that a child has fetched lies in ordinary memory from then on. (One that cannot be had tells its reader so.)
 void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   Restored ignored;
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -266,7 +266,7 @@ void Engine::say() {
 void Engine::on_period(std::function<void()> action) {
   Lock lock(*this);
   if (lock.session() != nullptr) action = lock.session()->progress.iterations().tell(std::move(action));
-  // What it was goes when nothing is locked any more.
+  // The one before goes when nothing is locked any more.
 }
 
 void Engine::set_stress(Stress stress) {

@@ -48,8 +48,8 @@ class Engine {
     return in_session([](Session& session) { return session.figures(); });
   }
 
-  // What `action(session)` returns, under the mutex; without a session, or in a child that has inherited it for the
-  // second one, a value of its own.
+  // Calls `action(session)` under the mutex and returns its value; without a session (for the second one, also in a
+  // child that has inherited it) returns a default value.
   template <typename Action>
   auto in_session(const Action& action) -> decltype(action(std::declval<Session&>()));
   template <typename Action>
@@ -63,7 +63,7 @@ class Engine {
   void on_period(std::function<void()> action);
   Failure last_failure();
   void note_failure_source(const std::string& source);
-  // What nobody may have begun and not ended while no op runs: frames, storages in use and set aside.
+  // Counts that are all 0 while no op runs: frames begun and not ended, storages in use, and storages set aside.
   std::array<int64_t, 3> in_use();
 
   // Storages. `adopt` takes one made before the session, and shows the engine one it has made itself.

@@ -18,7 +18,7 @@ struct Failure {
   size_t required_bytes = 0;
 };
 
-// What happened, why, and what to do about it.
+// The event, its reason, and a remedy.
 std::string in_words(const Failure& failure);
 // As a Python exception of memfit's own types.
 [[noreturn]] void raise(const Failure& failure);

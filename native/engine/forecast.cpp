@@ -20,7 +20,7 @@ void Forecast::Log::index() {
   for (auto [position, op] : accesses) access_ops[fill[position]++] = op;
 }
 
-// What is only asked from now on holds no byte that it does not need.
+// A log that is only asked from now on holds no byte that it does not need.
 void Forecast::Log::shrink() {
   give_back(accesses);
   allocation_bytes.shrink_to_fit();

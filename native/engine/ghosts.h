@@ -39,7 +39,7 @@ class Ghosts {
 
  private:
   Block* add(size_t bytes);
-  // Where it is recorded now; null: nowhere.
+  // The recorder that is on; null: none is.
   Recorder* recording() const;
   void begins(ThreadState& thread, Block& ghost, int64_t source);
   void ends(const Block& ghost);

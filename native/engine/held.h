@@ -1,4 +1,4 @@
-// How many bytes of the heap tables hold, spare capacity included, and giving them back.
+// The bytes of the heap that tables hold, spare capacity included, and a way to give them back.
 #pragma once
 
 #include <cstddef>

@@ -38,7 +38,7 @@ class Iterations {
   bool takes_too_long(int64_t recorded) const;
   bool takes_too_long_to_forecast(size_t ops) const;
 
-  // Where iterations ended in the recording: numbers of ops, and of allocations and frees.
+  // The ends of iterations in the recording, as numbers of ops, and of allocations and frees.
   void mark(const Recorder& recorder);
   void mark_period(int64_t ops, int64_t length) { marks_ = {ops - length, ops}; }
   void forget_marks();
@@ -49,7 +49,7 @@ class Iterations {
   std::vector<uint64_t> signatures() const { return {signatures_.begin(), signatures_.end()}; }
   const std::unordered_map<uint64_t, uint64_t>& signature_counts() const { return signature_counts_; }
 
-  // What is to be called, with no lock held, when an iteration has ended by the period. Returns what was before.
+  // `action` is to be called, with no lock held, when an iteration has ended by the period. Returns the one before.
   std::function<void()> tell(std::function<void()> action) { return std::exchange(told_, std::move(action)); }
   // That, if it is due (or `found`: the period has just been found).
   std::function<void()> due(bool found);

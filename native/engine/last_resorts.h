@@ -1,4 +1,4 @@
-// What may still be done when a storage finds no place.
+// LastResorts: the ways that are left when a storage finds no place.
 #pragma once
 
 #include "block.h"

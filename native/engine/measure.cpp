@@ -1,4 +1,4 @@
-// How fast copies between memory and a tier are, by size: one way at a time, and both ways at once.
+// The speed of copies between memory and a tier, by size: one way at a time, and both ways at once.
 #include "measure.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How fast copies between memory and a tier are.
+// The speed of copies between memory and a tier.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@ struct ThreadState;
 
 class Needs {
  public:
-  // What is known of an op's need.
+  // The known part of an op's need.
   struct Known {
     uint64_t serial = 0, key = 0;  // of which op
     bool known = false;

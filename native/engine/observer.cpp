@@ -167,7 +167,7 @@ Values top(const Values& stack, size_t count) {
   return Values(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
 }
 
-// What somebody reads through raw pointers all along, held until it ends.
+// The storages that somebody reads through raw pointers all along, held until it ends.
 struct Reading final : at::ObserverContext {
   ~Reading() override {
     for (Block* block : held) Engine::get().unhold(block);
@@ -208,7 +208,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   c10::ArrayRef<const c10::IValue> inputs = top(fn.inputs(), info.writes.size());
   if (!info.is_operator) return look_through(info, inputs);
   bool record = thread.depth == 0 && engine.recording();
-  // What is made and not filled yet may be told of as what is in the way.
+  // A refusal names storages that are made and not filled yet, if they are in the way.
   bool asks = thread.depth == 0 && info.uninitialised && engine.active();
   engine.op_begins(thread, info, inputs, record || asks ? current_source() : -1, record ? fn.seqNr() : -1);
   engine.say();

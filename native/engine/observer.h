@@ -9,7 +9,7 @@
 
 namespace memfit {
 
-// What the engine needs to know of an operator, worked out once from its schema.
+// The engine's knowledge of an operator, worked out once from its schema.
 struct OpInfo {
   std::string name;        // "aten::add.Tensor"
   int64_t id = 0;

@@ -15,11 +15,11 @@
 
 namespace memfit {
 
-// What a storage is to its tensor: its elements, or what describes them. A description is read through raw pointers
+// A storage's part in its tensor: its elements, or their description. A description is read through raw pointers
 // even without an op (`nested.size(0)`), and by ops that are views.
 enum class Part { kElements, kDescription };
 
-// What a tensor says of its layout may be that of another, which it wraps (a batched one has its value's keys): only
+// A tensor's layout may be that of another, which it wraps (a batched one has its value's keys): only
 // its class tells what it has.
 template <typename Use>
 void each_storage_of(const at::Tensor& tensor, Part part, const Use& use) {

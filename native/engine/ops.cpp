@@ -83,7 +83,7 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source) {
   thread.tensors.clear();
 }
 
-// What falls due when an op begins, whatever it uses.
+// The work that falls due when an op begins, whatever it uses.
 void Ops::settle_dues(ThreadState& thread, const OpInfo& op) {
   on_.progress.op_begins();
   on_.ordinary.free_when_due(*on_.memory.device);
@@ -94,7 +94,7 @@ void Ops::settle_dues(ThreadState& thread, const OpInfo& op) {
 void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   // A profiler that notes shapes asks all inputs for their addresses, a view's too.
   const bool profiled = at::hasThreadLocalCallbacks();
-  // Where nobody compares bytes, only what was tried is believed to leave what it reads as it was.
+  // On a device that compares no bytes, only a verified op is believed to leave its inputs as they were.
   const bool doubtful = !op.verified && on_.memory.device->is_asynchronous();
   for (size_t i = 0; i < inputs.size(); ++i) {
     bool reads = op.reads(i) || profiled, write = op.may_write(i) || (doubtful && reads);

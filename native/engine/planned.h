@@ -71,7 +71,7 @@ class Planned final : public LastResorts {
   // A plan knows the ops of one thread. Whether another one has had an op as well since it is in force.
   bool is_shared(const ThreadState& thread);
 
-  // What it has done so far is added to the statistics.
+  // Its work so far is added to the statistics.
   void count(Stats& stats) const;
   size_t held() const;  // bytes of the heap
   // A child of a fork has no plan.

@@ -111,7 +111,7 @@ inline void set_present(c10::StorageImpl& storage, const Block& block) {
   open_again(storage);
 }
 
-// What torch raises, as an error of its own, when somebody asks for bytes that are not there. Every text put behind a
+// The texts that torch raises, as an error of its own, for bytes that are not there. Every text put behind a
 // storage begins with the mark, by which it is told from the program's own errors.
 inline constexpr const char kMark[] = "memfit: ";
 inline constexpr const char kAbsent[] = "memfit: this tensor's bytes are not in memory now and this access is not an op";

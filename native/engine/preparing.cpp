@@ -12,7 +12,7 @@ namespace memfit {
 
 namespace {
 
-// What a factory (`zeros`, `full`) says of itself that it will allocate; 0: nothing. Elements may be smaller.
+// The bytes that a factory (`zeros`, `full`) announces; 0: it announces nothing. Elements may be smaller.
 size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (op.size_argument < 0 || !inputs[op.size_argument].isIntList()) return 0;
   double bytes = sizeof(double);

@@ -43,7 +43,7 @@ void Progress::find_period_if_due() {
   period_found_ = true;
 }
 
-// What never repeats itself (evaluation, a simulation) is not recorded for ever. The next step begins anew.
+// A stream that never repeats itself (evaluation, a simulation) is not recorded for ever. The next step begins anew.
 void Progress::give_up_if_due() {
   if (!on_.recorder.on() || !iterations_.takes_too_long(on_.recorder.op_count())) return;
   on_.recorder.stop();

@@ -37,7 +37,7 @@ class Progress {
   void record(ThreadState& thread, const OpInfo& op, Phase phase, int64_t sequence_number);
   // It has ended, and has needed so many bytes (a failed one: nothing).
   void op_ends(const ThreadState& thread, size_t need);
-  // What is to be called, with no lock held, since an iteration has ended by its period.
+  // The callback that is due, with no lock held, since an iteration has ended by its period.
   std::function<void()> due() { return iterations_.due(std::exchange(period_found_, false)); }
 
   // An optimizer has stepped.

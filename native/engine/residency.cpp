@@ -48,7 +48,7 @@ std::pair<Region*, Region*> Residency::smallest_stretch(size_t bytes) const {
   return best;
 }
 
-// What it costs to have the block away: the bytes its absence moves, the less the longer it is not needed.
+// The cost of the block's absence: the bytes that this moves, the less the longer it is not needed.
 double Residency::eviction_cost(const Block& block) const {
   uint64_t distance = forecast_.distance(block);
   bool known = distance != 0;

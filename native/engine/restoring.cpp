@@ -17,7 +17,7 @@ std::string words_of(const std::exception& error) {
 
 }  // namespace
 
-// What is in the arena can stay there if memory is short: what is not comes first. The rest comes in the order of
+// Storages in the arena can stay there if memory is short: the others come first. The rest comes in the order of
 // addresses, so that whole pages are given back on the way.
 void Restoring::restore_all(Memory& memory, Restored& restored) {
   memory.arena->dissolve_shelf(tell_owner);  // what it kept free is a page's too

@@ -75,7 +75,7 @@ void Session::set_budget(size_t budget) {
   reset_peaks();
 }
 
-// What cannot move and lies beyond the limit is paid for with a lower limit, beyond which more may lie.
+// Storages that cannot move and lie beyond the limit are paid for with a lower limit, beyond which more may lie.
 size_t Session::bytes_immovable_beyond(size_t most) const {
   size_t strays = 0;
   for (size_t before = SIZE_MAX; before != strays;) {
@@ -108,7 +108,7 @@ Stats Session::figures() const {
   return figures;
 }
 
-// What grows with the ops of an iteration: not what a storage needs as long as it is alive.
+// Records that grow with the ops of an iteration, as opposed to those that a storage needs as long as it is alive.
 size_t Session::held_for_records() const {
   return forecast.held() + recorder.held() + timeline.held() + needs.held() + planned.held();
 }

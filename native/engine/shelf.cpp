@@ -53,7 +53,7 @@ bool Shelf::grow_to(size_t needed, bool evicts) {
   Region *first = nullptr, *last = nullptr;
   for (Region* r = memory_.arena->ranges.first(); r != nullptr && r->offset < end; r = r->next) {
     if (r->offset < memory_.arena->shelf_end()) continue;
-    // What a plan has packed there is meant to stay.
+    // Storages that a plan has packed there are meant to stay.
     if (!r->is_free() && (memory_.arena->plan() != nullptr || !residency_.may_move(*owner_of(r)))) return false;
     if (first == nullptr) first = r;
     last = r;
@@ -129,7 +129,7 @@ void Shelf::make_way_for(const std::unordered_set<uint64_t>& stays) {
   memory_.arena->trim_shelf(0);
 }
 
-// What is on the shelf moves to its low end, and the rest of it is given back.
+// The storages on the shelf move to its low end, and the rest of it is given back.
 void Shelf::tidy() {
   for (Region* r = memory_.arena->first_on_shelf(); r != nullptr; r = r->next) {
     const Region* hole = r->prev;

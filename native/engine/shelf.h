@@ -39,7 +39,7 @@ class Shelf {
   bool clear();
   // A plan's zone begins where the shelf ends: what recurs is to lie lowest on it.
   void make_way_for(const std::unordered_set<uint64_t>& stays);
-  // What is free beyond what had better be kept free is given back.
+  // Free bytes beyond those that had better be kept free are given back.
   void trim();
 
  private:

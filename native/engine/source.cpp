@@ -50,7 +50,7 @@ Sources& all() {
   return *instance;
 }
 
-// What is no text in a file's name (it may be any bytes) is written as an escape.
+// A file's name may be any bytes: those that are not text are written as escapes.
 std::string text_of(PyObject* name) {
   if (const char* text = PyUnicode_AsUTF8(name)) return text;
   PyErr_Clear();

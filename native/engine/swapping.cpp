@@ -1,4 +1,4 @@
-// What a plan wants copied, before an op and after it.
+// The copies that a plan wants, before an op and after it.
 //
 // Out: the block stays resident and usable; if an op writes to it meanwhile the copy counts for nothing. In: the storage
 // stays guarded until somebody needs it.

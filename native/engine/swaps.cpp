@@ -11,7 +11,7 @@ namespace memfit {
 
 namespace {
 
-// Where the rows of each key begin in a list sorted by key.
+// The first row of each key in a list sorted by key.
 std::vector<uint32_t> begins(const std::vector<uint32_t>& keys, size_t count) {
   std::vector<uint32_t> begin(count + 1, 0);
   for (uint32_t key : keys) ++begin[key + 1];
@@ -51,7 +51,7 @@ void Swaps::index_actions() {
   std::vector<uint32_t> keys;
   for (uint32_t swap : after_) keys.push_back(table_.swaps[swap].out_after);
   after_begin_ = begins(keys, ops);
-  // What must have left goes first, then what comes in, in the order of the takes.
+  // Storages that must have left go first, then those that come in, in the order of the takes.
   std::vector<std::pair<uint32_t, Action>> rows;
   for (uint32_t swap : sorted([](const SwapTable::Swap& s) { return s.free_by; }))
     rows.push_back({table_.swaps[swap].free_by, {Action::Kind::kFinishOut, swap}});

@@ -54,7 +54,7 @@ class Swaps {
 
   // The next op begins. True while the op stream is the plan's.
   bool on_op(uint64_t name_hash);
-  // What to do before it, and after any of the plan's ops.
+  // The actions that are due before it, and after any of the plan's ops.
   Span<Action> before() const;
   Span<uint32_t> after(size_t op) const;
   bool on_course() const { return on_course_; }

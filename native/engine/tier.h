@@ -64,7 +64,7 @@ struct Link {
 };
 std::unique_ptr<Medium> with_link(std::unique_ptr<Medium> inner, Link link);
 
-// What a tier is to be made of.
+// The parts that a tier is made of.
 struct TierRecipe {
   std::string kind;    // "ram" or "disk"
   std::string folder;  // of the disk's file; for "ram": what does not fit goes there, if it is named
@@ -81,7 +81,7 @@ struct TierRecipe {
   }
 };
 
-// Where one storage's bytes lie in a tier.
+// The stretch of a tier that holds one storage's copy.
 using Extent = Region*;
 
 class Tier {
@@ -128,7 +128,7 @@ class Tier {
   std::vector<Extent> released_while_frozen_;
 };
 
-// Where swapped-out bytes of `device` go. Raises TierFailure.
+// The tier for swapped-out bytes of `device`. Raises TierFailure.
 std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe);
 
 }  // namespace memfit

@@ -19,7 +19,7 @@ class Turns {
  public:
   // Without any op's end for this long, something else is wrong (a lock that the waiter itself holds, say).
   static constexpr std::chrono::milliseconds kPatience{10000};
-  // What another thread has made and not used yet is filled at once, or left lying about for good.
+  // A storage that another thread has made and not used yet is filled at once, or left lying about for good.
   static constexpr std::chrono::milliseconds kShortPatience{500};
 
   // All methods are called with the mutex held. Waiting lets go of it, and of the interpreter.
@@ -52,7 +52,7 @@ class Turns {
    private:
     Turns& turns_;
   };
-  // What ops that run may still allocate.
+  // The bytes that running ops may still allocate.
   size_t promised() const { return promised_; }
   void promise(ThreadState& thread, size_t bytes);
   // Of what the op was promised, so much has been allocated.

@@ -13,7 +13,7 @@ namespace py = pybind11;
 
 namespace {
 
-// What has been raised: the last of it, with what came before as its context.
+// The last error that was raised, with the one before as its context.
 class Raised {
  public:
   template <typename Call>

@@ -23,7 +23,7 @@ void bind_plans(py::module_& m);
 void bind_callbacks(py::module_& m);
 void bind_doors(py::module_& m);
 
-// What such a function needs that touches nothing of Python's.
+// For such a function as touches nothing of Python's.
 using NoGil = py::call_guard<py::gil_scoped_release>;
 
 [[noreturn]] void raise_tier_error(const TierFailure& error);

@@ -1,4 +1,4 @@
-// What the engine calls in Python.
+// The engine's calls into Python.
 #include "../observer.h"
 #include "bindings.h"
 
@@ -24,7 +24,7 @@ int raise_pending(void* error) {
   return -1;
 }
 
-// What the callback raised may be an interrupt, or come from a signal's handler. It cannot be raised into the op that
+// The callback's error may be an interrupt, or come from a signal's handler. It cannot be raised into the op that
 // happens to run: the main thread raises it as soon as it is back in Python. Another thread's is printed.
 void raise_later(py::error_already_set& error) {
   bool main = PyThread_get_thread_ident() == py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();

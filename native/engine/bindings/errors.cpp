@@ -1,4 +1,4 @@
-// What the engine raises, as Python's exceptions.
+// The engine's errors, as Python's exceptions.
 #include <torch/csrc/Exceptions.h>
 
 #include "../observer.h"
@@ -31,7 +31,7 @@ py::dict last_failure() {
   return d;
 }
 
-// What torch's own error with this message met: torch hands on no more than the text behind the storage.
+// The kind of memfit's text in torch's own error: torch hands on no more than the text behind the storage.
 const char* met_in(const std::string& message) {
   auto has = [&](const char* text) { return message.find(text) != std::string::npos; };
   return has(kAbsent) ? "absent" : has(kLost) ? "lost" : has(kMark) ? "refused" : "";

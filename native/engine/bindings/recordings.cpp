@@ -1,4 +1,4 @@
-// Where iterations end, and recordings of them.
+// Iterations' ends, and recordings.
 #include <algorithm>
 #include <iterator>
 

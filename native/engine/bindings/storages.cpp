@@ -38,7 +38,7 @@ class Hold {
     gather_storages(target, storages);
     py::gil_scoped_release no_gil;
     try {
-      // What is ordinary memory becomes the engine's before its address escapes: it would be moved later otherwise.
+      // Ordinary memory becomes the engine's before its address escapes: it would be moved later otherwise.
       for (const c10::Storage& storage : storages)
         if (pin) telling_of_tiers([&] { Engine::get().adopt(storage); });
       for (const c10::Storage& storage : storages)
@@ -109,7 +109,7 @@ void adopt_visible() {
   });
 }
 
-// What has been adopted need not be kept by the device's own allocator.
+// The device's own allocator need not keep the memory of adopted storages.
 void release_cached() {
   Engine::get().governing([](Session& session) { session.memory.device->release_cached(); });
 }

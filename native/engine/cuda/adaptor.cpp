@@ -26,7 +26,7 @@ std::atomic<CUDAAllocator*> native{nullptr};
 // declared without `override`, and call the native allocator only where it has them.
 class Adaptor final : public CUDAAllocator {
  public:
-  // What the engine answers for.
+  // The engine answers for these.
   at::DataPtr allocate(size_t bytes) override {
     if (serves()) return Engine::get().allocate(*device_, bytes);
     at::DataPtr pointer = own().allocate(bytes);
@@ -66,7 +66,7 @@ class Adaptor final : public CUDAAllocator {
     return stats;
   }
 
-  // What torch's own does.
+  // Torch's own allocator does these.
   bool initialized() override { return own().initialized(); }
   void init(int device_count) override { own().init(device_count); }
   void emptyCache(MempoolId_t pool) override { own().emptyCache(pool); }

@@ -36,7 +36,7 @@ thread_local const cudaStream_t* copy_stream_of_thread = nullptr;
 
 constexpr size_t kMostPieces = 64;  // of an overlapping move; more would take longer than the link and back
 
-// What is left to the driver, the libraries' own needs and torch's other streams when no budget says otherwise.
+// Memory left to the driver, the libraries' own needs and torch's other streams when no budget says otherwise.
 constexpr size_t kReserve = size_t{512} << 20;
 
 size_t in_use_by_torch(c10::DeviceIndex device) {

@@ -41,7 +41,7 @@ class CudaDevice final : public Device {
 
   int index() const { return index_; }
   cudaStream_t compute() const { return compute_; }
-  // Where the calling thread's copies go.
+  // The stream of the calling thread's copies.
   cudaStream_t copy_stream() const;
   Events& events() { return events_; }
   Events& timed_events() { return timed_events_; }

@@ -44,7 +44,7 @@ class Mark {
   Mark& operator=(const Mark&) = delete;
   ~Mark() { events_.give_back(event_); }
 
-  // What `stream` is given from now on comes after this moment.
+  // Work that `stream` is given from now on comes after this moment.
   void hold_back(cudaStream_t stream) const;
   bool has_passed() const;
   cudaEvent_t event() const { return event_; }

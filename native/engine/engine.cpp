@@ -190,7 +190,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
 }
 
 // A storage that a child has fetched lies in ordinary memory from then on. (One that cannot be had tells its reader so.)
-void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) try {
   Restored ignored;
   for (size_t i = 0; i < inputs.size(); ++i)
     each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
@@ -200,6 +200,8 @@ void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> in
       lasting_.books.attach(*block, storage);
       restoring_.restore(*block, ignored);
     });
+} catch (const std::exception&) {
+  // torch would only log it.
 }
 
 void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {

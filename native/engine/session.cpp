@@ -126,6 +126,7 @@ void Session::close() {
   planned.end_swaps();
   recorder.stop();
   timeline.stop();
+  notices.take();
 }
 
 void Session::become_inert(ThreadState& forking) {

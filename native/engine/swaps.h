@@ -49,7 +49,7 @@ class Swaps {
     const T* end() const { return last; }
   };
 
-  // `at_once`: an iteration begins now; else the first whole one is waited for.
+  // `at_once`: an iteration begins now; otherwise the first whole one is waited for.
   Swaps(SwapTable table, bool at_once);
 
   // The next op begins. True while the op stream is the plan's.

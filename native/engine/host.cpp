@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "common/sizes.h"
 #include "device.h"
 #include "engine.h"
 #include "lanes.h"
@@ -59,7 +60,7 @@ class Host final : public Device {
  public:
   Host() : Device(at::Device(at::DeviceType::CPU)) {}
 
-  size_t alignment() const override { return 64; }
+  size_t alignment() const override { return kHostAlignment; }
   // More than the machine has is no limit, and more address space than there is cannot be reserved.
   size_t limit(size_t budget) const override {
     size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));

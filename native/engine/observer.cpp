@@ -18,6 +18,7 @@
 #include <variant>
 
 #include "at_fork.h"
+#include "common/factories.h"
 #include "engine.h"
 #include "hash.h"
 #include "operands.h"
@@ -52,11 +53,6 @@ const std::unordered_set<std::string_view> kLookedThrough = {
     "aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu",
 };
 
-const std::unordered_set<std::string_view> kUninitialisedFactories = {
-    "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted", "aten::new_empty",
-    "aten::new_empty_strided", "aten::resize_",
-};
-
 void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   bool writes = false, aliases = false;
   for (const c10::Argument& argument : schema.arguments()) {
@@ -79,7 +75,8 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   info.writes_any = !own || kUnmarkedWriters.count(name) != 0;
   // Collectives go on after they have returned, in streams of their own.
   info.keeps_pointers = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional::", 0) == 0;
-  info.uninitialised = kUninitialisedFactories.count(name) != 0;
+  const auto* last = std::end(kUninitialisedFactories);
+  info.uninitialised = std::find(std::begin(kUninitialisedFactories), last, name) != last;
 }
 
 // RecordFunction copies the schema for whoever asks. Naming a private member in an explicit instantiation is allowed,

@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/sizes.h"
+
 namespace memfit {
 
 namespace {
 
-constexpr size_t kSmall = size_t{16} << 10;       // bytes
-constexpr size_t kSmallShare = 256;               // nor is a storage small that is more than this part of the budget
 constexpr size_t kSteps = 512;                    // the shelf grows by such a part of the budget,
 constexpr size_t kLargestStep = size_t{256} << 10;  // in bytes at most
 
@@ -36,7 +36,7 @@ size_t Shelf::slack() const { return stats_.budget_bytes == 0 ? 0 : memory_.aren
 
 // Without a budget nothing is ever in the way.
 bool Shelf::is_small(size_t bytes) const {
-  return stats_.budget_bytes != 0 && bytes <= std::min(kSmall, memory_.arena->ranges.limit() / kSmallShare);
+  return stats_.budget_bytes != 0 && bytes <= std::min(kLargestSmallBytes, memory_.arena->ranges.limit() / kSmallShare);
 }
 
 Region* Shelf::place(Block& block, bool evicts) {

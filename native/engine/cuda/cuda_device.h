@@ -15,6 +15,7 @@
 
 #include "../device.h"
 #include "adaptor.h"
+#include "common/sizes.h"
 #include "events.h"
 #include "virtual_memory.h"
 
@@ -50,7 +51,7 @@ class CudaDevice final : public Device {
   // Hold `stream` up for a random while, as `delay_copies` has said.
   void delay(cudaStream_t stream);
 
-  size_t alignment() const override { return 512; }
+  size_t alignment() const override { return kCudaAlignment; }
   size_t page() const override { return page_bytes(index_); }
   size_t limit(size_t budget) const override;
   std::unique_ptr<AddressSpace> reserve(size_t bytes) override;

@@ -68,8 +68,10 @@ void Refusals::tell_why(const ThreadState& thread, Failure& failure, size_t requ
     failure.why += "; it would fit, but the longest stretch that can be cleared has " + format_bytes(residency_.widest_window()) +
                    (stays.empty() ? ", between storages that running ops use" : ", between storages that cannot move");
   if (!stays.empty()) failure.why += "; cannot move: " + stays;
-  failure.remedy = "the smallest budget with room for this op: " + format_bytes(failure.required_bytes) +
-                   share_of_peak(failure.required_bytes) + "; `memfit trace` and `memfit info` give the smallest feasible budget beforehand";
+  const std::string share = share_of_peak(failure.required_bytes);
+  failure.remedy = "a budget of at least " + format_bytes(failure.required_bytes) + (share.empty() ? "," : share) +
+                   " which has room for what this op has asked for so far; `memfit trace` and `memfit info` give the "
+                   "smallest feasible budget beforehand";
 }
 
 std::string Refusals::share_of_peak(size_t bytes) const {

@@ -14,7 +14,7 @@ from memfit.running.session import Session
 from running.plainly import descend
 
 NEEDS_A_BEGINNING = ("stats", "signatures", "signature_counts", "recorded", "trace", "peak_bytes", "why_no_limit",
-                     "planned_iterations", "planned", "packed_plan", "measured", "given_plan")  # fmt: skip
+                     "planned_iterations", "planned", "compressed_plan", "measured", "given_plan")  # fmt: skip
 
 
 def steps(count: int) -> None:

@@ -17,7 +17,7 @@ from memfit.planning.lifetimes import gaps
 from memfit.running.engine import SwapTableColumns
 from memfit.simulate import Simulator
 from memfit.tracing.build import RawRecording, Roles, build_iteration
-from memfit.tracing.packed import Packed, PackedRecording
+from memfit.tracing.compressed import Compressed, CompressedRecording
 from memfit.units import format_bytes
 
 _EFFORT = 0.5  # seconds at most, of the packer and of the search for swaps
@@ -108,10 +108,10 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class PackedIterations:
+class CompressedIterations:
     """A `Recorded`, kept small: the recording that it is made of, cut to its two iterations, and their ends."""
 
-    packed: PackedRecording
+    compressed: CompressedRecording
     op_marks: Sequence[int]
     tick_marks: Sequence[int]
     signature: str
@@ -120,38 +120,38 @@ class PackedIterations:
     @classmethod
     def of(
         cls, raw: RawRecording, op_marks: Sequence[int], tick_marks: Sequence[int], signature: str, alignment: int
-    ) -> PackedIterations:
-        """Pack what lies between the marks."""
+    ) -> CompressedIterations:
+        """Compress what lies between the marks."""
         cut = raw.cut(op_marks[0], op_marks[-1], (tick_marks[0], tick_marks[-1]))
         ops, ticks = op_marks[0], tick_marks[-1] - len(cut.ticks)
-        return cls(PackedRecording.of(cut), [mark - ops for mark in op_marks], [mark - ticks for mark in tick_marks],
-                   signature, alignment)  # fmt: skip
+        op_marks, tick_marks = [mark - ops for mark in op_marks], [mark - ticks for mark in tick_marks]
+        return cls(CompressedRecording.of(cut), op_marks, tick_marks, signature, alignment)
 
     def recorded(self) -> Recorded | None:
         """Return the iterations; None if they were not alike."""
-        return Recorded.of(self.packed.recording(), self.op_marks, self.tick_marks, self.signature, self.alignment)
+        return Recorded.of(self.compressed.recording(), self.op_marks, self.tick_marks, self.signature, self.alignment)
 
 
 @dataclass(frozen=True)
-class PackedPlan:
+class CompressedPlan:
     """An EnginePlan that is kept until it is to be used, with the figures that are asked for meanwhile."""
 
-    packed: Packed[EnginePlan]
-    iterations: PackedIterations
+    compressed: Compressed[EnginePlan]
+    iterations: CompressedIterations
     machine: Machine | None
     is_given: bool
     compute_us: float | None  # foreseen; None where nothing is swapped
     stall_us: float
 
     @classmethod
-    def of(cls, plan: EnginePlan, iterations: PackedIterations) -> PackedPlan:
-        """Pack `plan`, which was made for `iterations`."""
+    def of(cls, plan: EnginePlan, iterations: CompressedIterations) -> CompressedPlan:
+        """Compress `plan`, which was made for `iterations`."""
         compute_us, stall_us = (plan.predicted.compute_us, plan.predicted.stall_us) if plan.predicted else (None, 0.0)
-        return cls(Packed(plan), iterations, plan.machine, plan.is_given, compute_us, stall_us)
+        return cls(Compressed(plan), iterations, plan.machine, plan.is_given, compute_us, stall_us)
 
     def plan(self) -> EnginePlan:
         """Return the plan."""
-        return self.packed.value()
+        return self.compressed.value()
 
     def trace(self) -> Trace | None:
         """Return the iteration that it is for."""

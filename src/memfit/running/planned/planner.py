@@ -20,10 +20,10 @@ from memfit.messages import say
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
 from memfit.running.planned.engine_plan import (
+    CompressedIterations,
+    CompressedPlan,
     EnginePlan,
     GivenPlan,
-    PackedIterations,
-    PackedPlan,
     Refused,
     Untried,
     Used,
@@ -50,7 +50,7 @@ _TOO_SHORT = "training ended before an iteration had repeated often enough to be
 class _Made:
     """The result of making a plan, without one where none was found or the making failed."""
 
-    plan: PackedPlan | None = None
+    plan: CompressedPlan | None = None
     refused: Refused | None = None  # the plan that was passed
 
 
@@ -91,8 +91,8 @@ class _Making:
 class _Known:
     """The knowledge of one iteration signature."""
 
-    iterations: PackedIterations
-    plan: PackedPlan | None = None
+    iterations: CompressedIterations
+    plan: CompressedPlan | None = None
     making: _Making | None = None
     corrections: int = 0  # of the link's speed
     refused: int = 0  # times that the engine had no room for it
@@ -100,7 +100,7 @@ class _Known:
     @property
     def record_bytes(self) -> int:
         """The size of the record."""
-        return self.iterations.packed.size_bytes + (self.plan.packed.size_bytes if self.plan else 0)
+        return self.iterations.compressed.size_bytes + (self.plan.compressed.size_bytes if self.plan else 0)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Planner:
         return sum(known.record_bytes for known in list(self.known.values()) if known is not None)
 
     @property
-    def plan(self) -> PackedPlan | None:
+    def plan(self) -> CompressedPlan | None:
         """The plan in force, or the last one that was; None if no plan ever was."""
         known = self.known.get(self._signature)
         return known.plan if known else None
@@ -230,15 +230,15 @@ class Planner:
         if signature != self._signature or len(tick_marks) != 3 or len(op_marks) != 3:
             return
         text = f"{signature:016x}"
-        self._plan_for(PackedIterations.of(raw, op_marks, tick_marks, text, self.engine.alignment()), end)
+        self._plan_for(CompressedIterations.of(raw, op_marks, tick_marks, text, self.engine.alignment()), end)
 
-    def _plan_for(self, iterations: PackedIterations, end: _End) -> None:
+    def _plan_for(self, iterations: CompressedIterations, end: _End) -> None:
         self.known[self._signature] = known = _Known(iterations)
         known.making = self._make(iterations)
         known.making.done(_PATIENCE)
         self._use_when_made(known, end)
 
-    def _make(self, iterations: PackedIterations) -> _Making:
+    def _make(self, iterations: CompressedIterations) -> _Making:
         page = self.engine.page_bytes()
         budget = self.engine.stats()["budget_bytes"] // page * page
         machine, op_hash, given = self._machine(), self.engine.op_hash, self.given
@@ -250,10 +250,10 @@ class Planner:
             if given is not None:
                 found = given_engine_plan(recorded, given, budget, machine, op_hash)
                 if isinstance(found, EnginePlan):
-                    return _Made(PackedPlan.of(found, iterations))
+                    return _Made(CompressedPlan.of(found, iterations))
                 refused = found
             plan = make_engine_plan(recorded, budget, machine, op_hash, stop.is_set)
-            return _Made(None if plan is None else PackedPlan.of(plan, iterations), refused)
+            return _Made(None if plan is None else CompressedPlan.of(plan, iterations), refused)
 
         return _Making(make)
 
@@ -293,7 +293,7 @@ class Planner:
         addresses = plan.addresses
         used = self.engine.use_plan(addresses.columns(), addresses.zone_bytes, addresses.iterations, plan.swaps,
                                     plan.resident, at_boundary)  # fmt: skip
-        host.give_back_freed()  # recording, planning and unpacking took many times what is kept
+        host.give_back_freed()  # recording, planning and restoring took many times what is kept
         return used
 
     def _watch(self, state: _InForce, end: _End) -> None:

@@ -15,7 +15,7 @@ from memfit.files.document import check_folder, write_text
 from memfit.ir import Timeline
 from memfit.messages import say
 from memfit.running.host import peak_rss_bytes
-from memfit.running.planned.engine_plan import PackedPlan
+from memfit.running.planned.engine_plan import CompressedPlan
 from memfit.running.scripts.inside import run_program
 from memfit.running.scripts.script import Program, as_program, check_program
 from memfit.running.session import Session, Stats
@@ -29,7 +29,7 @@ class Outcome:
     exit_code: int
     stats: Stats
     signatures: Mapping[str, int]  # and how many iterations had each
-    planned: PackedPlan | None = None
+    planned: CompressedPlan | None = None
     measured: Timeline | None = None
     given_plan: str = ""  # "used", or why it was not; empty if no plan was passed
     budget: str = ""  # as it was asked for
@@ -158,7 +158,7 @@ def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
         code,
         session.stats,
         session.signature_counts,
-        session.packed_plan,
+        session.compressed_plan,
         session.measured,
         session.given_plan.sentence,
         budget="" if budget is None else str(budget),

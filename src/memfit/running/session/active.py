@@ -16,7 +16,7 @@ from memfit.running import host
 from memfit.running.doors import guards
 from memfit.running.engine import EngineModule, devices
 from memfit.running.engine.disturbed import disturbance_of
-from memfit.running.planned.engine_plan import GivenPlan, PackedPlan
+from memfit.running.planned.engine_plan import CompressedPlan, GivenPlan
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.planner import Planner
 from memfit.running.session import chunking
@@ -26,8 +26,8 @@ from memfit.running.session.settings import Settings
 from memfit.running.session.share import Share
 from memfit.running.session.stats import Stats
 from memfit.tracing.build import RawRecording
+from memfit.tracing.compressed import CompressedIteration
 from memfit.tracing.ghosts import only_ghosts
-from memfit.tracing.packed import PackedIteration
 
 
 class Running:
@@ -78,7 +78,7 @@ class Running:
             self.planner.close()
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
-            self.planned_iterations, self.packed_plan, self.measured, self.given_plan,
+            self.planned_iterations, self.compressed_plan, self.measured, self.given_plan,
         )  # fmt: skip
 
     def stop(self) -> list[str]:
@@ -118,7 +118,7 @@ class Running:
         return self.planner.followed
 
     @property
-    def packed_plan(self) -> PackedPlan | None:
+    def compressed_plan(self) -> CompressedPlan | None:
         """The plan in force, or the last one that was, as it is kept."""
         return self.planner.plan
 
@@ -145,7 +145,7 @@ class Running:
         count = len(recording.ops)
         if count == 0:
             raise UsageError("nothing was recorded", why="no op ran", remedy="pass a function that runs one iteration")
-        return self._packed(recording, 0, count).trace()
+        return self._compressed(recording, 0, count).trace()
 
     def adopt_visible(self) -> None:
         """Show the engine every tensor Python can see: those made before the session move into the budget."""
@@ -173,7 +173,7 @@ class Running:
         if len(marks) < 2 or marks[0] == marks[1]:
             return False
         self.iterations.watch_roles = False
-        self.first.keep(self._packed(RawRecording.of(self.engine.stop_recording()), *marks))
+        self.first.keep(self._compressed(RawRecording.of(self.engine.stop_recording()), *marks))
         host.give_back_freed()
         if self._settings.on_trace is not None:
             self._settings.on_trace()
@@ -187,7 +187,7 @@ class Running:
         self._told_of_plan = True
         announce(f"a plan is in force for iterations like this one: {plan.plan().describe()}")
 
-    def _packed(self, recording: RawRecording, first: int, last: int) -> PackedIteration:
+    def _compressed(self, recording: RawRecording, first: int, last: int) -> CompressedIteration:
         settings = self._settings
         if settings.accelerator is not None:
             recording = only_ghosts(recording)
@@ -199,7 +199,7 @@ class Running:
             "script": settings.script,
             "iteration": self.engine.stats()["iterations"] - 1,
         }
-        return PackedIteration.of(recording, first, last, self.iterations.roles, settings.accelerator, **about)
+        return CompressedIteration.of(recording, first, last, self.iterations.roles, settings.accelerator, **about)
 
     def _period_found(self) -> None:
         """Answer the engine at the end of some op: an error may only be left for the next allocation."""

@@ -14,7 +14,7 @@ from memfit.running import engine
 from memfit.running.engine import patching
 from memfit.running.engine.devices import parse_device
 from memfit.running.engine.tiers import TierSpec, tier_for
-from memfit.running.planned.engine_plan import EnginePlan, GivenPlan, PackedPlan
+from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, GivenPlan
 from memfit.running.session.active import Running
 from memfit.running.session.ended import Ended
 from memfit.running.session.settings import Settings
@@ -211,13 +211,13 @@ class Session:
     @property
     def planned(self) -> EnginePlan | None:
         """The plan in force, or the last one that was."""
-        packed = self.packed_plan
-        return None if packed is None else packed.plan()
+        compressed = self.compressed_plan
+        return None if compressed is None else compressed.plan()
 
     @property
-    def packed_plan(self) -> PackedPlan | None:
+    def compressed_plan(self) -> CompressedPlan | None:
         """The same as it is kept, with the iteration that it was made for."""
-        return self._known.packed_plan
+        return self._known.compressed_plan
 
     @property
     def measured(self) -> Timeline | None:

@@ -7,32 +7,32 @@ from dataclasses import dataclass
 
 from memfit.ir import Timeline, Trace
 from memfit.planning.lifetimes import peak_live
-from memfit.running.planned.engine_plan import GivenPlan, PackedPlan
+from memfit.running.planned.engine_plan import CompressedPlan, GivenPlan
 from memfit.running.session.stats import Stats
-from memfit.tracing.packed import PackedIteration
+from memfit.tracing.compressed import CompressedIteration
 
 
 class FirstIteration:
     """The first whole iteration of a session, once it has ended."""
 
     def __init__(self) -> None:
-        self._packed: PackedIteration | None = None
+        self._compressed: CompressedIteration | None = None
         self._trace: Trace | None = None
         self._peak_bytes: int | None = None
 
     @property
     def is_whole(self) -> bool:
         """Whether it has ended."""
-        return self._packed is not None
+        return self._compressed is not None
 
     @property
     def record_bytes(self) -> int:
         """The size of the iteration as it is kept."""
-        return 0 if self._packed is None else self._packed.packed.size_bytes
+        return 0 if self._compressed is None else self._compressed.compressed.size_bytes
 
-    def keep(self, packed: PackedIteration) -> None:
+    def keep(self, compressed: CompressedIteration) -> None:
         """Take the iteration, which has ended."""
-        self._packed = packed
+        self._compressed = compressed
 
     def trace(self) -> Trace | None:
         """Return it as a trace, which is kept until `drop_trace`; None while it has not ended."""
@@ -42,7 +42,7 @@ class FirstIteration:
 
     def new_trace(self) -> Trace | None:
         """Return it as a new trace."""
-        return None if self._packed is None else self._packed.trace()
+        return None if self._compressed is None else self._compressed.trace()
 
     def drop_trace(self) -> None:
         """Let go of the trace: it is large, and can be made again."""
@@ -71,6 +71,6 @@ class Ended:
     began: float | None
     why_no_limit: str
     planned_iterations: int
-    packed_plan: PackedPlan | None
+    compressed_plan: CompressedPlan | None
     measured: Timeline | None
     given_plan: GivenPlan

@@ -24,7 +24,7 @@ _TABLES = ("ops", "accesses", "ticks", "before")
 Value = TypeVar("Value")
 
 
-class Packed(Generic[Value]):
+class Compressed(Generic[Value]):
     """Any plain data, pickled and compressed."""
 
     def __init__(self, value: Value) -> None:
@@ -42,34 +42,34 @@ class Packed(Generic[Value]):
 
 
 @dataclass(frozen=True)
-class PackedRecording:
+class CompressedRecording:
     """A RawRecording. A column of a recording changes little from row to row, or in one way only."""
 
-    packed: Packed[dict[str, Any]]
+    compressed: Compressed[dict[str, Any]]
 
     @classmethod
-    def of(cls, raw: RawRecording) -> PackedRecording:
-        """Pack `raw`."""
+    def of(cls, raw: RawRecording) -> CompressedRecording:
+        """Compress `raw`."""
         tables = {name: _narrow(getattr(raw, name)) for name in _TABLES}
         rest = {name: getattr(raw, name) for name in ("op_names", "sources", "ghosts", "shapes", "phases")}
-        return cls(Packed(tables | rest))
+        return cls(Compressed(tables | rest))
 
     @property
     def size_bytes(self) -> int:
         """Its size in memory."""
-        return self.packed.size_bytes
+        return self.compressed.size_bytes
 
     def recording(self) -> RawRecording:
         """Return an equal recording."""
-        columns = self.packed.value()
+        columns = self.compressed.value()
         return RawRecording(**columns | {name: _wide(columns[name]) for name in _TABLES})
 
 
 @dataclass(frozen=True)
-class PackedIteration:
+class CompressedIteration:
     """One whole iteration, of which a Trace can be made; `about` and `roles` as of `build_trace`."""
 
-    packed: PackedRecording
+    compressed: CompressedRecording
     roles: Roles
     about: Mapping[str, Any]
     accelerator: Accelerator | None = None  # that it is timed as
@@ -77,14 +77,14 @@ class PackedIteration:
     @classmethod
     def of(
         cls, raw: RawRecording, first: int, last: int, roles: Roles, accelerator: Accelerator | None, **about: Any
-    ) -> PackedIteration:
-        """Pack the iteration that ops [first, last) of the recording make up."""
+    ) -> CompressedIteration:
+        """Compress the iteration that ops [first, last) of the recording make up."""
         about["before"] = largest_demand(raw, first, about["alignment"])  # of ops that are not kept
-        return cls(PackedRecording.of(raw.cut(first, last, raw.ticks_of(first, last))), roles, about, accelerator)
+        return cls(CompressedRecording.of(raw.cut(first, last, raw.ticks_of(first, last))), roles, about, accelerator)
 
     def trace(self) -> Trace:
         """Return it as a trace, made anew each time."""
-        raw = self.packed.recording()
+        raw = self.compressed.recording()
         trace = build_trace(raw, 0, len(raw.ops), self.roles, **self.about)
         return trace if self.accelerator is None else timed(trace, raw.shapes, self.accelerator)
 

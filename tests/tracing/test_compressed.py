@@ -1,4 +1,4 @@
-"""Recordings and plans as they are kept: packed, and equal when they are unpacked."""
+"""Recordings and plans as they are kept: compressed, and equal when they are restored."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import nn
 import memfit
 from memfit.ir import Trace
 from memfit.running.planned import planner as planned
-from memfit.running.planned.engine_plan import PackedIterations, Recorded
+from memfit.running.planned.engine_plan import CompressedIterations, Recorded
 from memfit.running.session import active
 from memfit.tracing.build import RawRecording, Roles, build_trace
-from memfit.tracing.packed import Packed, PackedIteration, PackedRecording
+from memfit.tracing.compressed import Compressed, CompressedIteration, CompressedRecording
 from running.plainly import descend
 from tracing.recordings import recording
 
@@ -43,58 +43,58 @@ def random_recording(seed: int, ops: int) -> RawRecording:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_iteration_cut_out_and_packed_gives_the_trace_that_the_whole_recording_gives(seed):
+def test_an_iteration_cut_out_and_compressed_gives_the_trace_that_the_whole_recording_gives(seed):
     raw = random_recording(seed, 40)
     for first, last in ((0, 40), (0, 10), (13, 29), (30, 40), (39, 40)):
         roles = Roles(parameters={1, 4}, gradients={9})
-        packed = PackedIteration.of(raw, first, last, roles, None, **ABOUT)
-        assert packed.trace() == build_trace(raw, first, last, roles, **ABOUT)
+        compressed = CompressedIteration.of(raw, first, last, roles, None, **ABOUT)
+        assert compressed.trace() == build_trace(raw, first, last, roles, **ABOUT)
 
 
 @pytest.mark.parametrize("most", [0, 1, 127, 128, 1 << 15, 1 << 31, (1 << 62) - 1])
-def test_integers_of_every_width_come_back_from_a_packed_recording(most):
+def test_integers_of_every_width_come_back_from_a_compressed_recording(most):
     raw = random_recording(0, 5)
     wide = np.array([(most, -most, 0), (-most, most, 1), (0, 0, most)], raw.accesses.dtype)
-    found = PackedRecording.of(RawRecording(raw.ops, wide, raw.ticks[:0], raw.before, NAMES, SOURCES)).recording()
+    found = CompressedRecording.of(RawRecording(raw.ops, wide, raw.ticks[:0], raw.before, NAMES, SOURCES)).recording()
     assert np.array_equal(found.accesses, wide) and found.ticks.dtype == raw.ticks.dtype and not len(found.ticks)
     assert np.array_equal(found.ops, raw.ops) and tuple(found.sources) == SOURCES
 
 
-def test_what_is_packed_is_equal_and_says_what_it_takes():
-    packed = Packed(list(range(1000)))
-    assert packed.value() == list(range(1000)) and 0 < packed.size_bytes < 8000
+def test_what_is_compressed_is_equal_and_says_what_it_takes():
+    compressed = Compressed(list(range(1000)))
+    assert compressed.value() == list(range(1000)) and 0 < compressed.size_bytes < 8000
 
 
 def test_a_sessions_trace_and_planned_iteration_are_those_that_were_recorded(monkeypatch):
     eager: list[Trace] = []
     recorded: list[tuple[Recorded | None, Recorded | None]] = []
 
-    class Iteration(PackedIteration):
+    class Iteration(CompressedIteration):
         @classmethod
         def of(cls, raw, first, last, roles, accelerator, **about):
             eager.append(build_trace(raw, first, last, roles, **about))
             return super().of(raw, first, last, roles, accelerator, **about)
 
-    class Iterations(PackedIterations):
+    class Iterations(CompressedIterations):
         @classmethod
         def of(cls, raw, *about):
-            packed = super().of(raw, *about)
-            recorded.append((Recorded.of(raw, *about), packed.recorded()))
-            return packed
+            compressed = super().of(raw, *about)
+            recorded.append((Recorded.of(raw, *about), compressed.recorded()))
+            return compressed
 
-    monkeypatch.setattr(active, "PackedIteration", Iteration)
-    monkeypatch.setattr(planned, "PackedIterations", Iterations)
+    monkeypatch.setattr(active, "CompressedIteration", Iteration)
+    monkeypatch.setattr(planned, "CompressedIterations", Iterations)
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8))
     optimizer = torch.optim.Adam(model.parameters())
     with memfit.session(None) as session:
         for _ in descend(optimizer, lambda: model(torch.ones(32, 64)).square().mean(), 9):
             pass
     assert eager == [session.trace] and session.trace.ops
-    [(whole, unpacked)] = recorded
-    assert whole is not None and unpacked is not None
-    assert (whole.trace, whole.blocks) == (unpacked.trace, unpacked.blocks)
+    [(whole, restored)] = recorded
+    assert whole is not None and restored is not None
+    assert (whole.trace, whole.blocks) == (restored.trace, restored.blocks)
     for name in ("block", "size", "begun"):
-        assert np.array_equal(getattr(whole.iterations, name), getattr(unpacked.iterations, name))
-    assert whole.iterations.first_count == unpacked.iterations.first_count
-    packed = session.packed_plan
-    assert packed is not None and packed.trace() == whole.trace
+        assert np.array_equal(getattr(whole.iterations, name), getattr(restored.iterations, name))
+    assert whole.iterations.first_count == restored.iterations.first_count
+    compressed = session.compressed_plan
+    assert compressed is not None and compressed.trace() == whole.trace

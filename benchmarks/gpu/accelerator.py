@@ -175,7 +175,7 @@ def plain_and_attached(device: torch.device, measure: Callable[[], float]) -> di
 
 
 def _watch_host() -> None:
-    """End the process when the host's memory runs out: else the system picks whom to kill."""
+    """End the process when the host's memory runs out: otherwise the system picks whom to kill."""
     most = _HOST_SHARE * host_memory_bytes()
     while host_used_bytes() <= most:
         time.sleep(0.1)

@@ -21,6 +21,7 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    monkeypatch.setattr(probe_link, "prepare", lambda request: torch.device("cpu"))  # the true one is for good
     monkeypatch.setattr(probe_link, "now", lambda device: time.perf_counter())
     monkeypatch.setattr(probe_link, "sizes", lambda quick, smallest=4096: [1 << 20, 4 << 20])
     monkeypatch.setattr(probe_link, "_us", short(probe_link._us))

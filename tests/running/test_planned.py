@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import memfit
 from memfit.running import engine
+from memfit.running.planned import planner
 from running.plainly import as_plainly, same_bits, train_by_hand
 
 pytestmark = pytest.mark.timeout(120)
@@ -88,6 +89,29 @@ def test_below_the_plan_swaps_are_planned():
     # On a busy machine copies take longer than foreseen, and the plan is made anew.
     assert stats.plans >= 1 and stats.prefetches > 0 and stats.plan_mismatches <= stats.plans
     assert stats.peak_footprint_bytes <= stats.budget_bytes
+
+
+def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeypatch):
+    asked, attempts = [], []
+    make, put = planner.make_engine_plan, planner.Planner._put_in_force
+    monkeypatch.setattr(planner, "make_engine_plan", lambda *args: asked.append(args[1]) or make(*args))
+    monkeypatch.setattr(planner, "_PATIENCE", 60.0)
+
+    def refuse_at_first(self, *args) -> bool:
+        attempts.append(len(asked))
+        return len(attempts) > planner._STRIKES and put(self, *args)
+
+    monkeypatch.setattr(planner.Planner, "_put_in_force", refuse_at_first)
+    stats = as_plainly(lambda: training(200), "60%", "ram").stats
+    assert attempts[: planner._STRIKES + 1] == [*[1] * planner._STRIKES, 2]
+    assert stats.plans >= 1 and asked[1] == asked[0] - asked[0] // 32
+
+
+def test_an_iteration_that_finds_no_plan_is_given_up_after_a_few_attempts(monkeypatch):
+    asked = []
+    monkeypatch.setattr(planner, "make_engine_plan", lambda *args: asked.append(args[1]))
+    assert as_plainly(lambda: training(60), "60%", "ram").stats.plans == 0
+    assert len(asked) == planner._ATTEMPTS and sorted(asked, reverse=True) == asked
 
 
 def test_another_batch_size_is_a_mismatch_and_gives_the_same_bits():

@@ -42,6 +42,8 @@ _STALL_SHARE = (
 )
 _STALLED = 3  # twice as many after each correction: a link that is never steady is not worth a plan all the time
 _ALIKE = 0.1  # links whose speeds differ by less: another plan would not be better
+_ATTEMPTS = 3  # to plan an iteration, each for a part of the budget less than the one before
+_SPARED = 32  # that part
 _LARGE = 1 << 20  # bytes, of a copy whose time tells a link's speed
 _TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
 
@@ -96,6 +98,7 @@ class _Known:
     making: _Making | None = None
     corrections: int = 0  # of the link's speed
     refused: int = 0  # times that the engine had no room for it
+    attempts: int = 0  # to plan it that came to nothing
 
     @property
     def record_bytes(self) -> int:
@@ -238,9 +241,10 @@ class Planner:
         known.making.done(_PATIENCE)
         self._use_when_made(known, end)
 
-    def _make(self, iterations: CompressedIterations) -> _Making:
+    def _make(self, iterations: CompressedIterations, attempts: int = 0) -> _Making:
         page = self.engine.page_bytes()
         budget = self.engine.stats()["budget_bytes"] // page * page
+        budget -= attempts * (budget // _SPARED)
         machine, op_hash, given = self._machine(), self.engine.op_hash, self.given
 
         def make(stop: threading.Event) -> _Made:
@@ -287,7 +291,17 @@ class Planner:
         if plan is None or known.refused >= _STRIKES:
             if plan is not None and plan.is_given:
                 self._refuse_given(Refused("the other live storages leave no room for it"))
+            self._plan_again(known)
+
+    def _plan_again(self, known: _Known) -> None:
+        """Plan once more, for less of the budget: holes, or other live storages, took what the plan needed."""
+        known.attempts += 1
+        known.refused = 0
+        known.plan = None
+        if known.attempts >= _ATTEMPTS or self.given is not None:
             self.known[self._signature] = None
+        else:
+            known.making = self._make(known.iterations, known.attempts)
 
     def _put_in_force(self, plan: EnginePlan, at_boundary: bool) -> bool:
         addresses = plan.addresses
@@ -331,7 +345,7 @@ class Planner:
         state.stalled = 0
         if not _alike(self._machine(), plan.machine):
             known.corrections += 1
-            known.making = self._make(known.iterations)
+            known.making = self._make(known.iterations, known.attempts)
 
     def _lost(self) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -126,7 +127,7 @@ at::DataPtr Engine::allocate(Device& device, size_t bytes) {
   ThreadState& thread = this_thread();
   bool inside = thread.depth > 0;
   int64_t source = inside ? thread.source : current_source();
-  Failure failure;
+  std::optional<Failure> failure;
   at::DataPtr made;
   {
     Lock lock(*this);
@@ -146,7 +147,7 @@ at::DataPtr Engine::allocate(Device& device, size_t bytes) {
   }
   say();
   if (made) return made;
-  raise(failure);
+  raise(*failure);
 }
 
 void Engine::release(Session* session, Block* block) {

@@ -79,7 +79,7 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source) {
   thread.row = -1;
   thread.course = 0;
   thread.waited_ns = 0;
-  thread.failure = Failure();
+  Refusals::forget(thread);
   thread.tensors.clear();
 }
 

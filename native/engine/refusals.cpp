@@ -160,7 +160,12 @@ void Refusals::hand_on(ThreadState& thread) {
 
 void Refusals::put_off(ThreadState& thread) {
   if (std::exchange(thread.untold, false)) next_ = thread.failure;
-  thread.failure = Failure();
+  forget(thread);
+}
+
+// Seven texts are not made anew for every op, of which few fail.
+void Refusals::forget(ThreadState& thread) {
+  if (thread.failure.kind != Failure::Kind::kNone) thread.failure = Failure();
 }
 
 }  // namespace memfit

@@ -36,6 +36,8 @@ class Refusals {
   void hand_on(ThreadState& thread);
   // The thread's op is over, and may have made no allocation that could have raised its failure.
   void put_off(ThreadState& thread);
+  // An op begins, and has not failed.
+  static void forget(ThreadState& thread);
   // A child of a fork is told nothing.
   void abandon() { next_ = Failure(); }
 

@@ -205,7 +205,7 @@ class Clairvoyant {
     make_room(0);  // for what was allocated between ops: outputs were counted as workspace
   }
 
-  // What the coming op uses has the nearest next use of all, so it would go last; and since every op fits alone,
+  // A storage that the coming op uses has the nearest next use of all, so it would go last; and since every op fits alone,
   // there is room before its turn comes.
   void make_room(std::int64_t wanted) {
     while (used_ + wanted > budget_ && !candidates_.empty()) {

@@ -27,7 +27,7 @@ class Clock {
   mutable std::atomic<bool> was_seen_over_{false};
 };
 
-// What a search polls. Tasks before the first one that met the goal run on to their end, so that which plan
+// The clock that a search polls. Tasks before the first one that met the goal run on to their end, so that which plan
 // wins does not depend on the threads.
 class Stop {
  public:

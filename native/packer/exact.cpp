@@ -187,7 +187,7 @@ class Exact::Search {
     for (std::size_t i = begin; i < end; ++i) {
       const Item& item = items_[rank_of(level.parts[i])];
       wraps |= !item.spans[1].empty();
-      // What spans a boundary between two sections links them.
+      // Items that span a boundary between two sections link them.
       for (const Span& span : item.spans)
         if (!span.empty()) ++link_[span.begin + 1], --link_[span.end];
     }
@@ -267,7 +267,7 @@ class Exact::Search {
       } else if (now < top + floats(from[i]) && conflicts(items_[rank], items_[other])) {
         next = entry(lowest(other, top), other);
       } else if (from[i] < entry(offset, rank)) {
-        // What rests this low and is not placed first would be placed out of order.
+        // An item that rests this low and is not placed first would be placed out of order.
         next = entry(lowest(other, offset + (now == offset)), other) | kFloats;
       }
       if (next == from[i]) {

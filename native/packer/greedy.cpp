@@ -31,7 +31,7 @@ std::vector<double> peak_pressure(const Problem& problem) {
   return peaks;
 }
 
-// How many other items each one conflicts with, by counting births and deaths; O(n + sections).
+// The number of other items that each one conflicts with, by counting births and deaths; O(n + sections).
 std::vector<double> degrees(const Problem& problem) {
   std::vector<std::int64_t> born(problem.sections + 1, 0), died(problem.sections + 1, 0);
   for (const Item& item : problem.items)

@@ -10,7 +10,7 @@ namespace memfit::packing {
 
 enum class Fit { kFirst, kBest };
 
-// What an item may cost to place, in nanoseconds, with tens of thousands.
+// The most that placing an item may cost, in nanoseconds, with tens of thousands.
 constexpr double kFirstFitWork = 2000, kBestFitWork = 10000;
 
 // kPressure is the peak over the item's sections, kTotalPressure the sum.

@@ -1,4 +1,4 @@
-// Which items share a section with a given one, without a graph of all pairs: memory is linear.
+// Neighbours: the items that share a section with a given one, without a graph of all pairs: memory is linear.
 #pragma once
 
 #include <algorithm>

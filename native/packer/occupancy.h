@@ -1,4 +1,4 @@
-// Which bytes are taken when: a tree over time whose nodes hold merged ranges of offsets.
+// Occupancy: the bytes that are taken at each time, as a tree over time whose nodes hold merged ranges of offsets.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class Occupancy {
   // Bottom of the smallest sufficient hole below something taken; if there is none, right above everything.
   Quanta best_fit(const Item& item);
 
-  // What all that took, in about nanoseconds.
+  // The cost of all that, in about nanoseconds.
   std::int64_t work() const { return work_; }
 
  private:

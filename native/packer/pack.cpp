@@ -50,7 +50,7 @@ double work_for_item(Way way) {
 // Greedy plans are made whatever the effort while the best is this far above the bound and they are this cheap.
 constexpr double kPoorGap = 0.005, kCheapWork = 1e9;
 
-// Which item the exact search prefers among equal offsets. The first three are tried at the bound, and solve
+// The item that the exact search prefers among equal offsets. The first three are tried at the bound, and solve
 // most hard instances there; all are tried above it.
 const std::vector<Key> kSearchOrders[] = {
     {Key::kPressure, Key::kDegree, Key::kLength},        {Key::kPressure, Key::kLength, Key::kArea},

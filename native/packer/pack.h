@@ -15,7 +15,7 @@ struct Options {
   int threads = 1;
 };
 
-// How a plan was found.
+// The way a plan was found.
 enum class Method { kGreedy, kSkyline, kExact, kEjection };
 
 struct Plan {

@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kLookWork = 5, kItemWork = 200;
 constexpr std::int32_t kNone = std::numeric_limits<std::int32_t>::max();
 
-// What is not placed yet, sorted by birth: a tree of the earliest death and the best rank below each node.
+// The items that are not placed yet, sorted by birth: a tree of the earliest death and the best rank below each node.
 class Waiting {
  public:
   Waiting(const Problem& problem, const std::vector<std::int32_t>& order) {

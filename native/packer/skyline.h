@@ -10,7 +10,7 @@
 
 namespace memfit::packing {
 
-// What an item costs to place, in nanoseconds.
+// The cost of placing an item, in nanoseconds.
 constexpr double kSkylineWork = 1000;
 
 // Whether all items can be put on a skyline: none is fixed, and none wraps round the period.

@@ -57,7 +57,7 @@ double Scheduler::run(const std::vector<std::uint8_t>& chosen, const std::vector
   leaving_bytes_ = 0;
   lanes_.clear();
   now_us_ = 0;
-  // What is away over the iteration's end is away when the first one begins.
+  // A storage that is away over the iteration's end is away when the first one begins.
   crosses_ = false;
   for (std::int64_t c : ins_) crosses_ = crosses_ || all_.before[c] >= ops_.count;
   for (std::int64_t c : ins_) absence_[c] = {0, 0, all_.before[c] >= ops_.count, all_.before[c] >= ops_.count, false};

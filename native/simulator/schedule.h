@@ -22,8 +22,8 @@ struct Schedule {
   std::int64_t free_by = 0, in_start = 0;
 };
 
-// Plays the iteration op by op, in the order of the simulator, and decides as it goes. What is decided at an op rests on the chosen gaps alone: whatever
-// is due to leave is assumed to be gone when it has to be, at the price of a wait.
+// Plays the iteration op by op, in the order of the simulator, and decides as it goes. A decision at an op rests on the
+// chosen gaps alone: whatever is due to leave is assumed to be gone when it has to be, at the price of a wait.
 class Scheduler {
  public:
   Scheduler(const Ops& ops, const Candidates& candidates, double both_factor);

@@ -63,7 +63,7 @@ class Search {
     return sum;
   }
 
-  // What a swap costs at best: what of its copies the gap does not hide; and the link's time, lightly.
+  // A swap's least cost: the part of its copies that the gap does not hide; and the link's time, lightly.
   double exposed_us(std::int64_t c) const {
     const double copies_us = all_.out_us[c] + all_.in_us[c];
     return std::max(0.0, copies_us - idle_us(c)) + 0.01 * copies_us;

@@ -1,4 +1,4 @@
-// Which gaps to swap: greedy starts, then a local search with the scheduler as judge. Work is counted, so that a search
+// The choice of gaps to swap: greedy starts, then a local search with the scheduler as judge. Work is counted, so that a search
 // ends at the same place on every machine unless the clock has to end it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a plan's swaps do to an iteration that repeats: memfit/simulate.py says what each field means.
+// The effect of a plan's swaps on an iteration that repeats: memfit/simulate.py says what each field means.
 #pragma once
 
 #include <cstdint>

@@ -77,8 +77,7 @@ def in_session(*, planned: bool) -> float:
         if planned:
             takes = Takes(np.full(len(SIZES), len(SIZES)), np.array(SIZES))
             plan = plan_addresses(takes, alignment=64, effort=1.0)
-            columns = plan.columns()
-            assert engine.load().use_plan(columns, plan.zone_bytes, plan.iterations, NO_SWAPS, [], True)
+            assert engine.load().use_plan(plan.columns, plan.zone_bytes, plan.iterations, NO_SWAPS, [], True)
         ns = allocations_ns(engine.load().boundary)
         stats = engine.load().stats()
         assert stats["plan_mismatches"] == 0 and (stats["planned_allocations"] > 0) == planned

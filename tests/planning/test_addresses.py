@@ -20,14 +20,14 @@ def allocations(rows: list[tuple[int, int]]) -> Takes:
 
 def play(rows: list[tuple[int, int]], plan: AddressPlan) -> list[tuple[int, int, int, int]]:
     """Return (begin, end, offset, size) of every allocation that gets an address, as the engine would give it."""
-    first_slot = np.cumsum([0, *plan.slots])
+    first_slot = np.cumsum([0, *plan.columns["slots"]])
     played = []
     for now in range(ITERATIONS * len(rows)):
         life = rows[now % len(rows)][1]
-        period, ordinal = divmod(now, len(plan.size))
-        if plan.slots[ordinal]:
-            offset = plan.slot_offset[first_slot[ordinal] + period % plan.slots[ordinal]]
-            played.append((now, now + life, offset, plan.size[ordinal]))
+        period, ordinal = divmod(now, len(plan.columns["size"]))
+        if plan.columns["slots"][ordinal]:
+            offset = plan.columns["slot_offset"][first_slot[ordinal] + period % plan.columns["slots"][ordinal]]
+            played.append((now, now + life, offset, plan.columns["size"][ordinal]))
     return played
 
 
@@ -41,20 +41,20 @@ def test_a_played_back_plan_gives_no_byte_out_twice(rows):
         for other_begin, other_end, other_offset, other_size in played[:i]:
             if begin < other_end and other_begin < end:
                 assert offset + size <= other_offset or other_offset + other_size <= offset
-    assert all(size >= asked for size, (asked, _) in zip(plan.size, rows * plan.iterations, strict=True))
+    assert all(size >= asked for size, (asked, _) in zip(plan.columns["size"], rows * plan.iterations, strict=True))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 25)), min_size=1, max_size=8))
 def test_every_end_of_a_lifetime_is_due_right_then(rows):
     plan = plan_addresses(allocations(rows), alignment=64, effort=0.0)
-    period = len(plan.size)
+    period = len(plan.columns["size"])
     due = {
         (before, allocation): ago
         for before in range(period + 1)
         for allocation, ago in zip(
-            plan.due_take[plan.due_begin[before] : plan.due_begin[before + 1]],
-            plan.due_periods_ago[plan.due_begin[before] : plan.due_begin[before + 1]],
+            plan.columns["due_take"][plan.columns["due_begin"][before] : plan.columns["due_begin"][before + 1]],
+            plan.columns["due_periods_ago"][plan.columns["due_begin"][before] : plan.columns["due_begin"][before + 1]],
             strict=True,
         )
     }
@@ -139,13 +139,13 @@ def test_stays_of_swapped_storages_get_bytes_that_are_free_all_the_while(drawn):
     takes = takes_of(recorded, swaps, range(len(lives)))
     assume(takes.count)
     plan = plan_addresses(takes, alignment=64, effort=0.0)
-    first_slot = np.cumsum([0, *plan.slots])
+    first_slot = np.cumsum([0, *plan.columns["slots"]])
     held: dict[int, tuple[int, int]] = {}  # by storage
 
     def take(storage: int, now: int, swap: int) -> None:
-        period, ordinal = divmod(now, len(plan.size))
-        assert plan.swap[ordinal] == swap and plan.size[ordinal] == lives[storage][2]
-        offset = plan.slot_offset[first_slot[ordinal] + period % plan.slots[ordinal]]
+        period, ordinal = divmod(now, len(plan.columns["size"]))
+        assert plan.columns["swap"][ordinal] == swap + 1 and plan.columns["size"][ordinal] == lives[storage][2]
+        offset = plan.columns["slot_offset"][first_slot[ordinal] + period % plan.columns["slots"][ordinal]]
         begin, end = offset, offset + lives[storage][2]
         assert all(end <= b or e <= begin for b, e in held.values())
         held[storage] = (begin, end)

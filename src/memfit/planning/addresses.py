@@ -85,34 +85,16 @@ class TakeColumns(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class AddressPlan:
-    """The columns of the engine's table for a period of `iterations`, with swaps counted from 0; sizes in bytes.
+    """The engine's table for a period of `iterations`, and the bytes of the zone that it hands out.
 
     `lower_bound_bytes` is the peak of live bytes over the circular time: no table needs less.
     """
 
-    size: list[int]
-    swap: list[int]
-    slots: list[int]
-    slot_offset: list[int]
-    due_begin: list[int]
-    due_take: list[int]
-    due_periods_ago: list[int]
+    columns: TakeColumns
     iterations: int
     zone_bytes: int
     lower_bound_bytes: int
     proven: bool
-
-    def columns(self) -> TakeColumns:
-        """Return the engine's columns; there swaps are counted from 1, and 0 is an allocation."""
-        return TakeColumns(
-            size=self.size,
-            swap=[swap + 1 for swap in self.swap],
-            slots=self.slots,
-            slot_offset=self.slot_offset,
-            due_begin=self.due_begin,
-            due_take=self.due_take,
-            due_periods_ago=self.due_periods_ago,
-        )
 
 
 @dataclass(frozen=True)
@@ -219,19 +201,16 @@ def plan_addresses(takes: Takes, *, alignment: int, effort: float) -> AddressPla
     slots = np.zeros(times * takes.count, dtype=np.int64)
     slots[lifetimes.lower] = packing.slots
     due_begin, due_take, due_ago = _due(lifetimes, times * takes.count)
-    return AddressPlan(
+    columns = TakeColumns(
         size=np.tile(align_up_all(takes.size, alignment), times).tolist(),
-        swap=np.tile(takes.swap, times).tolist(),
+        swap=np.tile(takes.swap - ALLOCATION, times).tolist(),  # an allocation is 0 here
         slots=slots.tolist(),
         slot_offset=packing.offsets.tolist(),
         due_begin=due_begin,
         due_take=due_take,
         due_periods_ago=due_ago,
-        iterations=times,
-        zone_bytes=packing.footprint,
-        lower_bound_bytes=packing.lower_bound,
-        proven=packing.proven,
     )
+    return AddressPlan(columns, times, packing.footprint, packing.lower_bound, packing.proven)
 
 
 def _due(lifetimes: Lifetimes, period: int) -> tuple[list[int], list[int], list[int]]:

@@ -293,8 +293,8 @@ def _swap_columns(recorded: Recorded, swaps: Sequence[Swap], addresses: AddressP
     index = {storage: i for i, storage in enumerate(storages)}
     born = recorded.iterations.block[recorded.iterations.size > 0][: recorded.iterations.first_count].tolist()
     ordinal = {block: k for k, block in enumerate(born)}
-    takes = addresses.swap[: len(addresses.swap) // addresses.iterations]
-    take_of = {swap: take for take, swap in enumerate(takes)}
+    takes = addresses.columns["swap"]
+    take_of = {swap: take for take, swap in enumerate(takes[: len(takes) // addresses.iterations])}
     is_old = [trace.storages[s].born_before for s in storages]
     return SwapTableColumns(
         op_hashes=[op_hash(op.name) for op in trace.ops] if swaps else [],
@@ -305,5 +305,5 @@ def _swap_columns(recorded: Recorded, swaps: Sequence[Swap], addresses: AddressP
         out_after=[swap.out_after % ops for swap in swaps],
         free_by=[swap.free_by % ops for swap in swaps],
         in_start=[swap.in_start % ops for swap in swaps],
-        take=[take_of[i] for i in range(len(swaps))],
+        take=[take_of[number] for number in range(1, len(swaps) + 1)],
     )

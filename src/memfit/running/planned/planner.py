@@ -237,27 +237,27 @@ class Planner:
 
     def _plan_for(self, iterations: CompressedIterations, end: _End) -> None:
         self.known[self._signature] = known = _Known(iterations)
-        known.making = self._make(iterations)
+        known.making = self._make(known)
         known.making.done(_PATIENCE)
         self._use_when_made(known, end)
 
-    def _make(self, iterations: CompressedIterations, attempts: int = 0) -> _Making:
+    def _make(self, known: _Known) -> _Making:
         page = self.engine.page_bytes()
         budget = self.engine.stats()["budget_bytes"] // page * page
-        budget -= attempts * (budget // _SPARED)
+        budget -= known.attempts * (budget // _SPARED)
         machine, op_hash, given = self._machine(), self.engine.op_hash, self.given
 
         def make(stop: threading.Event) -> _Made:
-            recorded, refused = iterations.recorded(), None
+            recorded, refused = known.iterations.recorded(), None
             if recorded is None:
                 return _Made()
             if given is not None:
                 found = given_engine_plan(recorded, given, budget, machine, op_hash)
                 if isinstance(found, EnginePlan):
-                    return _Made(CompressedPlan.of(found, iterations))
+                    return _Made(CompressedPlan.of(found, known.iterations))
                 refused = found
             plan = make_engine_plan(recorded, budget, machine, op_hash, stop.is_set)
-            return _Made(None if plan is None else CompressedPlan.of(plan, iterations), refused)
+            return _Made(None if plan is None else CompressedPlan.of(plan, known.iterations), refused)
 
         return _Making(make)
 
@@ -301,11 +301,11 @@ class Planner:
         if known.attempts >= _ATTEMPTS or self.given is not None:
             self.known[self._signature] = None
         else:
-            known.making = self._make(known.iterations, known.attempts)
+            known.making = self._make(known)
 
     def _put_in_force(self, plan: EnginePlan, at_boundary: bool) -> bool:
         addresses = plan.addresses
-        used = self.engine.use_plan(addresses.columns(), addresses.zone_bytes, addresses.iterations, plan.swaps,
+        used = self.engine.use_plan(addresses.columns, addresses.zone_bytes, addresses.iterations, plan.swaps,
                                     plan.resident, at_boundary)  # fmt: skip
         host.give_back_freed()  # recording, planning and restoring took many times what is kept
         return used
@@ -345,7 +345,7 @@ class Planner:
         state.stalled = 0
         if not _alike(self._machine(), plan.machine):
             known.corrections += 1
-            known.making = self._make(known.iterations, known.attempts)
+            known.making = self._make(known)
 
     def _lost(self) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""

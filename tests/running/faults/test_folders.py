@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,33 +21,30 @@ from running.faults.rows import BUDGET, fill, holds
 pytestmark = pytest.mark.timeout(120)
 
 
-def mounted(folder: Path, options: str) -> None:
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[Path]:
     folder.mkdir()
     if os.geteuid() != 0:
         pytest.skip("mounting a file system of a given size takes root")
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True, text=True)
     if done.returncode != 0:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
-
-
-def unmount(folder: Path) -> None:
-    subprocess.run(["umount", str(folder)], capture_output=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], capture_output=True)
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    mounted(folder, "size=2m")
-    yield folder
-    unmount(folder)
+    with mounted(tmp_path / "small", "size=2m") as folder:
+        yield folder
 
 
 @pytest.fixture
 def read_only_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "read-only"
-    mounted(folder, "ro,size=1m")
-    yield folder
-    unmount(folder)
+    with mounted(tmp_path / "read-only", "ro,size=1m") as folder:
+        yield folder
 
 
 def test_a_full_disk_says_so_loses_nothing_and_the_session_goes_on_when_there_is_room_again(small_disk):

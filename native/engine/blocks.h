@@ -25,10 +25,6 @@ class Blocks {
     planned_.on_release(*block);
     books_.remove(block);
   }
-  // An op, or a hold, of this session lets go of it.
-  static void let_go(Block& block) {
-    if (--block.active == 0 && block.aside == 0 && block.dead) delete &block;
-  }
 
  private:
   Books& books_;

@@ -32,6 +32,13 @@ void Books::remove(Block* block) {
     delete block;
 }
 
+bool Books::let_go(Block& block) {
+  if (--block.active > 0 || block.aside > 0) return false;
+  const bool is_there = !block.dead;
+  if (!is_there) delete &block;
+  return is_there;
+}
+
 Block* Books::find(const c10::StorageImpl& storage) const {
   const at::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
   if (pointer.get_deleter() == &delete_by_block) return static_cast<Block*>(pointer.get_context());

@@ -33,6 +33,8 @@ class Books {
   Block* add(size_t bytes, Device& device);
   // Its storage is gone. The block goes too, or with the last op that has it on its list.
   void remove(Block* block);
+  // An op, or a hold, lets go of the block. True if it is there and nobody uses it any more.
+  static bool let_go(Block& block);
   // The storage's block; nullptr if it is none of the engine's.
   Block* find(const c10::StorageImpl& storage) const;
   Block* find_at(const void* address) const;

@@ -45,7 +45,7 @@ bool Engine::bring_in(Session* session, ThreadState& outside, Block& block) {
   if (session == nullptr) {
     Restored restored;
     if (restoring_.restore(block, restored)) return true;
-    outside.failure = Refusals::of_tier(outside, restored.lost.empty() ? "no memory" : restored.lost.front().second);
+    outside.failure = Refusals::of_tier(outside, restored.why());
     return false;
   }
   try {

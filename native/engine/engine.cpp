@@ -223,18 +223,15 @@ void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::I
 
 // The thread's op began in a session that has ended.
 void Engine::close_frame(Session* session, ThreadState& thread) {
-  for (Block* block : std::exchange(thread.touched, {})) let_go(session, *block);
-  thread.missing.clear();
-  thread.foreign.clear();
-  thread.aside = thread.untold = false;
-  thread.row = -1;
+  thread.end([&](Block& block) { let_go(session, block); });
+  thread.untold = false;
   thread.failure = Failure();
   lasting_.turns.op_is_over(thread);
 }
 
 void Engine::let_go(Session* session, Block& block) {
   if (session != nullptr)
-    Blocks::let_go(block);
+    Books::let_go(block);
   else
     restoring_.let_go(block);
 }

@@ -141,25 +141,29 @@ class Lock {
   // nullptr: none was active when the lock was taken.
   Session* session() const { return session_.get(); }
   // The same, but not in a child that has inherited it, nor when it has ended since.
-  Session* governing() const { return session_ && !session_->memory.is_closed ? session_.get() : nullptr; }
+  Session* governing() const { return session_ && session_->is_open() ? session_.get() : nullptr; }
 
  private:
   Lasting& lasting_;
   std::shared_ptr<Session> session_;
 };
 
+// `action(*session)`; without a session, a default value.
+template <typename Action>
+auto called(Session* session, const Action& action) -> decltype(action(*session)) {
+  return session != nullptr ? action(*session) : decltype(action(*session))();
+}
+
 template <typename Action>
 auto Engine::in_session(const Action& action) -> decltype(action(std::declval<Session&>())) {
   Lock lock(*this);
-  if (Session* session = lock.session()) return action(*session);
-  return decltype(action(std::declval<Session&>()))();
+  return called(lock.session(), action);
 }
 
 template <typename Action>
 auto Engine::governing(const Action& action) -> decltype(action(std::declval<Session&>())) {
   Lock lock(*this);
-  if (Session* session = lock.governing()) return action(*session);
-  return decltype(action(std::declval<Session&>()))();
+  return called(lock.governing(), action);
 }
 
 }  // namespace memfit

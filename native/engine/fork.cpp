@@ -17,7 +17,7 @@ void Engine::before_fork() {
   at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);  // torch's lock, which a child may find taken for good
   lasting_.mutex.lock();
   AtFork::take_all();
-  if (!session_ || session_->memory.is_closed) return;
+  if (!session_ || !session_->is_open()) return;
   Memory& memory = session_->memory;
   session_->copies.settle_all();  // a child has no lanes
   if (memory.lifelines == nullptr || memory.tier->used() == 0) return;  // (no child can read a GPU's storages)
@@ -26,7 +26,7 @@ void Engine::before_fork() {
 }
 
 void Engine::after_fork_in_parent() {
-  if (session_ && !session_->memory.is_closed && session_->memory.tier->frozen()) session_->memory.thaw_if_alone();
+  if (session_ && session_->is_open() && session_->memory.tier->frozen()) session_->memory.thaw_if_alone();
   AtFork::give_all_back();
   lasting_.mutex.unlock();
 }
@@ -35,7 +35,7 @@ void Engine::after_fork_in_child() {
   // Only the forking thread lives on, and it owns the mutex.
   new (&lasting_.mutex) std::mutex();
   AtFork::renew_all();
-  if (!session_ || session_->memory.is_closed) return;
+  if (!session_ || !session_->is_open()) return;
   lasting_.flags.inert = true;
   session_->become_inert(this_thread());
 }

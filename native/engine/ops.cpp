@@ -3,7 +3,6 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "hash.h"
 #include "observer.h"
@@ -143,12 +142,8 @@ std::function<void()> Ops::end(ThreadState& thread) {
 }
 
 void Ops::let_go(ThreadState& thread) {
-  if (std::exchange(thread.aside, false)) guarded(thread, [&] { on_.memory.device->lead(); });
-  for (Block* block : thread.touched) Blocks::let_go(*block);
-  thread.touched.clear();
-  thread.missing.clear();
-  thread.foreign.clear();
-  thread.row = -1;
+  if (thread.aside) guarded(thread, [&] { on_.memory.device->lead(); });
+  thread.end(&Books::let_go);
   guarded(thread, [&] { on_.planned.after_op(thread); });
   on_.refusals.put_off(thread);
   on_.lasting.turns.op_is_over(thread);

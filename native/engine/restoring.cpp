@@ -71,12 +71,8 @@ bool Restoring::move_to_ordinary(Block& block, Books::StorageRef storage, Restor
 }
 
 void Restoring::let_go(Block& block) {
-  if (--block.active > 0 || block.aside > 0) return;
   Restored ignored;
-  if (block.dead)
-    delete &block;
-  else
-    restore(block, ignored);
+  if (Books::let_go(block)) restore(block, ignored);
 }
 
 }  // namespace memfit

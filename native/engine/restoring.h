@@ -15,6 +15,9 @@ struct Restored {
   size_t count = 0;
   size_t left = 0;
   std::vector<std::pair<const Tier*, std::string>> lost;
+
+  // Why one could not be restored.
+  std::string why() const { return lost.empty() ? "no memory" : lost.front().second; }
 };
 
 class Restoring {

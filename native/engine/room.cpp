@@ -7,7 +7,7 @@ bool Room::make_available(Block& block, size_t more) {
   if (!memory_.is_closed) return placing_.bring_in(block, more);
   Restored restored;
   if (restoring_.restore(block, restored)) return true;
-  throw TierFailure(restored.lost.empty() ? "no memory" : restored.lost.front().second);
+  throw TierFailure(restored.why());
 }
 
 bool Room::take_shelf(const ThreadState& thread) {

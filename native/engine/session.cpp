@@ -142,11 +142,7 @@ void Session::become_inert(ThreadState& forking) {
   lasting.ghosts.record_to(nullptr);
   // No other thread came along, and the forking one's op moves nothing any more.
   lasting.turns.forget(forking);
-  for (Block* block : forking.touched) Blocks::let_go(*block);
-  forking.touched.clear();
-  forking.missing.clear();
-  forking.aside = false;
-  forking.row = -1;
+  forking.end(&Books::let_go);
   forking.failure = Failure();
   if (memory.device->is_asynchronous()) keep_what_is_not_reachable();
 }

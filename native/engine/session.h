@@ -60,6 +60,8 @@ struct Session {
   bool use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary);
   Stats figures() const;
   void reset_peaks();
+  // Neither over, nor inherited by a forked child.
+  bool is_open() const { return !memory.is_closed; }
   // Nothing is under way any more, and nobody waits. Storages are still where they are.
   void close();
   // This process is a forked child: all but what its ops read is forgotten.

@@ -49,6 +49,17 @@ struct ThreadState {
   std::string tensors;  // shapes, gathered only when memory is tight
   Failure failure;      // raised from the op's next allocation
   bool untold = false;  // and, if it makes none, from the next one of all
+
+  // The op is over, or forgotten: `let_go(block)` of each that it has on its list.
+  template <typename LetGo>
+  void end(const LetGo& let_go) {
+    for (Block* block : touched) let_go(*block);
+    touched.clear();
+    missing.clear();
+    foreign.clear();
+    aside = false;
+    row = -1;
+  }
 };
 ThreadState& this_thread();
 // Its op, in words.

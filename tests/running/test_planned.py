@@ -91,6 +91,15 @@ def test_below_the_plan_swaps_are_planned():
     assert stats.peak_footprint_bytes <= stats.budget_bytes
 
 
+def test_each_swap_names_the_take_with_which_its_bytes_come_back(monkeypatch):
+    monkeypatch.setattr(planner, "_PATIENCE", 60.0)
+    ended = as_plainly(lambda: training(40), "60%", "ram")
+    plan = ended.compressed_plan.plan()
+    assert plan.swaps["take"] and [plan.addresses.columns["swap"][take] for take in plan.swaps["take"]] == [
+        *range(1, len(plan.swaps["take"]) + 1)
+    ]
+
+
 def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeypatch):
     asked, attempts = [], []
     make, put = planner.make_engine_plan, planner.Planner._put_in_force

@@ -128,8 +128,6 @@ void Residency::consolidate(const std::vector<Block*>& own) {
   for (Block* mover : movers) floor = slide_down(*mover, floor);
 }
 
-// Move one block to the lowest address from `floor` on, clearing idle storages out of its way.
-// Returns the end of where it lies now.
 size_t Residency::slide_down(Block& mover, size_t floor) {
   Ranges& ranges = memory_.arena->ranges;
   size_t size = mover.region->size;

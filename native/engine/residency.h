@@ -33,13 +33,15 @@ class Residency {
   // Slide the blocks of an op that has not started yet to the low end of the arena, so that what it will allocate
   // finds one contiguous window above them.
   void consolidate(const std::vector<Block*>& own);
+  // Move one block to the lowest address from `floor` on, clearing idle storages out of its way. Returns the end of
+  // where it lies now.
+  size_t slide_down(Block& mover, size_t floor);
   // The longest stretch of the arena without a storage that must stay put; `running`: while an op runs.
   size_t widest_window(bool running = false) const;
 
  private:
   std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;
   double eviction_cost(const Block& block) const;
-  size_t slide_down(Block& mover, size_t floor);
 
   const Books& books_;
   Memory& memory_;

@@ -90,7 +90,31 @@ void Shelf::evict_scattered() {
 void Shelf::keep(Block& block) {
   bool stuck = !memory_.holds(block) || block.active != 1 || block.pinned || block.held || !block.attached();
   if (stuck || memory_.arena->on_shelf(block.region) || (block.small && !turns_.none_runs()) || memory_.arena->plan() != nullptr) return;
-  if (Region* region = place(block, /*evicts=*/true)) moves_.move_to(block, region);
+  if (Region* region = place(block, /*evicts=*/true))
+    moves_.move_to(block, region);
+  else
+    grow_over(block);
+}
+
+// It lies in its own way, where the shelf has to grow. So it comes down to the shelf's end and belongs to it.
+void Shelf::grow_over(Block& block) {
+  Arena& arena = *memory_.arena;
+  try {
+    residency_.slide_down(block, arena.shelf_end());
+  } catch (const TierFailure&) {
+    return;
+  }
+  const size_t offset = block.region->offset, end = block.region->end();
+  if (offset != arena.shelf_end()) return;
+  arena.ranges.give_back(block.region);
+  arena.grow_shelf(end);
+  block.region = arena.shelf().take_at(arena.shelf().hole_at(offset), offset, block.bytes, &block);
+  close_hole_below(block);
+}
+
+void Shelf::close_hole_below(Block& block) {
+  const Region* hole = block.region->prev;
+  if (hole != nullptr && hole->is_free()) moves_.move_down(memory_.arena->shelf(), block, hole->offset);
 }
 
 bool Shelf::clear() {
@@ -132,11 +156,9 @@ void Shelf::make_way_for(const std::unordered_set<uint64_t>& stays) {
 // The storages on the shelf move to its low end, and the rest of it is given back.
 void Shelf::tidy() {
   for (Region* r = memory_.arena->first_on_shelf(); r != nullptr; r = r->next) {
-    const Region* hole = r->prev;
-    if (r->is_free() || hole == nullptr || !hole->is_free() || !residency_.may_move(*owner_of(r))) continue;
+    if (r->is_free() || !residency_.may_move(*owner_of(r))) continue;
     Block& block = *owner_of(r);
-    const size_t target = hole->offset;
-    moves_.move_down(memory_.arena->shelf(), block, target);
+    close_hole_below(block);
     r = block.region;
   }
   memory_.arena->trim_shelf(0);

@@ -46,6 +46,8 @@ class Shelf {
   size_t step() const;
   size_t slack() const;
   bool grow_to(size_t needed, bool evicts);
+  void grow_over(Block& block);
+  void close_hole_below(Block& block);
   void tidy();
 
   const Books& books_;

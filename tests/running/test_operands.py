@@ -8,15 +8,13 @@ import torch
 from torch import nn
 
 from memfit import session
-from memfit.running import engine
+from running.stress import compare
 
 
 @pytest.fixture(params=["evict", "move"])
 def stressed(request):
-    native = engine.load()
-    native.set_stress(request.param)
-    yield
-    native.set_stress("")
+    with compare.stressed(request.param):
+        yield
 
 
 def in_place_of_a_batched_gradient():

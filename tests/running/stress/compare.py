@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -116,13 +117,13 @@ class Comparison:
 
 @contextmanager
 def stressed(kind: str) -> Iterator[None]:
-    """Have the engine evict or move whatever may move, before every op."""
+    """Have the engine evict or move whatever may move, before every op, and then what `make stress` asks for again."""
     native = engine.load()
     native.set_stress(kind)
     try:
         yield
     finally:
-        native.set_stress("")
+        native.set_stress(os.environ.get("MEMFIT_STRESS", ""))
 
 
 def seed() -> None:

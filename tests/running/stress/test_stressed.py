@@ -1,0 +1,43 @@
+"""The stress of a block ends with it, and that of the whole run goes on."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import memfit
+from memfit.running import engine
+from running.stress.compare import STRESSES, stressed
+
+OPS = 20
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch) -> Iterator[None]:
+    yield
+    monkeypatch.undo()
+    with stressed(STRESSES[0]):
+        pass  # leaves what the run itself asks for
+
+
+def is_stressed() -> bool:
+    """Whether storages move or leave before every op though there is room for all of them."""
+    with memfit.session(1 << 24, "ram", device="cpu") as session:
+        kept = torch.ones(1 << 16)
+        for _ in range(OPS):
+            kept = kept + 1
+    return session.stats.evictions + session.stats.relocations >= OPS
+
+
+def test_a_plain_run_is_not_stressed():
+    engine.load().set_stress("")
+    assert not is_stressed()
+
+
+@pytest.mark.parametrize("asked", ["", *STRESSES])
+@pytest.mark.parametrize("stress", STRESSES)
+def test_after_a_stressed_block_there_is_the_stress_again_that_was_asked_for(asked, stress, monkeypatch):
+    monkeypatch.setenv("MEMFIT_STRESS", asked)
+    with stressed(stress):
+        assert is_stressed()
+    assert is_stressed() == bool(asked)

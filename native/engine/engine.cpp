@@ -182,6 +182,7 @@ void Engine::release_by_block(Block* block) {
 void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs,
                        int64_t source, int64_t sequence_number) {
   bool outermost = thread.depth++ == 0;
+  if (op.verified && thread.verified_at == 0) thread.verified_at = thread.depth;
   Lock lock(*this);
   Session* session = lock.session();
   if (session == nullptr) return;
@@ -212,6 +213,7 @@ void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::I
     if (thread.depth == 0) return;  // its beginning was not seen
     Session* session = lock.governing();
     if (session != nullptr) session->ops.show_outputs(thread, op, outputs);
+    if (thread.verified_at == thread.depth) thread.verified_at = 0;
     if (--thread.depth > 0 || is_inert()) return;
     if (session != nullptr && thread.session == lasting_.books.session())
       tell = session->ops.end(thread);

@@ -29,15 +29,29 @@ namespace memfit {
 
 namespace {
 
-// Operators that write to arguments their schema does not mark (found by comparing every operator's
-// inputs before and after a call; tests/running/test_schema_truth.py does it again).
-const std::unordered_set<std::string_view> kUnmarkedWriters = {
-    "aten::batch_norm",         "aten::native_batch_norm",       "aten::cudnn_batch_norm",
-    "aten::miopen_batch_norm",  "aten::_batch_norm_impl_index",  "aten::instance_norm",
-    "aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts",
-    "aten::batch_norm_update_stats", "aten::rrelu", "aten::rrelu_with_noise",
-    "aten::mkldnn_rnn_layer",        "aten::mkldnn_rnn_layer_backward",
+// Arguments that an operator writes to though its schema does not mark them, by name: all of them, and no others
+// (found by comparing every operator's inputs before and after a call; tests/running/test_schema_truth.py does it again.
+// cuDNN and MIOpen take what they normalise, its weight and its bias as constants).
+using Names = std::vector<std::string_view>;
+const Names kStatistics = {"running_mean", "running_var"};
+const std::unordered_map<std::string_view, Names> kUnmarkedWrites = {
+    {"aten::batch_norm", kStatistics},
+    {"aten::native_batch_norm", kStatistics},
+    {"aten::cudnn_batch_norm", kStatistics},
+    {"aten::miopen_batch_norm", kStatistics},
+    {"aten::_batch_norm_impl_index", kStatistics},
+    {"aten::instance_norm", kStatistics},
+    {"aten::batch_norm_gather_stats", kStatistics},
+    {"aten::batch_norm_gather_stats_with_counts", kStatistics},
+    {"aten::batch_norm_update_stats", kStatistics},
+    {"aten::rrelu_with_noise", {"noise"}},
+    {"aten::mkldnn_rnn_layer_backward", {"workspace"}},
 };
+
+bool writes_unmarked(const std::string& name, const std::string& argument) {
+  const auto row = kUnmarkedWrites.find(name);
+  return row != kUnmarkedWrites.end() && std::find(row->second.begin(), row->second.end(), argument) != row->second.end();
+}
 
 // Operators that look at the shape of their tensor arguments only.
 const std::unordered_set<std::string_view> kMetadataReaders = {
@@ -58,7 +72,8 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   for (const c10::Argument& argument : schema.arguments()) {
     const c10::AliasInfo* alias = argument.alias_info();
     bool write = alias != nullptr && alias->isWrite();
-    info.writes.push_back(write);
+    info.arguments.push_back(argument.name());
+    info.writes.push_back(write || writes_unmarked(schema.name(), argument.name()));
     info.aliased.push_back(alias != nullptr);
     if (argument.name() == "size") info.size_argument = static_cast<int>(info.writes.size()) - 1;
     writes |= write;
@@ -72,7 +87,7 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   if (kLookedThrough.count(name) != 0 && schema.overload_name() == "data") info.raw_arguments = {1};
   // (torch's own `prims` are what its rules for device meta call.)
   bool own = name.rfind("aten::", 0) == 0 || name.rfind("prims::", 0) == 0;
-  info.writes_any = !own || kUnmarkedWriters.count(name) != 0;
+  info.writes_any = !own;
   // Collectives go on after they have returned, in streams of their own.
   info.keeps_pointers = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional::", 0) == 0;
   const auto* last = std::end(kUninitialisedFactories);

@@ -18,9 +18,10 @@ struct OpInfo {
   bool reads_data = true;  // false: views and factories that look at metadata only (but for what `reads` says)
   bool is_view = false;
   bool writes_any = false; // the schema is not to be trusted: every argument may be written to
-  bool verified = false;   // it was seen to write to nothing that its schema does not mark
+  bool verified = false;   // it was seen to write to nothing but what `writes` says
   bool uninitialised = false;  // its output is filled by whoever called it
   bool keeps_pointers = false;  // works on its arguments after it has returned: they must stay where they are
+  std::vector<std::string> arguments;  // their names
   std::vector<bool> writes;    // by argument
   std::vector<bool> aliased;   // by argument: a view of it is returned
   size_t returns = 0;

@@ -93,8 +93,9 @@ void Ops::settle_dues(ThreadState& thread, const OpInfo& op) {
 void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   // A profiler that notes shapes asks all inputs for their addresses, a view's too.
   const bool profiled = at::hasThreadLocalCallbacks();
-  // On a device that compares no bytes, only a verified op is believed to leave its inputs as they were.
-  const bool doubtful = !op.verified && on_.memory.device->is_asynchronous();
+  // On a device that compares no bytes, only a verified op, with those it calls, is believed to leave its inputs as
+  // they were.
+  const bool doubtful = thread.verified_at == 0 && on_.memory.device->is_asynchronous();
   for (size_t i = 0; i < inputs.size(); ++i) {
     bool reads = op.reads(i) || profiled, write = op.may_write(i) || (doubtful && reads);
     guarded(thread, [&] {

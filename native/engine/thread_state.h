@@ -20,6 +20,7 @@ struct OpInfo;
 
 struct ThreadState {
   int depth = 0;
+  int verified_at = 0;    // the depth of the outermost verified op under way; 0: there is none
   bool in_frame = false;  // between frame_begins and frame_ends
   bool running = false;   // between op_begins and frame_ends
   bool starting = false;  // the op has its inputs brought in: it holds no raw pointers yet

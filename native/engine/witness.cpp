@@ -24,6 +24,7 @@ uint64_t hash_of(const c10::Storage& storage) {
 }
 
 struct Seen {
+  size_t argument;
   c10::Storage storage;
   size_t size;
   uint64_t hash;
@@ -31,13 +32,17 @@ struct Seen {
 
 struct Watching final : at::ObserverContext {
   const OpInfo* op = nullptr;
-  std::vector<Seen> unmarked;
+  std::vector<Seen> seen;
 };
 
 bool is_visible(const c10::Storage& storage) {
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   return impl->device_type() == at::kCPU && impl->nbytes() != 0 && impl->nbytes() <= kLargest &&
          impl->_mutable_data_ptr_no_checks().get() != nullptr;
+}
+
+bool has_changed(const Seen& one) {
+  return one.storage.nbytes() != one.size || !is_visible(one.storage) || hash_of(one.storage) != one.hash;
 }
 
 }  // namespace
@@ -51,32 +56,37 @@ std::map<std::string, Testimony> testimonies() {
 
 std::unique_ptr<at::ObserverContext> witness(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (!witnessing) return nullptr;
-  std::set<const void*> seen;  // what is written by one argument may be another's too
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (i < op.writes.size() && op.writes[i])
-      each_storage(inputs[i], [&](const c10::Storage& storage, Part) { seen.insert(storage.unsafeGetStorageImpl()); });
   auto watching = std::make_unique<Watching>();
   watching->op = &op;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!op.reads(i)) continue;
-    each_storage(inputs[i], [&](const c10::Storage& storage, Part) {
-      if (is_visible(storage) && seen.insert(storage.unsafeGetStorageImpl()).second)
-        watching->unmarked.push_back({storage, storage.nbytes(), hash_of(storage)});
-    });
-  }
+  std::set<const void*> known;  // what one argument says is written may be another's too
+  for (const bool written : {true, false})
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if ((i < op.writes.size() && op.writes[i]) != written || !(written || op.reads(i))) continue;
+      each_storage(inputs[i], [&](const c10::Storage& storage, Part) {
+        if (known.insert(storage.unsafeGetStorageImpl()).second && is_visible(storage))
+          watching->seen.push_back({i, storage, storage.nbytes(), hash_of(storage)});
+      });
+    }
   return watching;
 }
 
 void testify(at::ObserverContext* context) {
   auto* watching = dynamic_cast<Watching*>(context);
-  if (watching == nullptr || watching->unmarked.empty()) return;
-  bool changed = false;
-  for (const Seen& one : watching->unmarked)
-    changed |= one.storage.nbytes() != one.size || !is_visible(one.storage) || hash_of(one.storage) != one.hash;
+  if (watching == nullptr || watching->seen.empty()) return;
+  const OpInfo& op = *watching->op;
+  bool looked = false, changed = false;
+  std::set<std::string> written;
+  for (const Seen& one : watching->seen) {
+    const bool is_said = one.argument < op.writes.size() && op.writes[one.argument], has = has_changed(one);
+    looked |= !is_said;
+    changed |= !is_said && has;
+    if (has) written.insert(op.arguments.at(one.argument));
+  }
   std::lock_guard<std::mutex> lock(books_mutex);
-  Testimony& testimony = books[watching->op->name];
-  ++testimony.calls;
+  Testimony& testimony = books[op.name];
+  testimony.calls += looked;
   testimony.changed += changed;
+  testimony.written.merge(written);
 }
 
 }  // namespace memfit

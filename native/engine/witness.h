@@ -1,4 +1,4 @@
-// The witness, for tests: which operators leave all that their schema does not mark as written as it was.
+// The witness, for tests: what operators write to, beside what they are said to write to.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 namespace memfit {
@@ -13,8 +14,9 @@ namespace memfit {
 struct OpInfo;
 
 struct Testimony {
-  int64_t calls = 0;    // with an argument to look at
+  int64_t calls = 0;    // with an argument that it is not said to write to
   int64_t changed = 0;  // that changed one
+  std::set<std::string> written;  // arguments that were changed, said or not
 };
 
 void set_witness(bool on);

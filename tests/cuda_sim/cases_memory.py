@@ -7,6 +7,7 @@ import gc
 import io
 import threading
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -263,3 +264,21 @@ def threads_share_the_budget(gpu: Gpu) -> None:
         for thread in threads:
             thread.join()
     assert not errors and session.stats.evictions > 0
+
+
+def an_op_that_a_verified_one_calls_is_believed_to_leave_what_it_reads_as_it_was(gpu: Gpu) -> None:
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("relu", lambda x: torch.clamp_min(torch.negative(torch.negative(x)), 0), "CUDA")
+    with memfit.session(6 * MIB, device="cuda", plan=False) as session:
+        x = torch.ones(KIB256, device="cuda")
+
+        def is_clean_after(op: Callable[[Tensor], Tensor]) -> bool:
+            torch.zeros(11 * MIB // 8, device="cuda")  # and x leaves
+            op(x)
+            drops = session.stats.drops
+            torch.zeros(11 * MIB // 8, device="cuda")
+            return session.stats.drops > drops
+
+        assert is_clean_after(torch.neg) and is_clean_after(torch.relu)
+        assert not is_clean_after(torch.negative)  # not verified, and on its own
+        assert is_clean_after(torch.relu)

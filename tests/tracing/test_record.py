@@ -302,3 +302,21 @@ def test_a_file_whose_name_is_no_text_is_named_with_escapes():
     names: dict[str, Callable[[], Tensor]] = {}
     exec(compile("import torch\ndef step(): return torch.ones(3) + 1", "odd\udcff.py", "exec"), names)
     assert {op.source for op in memfit.record(names["step"]).ops} == {"odd\\udcff.py:2"}
+
+
+def test_batch_norm_writes_its_running_statistics_and_nothing_else_that_was_there_before():
+    x, norm = torch.randn(8, 6, 5, 5), nn.BatchNorm2d(6)
+    parameters = [*norm.parameters(), torch.nn.Parameter(torch.ones(8, 6, 5, 5))]
+    optimizer = torch.optim.SGD(parameters, lr=0.1, foreach=False)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        norm(x * parameters[-1]).square().mean().backward()
+        optimizer.step()
+
+    trace = memfit.record(step)
+    (at,) = [i for i, op in enumerate(trace.ops) if op.name == "aten::batch_norm"]
+    op = trace.ops[at]
+    old = [s for s in op.writes if trace.storages[s].alloc_tick < op.first_tick]
+    assert sizes(trace, tuple(old)) == [24, 24]
+    assert not {*old} & {trace.storages.index(s) for s in trace.storages if s.category is Category.PARAMETER}

@@ -36,7 +36,8 @@ void watch(py::object capsule, bool on) {
 
 py::dict testimonies_by_name() {
   py::dict found;
-  for (const auto& [name, testimony] : testimonies()) found[py::str(name)] = py::make_tuple(testimony.calls, testimony.changed);
+  for (const auto& [name, testimony] : testimonies())
+    found[py::str(name)] = py::make_tuple(testimony.calls, testimony.changed, py::cast(testimony.written));
   return found;
 }
 

@@ -79,7 +79,7 @@ class Comparison:
         native.set_witness(True)
         list(self.under("", groups))
         native.set_witness(False)
-        for name, (calls, changed) in native.testimonies().items():
+        for name, (calls, changed, _) in native.testimonies().items():
             report.testimonies[name] = calls - changed
             report.liars[name] = changed
 

@@ -228,5 +228,9 @@ class EngineModule(Protocol):
     def set_witness(self, on: bool) -> None:
         """Have every operator's arguments compared before and after it."""
 
-    def testimonies(self) -> dict[str, tuple[int, int]]:
-        """Return, by operator name, the number of calls and the number of those that changed an argument."""
+    def testimonies(self) -> dict[str, tuple[int, int, set[str]]]:
+        """Return what operators were seen to do, by name.
+
+        The number of calls, that of calls that changed an argument which the operator is not said to write to, and the
+        names of all arguments that were changed.
+        """

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 
 import pytest
 import torch
 
 import memfit
 from memfit.errors import UsageError
+from memfit.running.session import api
 
 
 def test_entering_a_running_session_again_is_refused_and_the_session_runs_on():
@@ -44,3 +47,37 @@ def test_an_ended_session_is_not_entered_again():
         torch.ones(10)
     with pytest.raises(UsageError, match="this session has ended"), session:
         pytest.fail("the block was entered")
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same session", "two sessions"])
+def test_of_two_threads_that_enter_at_once_one_is_refused_and_the_other_runs_on(same, monkeypatch):
+    both_enter, refused, entered = threading.Barrier(2), [], []
+
+    def slow(*arguments):
+        time.sleep(0.05)
+        return made(*arguments)
+
+    made = api.Running
+    monkeypatch.setattr(api, "Running", slow)
+    one = memfit.session("1MiB", device="cpu")
+    sessions = [one, one if same else memfit.session("1MiB", device="cpu")]
+
+    def enter(session):
+        both_enter.wait(10)
+        try:
+            with session:
+                assert torch.ones(10).sum().item() == 10
+                time.sleep(0.2)
+                assert torch.ones(10).sum().item() == 10
+                entered.append(session.stats.ops)
+        except UsageError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=enter, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(refused) == 1 and len(entered) == 1 and entered[0] >= 4
+    with memfit.session("1MiB", device="cpu"):
+        assert torch.ones(10).sum().item() == 10

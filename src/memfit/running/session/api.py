@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +26,16 @@ from memfit.running.session.undisturbed import Undisturbed
 from memfit.tracing.roofline import Accelerator
 from memfit.units import parse_budget
 
-_begun: list[Session] = []
-"""The one that is active, in a forked child too."""
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    session: Session
+    thread: int
+
+
+_ACTIVE = "active"
+_entries: dict[str, _Entry] = {}
+"""That of the active session, in a forked child too. Whoever sets it first (`setdefault` is one step) has entered."""
 
 
 class Session:
@@ -76,26 +86,36 @@ class Session:
         if device.type == "cuda" and engine.cuda_headers() is None:
             raise EngineError(f"memfit cannot govern {device} yet", why=engine.NO_CUDA_HEADERS, remedy="memfit doctor")
         native = engine.load()
-        if self._is_running:
-            why = "a session is one `with` block, and its block has begun"
-            raise UsageError("this session is running already", why=why, remedy="remove the inner `with`")
-        if native.is_inert():  # a forked child's own: it has no more use for its parent's
-            _begun[-1]._end()
-        if native.active():
-            raise UsageError("a memfit session is active already", remedy="end it before you start another")
+        if native.is_inert() and _ACTIVE in _entries:  # a forked child's own: it has no more use for its parent's
+            _entries[_ACTIVE].session._end()
+        self._enter(_Entry(self, threading.get_ident()))
         self._state = running = Running(native, self._settings)
-        _begun.append(self)
         running.begin()
         return self
 
-    @property
-    def _is_running(self) -> bool:
-        return self in _begun and not engine.load().is_inert()
+    def _enter(self, entry: _Entry) -> None:
+        first = _entries.setdefault(_ACTIVE, entry)
+        if first is entry:
+            return
+        if first.session is self:
+            why = "a session is one `with` block, and its block has begun"
+            raise UsageError("this session is running already", why=why, remedy="remove the inner `with`")
+        raise UsageError("a memfit session is active already", remedy="end it before you start another")
 
     @property
-    def _undo(self) -> Callable[[], list[str]] | None:
+    def _entry(self) -> _Entry | None:
+        entry = _entries.get(_ACTIVE)
+        return entry if entry is not None and entry.session is self else None
+
+    @property
+    def _undo(self) -> Callable[[], object] | None:
         """The call that takes an entry back; None while the session runs, since the entry is refused then."""
-        return None if self._is_running else self._end
+        return None if self._entry is not None and not engine.load().is_inert() else self._take_back
+
+    def _take_back(self) -> None:
+        entry = self._entry
+        if entry is not None and entry.thread == threading.get_ident():  # otherwise another thread's has come first
+            self._end()
 
     def _left(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -112,9 +132,14 @@ class Session:
 
     def _end(self) -> list[str]:
         """Give every storage ordinary memory again, as far as the session has begun; return the failures."""
-        if self not in _begun:
+        if self._entry is None:
             return []
-        _begun.remove(self)
+        try:
+            return self._ended() if self._state is not None else []
+        finally:
+            _entries.pop(_ACTIVE, None)  # last: who enters meanwhile is refused
+
+    def _ended(self) -> list[str]:
         running = self._running
         try:
             if running.engine.active():

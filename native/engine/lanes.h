@@ -16,6 +16,7 @@
 
 namespace memfit {
 
+// One copy, under way or ended. Plain data: what was asked for, and what has become of it.
 struct Copy {
   enum class Direction { kOut, kIn };
 

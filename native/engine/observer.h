@@ -9,7 +9,7 @@
 
 namespace memfit {
 
-// The engine's knowledge of an operator, worked out once from its schema.
+// The engine's knowledge of an operator, worked out once from its schema. Plain data.
 struct OpInfo {
   std::string name;        // "aten::add.Tensor"
   int64_t id = 0;

@@ -46,6 +46,7 @@ struct SessionSettings {
   std::shared_ptr<Tier> tier;
 };
 
+// Its members are its parts.
 struct Session {
   // `limit`: of the arena, in bytes; `most`: what it may ever grow to. Raises std::bad_alloc when the system does not give
   // so many addresses.

@@ -44,6 +44,7 @@ struct ClairvoyantResult {
   std::int64_t required_bytes = 0, required_op = 0;
 };
 
+// Its members are the trace by storage and by access, and what lies where so far.
 class Clairvoyant {
  public:
   Clairvoyant(const TraceColumns& trace, std::int64_t budget_bytes)

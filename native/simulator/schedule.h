@@ -24,6 +24,7 @@ struct Schedule {
 
 // Plays the iteration op by op, in the order of the simulator, and decides as it goes. A decision at an op rests on the
 // chosen gaps alone: whatever is due to leave is assumed to be gone when it has to be, at the price of a wait.
+// Its members are the candidates by the ops at which something happens to them, and how far the iteration has come.
 class Scheduler {
  public:
   Scheduler(const Ops& ops, const Candidates& candidates, double both_factor);

@@ -87,7 +87,6 @@ def instructions_table(figures: dict[str, Any]) -> Table:
 
 def run(
     other: Annotated[Path, {"help": "a checkout of the other version, after `make demo`"}],
-    /,
     *,
     budgets: Sequence[str] = ("60%", "40%"),
     examples: Sequence[str] = tuple(EXAMPLES),

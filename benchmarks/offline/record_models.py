@@ -37,7 +37,6 @@ def row(workload: Workload, trace: memfit.Trace, parameter_bytes: int) -> list[s
 
 def run(
     folder: Annotated[Path, {"help": "for the traces (benchmarks/traces)"}] = TRACES,
-    /,
     *,
     models: Annotated[Sequence[str], {"choices": _NAMES}] = _NAMES,
     accelerator: Annotated[str, {"choices": list(ACCELERATORS)}] = "h100",

@@ -11,11 +11,11 @@ from typing import Annotated
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks.__main__ import about, benchmarks
 from benchmarks.common import examples
 from benchmarks.common.options import called, parser_of
 from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Table, grouped, mb, write_json
-from benchmarks.registry import about, benchmarks
 
 OFFLINE = ["allocators", "packing", "peers", "record_models", "swapping"]
 
@@ -54,7 +54,7 @@ def test_every_benchmark_can_be_imported_and_knows_its_options(name):
 
 
 def options(
-    first: str, rest: Sequence[str], /, *, many: Sequence[int] = (1,), one: Annotated[str, {"choices": ["a"]}] = "a",
+    first: str, rest: Sequence[str], *, many: Sequence[int] = (1,), one: Annotated[str, {"choices": ["a"]}] = "a",
     path: Path | None = None, dry_run: bool = False, out: Path | None = None,
 ):  # fmt: skip
     return [first, rest, many, one, path, dry_run, out]

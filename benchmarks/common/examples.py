@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,21 +87,10 @@ def check_output(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def step_seconds(run: Run, skip: int = 0) -> list[float]:
-    """Return the time of each step after the first `skip`."""
-    at = [step["at"] for step in run["steps"]]
-    return [b - a for a, b in zip(at[skip:], at[skip + 1 :], strict=False)]
-
-
-def median_step(run: Run, skip: int) -> float:
-    """Return the median time of the steps after the first `skip`, in seconds."""
-    return statistics.median(step_seconds(run, skip))
-
-
-def late_step(run: Run) -> float:
-    """Return the median time of the last half of the steps, in seconds."""
-    seconds = step_seconds(run)
-    return statistics.median(seconds[len(seconds) // 2 :])
+def median_step(run: Run, skip: int | None = None) -> float:
+    """Return the median time of the steps after the first `skip`, or of the last half of them, in seconds."""
+    seconds = [after["at"] - before["at"] for before, after in pairwise(run["steps"])]
+    return statistics.median(seconds[len(seconds) // 2 if skip is None else skip :])
 
 
 def done_between(first: Mapping[str, Any], last: Mapping[str, Any], *names: str) -> int:

@@ -118,9 +118,8 @@ def test_rows_are_grouped_in_their_order_and_sizes_have_three_digits():
 
 def test_steps_are_timed_from_one_to_the_next():
     run = {"steps": [{"at": at} for at in (0.0, 5.0, 6.0, 8.0, 9.0)], "error": "", "peak_rss_bytes": 1}
-    assert examples.step_seconds(run, 1) == [1.0, 2.0, 1.0]
-    assert examples.median_step(run, 1) == 1.0
-    assert examples.late_step(run) == 1.5
+    assert [examples.median_step(run, skip) for skip in range(4)] == [1.5, 1.0, 1.5, 1.0]
+    assert examples.median_step(run) == 1.5
 
 
 def test_a_worker_trains_and_tells_what_its_steps_cost(tmp_path):

@@ -89,7 +89,7 @@ def check_output(command: Sequence[str]) -> str:
 
 def median_step(run: Run, skip: int | None = None) -> float:
     """Return the median time of the steps after the first `skip`, or of the last half of them, in seconds."""
-    seconds = [after["at"] - before["at"] for before, after in pairwise(run["steps"])]
+    seconds: list[float] = [after["at"] - before["at"] for before, after in pairwise(run["steps"])]
     return statistics.median(seconds[len(seconds) // 2 if skip is None else skip :])
 
 

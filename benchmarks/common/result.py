@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from benchmarks.common.paths import ROOT
 
 Row = dict[str, Any]  # figures of one case, as the JSON has them
+GIB = 1 << 30
 
 
 class Table(NamedTuple):
@@ -75,3 +76,10 @@ def grouped(rows: Iterable[Row], key: str = "example") -> dict[str, list[Row]]:
 def mb(size_bytes: float) -> str:
     """Return bytes in units of 10^6, with three digits."""
     return f"{size_bytes / 1e6:.0f} MB" if size_bytes >= 99.5e6 else f"{size_bytes / 1e6:.1f} MB"
+
+
+def gib(size_bytes: float | None) -> str:
+    """Return a size for a table: GiB to two digits; MiB for what would have none."""
+    if size_bytes is None:
+        return "-"
+    return f"{size_bytes / GIB:.2f}" if abs(size_bytes) >= GIB / 20 else f"{size_bytes / (1 << 20):.1f} MiB"

@@ -14,9 +14,8 @@ import torch
 from torch.nn import functional
 
 import memfit
-from benchmarks.common.result import Result, Table
+from benchmarks.common.result import Result, Table, gib
 from benchmarks.gpu.models import SPECS, Spec, tiny
-from benchmarks.gpu.sizes import gib
 from benchmarks.gpu.training import Training
 from memfit.planning.lifetimes import peak_live
 from memfit.running.engine.patching import replaced

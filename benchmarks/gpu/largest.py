@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from benchmarks.common.result import Table
+import memfit
+from benchmarks.common.result import GIB, Table
 from benchmarks.gpu.accelerator import prepare, release, tier_of
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.cells import Note, describe
 from benchmarks.gpu.models import spec_of
-from benchmarks.gpu.modes import MODES, allocator_settings
-from benchmarks.gpu.sizes import GIB, largest
-from benchmarks.gpu.training import Training, median_ms
+from benchmarks.gpu.training import MODES, Training, median_ms
 
 BUDGET_BYTES = 16 * GIB
 _QUICK_BUDGET_BYTES = 24 << 20
@@ -41,7 +41,7 @@ def measure(bench: Bench) -> None:
             continue
         for way in WAYS:
             bench.run(f"{model}/{grows}/{way}", "benchmarks.gpu.largest:search", _LIMIT_S, memfit=way == "memfit",
-                      model=model, grows=grows, way=way, first=first, most=most, allocator=allocator_settings(way),
+                      model=model, grows=grows, mode=way, first=first, most=most,
                       budget_bytes=_QUICK_BUDGET_BYTES if quick else BUDGET_BYTES, deterministic=False)  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def search(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Return the largest size that trains in the request's way within its budget."""
     device = prepare(request)
     end = time.monotonic() + request["limit_s"] - _SPARE_S
-    if request["way"] != "memfit" and device.type == "cuda":
+    if request["mode"] != "memfit" and device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(request["budget_bytes"] / total, device)
     tries: list[dict[str, Any]] = []
@@ -63,10 +63,32 @@ def search(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return {"tries": tries, "largest": good, "too_large": bad, "most": request["most"], "grows": request["grows"]}
 
 
+def largest(
+    fits: Callable[[int], bool], first: int, most: int, enough: Callable[[], bool] = lambda: False, share: float = 0.06
+) -> tuple[int, int | None]:
+    """Return the largest size found to fit, from 0 to `most`, and the smallest found not to (None: none was).
+
+    Doubles from `first` until one does not fit, then halves what lies between until it is less than `share` of the
+    largest. `enough` ends the search early.
+    """
+    good, bad = 0, None
+    size = max(first, 1)
+    while bad is None and size <= most and not enough():
+        if fits(size):
+            good, size = size, (min(2 * size, most) if size < most else most + 1)
+        else:
+            bad = size
+    while bad is not None and bad - good > max(share * good, 1) and not enough():
+        middle = (good + bad) // 2
+        if fits(middle):
+            good = middle
+        else:
+            bad = middle
+    return good, bad
+
+
 def _try(request: dict[str, Any], device: torch.device, size: int) -> dict[str, Any]:
     """Train some steps at one size. Only want of memory is an answer; any other error ends the search."""
-    import memfit
-
     release(device)
     started, found = time.monotonic(), {"size": size, "fits": False, "why": ""}
     try:
@@ -77,15 +99,13 @@ def _try(request: dict[str, Any], device: torch.device, size: int) -> dict[str, 
 
 
 def _train(request: dict[str, Any], device: torch.device, size: int) -> dict[str, Any]:
-    import memfit
-
     sizes = {request["grows"]: size}
     if request["grows"] == "layers" and not request.get("quick"):
         sizes["batch"] = _DEPTH_BATCH
-    spec, limited = spec_of(request | sizes), request["way"] == "memfit"
+    spec, limited = spec_of(request | sizes), request["mode"] == "memfit"
     inside = memfit.session(request["budget_bytes"], tier_of(device), device=device) if limited else nullcontext()
     with inside as session:
-        training = Training(spec, device, "plain" if limited else request["way"]).train(STEPS)
+        training = Training(spec, device, "plain" if limited else request["mode"]).train(STEPS)
         found: dict[str, Any] = {"step_ms": median_ms(training.times_ms(), 1)["step"]}
         if device.type == "cuda":
             found["allocated_bytes"] = torch.cuda.max_memory_allocated()

@@ -76,7 +76,7 @@ def llama(layers: int, width: int = 2048, inner: int = 8192, heads: int = 32, wo
 
 
 # Batches: decoders by `python -m benchmarks gpu_estimate`, which records them on meta; the others are first guesses.
-# A plain run outside of 20 to 60 GiB sets the batch anew (sizes.scaled_batch), and says so.
+# A plain run outside of 20 to 60 GiB sets the batch anew (work.scaled_batch), and says so.
 SPECS = {
     spec.name: spec
     for spec in (

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+import memfit
 from benchmarks.common.result import Table
 from benchmarks.common.timing import in_turn, ns_a_call
 from benchmarks.gpu.accelerator import plain_and_attached, prepare, synchronize, tier_of
@@ -46,8 +47,6 @@ def smallest(request: dict[str, Any], note: Note) -> dict[str, Any]:
 
 def pairs(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Return step times of the same model, plain and attached in turn, and what the session had to move."""
-    import memfit
-
     device = prepare(request)
     training = Training(spec_of(request), device).train(2)
     on_gpu = device.type == "cuda"

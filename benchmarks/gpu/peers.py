@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.common.result import Table
+from benchmarks.common.result import Table, gib
 from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
-from benchmarks.gpu.modes import MODES, allocator_settings
-from benchmarks.gpu.sizes import gib
 from benchmarks.gpu.sweep import bits, held, remark, run_limited, steps_of
+from benchmarks.gpu.training import MODES
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50")
 ROUNDS = (("plain", "save_on_cpu", "checkpoint", "selective", "expandable"), ("compile",), ("compile_whole",))
@@ -35,7 +34,7 @@ def run_mode(bench: Bench, model: str, mode: str, batch: int | None) -> dict[str
     calibrate = batch is None and not bench.options.quick
     limit_s = _LIMIT_S.get(mode, 60.0)
     return bench.run(f"{model}/{mode}", "benchmarks.gpu.work:plain", limit_s, model=model, mode=mode, batch=batch,
-                     calibrate=calibrate, allocator=allocator_settings(mode), steps=steps["steps"],
+                     calibrate=calibrate, steps=steps["steps"],
                      most_steps=steps["most_steps"] if mode == "plain" else steps["steps"])  # fmt: skip
 
 

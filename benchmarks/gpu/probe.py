@@ -6,11 +6,10 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.common.result import Table
+from benchmarks.common.result import Table, gib
 from benchmarks.gpu import runner
 from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.probe_link import WAYS
-from benchmarks.gpu.sizes import gib
 
 _ENGINE, _LINK = "benchmarks.gpu.probe_engine:", "benchmarks.gpu.probe_link:"
 # Key, function, whether it needs memfit. What memfit stands on comes first, then what its plans need.

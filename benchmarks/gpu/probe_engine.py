@@ -15,9 +15,11 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import memfit
 from benchmarks.common.timing import in_turn
 from benchmarks.gpu.accelerator import plain_and_attached, prepare, release, synchronize, tier_of, used_bytes
 from benchmarks.gpu.cells import Note, describe
+from memfit.running import engine
 
 MIB = 1 << 20
 _ENTERED = 50  # times a session is entered and left
@@ -124,8 +126,6 @@ def _within_op(event: Any) -> bool:
 
 def _seen(step: Callable[[], None], device: torch.device) -> tuple[Counter[str], dict[str, int]]:
     """Return the ops that the engine saw in one iteration, and how many of each phase."""
-    import memfit
-
     with memfit.session(None, "ram", device=device) as session:
         for _ in range(4):
             step()
@@ -135,9 +135,6 @@ def _seen(step: Callable[[], None], device: torch.device) -> tuple[Counter[str],
 
 def guard(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Swap tensors out; look at them by their raw pointer, by the door and by an op; and see their pointers move."""
-    import memfit
-    from memfit.running import engine
-
     device, size = prepare(request), (4 * MIB if request["quick"] else _GUARDED)
     is_resident, raw_pointer = engine.load().is_resident, engine.load().original_of(torch.Tensor.data_ptr)
     found: dict[str, Any] = {}
@@ -181,8 +178,6 @@ def _attempt(action: Callable[[], Any]) -> Any:
 
 def allocator(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Enter and leave sessions: whose allocator serves what, what statistics say, what is left."""
-    import memfit
-
     device, size = prepare(request), 8 * MIB
     outside = torch.full((size,), 7, dtype=torch.uint8, device=device)
     found: dict[str, Any] = {"before": _statistics(device)}

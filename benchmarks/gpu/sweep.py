@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.common.result import Table
+from benchmarks.common.result import Table, gib
 from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
-from benchmarks.gpu.sizes import gib
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50", "gpt2_xl", "resnet152")
 PERCENTS = (100, 80, 60, 40, 30)

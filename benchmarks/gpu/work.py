@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 
+import memfit
+from benchmarks.common.result import GIB
 from benchmarks.gpu.accelerator import PeakSampler, prepare, release, tier_of
 from benchmarks.gpu.cells import Note
 from benchmarks.gpu.models import Spec, spec_of
-from benchmarks.gpu.sizes import scaled_batch
 from benchmarks.gpu.training import CHUNK, Training, median_ms
 
+# The bytes that a plain run should take at its peak; and about how many where the batch is set anew.
+LOW, HIGH, TARGET = 20 * GIB, 60 * GIB, 28 * GIB
 TIMED = 4  # steps under a plan that a median is taken of
 _CHUNKS = 1024  # a fingerprint's part of a budget, by elements of 8 bytes, some times over
 _SPARE_S = 4.0  # for a cell to end in, when it comes near its limit
@@ -74,10 +77,20 @@ def _calibrated(spec: Spec, device: torch.device, note: Note) -> Spec:
     return replace(spec, batch=batch)
 
 
+def scaled_batch(batch: int, multiple: int, peak_bytes: int, fixed_bytes: int) -> int:
+    """Return the batch with which the peak lies in the wanted range; `batch` itself if it does already.
+
+    `fixed_bytes` is what does not grow with the batch: weights, gradients, the optimizer's state.
+    """
+    if LOW <= peak_bytes <= HIGH:
+        return batch
+    per_sample = max(peak_bytes - fixed_bytes, 1) / batch
+    samples = max(TARGET - fixed_bytes, 0) / per_sample
+    return max(int(samples) // multiple * multiple, multiple)
+
+
 def _peak_without_gpu(spec: Spec, device: torch.device, mode: str) -> int:
     """Return the most that tensors took at once, as a session without a limit tells."""
-    import memfit
-
     with memfit.session(None, "ram", device=device, plan=False) as session:
         Training(spec, device, "plain" if mode.startswith("compile") else mode).train(3)  # sessions see eager ops
     return session.stats.peak_live_bytes
@@ -85,8 +98,6 @@ def _peak_without_gpu(spec: Spec, device: torch.device, mode: str) -> int:
 
 def limited(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Train inside `budget_bytes`, from the building of the model on, until a plan has been in force for some steps."""
-    import memfit
-
     device, spec = prepare(request), spec_of(request)
     release(device)
     end = time.monotonic() + request["limit_s"] - _SPARE_S
@@ -126,8 +137,6 @@ def _inside(session: Any, spec: Spec, device: torch.device, request: dict[str, A
 
 def _bits_inside(training: Training, budget_bytes: int, note: Note) -> dict[str, Any]:
     """Return the bits of losses and weights; the latter's sums must fit the budget too."""
-    import memfit
-
     found: dict[str, Any] = {"losses": training.loss_bits(), "fingerprints": {}}
     note(found)
     chunk = min(max(budget_bytes // _CHUNKS, 1 << 10), CHUNK)

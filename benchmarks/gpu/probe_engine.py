@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import memfit
-from benchmarks.common.timing import in_turn
+from benchmarks.common.timing import in_turn, ns_a_call, timed
 from benchmarks.gpu.accelerator import plain_and_attached, prepare, release, synchronize, tier_of, used_bytes
 from benchmarks.gpu.cells import Note, describe
 from memfit.running import engine
@@ -192,16 +191,18 @@ def allocator(request: dict[str, Any], note: Note) -> dict[str, Any]:
     found["cache_can_be_emptied"] = _attempt(lambda: release(device))
     del inside, outside
     release(device)
-    used, started = used_bytes(device), time.perf_counter()
-    for _ in range(_ENTERED):
+    used = used_bytes(device)
+    _, seconds = timed(partial(_enter, device, _ENTERED))
+    release(device)
+    grown = None if used is None else (used_bytes(device) or 0) - used
+    return found | {"entered": _ENTERED, "seconds_each": seconds / _ENTERED, "grown_bytes": grown}
+
+
+def _enter(device: torch.device, times: int) -> None:
+    for _ in range(times):
         with memfit.session(64 * MIB, tier_of(device), device=device):
             torch.ones(1024, device=device).sum()
     synchronize(device)
-    seconds = (time.perf_counter() - started) / _ENTERED
-    gc.collect()
-    release(device)
-    grown = None if used is None else (used_bytes(device) or 0) - used
-    return found | {"entered": _ENTERED, "seconds_each": seconds, "grown_bytes": grown}
 
 
 def _statistics(device: torch.device) -> dict[str, Any]:
@@ -229,19 +230,12 @@ def _freed(device: torch.device, session: Any, size: int) -> bool:
 
 def op_cost(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Return the time of a tiny op on the host, plain and attached in turn."""
-    device, count = prepare(request | {"deterministic": False}), 2_000 if request["quick"] else 20_000
+    device, queues = prepare(request | {"deterministic": False}), 4 if request["quick"] else 40
     a = torch.ones(4, device=device)
 
     def op_ns() -> float:
         """Time the calls without waiting for the device between them; the queue is emptied now and then."""
-        total = 0
-        for _ in range(count // _QUEUE):
-            synchronize(device)
-            started = time.perf_counter_ns()
-            for _ in range(_QUEUE):
-                a + a
-            total += time.perf_counter_ns() - started
-        return total / count
+        return statistics.mean(ns_a_call(lambda: a + a, _QUEUE, partial(synchronize, device)) for _ in range(queues))
 
     ns = in_turn(plain_and_attached(device, op_ns), 5)
     pairs = [dict(zip(ns, pair, strict=True)) for pair in zip(*ns.values(), strict=True)]

@@ -28,11 +28,8 @@ Moments = tuple[Any, Any]
 
 def sizes(quick: bool, smallest: int = _SMALLEST) -> list[int]:
     """Return the sizes that are measured: each four times the one before."""
-    size, largest, found = _SMALLEST, _LARGEST_QUICK if quick else _LARGEST, []
-    while size <= largest:
-        found.append(size)
-        size *= 4
-    return [size for size in found if size >= smallest]
+    largest = _LARGEST_QUICK if quick else _LARGEST
+    return [size for size in (_SMALLEST << 2 * n for n in range(16)) if smallest <= size <= largest]
 
 
 def copies_of(size: int) -> int:
@@ -72,8 +69,7 @@ def _elapsed_us(pair: Moments) -> float:
 def link(request: dict[str, Any], note: Note) -> dict[str, Any]:
     """Return the time of one copy and the rate of many in a row, by size, each way."""
     device, every = prepare(request), sizes(request["quick"])
-    lanes = Link(device, every[-1])
-    found: dict[str, Any] = {way: [] for way in WAYS}
+    lanes, found = Link(device, every[-1]), {way: list[dict[str, Any]]() for way in WAYS}
     for way in WAYS:
         lanes.copy(way, every[-1])
         for size in every:

@@ -38,23 +38,18 @@ class Result:
     def report(self, folder: Path) -> None:
         """Print the tables and the notes, and write the figures into `folder`."""
         for table in self.tables:
-            show(table)
+            shown = RichTable(title=table.title)
+            for column in table.columns:
+                shown.add_column(column, justify="left" if column == table.columns[0] else "right")
+            for row in table.rows:
+                shown.add_row(*(str(cell) for cell in row))
+            Console(width=200).print(shown)
         for note in self.notes:
             print(note)
         if self.name:
             path = folder / f"{self.name}.json"
             write_json(path, self.figures)
             print(f"written to {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
-
-
-def show(table: Table) -> None:
-    """Print a table."""
-    shown = RichTable(title=table.title)
-    for column in table.columns:
-        shown.add_column(column, justify="left" if column == table.columns[0] else "right")
-    for row in table.rows:
-        shown.add_row(*(str(cell) for cell in row))
-    Console(width=200).print(shown)
 
 
 def write_json(path: Path, figures: object) -> None:

@@ -73,7 +73,7 @@ class Bench:
         return measured(self.cells).get(key)
 
     def _run(self, key: str, request: dict[str, Any], limit_s: float, allowed_s: float) -> None:
-        request |= {"device": self.options.device, "quick": self.options.quick, "limit_s": allowed_s}
+        request = {"device": self.options.device, "quick": self.options.quick, "limit_s": allowed_s} | request
         outcome = self.run_cell(request, allowed_s, self.options.start)
         if outcome["status"] == "timeout" and allowed_s < limit_s:
             outcome["status"] = "cut"  # by the part's deadline: to be run again when there is time

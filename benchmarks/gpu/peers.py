@@ -22,12 +22,6 @@ COLUMNS = ["model", "way", "peak GiB", "driver GiB", "step ms", "of plain", "mem
            "of plain", "peer / memfit", "bits of memfit", "remark"]  # fmt: skip
 
 
-def known_batch(bench: Bench, model: str) -> int | None:
-    """Return the batch that the sweep trained the model at, so that the two parts' figures belong together."""
-    plain = measured(bench.read("sweep")).get(f"{model}/plain")
-    return int(plain["batch"]) if plain else None
-
-
 def run_mode(bench: Bench, model: str, mode: str, batch: int | None) -> dict[str, Any] | None:
     """Train the model in another way."""
     steps = steps_of(bench.options.quick)
@@ -49,9 +43,11 @@ def twin(name: str, model: str, peak_bytes: int, cells: dict[str, Any]) -> str:
 
 def measure(bench: Bench) -> None:
     """Run the cells, the cheap and telling ones of all models first."""
+    swept = measured(bench.read("sweep"))
     for modes in ROUNDS:
         for model in bench.options.models or MODELS:
-            batch = known_batch(bench, model)
+            # At the batch that the sweep trained the model at: the two parts' figures belong together.
+            batch = swept.get(f"{model}/plain", {}).get("batch")
             for mode in modes:
                 found = run_mode(bench, model, mode, batch)
                 if found is not None:

@@ -5,10 +5,10 @@ Nobody has to run these networks: their ops take what their bytes and multiplica
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from benchmarks.common.result import Result, Row, Table
 from benchmarks.common.timing import in_turn, timed
@@ -28,100 +28,81 @@ BYTES_PER_US = 1.5e6  # 1.5 TB/s
 LAUNCH_US = 3.0
 
 
-class Network:
-    """Layers that remember what their backward needs."""
+class Layer(NamedTuple):
+    """A product with a weight, or without one an element-wise op; sizes in bytes.
 
-    def __init__(self) -> None:
-        self.builder = TraceBuilder(alignment=512)
-        self.tape: list[Callable[[int], int]] = []
-        self.updates: list[tuple[int, ...]] = []
+    The backward of a product makes two gradients and needs the input; that of an element-wise op needs the output.
+    """
 
-    def op(self, name: str, reads: list[int], outputs: list[int], phase: Phase, flops: float = 0.0) -> list[int]:
-        """Add an op that is bound by its bytes or its multiplications."""
-        moved = sum(self.builder.rows[s].size_bytes for s in reads) + sum(outputs)
-        us = LAUNCH_US + max(moved / BYTES_PER_US, flops / FLOPS_PER_US)
-        return self.builder.op(name, reads=reads, outputs=outputs, duration_us=us, phase=phase)
+    name: str
+    out: int
+    weight: int = 0
+    flops: float = 0.0
 
-    def weight(self, size_bytes: int) -> int:
-        """Add a parameter with two optimizer states of its size."""
-        weight = self.builder.before(size_bytes)
-        states = [self.builder.before(size_bytes, Category.OPTIMIZER_STATE) for _ in range(2)]
-        self.updates.append((weight, *states))
-        return weight
 
-    def product(self, name: str, x: int, out_bytes: int, weight_bytes: int, flops: float) -> int:
-        """A product with a weight: the backward makes two gradients and needs the input."""
-        weight = self.weight(weight_bytes)
-        (y,) = self.op(name, [x, weight], [out_bytes], Phase.FORWARD, flops)
+def trained(input_bytes: int, layers: Iterable[Layer]) -> Trace:
+    """Return one iteration of training the layers, one after the other, with Adam."""
+    builder = TraceBuilder(alignment=512)
+    x, tape = builder.alloc(input_bytes), []
+    for layer in layers:
+        kinds = (Category.PARAMETER, Category.OPTIMIZER_STATE, Category.OPTIMIZER_STATE) if layer.weight else ()
+        weights = [builder.before(layer.weight, kind) for kind in kinds]
+        y = _op(builder, layer.name, [x, *weights[:1]], layer.out, Phase.FORWARD, layer.flops)
+        tape.append((layer, x, y, weights))
+        x = y
+    gradients = _backward(builder, tape)
+    for layer, _, _, weights in (step for step in tape if step[0].weight):
+        reads, us = [gradients.pop()], LAUNCH_US + 6 * layer.weight / BYTES_PER_US
+        builder.op("adam", reads=reads, writes=weights, duration_us=us, phase=Phase.OPTIMIZER)
+        builder.free(*reads)
+    return builder.build()
 
-        def backward(grad: int) -> int:
-            (dw,) = self.op(f"{name}_weight_grad", [grad, x], [weight_bytes], Phase.BACKWARD, flops)
-            (dx,) = self.op(f"{name}_grad", [grad, weight], [self.size(x)], Phase.BACKWARD, flops)
-            self.gradients[weight] = dw
-            self.builder.free(grad, y)
-            return dx
 
-        self.tape.append(backward)
-        return y
+def _backward(builder: TraceBuilder, tape: Sequence[tuple[Layer, int, int, list[int]]]) -> list[int]:
+    """Add the loss and the backward of the layers; return the weights' gradients, that of the last layer first."""
+    size = {s: builder.rows[s].size_bytes for _, x, y, _ in tape for s in (x, y)}
+    last, gradients = tape[-1][2], []
+    grad = _op(builder, "loss", [last], size[last], Phase.BACKWARD)
+    for layer, x, y, weights in reversed(tape):
+        name, flops, after = layer.name, layer.flops, grad
+        if weights:
+            gradients.append(_op(builder, f"{name}_weight_grad", [after, x], layer.weight, Phase.BACKWARD, flops))
+            grad = _op(builder, f"{name}_grad", [after, weights[0]], size[x], Phase.BACKWARD, flops)
+        else:
+            grad = _op(builder, f"{name}_backward", [after, y], size[x], Phase.BACKWARD)
+        builder.free(after, y)
+    builder.free(grad)
+    return gradients
 
-    def pointwise(self, name: str, x: int) -> int:
-        """An element-wise op whose backward needs its output."""
-        (y,) = self.op(name, [x], [self.size(x)], Phase.FORWARD)
 
-        def backward(grad: int) -> int:
-            (dx,) = self.op(f"{name}_backward", [grad, y], [self.size(x)], Phase.BACKWARD)
-            self.builder.free(grad, y)
-            return dx
-
-        self.tape.append(backward)
-        return y
-
-    def size(self, storage: int) -> int:
-        """Return the bytes of a storage."""
-        return self.builder.rows[storage].size_bytes
-
-    def finish(self, x: int) -> Trace:
-        """Add the loss, the backward part and the optimizer, and return the trace."""
-        self.gradients: dict[int, int] = {}
-        (grad,) = self.op("loss", [x], [self.size(x)], Phase.BACKWARD)
-        for backward in reversed(self.tape):
-            grad = backward(grad)
-        self.builder.free(grad)
-        for weight, *states in self.updates:
-            gradient = self.gradients[weight]
-            us = LAUNCH_US + 6 * self.size(weight) / BYTES_PER_US
-            self.builder.op("adam", reads=[gradient], writes=[weight, *states], duration_us=us, phase=Phase.OPTIMIZER)
-            self.builder.free(gradient)
-        return self.builder.build()
+def _op(builder: TraceBuilder, name: str, reads: list[int], out: int, phase: Phase, flops: float = 0.0) -> int:
+    """Add an op that is bound by its bytes or its multiplications."""
+    moved = sum(builder.rows[s].size_bytes for s in reads) + out
+    us = LAUNCH_US + max(moved / BYTES_PER_US, flops / FLOPS_PER_US)
+    return builder.op(name, reads=reads, outputs=[out], duration_us=us, phase=phase)[0]
 
 
 def decoder(layers: int = 24, width: int = 1024, tokens: int = 8192) -> Trace:
-    """Return a decoder of two-byte numbers: seven products and their element-wise ops a layer."""
-    network = Network()
-    x = network.builder.alloc(2 * tokens * width)
-    for _ in range(layers):
-        for share in (1, 1, 1, 1, 4, 1):
-            x = network.pointwise("norm", x)
-            flops = 2.0 * tokens * width * width * share
-            x = network.product("mm", x, 2 * tokens * width, 2 * width * width * share, flops)
-            x = network.pointwise("gelu", x)
-    return network.finish(x)
+    """Return a decoder of two-byte numbers: six products and their element-wise ops a layer."""
+    out = 2 * tokens * width
+    block: list[Layer] = []
+    for weights in (width * width * share for share in (1, 1, 1, 1, 4, 1)):
+        block += [Layer("norm", out), Layer("mm", out, 2 * weights, 2.0 * tokens * weights), Layer("gelu", out)]
+    return trained(out, layers * block)
 
 
 def convolutions(stages: int = 4, blocks: int = 6, batch: int = 64, side: int = 56, channels: int = 64) -> Trace:
     """Return a convolutional net of four-byte numbers: each stage halves the sides and doubles the channels."""
-    network = Network()
-    x = network.builder.alloc(4 * batch * side * side * 3)
+    layers: list[Layer] = []
     inputs = 3
     for stage in range(stages):
-        wide, high = channels << stage, side >> stage
+        wide, places = channels << stage, batch * (side >> stage) ** 2
         for _ in range(blocks):
-            flops = 2.0 * batch * high * high * wide * inputs * 9
-            x = network.product("conv2d", x, 4 * batch * high * high * wide, 4 * wide * inputs * 9, flops)
-            x = network.pointwise("batch_norm", x)
-            x = network.pointwise("relu", x)
+            weights, out = wide * inputs * 9, 4 * places * wide
+            conv = Layer("conv2d", out, 4 * weights, 2.0 * places * weights)
+            layers += [conv, Layer("batch_norm", out), Layer("relu", out)]
             inputs = wide
-    return network.finish(x)
+    return trained(4 * batch * side * side * 3, layers)
 
 
 NETWORKS: dict[str, Callable[[], Trace]] = {"decoder": decoder, "convolutions": convolutions}

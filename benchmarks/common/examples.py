@@ -25,6 +25,7 @@ Traces = Annotated[
 # ended (seconds of some clock), and the statistics until then.
 Run = dict[str, Any]
 
+MEMFIT = (sys.executable, "-m", "memfit")
 # Small enough for a table in minutes, large enough that tensors and not constants decide.
 EXAMPLES: Sizes = {
     "vgg": ["--width", "16", "--batch", "64", "--eval-every", "0"],
@@ -105,11 +106,7 @@ def example_traces(given: Sequence[Path] | None) -> Iterator[Sequence[Path]]:
         yield given
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield [_record(example, Path(folder)) for example in EXAMPLES]
-
-
-def _record(example: str, folder: Path) -> Path:
-    path = folder / f"{example}.json.gz"
-    command = [sys.executable, "-m", "memfit", "trace", script_of(example), "-o", str(path), "--", *EXAMPLES[example]]
-    check_output(command)
-    return path
+        paths = [Path(folder, f"{example}.json.gz") for example in EXAMPLES]
+        for path, (example, arguments) in zip(paths, EXAMPLES.items(), strict=True):
+            check_output([*MEMFIT, "trace", script_of(example), "-o", str(path), "--", *arguments])
+        yield paths

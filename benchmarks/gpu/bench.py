@@ -67,28 +67,24 @@ class Bench:
             if left < LEAST_S:
                 self.skipped.append(key)
             elif memfit and self.options.engine_error:
-                self._put(key, {"status": "error", "error": self.options.engine_error, "result": None})
+                self.cells[key] = {"status": "error", "error": self.options.engine_error, "result": None}
             else:
-                self._run(key, {"call": call, **request}, limit_s, min(limit_s, left))
+                request = {"call": call, **self.options.settings, "limit_s": min(limit_s, left)} | request
+                self._run(key, request, limit_s)
+            self.save()
         return measured(self.cells).get(key)
 
-    def _run(self, key: str, request: dict[str, Any], limit_s: float, allowed_s: float) -> None:
-        request = {"device": self.options.device, "quick": self.options.quick, "limit_s": allowed_s} | request
-        outcome = self.run_cell(request, allowed_s, self.options.start)
-        if outcome["status"] == "timeout" and allowed_s < limit_s:
+    def _run(self, key: str, request: dict[str, Any], limit_s: float) -> None:
+        outcome = self.cells[key] = self.run_cell(request, request["limit_s"], self.options.start)
+        if outcome["status"] == "timeout" and request["limit_s"] < limit_s:
             outcome["status"] = "cut"  # by the part's deadline: to be run again when there is time
             self.skipped.append(key)
-        self._put(key, outcome)
         why = f" - {outcome['error'][:300]}" if outcome.get("error") else ""
         print(f"  {key}: {outcome['status']} in {outcome['seconds']:.1f} s{why}")
 
     def tried(self, key: str) -> bool:
         """Whether the cell need not be run: it has a result, or failed and is not to be tried again."""
         return self.cells.get(key, {}).get("status") in (("ok",) if self.options.retry else _TRIED)
-
-    def _put(self, key: str, outcome: Outcome) -> None:
-        self.cells[key] = outcome
-        self.save()
 
     def save(self, complete: bool = False) -> None:
         """Write the part's file, whole or not at all."""

@@ -17,6 +17,8 @@ import torch
 from torch.utils import deterministic
 
 import memfit
+from benchmarks.common.result import Row
+from benchmarks.gpu.cells import Request
 from memfit.running.host import host_memory_bytes
 
 _SAMPLE_S = 0.02
@@ -26,7 +28,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 OUT_OF_HOST_MEMORY = 77
 
 
-def prepare(request: dict[str, Any]) -> torch.device:
+def prepare(request: Request) -> torch.device:
     """Make the request's device current, kernels repeatable if asked, and return the device."""
     device = torch.device(request["device"])
     if request.get("deterministic", True):
@@ -175,12 +177,11 @@ def _watch_host() -> None:
     os._exit(OUT_OF_HOST_MEMORY)
 
 
-def describe(request: dict[str, Any], note: Any) -> dict[str, Any]:
+def describe(request: Request, note: Any) -> Row:
     """Return what the device and the software are. A cell."""
     device = torch.device(request["device"])
-    facts: dict[str, Any] = {"name": "cpu", "python": platform.python_version(), "torch": torch.__version__,
-                             "cuda": torch.version.cuda, "cores": os.cpu_count(),
-                             "host_bytes": host_memory_bytes()}  # fmt: skip
+    facts: Row = {"name": "cpu", "python": platform.python_version(), "torch": torch.__version__,
+                  "cuda": torch.version.cuda, "cores": os.cpu_count(), "host_bytes": host_memory_bytes()}  # fmt: skip
     if device.type != "cuda":
         return facts
     prop = torch.cuda.get_device_properties(device)
@@ -200,7 +201,7 @@ def describe(request: dict[str, Any], note: Any) -> dict[str, Any]:
     return facts
 
 
-def build_engine(request: dict[str, Any], note: Any) -> dict[str, Any]:
+def build_engine(request: Request, note: Any) -> Row:
     """Build memfit's engine if this torch has none yet, and say where it is. A cell."""
     from memfit.running import engine
 

@@ -9,15 +9,14 @@ import gc
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 
 import memfit
-from benchmarks.common.result import GIB, Table
+from benchmarks.common.result import GIB, Row, Table
 from benchmarks.gpu.accelerator import prepare, release, tier_of
 from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.cells import Note, describe
+from benchmarks.gpu.cells import Note, Request, describe
 from benchmarks.gpu.models import spec_of
 from benchmarks.gpu.training import MODES, Training, median_ms
 
@@ -45,14 +44,14 @@ def measure(bench: Bench) -> None:
                       budget_bytes=_QUICK_BUDGET_BYTES if quick else BUDGET_BYTES, deterministic=False)  # fmt: skip
 
 
-def search(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def search(request: Request, note: Note) -> Row:
     """Return the largest size that trains in the request's way within its budget."""
     device = prepare(request)
     end = time.monotonic() + request["limit_s"] - _SPARE_S
     if request["mode"] != "memfit" and device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(request["budget_bytes"] / total, device)
-    tries: list[dict[str, Any]] = []
+    tries: list[Row] = []
 
     def fits(size: int) -> bool:
         tries.append(_try(request, device, size))
@@ -87,7 +86,7 @@ def largest(
     return good, bad
 
 
-def _try(request: dict[str, Any], device: torch.device, size: int) -> dict[str, Any]:
+def _try(request: Request, device: torch.device, size: int) -> Row:
     """Train some steps at one size. Only want of memory is an answer; any other error ends the search."""
     release(device)
     started, found = time.monotonic(), {"size": size, "fits": False, "why": ""}
@@ -98,7 +97,7 @@ def _try(request: dict[str, Any], device: torch.device, size: int) -> dict[str, 
     return found | {"seconds": round(time.monotonic() - started, 2)}
 
 
-def _train(request: dict[str, Any], device: torch.device, size: int) -> dict[str, Any]:
+def _train(request: Request, device: torch.device, size: int) -> Row:
     sizes = {request["grows"]: size}
     if request["grows"] == "layers" and not request.get("quick"):
         sizes["batch"] = _DEPTH_BATCH
@@ -106,7 +105,7 @@ def _train(request: dict[str, Any], device: torch.device, size: int) -> dict[str
     inside = memfit.session(request["budget_bytes"], tier_of(device), device=device) if limited else nullcontext()
     with inside as session:
         training = Training(spec, device, "plain" if limited else request["mode"]).train(STEPS)
-        found: dict[str, Any] = {"step_ms": median_ms(training.times_ms(), 1)["step"]}
+        found: Row = {"step_ms": median_ms(training.times_ms(), 1)["step"]}
         if device.type == "cuda":
             found["allocated_bytes"] = torch.cuda.max_memory_allocated()
         if session is not None:
@@ -116,7 +115,7 @@ def _train(request: dict[str, Any], device: torch.device, size: int) -> dict[str
     return found
 
 
-def answer(cell: dict[str, Any]) -> str:
+def answer(cell: Row) -> str:
     """Return a search's result: exact, or "at least" where it was cut short."""
     result = cell.get("result") or {}
     tries = result.get("tries", [])
@@ -129,7 +128,7 @@ def answer(cell: dict[str, Any]) -> str:
     return str(good) if result.get("largest") is not None else f"{good} to {bad - 1}"
 
 
-def tables(cells: dict[str, Any]) -> list[Table]:
+def tables(cells: Row) -> list[Table]:
     """Return the tables of what there is."""
     searches = list(dict.fromkeys(key.rpartition("/")[0] for key in cells))
     rows = []
@@ -140,7 +139,7 @@ def tables(cells: dict[str, Any]) -> list[Table]:
     return [Table("Within the budget (16 GiB)", columns, rows)] if searches else []
 
 
-def _cell(cell: dict[str, Any]) -> str:
+def _cell(cell: Row) -> str:
     tries = (cell.get("result") or {}).get("tries", [])
     fitting = [t for t in tries if t["fits"]]
     if not fitting:

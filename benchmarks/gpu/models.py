@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.common.models import Bottleneck, resnet, stages, vgg16
+from benchmarks.gpu.cells import Request
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ SPECS = {
 }  # fmt: skip
 
 
-def spec_of(request: dict[str, Any]) -> Spec:
+def spec_of(request: Request) -> Spec:
     """Return the request's model at the request's batch and depth."""
     spec = SPECS[request["model"]]
     if request.get("quick"):

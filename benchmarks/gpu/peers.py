@@ -6,9 +6,7 @@ takes from the driver is larger, and stands beside it.
 
 from __future__ import annotations
 
-from typing import Any
-
-from benchmarks.common.result import Table, gib
+from benchmarks.common.result import Row, Table, gib
 from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
 from benchmarks.gpu.sweep import bits, held, remark, run_limited, steps_of
@@ -22,7 +20,7 @@ COLUMNS = ["model", "way", "peak GiB", "driver GiB", "step ms", "of plain", "mem
            "of plain", "peer / memfit", "bits of memfit", "remark"]  # fmt: skip
 
 
-def run_mode(bench: Bench, model: str, mode: str, batch: int | None) -> dict[str, Any] | None:
+def run_mode(bench: Bench, model: str, mode: str, batch: int | None) -> Row | None:
     """Train the model in another way."""
     steps = steps_of(bench.options.quick)
     calibrate = batch is None and not bench.options.quick
@@ -32,7 +30,7 @@ def run_mode(bench: Bench, model: str, mode: str, batch: int | None) -> dict[str
                      most_steps=steps["most_steps"] if mode == "plain" else steps["steps"])  # fmt: skip
 
 
-def twin(name: str, model: str, peak_bytes: int, cells: dict[str, Any]) -> str:
+def twin(name: str, model: str, peak_bytes: int, cells: Row) -> str:
     """Return the key of memfit's run at the peak: one there already, if its budget is about the same."""
     for key, cell in cells.items():
         budget = (cell.get("result") or {}).get("budget_bytes")
@@ -55,7 +53,7 @@ def measure(bench: Bench) -> None:
                     run_limited(bench, twin(mode, model, peak, bench.cells), model, found["batch"], peak)
 
 
-def row(model: str, mode: str, plain: dict[str, Any], peer: dict[str, Any], ours: dict[str, Any] | None) -> list[str]:
+def row(model: str, mode: str, plain: Row, peer: Row, ours: Row | None) -> list[str]:
     """Return one line: the other way, and memfit at its peak."""
     whole = plain["median_ms"]["step"]
     own = held({**peer, "budget_bytes": 0})[0]
@@ -69,7 +67,7 @@ def row(model: str, mode: str, plain: dict[str, Any], peer: dict[str, Any], ours
             bits(plain, ours), remark(ours)]  # fmt: skip
 
 
-def tables(cells: dict[str, Any]) -> list[Table]:
+def tables(cells: Row) -> list[Table]:
     """Return the tables of what there is."""
     done = measured(cells)
     rows = []

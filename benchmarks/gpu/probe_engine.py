@@ -15,9 +15,10 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import memfit
+from benchmarks.common.result import Row
 from benchmarks.common.timing import in_turn, ns_a_call, timed
 from benchmarks.gpu.accelerator import plain_and_attached, prepare, release, synchronize, tier_of, used_bytes
-from benchmarks.gpu.cells import Note, describe
+from benchmarks.gpu.cells import Note, Request, describe
 from memfit.running import engine
 
 MIB = 1 << 20
@@ -74,10 +75,10 @@ def _step(device: torch.device, name: str) -> Callable[[], None]:
     return step
 
 
-def coverage(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def coverage(request: Request, note: Note) -> Row:
     """Compare the ops that the engine sees with those of torch's profiler and of a dispatch mode, by optimizer."""
     device = prepare(request)
-    found: dict[str, Any] = {}
+    found: Row = {}
     for name in _OPTIMIZERS:
         if device.type == "cuda" or name not in _ON_GPU:
             try:
@@ -88,7 +89,7 @@ def coverage(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return {"optimizers": found}
 
 
-def _compared(step: Callable[[], None], device: torch.device) -> dict[str, Any]:
+def _compared(step: Callable[[], None], device: torch.device) -> Row:
     step()
     profiled = _profiled(step)
     with _Named() as mode:
@@ -132,11 +133,11 @@ def _seen(step: Callable[[], None], device: torch.device) -> tuple[Counter[str],
     return Counter(op.name.partition(".")[0] for op in ops), dict(Counter(str(op.phase) for op in ops))
 
 
-def guard(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def guard(request: Request, note: Note) -> Row:
     """Swap tensors out; look at them by their raw pointer, by the door and by an op; and see their pointers move."""
     device, size = prepare(request), (4 * MIB if request["quick"] else _GUARDED)
     is_resident, raw_pointer = engine.load().is_resident, engine.load().original_of(torch.Tensor.data_ptr)
-    found: dict[str, Any] = {}
+    found: Row = {}
 
     def away() -> int:
         return next(n for n, tensor in enumerate(tensors) if not is_resident(tensor))
@@ -175,11 +176,11 @@ def _attempt(action: Callable[[], Any]) -> Any:
         return {"raised": describe(error)}
 
 
-def allocator(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def allocator(request: Request, note: Note) -> Row:
     """Enter and leave sessions: whose allocator serves what, what statistics say, what is left."""
     device, size = prepare(request), 8 * MIB
     outside = torch.full((size,), 7, dtype=torch.uint8, device=device)
-    found: dict[str, Any] = {"before": _statistics(device)}
+    found: Row = {"before": _statistics(device)}
     with memfit.session(1 << 30, tier_of(device), device=device) as session:
         inside = torch.full((size,), 9, dtype=torch.uint8, device=device)
         found |= {"inside": _statistics(device), "live_inside": session.stats.live_bytes}
@@ -205,7 +206,7 @@ def _enter(device: torch.device, times: int) -> None:
     synchronize(device)
 
 
-def _statistics(device: torch.device) -> dict[str, Any]:
+def _statistics(device: torch.device) -> Row:
     if device.type != "cuda":
         return {}
     stats = torch.cuda.memory_stats(device)
@@ -228,7 +229,7 @@ def _freed(device: torch.device, session: Any, size: int) -> bool:
     return bool(grown >= size and session.stats.live_bytes == before)
 
 
-def op_cost(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def op_cost(request: Request, note: Note) -> Row:
     """Return the time of a tiny op on the host, plain and attached in turn."""
     device, queues = prepare(request | {"deterministic": False}), 4 if request["quick"] else 40
     a = torch.ones(4, device=device)

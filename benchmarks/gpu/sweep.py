@@ -6,9 +6,7 @@ copies out run during the forward pass, copies in during the backward pass.
 
 from __future__ import annotations
 
-from typing import Any
-
-from benchmarks.common.result import Table, gib
+from benchmarks.common.result import Row, Table, gib
 from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
 
@@ -22,7 +20,7 @@ COLUMNS = ["model", "batch", "budget", "GiB", "driver", "held", "step", "plain m
            "of the pass", "bits", "remark"]  # fmt: skip
 
 
-def steps_of(quick: bool) -> dict[str, Any]:
+def steps_of(quick: bool) -> Row:
     """Return how many steps a run has."""
     return {"steps": 6, "most_steps": 14} if quick else {"steps": 12, "most_steps": 20}
 
@@ -53,7 +51,7 @@ def measure(bench: Bench) -> None:
             run_limited(bench, f"{model}/{percent}", model, plain["batch"], plain["peak_bytes"] * percent // 100)
 
 
-def bits(plain: dict[str, Any], limited: dict[str, Any]) -> str:
+def bits(plain: Row, limited: Row) -> str:
     """Say whether losses and weights are those of the plain run, bit by bit."""
     if "losses" not in limited:
         return "-"
@@ -69,7 +67,7 @@ def bits(plain: dict[str, Any], limited: dict[str, Any]) -> str:
     return f"equal{repeats}" if same else f"weights differ{repeats}"
 
 
-def held(limited: dict[str, Any]) -> tuple[int | None, str]:
+def held(limited: Row) -> tuple[int | None, str]:
     """Return the driver's peak without the context, and whether the budget held, to the driver's page."""
     driver = limited.get("driver") or {}
     if driver.get("peak_bytes") is None or driver.get("left_bytes") is None:
@@ -78,7 +76,7 @@ def held(limited: dict[str, Any]) -> tuple[int | None, str]:
     return own, "yes" if own <= limited["budget_bytes"] + _PAGE else f"no, +{gib(own - limited['budget_bytes'])}"
 
 
-def bound(plain: dict[str, Any], limited: dict[str, Any], link: dict[str, Any] | None) -> dict[str, float]:
+def bound(plain: Row, limited: Row, link: Row | None) -> dict[str, float]:
     """Return the link's milliseconds each way, and as shares of the passes they can be hidden under."""
     sides = limited.get("moved") or {}
     if not link or not sides or not link.get("out_gb_per_s"):
@@ -89,7 +87,7 @@ def bound(plain: dict[str, Any], limited: dict[str, Any], link: dict[str, Any] |
             "in_share": ms["in"] / parts["backward"]}  # fmt: skip
 
 
-def remark(limited: dict[str, Any]) -> str:
+def remark(limited: Row) -> str:
     """Return what the figures do not say."""
     if "infeasible" in limited:
         needed = limited.get("required_bytes")
@@ -99,8 +97,7 @@ def remark(limited: dict[str, Any]) -> str:
     return ""
 
 
-def row(model: str, percent: int, plain: dict[str, Any], limited: dict[str, Any],
-        link: dict[str, Any] | None) -> list[str]:  # fmt: skip
+def row(model: str, percent: int, plain: Row, limited: Row, link: Row | None) -> list[str]:
     """Return one line of the table."""
     driver, holds = held(limited)
     cells = [model, str(limited.get("batch", "")), f"{percent} %", gib(limited["budget_bytes"]), gib(driver), holds]
@@ -115,7 +112,7 @@ def row(model: str, percent: int, plain: dict[str, Any], limited: dict[str, Any]
     return [*cells, bits(plain, limited), remark(limited)]
 
 
-def tables(cells: dict[str, Any]) -> list[Table]:
+def tables(cells: Row) -> list[Table]:
     """Return the tables of what there is."""
     done = measured(cells)
     rows = []

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import checkpoint
 
+from benchmarks.common.result import Row
 from benchmarks.gpu.accelerator import ms_between, now, synchronize
 from benchmarks.gpu.models import Spec, blocks, example, loss_of
 
@@ -102,7 +103,7 @@ def _built(spec: Spec, device: torch.device) -> nn.Module:
 def _change(mode: str, model: nn.Module) -> None:
     """Change the model as the mode's user would."""
     if mode in ("checkpoint", "selective"):
-        options: dict[str, Any] = {"context_fn": _keeping} if mode == "selective" else {}
+        options: Row = {"context_fn": _keeping} if mode == "selective" else {}
         for layer in model.modules():
             if isinstance(layer, nn.ReLU) and mode == "selective":
                 layer.inplace = False  # what is kept may not be overwritten: its user would have to change this too

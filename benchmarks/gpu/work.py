@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 import memfit
-from benchmarks.common.result import GIB
+from benchmarks.common.result import GIB, Row
 from benchmarks.gpu.accelerator import PeakSampler, prepare, release, tier_of
-from benchmarks.gpu.cells import Note
+from benchmarks.gpu.cells import Note, Request
 from benchmarks.gpu.models import Spec, spec_of
 from benchmarks.gpu.training import CHUNK, Training, median_ms
 
@@ -23,7 +23,7 @@ _SPARE_S = 4.0  # for a cell to end in, when it comes near its limit
 _NOTED = ("bytes_out", "bytes_in", "plans", "swaps", "derailments", "plan_mismatches", "stall_ns", "copy_ns")
 
 
-def plain(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def plain(request: Request, note: Note) -> Row:
     """Train in the request's mode without memfit; with `calibrate` at a batch that fills the wanted memory.
 
     Weights are fingerprinted after each step from `steps` on to `most_steps`, since a session may need more steps to
@@ -37,7 +37,7 @@ def plain(request: dict[str, Any], note: Note) -> dict[str, Any]:
     note(found)
     release(device)
     with PeakSampler(device) as sampler:
-        found |= _steps(spec, device, mode, steps, request.get("most_steps", steps))
+        found |= _steps(spec, device, mode, steps, request["most_steps"])
     release(device)
     found["peak_bytes"] = found.get("allocated_bytes") or _peak_without_gpu(spec, device, mode)
     found["driver"] = sampler.driver()
@@ -49,11 +49,11 @@ def plain(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return found
 
 
-def _steps(spec: Spec, device: torch.device, mode: str, steps: int, most: int) -> dict[str, Any]:
+def _steps(spec: Spec, device: torch.device, mode: str, steps: int, most: int) -> Row:
     training = Training(spec, device, mode).train(steps)
     times = training.times_ms()  # before fingerprints stand between the steps
     late = max(steps - 4, 1)
-    found: dict[str, Any] = {"times_ms": times, "median_ms": median_ms(times, late)}
+    found: Row = {"times_ms": times, "median_ms": median_ms(times, late)}
     found["period_ms"] = training.period_ms(late)
     if device.type == "cuda":
         found |= {"allocated_bytes": torch.cuda.max_memory_allocated(),
@@ -96,12 +96,12 @@ def _peak_without_gpu(spec: Spec, device: torch.device, mode: str) -> int:
     return session.stats.peak_live_bytes
 
 
-def limited(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def limited(request: Request, note: Note) -> Row:
     """Train inside `budget_bytes`, from the building of the model on, until a plan has been in force for some steps."""
     device, spec = prepare(request), spec_of(request)
     release(device)
     end = time.monotonic() + request["limit_s"] - _SPARE_S
-    facts: dict[str, Any] = {"batch": spec.batch, "budget_bytes": request["budget_bytes"]}
+    facts: Row = {"batch": spec.batch, "budget_bytes": request["budget_bytes"]}
     note(facts)
     sampler = PeakSampler(device)
     try:
@@ -114,13 +114,12 @@ def limited(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return facts | {"driver": sampler.driver()}
 
 
-def _inside(session: Any, spec: Spec, device: torch.device, request: dict[str, Any], end: float,
-            note: Note) -> dict[str, Any]:  # fmt: skip
+def _inside(session: Any, spec: Spec, device: torch.device, request: Request, end: float, note: Note) -> Row:
     from memfit.running import engine
 
-    steps, most = request["steps"], request.get("most_steps", request["steps"])
+    steps, most = request["steps"], request["most_steps"]
     training = Training(spec, device)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     while len(rows) < most and time.monotonic() < end and not (len(rows) >= steps and _settled(rows)):
         training.step()
         stats = session.stats
@@ -135,9 +134,9 @@ def _inside(session: Any, spec: Spec, device: torch.device, request: dict[str, A
     return found | _bits_inside(training, request["budget_bytes"], note)
 
 
-def _bits_inside(training: Training, budget_bytes: int, note: Note) -> dict[str, Any]:
+def _bits_inside(training: Training, budget_bytes: int, note: Note) -> Row:
     """Return the bits of losses and weights; the latter's sums must fit the budget too."""
-    found: dict[str, Any] = {"losses": training.loss_bits(), "fingerprints": {}}
+    found: Row = {"losses": training.loss_bits(), "fingerprints": {}}
     note(found)
     chunk = min(max(budget_bytes // _CHUNKS, 1 << 10), CHUNK)
     try:
@@ -147,7 +146,7 @@ def _bits_inside(training: Training, budget_bytes: int, note: Note) -> dict[str,
     return found
 
 
-def _planned_steps(rows: list[dict[str, Any]]) -> int:
+def _planned_steps(rows: list[Row]) -> int:
     """Return how many steps the last ones are that ran wholly by a plan."""
     count = 0
     for before, row in zip(reversed(rows[:-1]), reversed(rows[1:]), strict=True):
@@ -157,11 +156,11 @@ def _planned_steps(rows: list[dict[str, Any]]) -> int:
     return count
 
 
-def _settled(rows: list[dict[str, Any]]) -> bool:
+def _settled(rows: list[Row]) -> bool:
     return _planned_steps(rows) >= TIMED
 
 
-def moved(rows: list[dict[str, Any]]) -> dict[str, float]:
+def moved(rows: list[Row]) -> dict[str, float]:
     """Return the bytes moved each way in a step, over the last steps."""
     if len(rows) < 2:
         return {}

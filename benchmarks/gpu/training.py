@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -93,8 +93,12 @@ class Training:
 
 
 def _built(spec: Spec, device: torch.device) -> nn.Module:
-    with device, _default_dtype(torch.bfloat16 if spec.half else torch.float32):
-        model = spec.build()
+    torch.set_default_dtype(torch.bfloat16 if spec.half else torch.float32)
+    try:
+        with device:
+            model = spec.build()
+    finally:
+        torch.set_default_dtype(torch.float32)
     if not spec.text and device.type == "cuda":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model.train()
@@ -133,16 +137,6 @@ def _keeping() -> Any:
              "_scaled_dot_product_flash_attention_for_cpu")  # fmt: skip
     kept = [getattr(aten, name).default for name in names if hasattr(aten, name)]
     return checkpoint.create_selective_checkpoint_contexts(kept)
-
-
-@contextmanager
-def _default_dtype(dtype: torch.dtype) -> Any:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _optimizer(spec: Spec, model: nn.Module, device: torch.device) -> torch.optim.Optimizer:

@@ -29,6 +29,7 @@ _QUICK = (("gpt2_medium", "batch", 4, 32), ("llama", "layers", 2, 8))
 WAYS = ("memfit", "plain", "save_on_cpu", "checkpoint", "selective", "expandable", "compile")
 _LIMIT_S = 40.0
 _SPARE_S = 8.0  # a try may take so long
+_SHARE = 0.06  # of the largest size found: less may lie between it and the smallest that does not fit
 _DEPTH_BATCH = 2
 
 
@@ -63,26 +64,20 @@ def search(request: Request, note: Note) -> Row:
 
 
 def largest(
-    fits: Callable[[int], bool], first: int, most: int, enough: Callable[[], bool] = lambda: False, share: float = 0.06
+    fits: Callable[[int], bool], first: int, most: int, enough: Callable[[], bool] = lambda: False
 ) -> tuple[int, int | None]:
     """Return the largest size found to fit, from 0 to `most`, and the smallest found not to (None: none was).
 
-    Doubles from `first` until one does not fit, then halves what lies between until it is less than `share` of the
+    Doubles from `first` until one does not fit, then halves what lies between until that is a small share of the
     largest. `enough` ends the search early.
     """
     good, bad = 0, None
-    size = max(first, 1)
-    while bad is None and size <= most and not enough():
+    while (good < most if bad is None else bad - good > max(_SHARE * good, 1)) and not enough():
+        size = min(2 * good or first, most) if bad is None else (good + bad) // 2
         if fits(size):
-            good, size = size, (min(2 * size, most) if size < most else most + 1)
+            good = size
         else:
             bad = size
-    while bad is not None and bad - good > max(share * good, 1) and not enough():
-        middle = (good + bad) // 2
-        if fits(middle):
-            good = middle
-        else:
-            bad = middle
     return good, bad
 
 

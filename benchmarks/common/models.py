@@ -25,9 +25,10 @@ def stages(sizes: Sequence[tuple[int, int]]) -> nn.Sequential:
 
 def vgg16() -> nn.Sequential:
     """Simonyan and Zisserman 2014, configuration D."""
+    features = stages([(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)])
     head: list[nn.Module] = [nn.Linear(512 * 7 * 7, 4096), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 4096),
                              nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 1000)]  # fmt: skip
-    return nn.Sequential(stages([(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)]), nn.Flatten(), *head)
+    return nn.Sequential(features, nn.Flatten(), *head)
 
 
 class Bottleneck(nn.Module):

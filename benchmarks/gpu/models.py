@@ -50,8 +50,8 @@ class Spec:
 
 def tiny_vgg() -> nn.Module:
     """Two stages and a head with dropout."""
-    head = [nn.Linear(8 * 16 * 16, 64), nn.Dropout(), nn.Linear(64, 1000)]
-    return nn.Sequential(stages([(8, 1), (8, 1)]), nn.Flatten(), *head)
+    features = stages([(8, 1), (8, 1)])
+    return nn.Sequential(features, nn.Flatten(), nn.Linear(8 * 16 * 16, 64), nn.Dropout(), nn.Linear(64, 1000))
 
 
 def gpt2(layers: int, width: int, heads: int, length: int = 1024, words: int = 50257) -> nn.Module:

@@ -57,8 +57,7 @@ class Bench:
         """Return the cells that some part measured in the same way, as far as it came."""
         data = read(self.options.out / f"{name}.json")
         alike = data.get("settings") == self.options.settings and data.get("version") == VERSION
-        cells: dict[str, Outcome] = data["cells"] if alike else {}
-        return cells
+        return dict(data["cells"]) if alike else {}
 
     def run(self, key: str, call: str, limit_s: float, memfit: bool = False, **request: Any) -> Row | None:
         """Run one cell unless it has been; return its result, or None if it has none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from benchmarks.common.result import Row, Table, gib
 from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
-from benchmarks.gpu.sweep import bits, held, remark, run_limited, steps_of
+from benchmarks.gpu.sweep import bits, held, remark, run_limited, run_plain
 from benchmarks.gpu.training import MODES
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50")
@@ -18,16 +18,6 @@ _LIMIT_S = {"compile": 90.0, "compile_whole": 150.0}  # of other modes 60
 _ALIKE = 0.02  # of a budget: memfit is not run again for a peak so near another
 COLUMNS = ["model", "way", "peak GiB", "driver GiB", "step ms", "of plain", "memfit at that peak", "driver GiB", "held",
            "of plain", "peer / memfit", "bits of memfit", "remark"]  # fmt: skip
-
-
-def run_mode(bench: Bench, model: str, mode: str, batch: int | None) -> Row | None:
-    """Train the model in another way."""
-    steps = steps_of(bench.options.quick)
-    calibrate = batch is None and not bench.options.quick
-    limit_s = _LIMIT_S.get(mode, 60.0)
-    return bench.run(f"{model}/{mode}", "benchmarks.gpu.work:plain", limit_s, model=model, mode=mode, batch=batch,
-                     calibrate=calibrate, steps=steps["steps"],
-                     most_steps=steps["most_steps"] if mode == "plain" else steps["steps"])  # fmt: skip
 
 
 def twin(name: str, model: str, peak_bytes: int, cells: Row) -> str:
@@ -47,7 +37,7 @@ def measure(bench: Bench) -> None:
             # At the batch that the sweep trained the model at: the two parts' figures belong together.
             batch = swept.get(f"{model}/plain", {}).get("batch")
             for mode in modes:
-                found = run_mode(bench, model, mode, batch)
+                found = run_plain(bench, model, mode, batch, _LIMIT_S.get(mode, 60.0))
                 if found is not None:
                     batch, peak = batch or found["batch"], found["peak_bytes"]
                     run_limited(bench, twin(mode, model, peak, bench.cells), model, found["batch"], peak)

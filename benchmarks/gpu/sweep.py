@@ -6,6 +6,8 @@ copies out run during the forward pass, copies in during the backward pass.
 
 from __future__ import annotations
 
+from typing import Any
+
 from benchmarks.common.result import Row, Table, gib
 from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
@@ -34,6 +36,15 @@ def order(models: tuple[str, ...]) -> list[tuple[str, int]]:
     return list(found)
 
 
+def run_plain(
+    bench: Bench, model: str, mode: str = "plain", batch: int | None = None, limit_s: float = _CELL_S, **more: Any
+) -> Row | None:
+    """Train the model without memfit, in a mode, at a batch that fills the wanted memory unless one is given."""
+    quick = bench.options.quick
+    return bench.run(f"{model}/{mode}", "benchmarks.gpu.work:plain", limit_s, model=model, mode=mode, batch=batch,
+                     calibrate=batch is None and not quick, **steps_of(quick), **more)  # fmt: skip
+
+
 def run_limited(bench: Bench, key: str, model: str, batch: int, budget_bytes: int) -> None:
     """Train the model with memfit inside a budget."""
     bench.run(key, "benchmarks.gpu.work:limited", _CELL_S, memfit=True, model=model, batch=batch,
@@ -43,10 +54,8 @@ def run_limited(bench: Bench, key: str, model: str, batch: int, budget_bytes: in
 def measure(bench: Bench) -> None:
     """Run the cells: each model plainly, at a batch that fills the wanted memory, and inside shares of that peak."""
     bench.run("link", "benchmarks.gpu.probe_link:rates", _LINK_S)
-    quick = bench.options.quick
     for model, percent in order(bench.options.models or MODELS):
-        plain = bench.run(f"{model}/plain", "benchmarks.gpu.work:plain", _CELL_S, model=model, repeat=True,
-                          calibrate=not quick, **steps_of(quick))  # fmt: skip
+        plain = run_plain(bench, model, repeat=True)
         if plain is not None:
             run_limited(bench, f"{model}/{percent}", model, plain["batch"], plain["peak_bytes"] * percent // 100)
 

@@ -26,18 +26,18 @@ _NOTED = ("bytes_out", "bytes_in", "plans", "swaps", "derailments", "plan_mismat
 def plain(request: Request, note: Note) -> Row:
     """Train in the request's mode without memfit; with `calibrate` at a batch that fills the wanted memory.
 
-    Weights are fingerprinted after each step from `steps` on to `most_steps`, since a session may need more steps to
-    come to a plan; with `repeat` it is all done once more, to tell whether the bits repeat at all.
+    In mode plain weights are fingerprinted after each step from `steps` on to `most_steps`, since a session may need
+    more steps to come to a plan; with `repeat` it is all done once more, to tell whether the bits repeat at all.
     """
     device, spec = prepare(request), spec_of(request)
-    mode, steps = request.get("mode", "plain"), request["steps"]
-    if request.get("calibrate") and device.type == "cuda":
+    mode, steps = request["mode"], request["steps"]
+    if request["calibrate"] and device.type == "cuda":
         spec = _calibrated(spec, device, note)
     found = {"batch": spec.batch, "mode": mode}
     note(found)
     release(device)
     with PeakSampler(device) as sampler:
-        found |= _steps(spec, device, mode, steps, request["most_steps"])
+        found |= _steps(spec, device, mode, steps, request["most_steps"] if mode == "plain" else steps)
     release(device)
     found["peak_bytes"] = found.get("allocated_bytes") or _peak_without_gpu(spec, device, mode)
     found["driver"] = sampler.driver()

@@ -1,1 +1,1 @@
-"""What benchmarks share: paths, results and their tables, training runs, models and synthetic networks."""
+"""What benchmarks share: paths, results and their tables, training runs and models."""

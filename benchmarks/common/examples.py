@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ Traces = Annotated[
 # ended (seconds of some clock), and the statistics until then.
 Run = dict[str, Any]
 
+MEMFIT = (sys.executable, "-m", "memfit")
 # Small enough for a table in minutes, large enough that tensors and not constants decide.
 EXAMPLES: Sizes = {
     "vgg": ["--width", "16", "--batch", "64", "--eval-every", "0"],
@@ -86,21 +88,10 @@ def check_output(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def step_seconds(run: Run, skip: int = 0) -> list[float]:
-    """Return the time of each step after the first `skip`."""
-    at = [step["at"] for step in run["steps"]]
-    return [b - a for a, b in zip(at[skip:], at[skip + 1 :], strict=False)]
-
-
-def median_step(run: Run, skip: int) -> float:
-    """Return the median time of the steps after the first `skip`, in seconds."""
-    return statistics.median(step_seconds(run, skip))
-
-
-def late_step(run: Run) -> float:
-    """Return the median time of the last half of the steps, in seconds."""
-    seconds = step_seconds(run)
-    return statistics.median(seconds[len(seconds) // 2 :])
+def median_step(run: Run, skip: int | None = None) -> float:
+    """Return the median time of the steps after the first `skip`, or of the last half of them, in seconds."""
+    seconds: list[float] = [after["at"] - before["at"] for before, after in pairwise(run["steps"])]
+    return statistics.median(seconds[len(seconds) // 2 if skip is None else skip :])
 
 
 def done_between(first: Mapping[str, Any], last: Mapping[str, Any], *names: str) -> int:
@@ -115,11 +106,7 @@ def example_traces(given: Sequence[Path] | None) -> Iterator[Sequence[Path]]:
         yield given
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield [_record(example, Path(folder)) for example in EXAMPLES]
-
-
-def _record(example: str, folder: Path) -> Path:
-    path = folder / f"{example}.json.gz"
-    command = [sys.executable, "-m", "memfit", "trace", script_of(example), "-o", str(path), "--", *EXAMPLES[example]]
-    check_output(command)
-    return path
+        paths = [Path(folder, f"{example}.json.gz") for example in EXAMPLES]
+        for path, (example, arguments) in zip(paths, EXAMPLES.items(), strict=True):
+            check_output([*MEMFIT, "trace", script_of(example), "-o", str(path), "--", *arguments])
+        yield paths

@@ -1,66 +1,34 @@
-"""Models at the sizes that papers train, as one training iteration each; built on whatever device is the default."""
+"""Models at the sizes that papers train, built on whatever device is the default."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Step = Callable[[], None]
 
-
-@dataclass(frozen=True)
-class Workload:
-    """A model with its batch: `build` makes it, and returns the step and its parameters."""
-
-    name: str
-    about: str
-    build: Callable[[], tuple[Step, list[nn.Parameter]]]
-
-
-def training(
-    model: nn.Module, inputs: Tensor, labels: Tensor, *, adam: bool = False
-) -> tuple[Step, list[nn.Parameter]]:
-    """Return one iteration on a batch that stays where it is. The loss is the cross-entropy over dimension 1."""
-    parameters = list(model.parameters())
-    optimizer: torch.optim.Optimizer = (
-        torch.optim.AdamW(parameters, lr=1e-4) if adam else torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
-    )
-
-    def step() -> None:
-        optimizer.zero_grad()
-        functional.cross_entropy(model(inputs), labels).backward()
-        optimizer.step()
-
-    return step, parameters
-
-
-def images(batch: int, size: int) -> Tensor:
-    """Return a batch of pictures in three colours."""
-    return torch.zeros(batch, 3, size, size)
-
-
-def classes(*shape: int) -> Tensor:
-    """Return labels."""
-    return torch.zeros(*shape, dtype=torch.long)
+def stages(sizes: Sequence[tuple[int, int]]) -> nn.Sequential:
+    """Return blocks of convolutions, by width and depth, each ended by a pooling: what a checkpoint is put around."""
+    blocks: list[nn.Module] = []
+    before = 3
+    for width, depth in sizes:
+        layers: list[nn.Module] = []
+        for _ in range(depth):
+            layers += [nn.Conv2d(before, width, 3, padding=1), nn.ReLU(inplace=True)]
+            before = width
+        blocks.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
+    return nn.Sequential(*blocks)
 
 
 def vgg16() -> nn.Sequential:
     """Simonyan and Zisserman 2014, configuration D."""
-    layers: list[nn.Module] = []
-    before = 3
-    for width, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
-        for _ in range(depth):
-            layers += [nn.Conv2d(before, width, 3, padding=1), nn.ReLU(inplace=True)]
-            before = width
-        layers.append(nn.MaxPool2d(2))
+    features = stages([(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)])
     head: list[nn.Module] = [nn.Linear(512 * 7 * 7, 4096), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 4096),
                              nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, 1000)]  # fmt: skip
-    return nn.Sequential(*layers, nn.Flatten(), *head)
+    return nn.Sequential(features, nn.Flatten(), *head)
 
 
 class Bottleneck(nn.Module):
@@ -95,17 +63,8 @@ def resnet(depths: tuple[int, int, int, int]) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 1000))
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention. On meta torch would take the kernel that keeps all scores; a GPU takes this one for float32."""
-    if query.device.type == "meta":
-        fused = torch.ops.aten._scaled_dot_product_efficient_attention
-        attended: Tensor = fused(query, key, value, None, True, 0.0, True)[0]
-        return attended
-    return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-
-
 class DecoderLayer(nn.Module):
-    """Attention and a feed-forward net, each after a norm and around which the input passes by."""
+    """Causal attention and a feed-forward net, each after a norm and around which the input passes by."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -118,7 +77,9 @@ class DecoderLayer(nn.Module):
         batch, length, width = x.shape
         parts = self.project_in(self.attention_norm(x)).split(width, dim=2)
         query, key, value = (p.view(batch, length, self.heads, -1).transpose(1, 2) for p in parts)
-        attended = attention(query, key, value).transpose(1, 2).reshape(batch, length, width)
+        # On meta torch would take the kernel that keeps all scores; a GPU takes this one for float32.
+        fused = torch.ops.aten._scaled_dot_product_efficient_attention
+        attended = fused(query, key, value, None, True, 0.0, True)[0].transpose(1, 2).reshape(batch, length, width)
         x = x + self.project_out(attended)
         after: Tensor = x + self.net(self.net_norm(x))
         return after
@@ -171,16 +132,3 @@ class UNet(nn.Module):
             x = block(torch.cat([beside.pop(), grow(x)], dim=1))
         result: Tensor = self.last(x)
         return result
-
-
-WORKLOADS = [
-    Workload("vgg16", "batch 64, 224 x 224", lambda: training(vgg16(), images(64, 224), classes(64))),
-    Workload("resnet50", "batch 64, 224 x 224", lambda: training(resnet((3, 4, 6, 3)), images(64, 224), classes(64))),
-    Workload("resnet152", "batch 32, 224 x 224", lambda: training(resnet((3, 8, 36, 3)), images(32, 224), classes(32))),
-    Workload(
-        "gpt2_medium", "batch 8, 1024 tokens",
-        lambda: training(Decoder(24, 1024, 16, 1024), classes(8, 1024), classes(8 * 1024), adam=True),
-    ),
-    Workload("unet", "batch 8, 512 x 512", lambda: training(UNet(64), images(8, 512), classes(8, 512, 512))),
-]  # fmt: skip
-"""What `record_models.py` records."""

@@ -1,6 +1,6 @@
 """A benchmark's options are the parameters of its `run`, so that they are written once.
 
-Those before `/` are positional; those after `*` are options, and a bool is a switch. `Annotated[type, {...}]` passes
+Those before `*` are positional; those after it are options, and a bool is a switch. `Annotated[type, {...}]` passes
 more to `add_argument`: choices, or a help text.
 """
 
@@ -20,7 +20,7 @@ Run = Callable[..., Iterable[Result]]
 def parser_of(run: Run, prog: str, description: str | None) -> argparse.ArgumentParser:
     """Return a parser of the parameters of `run`, but for `out`, which every benchmark has."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
-    for parameter in _parameters(run):
+    for parameter in inspect.signature(run, eval_str=True).parameters.values():
         if parameter.name != "out":
             flags, settings = _argument(parameter)
             parser.add_argument(flags, **settings)
@@ -29,17 +29,7 @@ def parser_of(run: Run, prog: str, description: str | None) -> argparse.Argument
 
 def called(run: Run, args: argparse.Namespace) -> Iterable[Result]:
     """Call `run` with what was parsed."""
-    by_place, by_name = [], {}
-    for parameter in _parameters(run):
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            by_place.append(getattr(args, parameter.name))
-        else:
-            by_name[parameter.name] = getattr(args, parameter.name)
-    return run(*by_place, **by_name)
-
-
-def _parameters(run: Run) -> Sequence[inspect.Parameter]:
-    return tuple(inspect.signature(run, eval_str=True).parameters.values())
+    return run(**{name: getattr(args, name) for name in inspect.signature(run).parameters})
 
 
 def _argument(parameter: inspect.Parameter) -> tuple[str, dict[str, Any]]:
@@ -52,7 +42,7 @@ def _argument(parameter: inspect.Parameter) -> tuple[str, dict[str, Any]]:
     settings: dict[str, Any] = {"type": get_args(hint)[0] if many else hint}
     if not required:
         settings["default"] = parameter.default
-    if parameter.kind is parameter.POSITIONAL_ONLY:
+    if parameter.kind is not parameter.KEYWORD_ONLY:
         nargs = {"nargs": "*" if many else "?"} if many or not required else {}
         return parameter.name, settings | nargs | more
     if hint is bool:

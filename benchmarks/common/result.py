@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from benchmarks.common.paths import ROOT
 
 Row = dict[str, Any]  # figures of one case, as the JSON has them
+GIB = 1 << 30
 
 
 class Table(NamedTuple):
@@ -37,23 +38,18 @@ class Result:
     def report(self, folder: Path) -> None:
         """Print the tables and the notes, and write the figures into `folder`."""
         for table in self.tables:
-            show(table)
+            shown = RichTable(title=table.title)
+            for column in table.columns:
+                shown.add_column(column, justify="left" if column == table.columns[0] else "right")
+            for row in table.rows:
+                shown.add_row(*(str(cell) for cell in row))
+            Console(width=200).print(shown)
         for note in self.notes:
             print(note)
         if self.name:
             path = folder / f"{self.name}.json"
             write_json(path, self.figures)
             print(f"written to {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
-
-
-def show(table: Table) -> None:
-    """Print a table."""
-    shown = RichTable(title=table.title)
-    for column in table.columns:
-        shown.add_column(column, justify="left" if column == table.columns[0] else "right")
-    for row in table.rows:
-        shown.add_row(*(str(cell) for cell in row))
-    Console(width=200).print(shown)
 
 
 def write_json(path: Path, figures: object) -> None:
@@ -75,3 +71,10 @@ def grouped(rows: Iterable[Row], key: str = "example") -> dict[str, list[Row]]:
 def mb(size_bytes: float) -> str:
     """Return bytes in units of 10^6, with three digits."""
     return f"{size_bytes / 1e6:.0f} MB" if size_bytes >= 99.5e6 else f"{size_bytes / 1e6:.1f} MB"
+
+
+def gib(size_bytes: float | None) -> str:
+    """Return a size for a table: GiB to two digits; MiB for what would have none."""
+    if size_bytes is None:
+        return "-"
+    return f"{size_bytes / GIB:.2f}" if abs(size_bytes) >= GIB / 20 else f"{size_bytes / (1 << 20):.1f} MiB"

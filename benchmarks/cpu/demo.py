@@ -15,7 +15,6 @@ from memfit.units import format_bytes
 def run(
     script: str,
     arguments: Sequence[str],
-    /,
     *,
     share: Annotated[float, {"help": "of the plain run's peak of live tensors"}] = 0.5,
 ) -> Iterator[Result]:

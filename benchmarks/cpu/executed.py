@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.common.examples import TIMED, Run, done_between, late_step, run_worker, sized
+from benchmarks.common.examples import TIMED, Run, done_between, median_step, run_worker, sized
 from benchmarks.common.result import Result, Row, Table
 from benchmarks.common.timing import in_turn
 
@@ -30,11 +30,11 @@ def compare(name: str, budget: str, steps: int, link: float | None, repeats: int
     last: Run = {}
 
     def plain() -> float:
-        return late_step(run_worker(name, arguments, "plain", threads=1))
+        return median_step(run_worker(name, arguments, "plain", threads=1))
 
     def inside(**options: Any) -> float:
         last.update(run_worker(name, arguments, budget, threads=1, tier="ram", **options))
-        return late_step(last)
+        return median_step(last)
 
     if link is None:
         inside(plan=False)

@@ -10,20 +10,18 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from benchmarks.common.examples import check_output
+from benchmarks.common.examples import MEMFIT, check_output
 from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Row, Table
 
 KINDS = ROOT / "benchmarks" / "kinds"
 VARY = {"lora", "graphs", "private", "recommender", "packed_lstm"}  # batches of another size each time
 VARIANTS: dict[str, tuple[str, list[str]]] = {"hf_gpt2_checkpointing": ("hf_gpt2", ["--checkpoint"])}
-_MEMFIT = (sys.executable, "-m", "memfit")
 
 
 def programs() -> dict[str, tuple[str, list[str]]]:
@@ -36,11 +34,11 @@ def measure(kind: str, script: str, arguments: Sequence[str], percent: float) ->
     path = str(KINDS / f"{script}.py")
     with tempfile.TemporaryDirectory() as folder:
         trace, stats = f"{folder}/trace.json", Path(folder, "stats.json")
-        check_output([*_MEMFIT, "trace", path, "-o", trace, "--", *arguments])
-        info = json.loads(check_output([*_MEMFIT, "info", trace, "--json"]))
+        check_output([*MEMFIT, "trace", path, "-o", trace, "--", *arguments])
+        info = json.loads(check_output([*MEMFIT, "info", trace, "--json"]))
         minimum = info["minimum"]
         budget = int(minimum["budget_bytes"] * (1 + percent / 100))
-        command = [*_MEMFIT, "run", "--budget", str(budget), "--tier", "ram", "--stats", str(stats), path, *arguments]
+        command = [*MEMFIT, "run", "--budget", str(budget), "--tier", "ram", "--stats", str(stats), path, *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         footprint = json.loads(stats.read_text())["peak_footprint_bytes"] if stats.exists() else None
     before = minimum["before"] if minimum["budget_bytes"] > minimum["iteration_bytes"] else None

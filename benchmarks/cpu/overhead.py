@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,16 +21,11 @@ ATTACHED = 4 << 30  # bytes: nothing has to move
 _TINY = 20_000  # ops
 
 
-def tiny_op_us() -> float:
-    """Return the microseconds one small addition takes."""
-    a = torch.ones(4)
-    return ns_a_call(lambda: a + a, _TINY) / 1000
-
-
-def attached_tiny_op_us() -> float:
-    """Return the same in a session."""
-    with Session(1 << 30, "ram", device="cpu", record=False):
-        return tiny_op_us()
+def tiny_op_us(*, attached: bool) -> float:
+    """Return the microseconds one small addition takes, plainly or in a session."""
+    with Session(1 << 30, "ram", device="cpu", record=False) if attached else nullcontext():
+        a = torch.ones(4)
+        return ns_a_call(lambda: a + a, _TINY) / 1000
 
 
 def decoder_ratio(steps: int) -> float:
@@ -51,7 +48,7 @@ def table(figures: dict[str, Any]) -> Table:
 def run(*, repeats: int = 7, decoder_repeats: int = 5, decoder_steps: int = 14) -> Iterator[Result]:
     """Time tiny ops in this process, and the decoder in others."""
     torch.set_num_threads(1)
-    us = in_turn({"plain": tiny_op_us, "attached": attached_tiny_op_us}, repeats)
+    us = in_turn({how: partial(tiny_op_us, attached=how == "attached") for how in ("plain", "attached")}, repeats)
     figures = {
         "added_us": [attached - plain for plain, attached in zip(us["plain"], us["attached"], strict=True)],
         "plain_us": us["plain"],

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from benchmarks.common.examples import EXAMPLES, check_output, late_step, run_worker, sized
+from benchmarks.common.examples import EXAMPLES, check_output, median_step, run_worker, sized
 from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Row, Table, grouped
 from benchmarks.cpu.overhead import ATTACHED
@@ -48,20 +48,15 @@ def per_op(python: str) -> float:
     return (instructions(python, MANY) - instructions(python, FEW)) / (MANY - FEW)
 
 
-def step_seconds(example: str, budget: str | int, steps: int, root: Path, python: str) -> float:
-    """Return the median of the last half of the steps."""
-    found = run_worker(example, sized(example, steps), budget, root=root, python=python, threads=1, tier="ram")
-    return late_step(found)
-
-
 def compare(example: str, budget: str | int, steps: int, repeats: int, other: tuple[Path, str]) -> Row:
     """Return the step times of both versions: pairs of seconds, of the other and of this, and their ratios."""
-    here = (ROOT, sys.executable)
+    arguments, versions = sized(example, steps), [other, (ROOT, sys.executable)]
     pairs = []
-    for repeat in range(repeats):
-        order = (other, here) if repeat % 2 == 0 else (here, other)
-        seconds = {python: step_seconds(example, budget, steps, root, python) for root, python in order}
-        pairs.append((seconds[other[1]], seconds[here[1]]))
+    for _ in range(repeats):
+        runs = {python: run_worker(example, arguments, budget, root=root, python=python, threads=1, tier="ram")
+                for root, python in versions}  # fmt: skip
+        pairs.append((median_step(runs[other[1]]), median_step(runs[sys.executable])))
+        versions.reverse()  # each begins in turn
     ratios = [after / before for before, after in pairs]
     return {"example": example, "budget": budget, "seconds": pairs, "ratios": ratios}
 
@@ -87,7 +82,6 @@ def instructions_table(figures: dict[str, Any]) -> Table:
 
 def run(
     other: Annotated[Path, {"help": "a checkout of the other version, after `make demo`"}],
-    /,
     *,
     budgets: Sequence[str] = ("60%", "40%"),
     examples: Sequence[str] = tuple(EXAMPLES),

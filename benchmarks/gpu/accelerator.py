@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import platform
-import re
 import sys
 import threading
 import time
@@ -17,6 +16,9 @@ from typing import Any
 import torch
 from torch.utils import deterministic
 
+import memfit
+from benchmarks.common.result import Row
+from benchmarks.gpu.cells import Request
 from memfit.running.host import host_memory_bytes
 
 _SAMPLE_S = 0.02
@@ -26,7 +28,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 OUT_OF_HOST_MEMORY = 77
 
 
-def prepare(request: dict[str, Any]) -> torch.device:
+def prepare(request: Request) -> torch.device:
     """Make the request's device current, kernels repeatable if asked, and return the device."""
     device = torch.device(request["device"])
     if request.get("deterministic", True):
@@ -36,8 +38,8 @@ def prepare(request: dict[str, Any]) -> torch.device:
         torch.backends.cudnn.benchmark = False
     torch.set_float32_matmul_precision("high")
     if device.type == "cuda":
-        if settings := request.get("allocator"):
-            torch.cuda.memory._set_allocator_settings(settings)
+        if request.get("mode") == "expandable":
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
         torch.cuda.init()
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         torch.cuda.set_device(device)
@@ -90,12 +92,10 @@ class PeakSampler:
     """The most memory in use on the GPU while the context was open: of all processes, and of this one if NVML tells."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._nvml, self._handle = _nvml(device)
+        self._device, (self._nvml, self._handle) = device, _nvml(device)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._peak_bytes: int | None = None
-        self._process_peak_bytes: int | None = None
+        self._peaks: dict[str, int | None] = {"peak_bytes": None, "process_peak_bytes": None}
 
     def __enter__(self) -> PeakSampler:
         self._thread.start()
@@ -109,15 +109,13 @@ class PeakSampler:
         ended = self._device.type != "cuda"
         while not ended:
             ended = self._end.wait(_SAMPLE_S)  # and looks once more when it ends
-            self._sample()
-
-    def _sample(self) -> None:
-        self._peak_bytes = max(self._peak_bytes or 0, self._used() or 0) or None
-        if self._nvml is not None:
-            with contextlib.suppress(Exception):  # in a container the processes may have other numbers
+            self._count("peak_bytes", self._used())
+            with contextlib.suppress(Exception):  # without NVML; in a container the processes may have other numbers
                 processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
-                own = [p.usedGpuMemory for p in processes if p.pid == os.getpid() and p.usedGpuMemory]
-                self._process_peak_bytes = max([self._process_peak_bytes or 0, *own]) or None
+                self._count("process_peak_bytes", *(p.usedGpuMemory for p in processes if p.pid == os.getpid()))
+
+    def _count(self, peak: str, *found: int | None) -> None:
+        self._peaks[peak] = max(filter(None, (self._peaks[peak], *found)), default=None)
 
     def _used(self) -> int | None:
         if self._nvml is None:
@@ -129,8 +127,7 @@ class PeakSampler:
 
         When all tensors are gone, what is left is the context and loaded kernels.
         """
-        return {"peak_bytes": self._peak_bytes, "process_peak_bytes": self._process_peak_bytes,
-                "left_bytes": self._used()}  # fmt: skip
+        return self._peaks | {"left_bytes": self._used()}
 
 
 def _nvml(device: torch.device) -> tuple[Any, Any]:
@@ -147,15 +144,13 @@ def host_used_bytes() -> int:
     """Return how much of the host's memory, or of its control group's, is in use and cannot be given back."""
     with contextlib.suppress(OSError, ValueError):
         int((_CGROUP / "memory.max").read_text())
-        used = int((_CGROUP / "memory.current").read_text())
-        return used - _in_file(_CGROUP / "memory.stat", r"inactive_file (\d+)")
-    meminfo = Path("/proc/meminfo")
-    return (_in_file(meminfo, r"MemTotal: +(\d+) kB") - _in_file(meminfo, r"MemAvailable: +(\d+) kB")) << 10
+        return int((_CGROUP / "memory.current").read_text()) - _rows(_CGROUP / "memory.stat").get("inactive_file", 0)
+    meminfo = _rows(Path("/proc/meminfo"))
+    return (meminfo["MemTotal:"] - meminfo["MemAvailable:"]) << 10
 
 
-def _in_file(path: Path, pattern: str) -> int:
-    found = re.search(pattern, path.read_text())
-    return int(found[1]) if found else 0
+def _rows(path: Path) -> dict[str, int]:
+    return {name: int(number) for name, number, *_ in map(str.split, path.read_text().splitlines())}
 
 
 def tier_of(device: torch.device) -> str:
@@ -165,7 +160,6 @@ def tier_of(device: torch.device) -> str:
 
 def plain_and_attached(device: torch.device, measure: Callable[[], float]) -> dict[str, Callable[[], float]]:
     """Return ways to measure in turn: as things are, and in a session with room for everything, without a plan."""
-    import memfit
 
     def attached() -> float:
         with memfit.session(1 << 30, tier_of(device), device=device, plan=False):
@@ -183,12 +177,11 @@ def _watch_host() -> None:
     os._exit(OUT_OF_HOST_MEMORY)
 
 
-def describe(request: dict[str, Any], note: Any) -> dict[str, Any]:
+def describe(request: Request, note: Any) -> Row:
     """Return what the device and the software are. A cell."""
     device = torch.device(request["device"])
-    facts: dict[str, Any] = {"name": "cpu", "python": platform.python_version(), "torch": torch.__version__,
-                             "cuda": torch.version.cuda, "cores": os.cpu_count(),
-                             "host_bytes": host_memory_bytes()}  # fmt: skip
+    facts: Row = {"name": "cpu", "python": platform.python_version(), "torch": torch.__version__,
+                  "cuda": torch.version.cuda, "cores": os.cpu_count(), "host_bytes": host_memory_bytes()}  # fmt: skip
     if device.type != "cuda":
         return facts
     prop = torch.cuda.get_device_properties(device)
@@ -208,9 +201,8 @@ def describe(request: dict[str, Any], note: Any) -> dict[str, Any]:
     return facts
 
 
-def build_engine(request: dict[str, Any], note: Any) -> dict[str, Any]:
+def build_engine(request: Request, note: Any) -> Row:
     """Build memfit's engine if this torch has none yet, and say where it is. A cell."""
-    import memfit
     from memfit.running import engine
 
     built = engine.cached_library().exists()

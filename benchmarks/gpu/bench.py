@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.result import write_json
-from benchmarks.gpu.cells import Outcome, run_cell
+from benchmarks.common.result import Row, write_json
+from benchmarks.gpu.cells import Outcome, Request, run_cell
 
 VERSION = 1
 LEAST_S = 4.0  # a cell is not begun with less time left
@@ -32,7 +32,7 @@ class Options:
     engine_error: str = ""  # why cells that need memfit cannot run
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Row:
         """What results must have in common to stand in one table."""
         return {"device": self.device, "quick": self.quick}
 
@@ -44,8 +44,8 @@ class Bench:
     name: str
     options: Options
     deadline: float
-    about: dict[str, Any] = field(default_factory=dict)
-    run_cell: Callable[[dict[str, Any], float, str], Outcome] = run_cell
+    about: Row = field(default_factory=dict)
+    run_cell: Callable[[Request, float, str], Outcome] = run_cell
     cells: dict[str, Outcome] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
@@ -57,38 +57,33 @@ class Bench:
         """Return the cells that some part measured in the same way, as far as it came."""
         data = read(self.options.out / f"{name}.json")
         alike = data.get("settings") == self.options.settings and data.get("version") == VERSION
-        cells: dict[str, Outcome] = data["cells"] if alike else {}
-        return cells
+        return dict(data["cells"]) if alike else {}
 
-    def run(self, key: str, call: str, limit_s: float, memfit: bool = False, **request: Any) -> dict[str, Any] | None:
+    def run(self, key: str, call: str, limit_s: float, memfit: bool = False, **request: Any) -> Row | None:
         """Run one cell unless it has been; return its result, or None if it has none."""
         if not self.tried(key):
             left = self.deadline - time.monotonic()
             if left < LEAST_S:
                 self.skipped.append(key)
             elif memfit and self.options.engine_error:
-                self._put(key, {"status": "error", "error": self.options.engine_error, "result": None})
+                self.cells[key] = {"status": "error", "error": self.options.engine_error, "result": None}
             else:
-                self._run(key, {"call": call, **request}, limit_s, min(limit_s, left))
+                request = {"call": call, **self.options.settings, "limit_s": min(limit_s, left)} | request
+                self._run(key, request, limit_s)
+            self.save()
         return measured(self.cells).get(key)
 
-    def _run(self, key: str, request: dict[str, Any], limit_s: float, allowed_s: float) -> None:
-        request |= {"device": self.options.device, "quick": self.options.quick, "limit_s": allowed_s}
-        outcome = self.run_cell(request, allowed_s, self.options.start)
-        if outcome["status"] == "timeout" and allowed_s < limit_s:
+    def _run(self, key: str, request: Request, limit_s: float) -> None:
+        outcome = self.cells[key] = self.run_cell(request, request["limit_s"], self.options.start)
+        if outcome["status"] == "timeout" and request["limit_s"] < limit_s:
             outcome["status"] = "cut"  # by the part's deadline: to be run again when there is time
             self.skipped.append(key)
-        self._put(key, outcome)
         why = f" - {outcome['error'][:300]}" if outcome.get("error") else ""
         print(f"  {key}: {outcome['status']} in {outcome['seconds']:.1f} s{why}")
 
     def tried(self, key: str) -> bool:
         """Whether the cell need not be run: it has a result, or failed and is not to be tried again."""
         return self.cells.get(key, {}).get("status") in (("ok",) if self.options.retry else _TRIED)
-
-    def _put(self, key: str, outcome: Outcome) -> None:
-        self.cells[key] = outcome
-        self.save()
 
     def save(self, complete: bool = False) -> None:
         """Write the part's file, whole or not at all."""
@@ -97,15 +92,15 @@ class Bench:
         write_json(self.options.out / f"{self.name}.json", data)
 
 
-def measured(cells: Mapping[str, Outcome]) -> dict[str, Any]:
+def measured(cells: Mapping[str, Outcome]) -> Row:
     """Return the results of the cells that came to their end, by key."""
     return {key: cell["result"] for key, cell in cells.items() if cell.get("status") == "ok"}
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Row:
     """Return a file's data; nothing when it is not there, or no whole JSON."""
     try:
-        data: dict[str, Any] = json.loads(path.read_text())
+        data: Row = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
     return data

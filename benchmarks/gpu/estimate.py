@@ -6,7 +6,7 @@ No GPU is needed. Weights under autocast are recorded as bfloat16 here, so such 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -14,9 +14,8 @@ import torch
 from torch.nn import functional
 
 import memfit
-from benchmarks.common.result import Result, Table
+from benchmarks.common.result import Result, Table, gib
 from benchmarks.gpu.models import SPECS, Spec, tiny
-from benchmarks.gpu.sizes import gib
 from benchmarks.gpu.training import Training
 from memfit.planning.lifetimes import peak_live
 from memfit.running.engine.patching import replaced
@@ -31,16 +30,14 @@ def fused_attention(query: Any, key: Any, value: Any, *_: Any, enable_gqa: bool 
     return attended
 
 
-@contextmanager
-def unpacked() -> Iterator[None]:
+def unpacked() -> AbstractContextManager[None]:
     """Keep transformers from looking into the positions for packed texts: on meta there is nothing to look at."""
-    with ExitStack() as stack:
-        with suppress(ImportError):
-            from transformers import masking_utils
+    with suppress(ImportError):
+        from transformers import masking_utils
 
-            if hasattr(masking_utils, "find_packed_sequence_indices"):
-                stack.enter_context(replaced(masking_utils, "find_packed_sequence_indices", lambda *_, **__: None))
-        yield
+        if hasattr(masking_utils, "find_packed_sequence_indices"):
+            return replaced(masking_utils, "find_packed_sequence_indices", lambda *_, **__: None)
+    return nullcontext()
 
 
 def peak_bytes(spec: Spec) -> tuple[int, int, float]:

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 
-from benchmarks.common.result import Table
+import memfit
+from benchmarks.common.result import GIB, Row, Table
 from benchmarks.gpu.accelerator import prepare, release, tier_of
 from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.cells import Note, describe
+from benchmarks.gpu.cells import Note, Request, describe
 from benchmarks.gpu.models import spec_of
-from benchmarks.gpu.modes import MODES, allocator_settings
-from benchmarks.gpu.sizes import GIB, largest
-from benchmarks.gpu.training import Training, median_ms
+from benchmarks.gpu.training import MODES, Training, median_ms
 
 BUDGET_BYTES = 16 * GIB
 _QUICK_BUDGET_BYTES = 24 << 20
@@ -30,6 +29,7 @@ _QUICK = (("gpt2_medium", "batch", 4, 32), ("llama", "layers", 2, 8))
 WAYS = ("memfit", "plain", "save_on_cpu", "checkpoint", "selective", "expandable", "compile")
 _LIMIT_S = 40.0
 _SPARE_S = 8.0  # a try may take so long
+_SHARE = 0.06  # of the largest size found: less may lie between it and the smallest that does not fit
 _DEPTH_BATCH = 2
 
 
@@ -41,18 +41,18 @@ def measure(bench: Bench) -> None:
             continue
         for way in WAYS:
             bench.run(f"{model}/{grows}/{way}", "benchmarks.gpu.largest:search", _LIMIT_S, memfit=way == "memfit",
-                      model=model, grows=grows, way=way, first=first, most=most, allocator=allocator_settings(way),
+                      model=model, grows=grows, mode=way, first=first, most=most,
                       budget_bytes=_QUICK_BUDGET_BYTES if quick else BUDGET_BYTES, deterministic=False)  # fmt: skip
 
 
-def search(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def search(request: Request, note: Note) -> Row:
     """Return the largest size that trains in the request's way within its budget."""
     device = prepare(request)
     end = time.monotonic() + request["limit_s"] - _SPARE_S
-    if request["way"] != "memfit" and device.type == "cuda":
+    if request["mode"] != "memfit" and device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(request["budget_bytes"] / total, device)
-    tries: list[dict[str, Any]] = []
+    tries: list[Row] = []
 
     def fits(size: int) -> bool:
         tries.append(_try(request, device, size))
@@ -63,10 +63,26 @@ def search(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return {"tries": tries, "largest": good, "too_large": bad, "most": request["most"], "grows": request["grows"]}
 
 
-def _try(request: dict[str, Any], device: torch.device, size: int) -> dict[str, Any]:
-    """Train some steps at one size. Only want of memory is an answer; any other error ends the search."""
-    import memfit
+def largest(
+    fits: Callable[[int], bool], first: int, most: int, enough: Callable[[], bool] = lambda: False
+) -> tuple[int, int | None]:
+    """Return the largest size found to fit, from 0 to `most`, and the smallest found not to (None: none was).
 
+    Doubles from `first` until one does not fit, then halves what lies between until that is a small share of the
+    largest. `enough` ends the search early.
+    """
+    good, bad = 0, None
+    while (good < most if bad is None else bad - good > max(_SHARE * good, 1)) and not enough():
+        size = min(2 * good or first, most) if bad is None else (good + bad) // 2
+        if fits(size):
+            good = size
+        else:
+            bad = size
+    return good, bad
+
+
+def _try(request: Request, device: torch.device, size: int) -> Row:
+    """Train some steps at one size. Only want of memory is an answer; any other error ends the search."""
     release(device)
     started, found = time.monotonic(), {"size": size, "fits": False, "why": ""}
     try:
@@ -76,17 +92,15 @@ def _try(request: dict[str, Any], device: torch.device, size: int) -> dict[str, 
     return found | {"seconds": round(time.monotonic() - started, 2)}
 
 
-def _train(request: dict[str, Any], device: torch.device, size: int) -> dict[str, Any]:
-    import memfit
-
+def _train(request: Request, device: torch.device, size: int) -> Row:
     sizes = {request["grows"]: size}
     if request["grows"] == "layers" and not request.get("quick"):
         sizes["batch"] = _DEPTH_BATCH
-    spec, limited = spec_of(request | sizes), request["way"] == "memfit"
+    spec, limited = spec_of(request | sizes), request["mode"] == "memfit"
     inside = memfit.session(request["budget_bytes"], tier_of(device), device=device) if limited else nullcontext()
     with inside as session:
-        training = Training(spec, device, "plain" if limited else request["way"]).train(STEPS)
-        found: dict[str, Any] = {"step_ms": median_ms(training.times_ms(), 1)["step"]}
+        training = Training(spec, device, "plain" if limited else request["mode"]).train(STEPS)
+        found: Row = {"step_ms": median_ms(training.times_ms(), 1)["step"]}
         if device.type == "cuda":
             found["allocated_bytes"] = torch.cuda.max_memory_allocated()
         if session is not None:
@@ -96,7 +110,7 @@ def _train(request: dict[str, Any], device: torch.device, size: int) -> dict[str
     return found
 
 
-def answer(cell: dict[str, Any]) -> str:
+def answer(cell: Row) -> str:
     """Return a search's result: exact, or "at least" where it was cut short."""
     result = cell.get("result") or {}
     tries = result.get("tries", [])
@@ -109,7 +123,7 @@ def answer(cell: dict[str, Any]) -> str:
     return str(good) if result.get("largest") is not None else f"{good} to {bad - 1}"
 
 
-def tables(cells: dict[str, Any]) -> list[Table]:
+def tables(cells: Row) -> list[Table]:
     """Return the tables of what there is."""
     searches = list(dict.fromkeys(key.rpartition("/")[0] for key in cells))
     rows = []
@@ -120,7 +134,7 @@ def tables(cells: dict[str, Any]) -> list[Table]:
     return [Table("Within the budget (16 GiB)", columns, rows)] if searches else []
 
 
-def _cell(cell: dict[str, Any]) -> str:
+def _cell(cell: Row) -> str:
     tries = (cell.get("result") or {}).get("tries", [])
     fitting = [t for t in tries if t["fits"]]
     if not fitting:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.common.models import Bottleneck, resnet, vgg16
+from benchmarks.common.models import Bottleneck, resnet, stages, vgg16
+from benchmarks.gpu.cells import Request
 
 
 @dataclass(frozen=True)
@@ -48,24 +48,10 @@ class Spec:
         return self.made(self.layers)
 
 
-def staged(features: Iterable[nn.Module]) -> nn.Sequential:
-    """Return the same layers, with those up to each pooling as one block: what a checkpoint is put around."""
-    stages: list[nn.Module] = []
-    layers: list[nn.Module] = []
-    for layer in features:
-        layers.append(layer)
-        if isinstance(layer, nn.MaxPool2d):
-            stages.append(nn.Sequential(*layers))
-            layers = []
-    return nn.Sequential(*stages, *layers)
-
-
 def tiny_vgg() -> nn.Module:
     """Two stages and a head with dropout."""
-    layers: list[nn.Module] = []
-    for before, after in ((3, 8), (8, 8)):
-        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
-    return nn.Sequential(staged(layers), nn.Flatten(), nn.Linear(8 * 16 * 16, 64), nn.Dropout(), nn.Linear(64, 1000))
+    features = stages([(8, 1), (8, 1)])
+    return nn.Sequential(features, nn.Flatten(), nn.Linear(8 * 16 * 16, 64), nn.Dropout(), nn.Linear(64, 1000))
 
 
 def gpt2(layers: int, width: int, heads: int, length: int = 1024, words: int = 50257) -> nn.Module:
@@ -90,11 +76,11 @@ def llama(layers: int, width: int = 2048, inner: int = 8192, heads: int = 32, wo
 
 
 # Batches: decoders by `python -m benchmarks gpu_estimate`, which records them on meta; the others are first guesses.
-# A plain run outside of 20 to 60 GiB sets the batch anew (sizes.scaled_batch), and says so.
+# A plain run outside of 20 to 60 GiB sets the batch anew (work.scaled_batch), and says so.
 SPECS = {
     spec.name: spec
     for spec in (
-        Spec("vgg16", lambda _: staged(vgg16()), lambda _: tiny_vgg(), 640, 16),
+        Spec("vgg16", lambda _: vgg16(), lambda _: tiny_vgg(), 640, 16),
         Spec("resnet50", lambda _: resnet((3, 4, 6, 3)), lambda _: resnet((1, 1, 1, 1)), 640, 16),
         Spec("resnet152", lambda _: resnet((3, 8, 36, 3)), lambda _: resnet((1, 1, 1, 1)), 320, 16),
         Spec("gpt2_medium", lambda layers: gpt2(layers, 1024, 16), lambda layers: gpt2(layers, 64, 2, 64, 256), 12,
@@ -107,7 +93,7 @@ SPECS = {
 }  # fmt: skip
 
 
-def spec_of(request: dict[str, Any]) -> Spec:
+def spec_of(request: Request) -> Spec:
     """Return the request's model at the request's batch and depth."""
     spec = SPECS[request["model"]]
     if request.get("quick"):

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.common.result import Table
+import memfit
+from benchmarks.common.result import Row, Table
 from benchmarks.common.timing import in_turn, ns_a_call
 from benchmarks.gpu.accelerator import plain_and_attached, prepare, synchronize, tier_of
 from benchmarks.gpu.bench import Bench, measured
-from benchmarks.gpu.cells import Note
+from benchmarks.gpu.cells import Note, Request
 from benchmarks.gpu.models import SPECS, spec_of
 from benchmarks.gpu.training import Training, median_ms
 
@@ -32,27 +33,21 @@ _CALL = "benchmarks.gpu.overhead:"
 
 def measure(bench: Bench) -> None:
     """Run the cells."""
-    common: dict[str, Any] = {"memfit": True, "deterministic": False}
+    common: Row = {"memfit": True, "deterministic": False}
     bench.run("allocations", f"{_CALL}allocations", 40.0, **common)
-    bench.run("smallest/pairs", f"{_CALL}smallest", 40.0, model="gpt2_medium", **common)
+    # A tiny model, whose step is all launching of kernels, is the worst case.
+    bench.run("smallest/pairs", f"{_CALL}pairs", 40.0, model="gpt2_medium", **common | {"quick": True})
     for model in bench.options.models or MODELS:
         bench.run(f"{model}/pairs", f"{_CALL}pairs", 60.0, model=model, **common)
 
 
-def smallest(request: dict[str, Any], note: Note) -> dict[str, Any]:
-    """Measure a tiny model, whose step is all launching of kernels: the worst case."""
-    return pairs(request | {"quick": True}, note)
-
-
-def pairs(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def pairs(request: Request, note: Note) -> Row:
     """Return step times of the same model, plain and attached in turn, and what the session had to move."""
-    import memfit
-
     device = prepare(request)
     training = Training(spec_of(request), device).train(2)
     on_gpu = device.type == "cuda"
     budget = int(_ROOM * torch.cuda.max_memory_allocated()) + _MARGIN if on_gpu else 4 << 30
-    found: dict[str, Any] = {"batch": training.spec.batch, "budget_bytes": budget, "pairs": []}
+    found: Row = {"batch": training.spec.batch, "budget_bytes": budget, "pairs": []}
     for _ in range(PAIRS):
         plain = _step_ms(training, WARM)
         with memfit.session(budget, tier_of(device), device=device) as session:
@@ -71,12 +66,12 @@ def _step_ms(training: Training, warm: int) -> float:
     return median_ms(training.train(warm + TIMED).times_ms(), TIMED)["step"]
 
 
-def allocations(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def allocations(request: Request, note: Note) -> Row:
     """Return the time of an allocation with its free, in torch's allocator and in a session's arena, by size."""
     device = prepare(request)
     count, rows = (2_000 if request["quick"] else 50_000), []
     for size in _SIZES:
-        row: dict[str, Any] = {"size_bytes": size}
+        row: Row = {"size_bytes": size}
         for how, once in _ways(device, size).items():
             measure = functools.partial(ns_a_call, once, count, functools.partial(synchronize, device))
             ns = in_turn(plain_and_attached(device, measure), 3)
@@ -99,7 +94,7 @@ def _ways(device: torch.device, size: int) -> dict[str, Callable[[], Any]]:
     return ways
 
 
-def tables(cells: dict[str, Any]) -> list[Table]:
+def tables(cells: Row) -> list[Table]:
     """Return the tables of what there is."""
     done = measured(cells)
     rows = [_row(model, done[f"{model}/pairs"]) for model in (*SPECS, "smallest") if f"{model}/pairs" in done]
@@ -113,7 +108,7 @@ def tables(cells: dict[str, Any]) -> list[Table]:
     return [table for table in (steps, alone) if table.rows]
 
 
-def _row(model: str, found: dict[str, Any]) -> list[str]:
+def _row(model: str, found: Row) -> list[str]:
     ratios = [pair["attached_ms"] / pair["plain_ms"] for pair in found["pairs"]]
     plain = statistics.median(pair["plain_ms"] for pair in found["pairs"])
     moved = sum(pair["bytes_out"] for pair in found["pairs"]) / (1 << 30)

@@ -6,14 +6,11 @@ takes from the driver is larger, and stands beside it.
 
 from __future__ import annotations
 
-from typing import Any
-
-from benchmarks.common.result import Table
+from benchmarks.common.result import Row, Table, gib
 from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
-from benchmarks.gpu.modes import MODES, allocator_settings
-from benchmarks.gpu.sizes import gib
-from benchmarks.gpu.sweep import bits, held, remark, run_limited, steps_of
+from benchmarks.gpu.sweep import bits, held, remark, run_limited, run_plain
+from benchmarks.gpu.training import MODES
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50")
 ROUNDS = (("plain", "save_on_cpu", "checkpoint", "selective", "expandable"), ("compile",), ("compile_whole",))
@@ -23,23 +20,7 @@ COLUMNS = ["model", "way", "peak GiB", "driver GiB", "step ms", "of plain", "mem
            "of plain", "peer / memfit", "bits of memfit", "remark"]  # fmt: skip
 
 
-def known_batch(bench: Bench, model: str) -> int | None:
-    """Return the batch that the sweep trained the model at, so that the two parts' figures belong together."""
-    plain = measured(bench.read("sweep")).get(f"{model}/plain")
-    return int(plain["batch"]) if plain else None
-
-
-def run_mode(bench: Bench, model: str, mode: str, batch: int | None) -> dict[str, Any] | None:
-    """Train the model in another way."""
-    steps = steps_of(bench.options.quick)
-    calibrate = batch is None and not bench.options.quick
-    limit_s = _LIMIT_S.get(mode, 60.0)
-    return bench.run(f"{model}/{mode}", "benchmarks.gpu.work:plain", limit_s, model=model, mode=mode, batch=batch,
-                     calibrate=calibrate, allocator=allocator_settings(mode), steps=steps["steps"],
-                     most_steps=steps["most_steps"] if mode == "plain" else steps["steps"])  # fmt: skip
-
-
-def twin(name: str, model: str, peak_bytes: int, cells: dict[str, Any]) -> str:
+def twin(name: str, model: str, peak_bytes: int, cells: Row) -> str:
     """Return the key of memfit's run at the peak: one there already, if its budget is about the same."""
     for key, cell in cells.items():
         budget = (cell.get("result") or {}).get("budget_bytes")
@@ -50,17 +31,19 @@ def twin(name: str, model: str, peak_bytes: int, cells: dict[str, Any]) -> str:
 
 def measure(bench: Bench) -> None:
     """Run the cells, the cheap and telling ones of all models first."""
+    swept = measured(bench.read("sweep"))
     for modes in ROUNDS:
         for model in bench.options.models or MODELS:
-            batch = known_batch(bench, model)
+            # At the batch that the sweep trained the model at: the two parts' figures belong together.
+            batch = swept.get(f"{model}/plain", {}).get("batch")
             for mode in modes:
-                found = run_mode(bench, model, mode, batch)
+                found = run_plain(bench, model, mode, batch, _LIMIT_S.get(mode, 60.0))
                 if found is not None:
                     batch, peak = batch or found["batch"], found["peak_bytes"]
                     run_limited(bench, twin(mode, model, peak, bench.cells), model, found["batch"], peak)
 
 
-def row(model: str, mode: str, plain: dict[str, Any], peer: dict[str, Any], ours: dict[str, Any] | None) -> list[str]:
+def row(model: str, mode: str, plain: Row, peer: Row, ours: Row | None) -> list[str]:
     """Return one line: the other way, and memfit at its peak."""
     whole = plain["median_ms"]["step"]
     own = held({**peer, "budget_bytes": 0})[0]
@@ -74,7 +57,7 @@ def row(model: str, mode: str, plain: dict[str, Any], peer: dict[str, Any], ours
             bits(plain, ours), remark(ours)]  # fmt: skip
 
 
-def tables(cells: dict[str, Any]) -> list[Table]:
+def tables(cells: Row) -> list[Table]:
     """Return the tables of what there is."""
     done = measured(cells)
     rows = []

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +14,12 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.common.timing import in_turn
+import memfit
+from benchmarks.common.result import Row
+from benchmarks.common.timing import in_turn, ns_a_call, timed
 from benchmarks.gpu.accelerator import plain_and_attached, prepare, release, synchronize, tier_of, used_bytes
-from benchmarks.gpu.cells import Note, describe
+from benchmarks.gpu.cells import Note, Request, describe
+from memfit.running import engine
 
 MIB = 1 << 20
 _ENTERED = 50  # times a session is entered and left
@@ -73,10 +75,10 @@ def _step(device: torch.device, name: str) -> Callable[[], None]:
     return step
 
 
-def coverage(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def coverage(request: Request, note: Note) -> Row:
     """Compare the ops that the engine sees with those of torch's profiler and of a dispatch mode, by optimizer."""
     device = prepare(request)
-    found: dict[str, Any] = {}
+    found: Row = {}
     for name in _OPTIMIZERS:
         if device.type == "cuda" or name not in _ON_GPU:
             try:
@@ -87,7 +89,7 @@ def coverage(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return {"optimizers": found}
 
 
-def _compared(step: Callable[[], None], device: torch.device) -> dict[str, Any]:
+def _compared(step: Callable[[], None], device: torch.device) -> Row:
     step()
     profiled = _profiled(step)
     with _Named() as mode:
@@ -124,8 +126,6 @@ def _within_op(event: Any) -> bool:
 
 def _seen(step: Callable[[], None], device: torch.device) -> tuple[Counter[str], dict[str, int]]:
     """Return the ops that the engine saw in one iteration, and how many of each phase."""
-    import memfit
-
     with memfit.session(None, "ram", device=device) as session:
         for _ in range(4):
             step()
@@ -133,14 +133,11 @@ def _seen(step: Callable[[], None], device: torch.device) -> tuple[Counter[str],
     return Counter(op.name.partition(".")[0] for op in ops), dict(Counter(str(op.phase) for op in ops))
 
 
-def guard(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def guard(request: Request, note: Note) -> Row:
     """Swap tensors out; look at them by their raw pointer, by the door and by an op; and see their pointers move."""
-    import memfit
-    from memfit.running import engine
-
     device, size = prepare(request), (4 * MIB if request["quick"] else _GUARDED)
     is_resident, raw_pointer = engine.load().is_resident, engine.load().original_of(torch.Tensor.data_ptr)
-    found: dict[str, Any] = {}
+    found: Row = {}
 
     def away() -> int:
         return next(n for n, tensor in enumerate(tensors) if not is_resident(tensor))
@@ -179,13 +176,11 @@ def _attempt(action: Callable[[], Any]) -> Any:
         return {"raised": describe(error)}
 
 
-def allocator(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def allocator(request: Request, note: Note) -> Row:
     """Enter and leave sessions: whose allocator serves what, what statistics say, what is left."""
-    import memfit
-
     device, size = prepare(request), 8 * MIB
     outside = torch.full((size,), 7, dtype=torch.uint8, device=device)
-    found: dict[str, Any] = {"before": _statistics(device)}
+    found: Row = {"before": _statistics(device)}
     with memfit.session(1 << 30, tier_of(device), device=device) as session:
         inside = torch.full((size,), 9, dtype=torch.uint8, device=device)
         found |= {"inside": _statistics(device), "live_inside": session.stats.live_bytes}
@@ -197,19 +192,21 @@ def allocator(request: dict[str, Any], note: Note) -> dict[str, Any]:
     found["cache_can_be_emptied"] = _attempt(lambda: release(device))
     del inside, outside
     release(device)
-    used, started = used_bytes(device), time.perf_counter()
-    for _ in range(_ENTERED):
+    used = used_bytes(device)
+    _, seconds = timed(partial(_enter, device, _ENTERED))
+    release(device)
+    grown = None if used is None else (used_bytes(device) or 0) - used
+    return found | {"entered": _ENTERED, "seconds_each": seconds / _ENTERED, "grown_bytes": grown}
+
+
+def _enter(device: torch.device, times: int) -> None:
+    for _ in range(times):
         with memfit.session(64 * MIB, tier_of(device), device=device):
             torch.ones(1024, device=device).sum()
     synchronize(device)
-    seconds = (time.perf_counter() - started) / _ENTERED
-    gc.collect()
-    release(device)
-    grown = None if used is None else (used_bytes(device) or 0) - used
-    return found | {"entered": _ENTERED, "seconds_each": seconds, "grown_bytes": grown}
 
 
-def _statistics(device: torch.device) -> dict[str, Any]:
+def _statistics(device: torch.device) -> Row:
     if device.type != "cuda":
         return {}
     stats = torch.cuda.memory_stats(device)
@@ -232,21 +229,14 @@ def _freed(device: torch.device, session: Any, size: int) -> bool:
     return bool(grown >= size and session.stats.live_bytes == before)
 
 
-def op_cost(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def op_cost(request: Request, note: Note) -> Row:
     """Return the time of a tiny op on the host, plain and attached in turn."""
-    device, count = prepare(request | {"deterministic": False}), 2_000 if request["quick"] else 20_000
+    device, queues = prepare(request | {"deterministic": False}), 4 if request["quick"] else 40
     a = torch.ones(4, device=device)
 
     def op_ns() -> float:
         """Time the calls without waiting for the device between them; the queue is emptied now and then."""
-        total = 0
-        for _ in range(count // _QUEUE):
-            synchronize(device)
-            started = time.perf_counter_ns()
-            for _ in range(_QUEUE):
-                a + a
-            total += time.perf_counter_ns() - started
-        return total / count
+        return statistics.mean(ns_a_call(lambda: a + a, _QUEUE, partial(synchronize, device)) for _ in range(queues))
 
     ns = in_turn(plain_and_attached(device, op_ns), 5)
     pairs = [dict(zip(ns, pair, strict=True)) for pair in zip(*ns.values(), strict=True)]

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.common.result import Row
 from benchmarks.common.timing import timed
 from benchmarks.gpu.accelerator import ms_between, now, prepare
-from benchmarks.gpu.cells import Note
+from benchmarks.gpu.cells import Note, Request
 
 _SMALLEST, _LARGEST, _LARGEST_QUICK = 4 << 10, 1 << 30, 4 << 20
 _PER_SIZE = 1 << 30  # bytes that are copied to time one size, but so many copies at most and at least:
@@ -28,11 +29,8 @@ Moments = tuple[Any, Any]
 
 def sizes(quick: bool, smallest: int = _SMALLEST) -> list[int]:
     """Return the sizes that are measured: each four times the one before."""
-    size, largest, found = _SMALLEST, _LARGEST_QUICK if quick else _LARGEST, []
-    while size <= largest:
-        found.append(size)
-        size *= 4
-    return [size for size in found if size >= smallest]
+    largest = _LARGEST_QUICK if quick else _LARGEST
+    return [size for size in (_SMALLEST << 2 * n for n in range(16)) if smallest <= size <= largest]
 
 
 def copies_of(size: int) -> int:
@@ -69,11 +67,10 @@ def _elapsed_us(pair: Moments) -> float:
     return 1000 * ms_between(*pair)
 
 
-def link(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def link(request: Request, note: Note) -> Row:
     """Return the time of one copy and the rate of many in a row, by size, each way."""
     device, every = prepare(request), sizes(request["quick"])
-    lanes = Link(device, every[-1])
-    found: dict[str, Any] = {way: [] for way in WAYS}
+    lanes, found = Link(device, every[-1]), {way: list[Row]() for way in WAYS}
     for way in WAYS:
         lanes.copy(way, every[-1])
         for size in every:
@@ -86,7 +83,7 @@ def link(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return found
 
 
-def rates(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def rates(request: Request, note: Note) -> Row:
     """Return the link's rate each way for large copies, by itself: what a bound is reckoned with."""
     device = prepare(request)
     if device.type != "cuda":
@@ -95,7 +92,7 @@ def rates(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return {f"{way}_gb_per_s": lanes.rate(way, 8) for way in WAYS}
 
 
-def both_ways(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def both_ways(request: Request, note: Note) -> Row:
     """Return the rate each way while the other is busy too."""
     device, count = prepare(request), 16
     lanes = Link(device, _LARGEST_QUICK if request["quick"] else _RATED)
@@ -105,7 +102,7 @@ def both_ways(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return found | {"overlap_ms": overlap}
 
 
-def under_product(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def under_product(request: Request, note: Note) -> Row:
     """Return the rates while a large bf16 product runs on the compute stream, and how much each way slows that."""
     device, quick = prepare(request), request["quick"]
     side, size = (1024, _LARGEST_QUICK) if quick else (_PRODUCT, _CHUNK)
@@ -115,7 +112,7 @@ def under_product(request: dict[str, Any], note: Note) -> dict[str, Any]:
     count = max(int(3e5 / (_us(product, 20) / 20)), 4)  # 0.3 s of products
     alone = _us(product, count)
     tflop_per_s = 2 * side**3 * count / alone / 1e6
-    found: dict[str, Any] = {"side": side, "product_us": alone / count, "tflop_per_s": tflop_per_s}
+    found: Row = {"side": side, "product_us": alone / count, "tflop_per_s": tflop_per_s}
     copy_us = {way: size / lanes.rate(way, 8) / 1e3 for way in WAYS}
 
     def start(ways: tuple[str, ...], share: float, begun: list[dict[str, tuple[int, Moments]]]) -> None:
@@ -150,7 +147,7 @@ def _us(once: Callable[[], Any], count: int, before: Callable[[], Any] = lambda:
     return _elapsed_us((begin, now(torch.device("cuda"))))
 
 
-def inside(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def inside(request: Request, note: Note) -> Row:
     """Return the rate of copies within the GPU's memory, by size: bytes copied, not read plus written."""
     device, every = prepare(request), sizes(request["quick"], 1 << 20)
     a, b = (torch.empty(every[-1], dtype=torch.uint8, device=device) for _ in range(2))
@@ -161,12 +158,12 @@ def inside(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return {"sizes": rows}
 
 
-def pinned(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def pinned(request: Request, note: Note) -> Row:
     """Return what pinned memory costs by size: torch's allocator, first and again, and mmap with cudaHostRegister."""
     prepare(request)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for size in sizes(request["quick"], 1 << 20):
-        row: dict[str, Any] = {"size_bytes": size}
+        row: Row = {"size_bytes": size}
         for when in ("first", "again"):
             held, seconds = timed(partial(torch.empty, size, dtype=torch.uint8, pin_memory=True))
             row[f"torch_{when}_ms"] = 1e3 * seconds

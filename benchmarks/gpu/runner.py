@@ -8,10 +8,10 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from benchmarks.common.paths import RESULTS
-from benchmarks.common.result import Result, Table
+from benchmarks.common.result import Result, Row, Table
 from benchmarks.gpu.bench import Bench, Options, read
 from benchmarks.gpu.cells import run_cell
 
@@ -72,7 +72,7 @@ def import_heavy() -> None:
             print(f"  {name} cannot be imported: {type(error).__name__}: {error}")
 
 
-def look(device: str, start: str) -> tuple[dict[str, Any], str]:
+def look(device: str, start: str) -> tuple[Row, str]:
     """Return what the device is, and how cells start: forked, unless that keeps them from using the device."""
     for how in _STARTS[start]:
         outcome = run_cell({"call": "benchmarks.gpu.accelerator:describe", "device": device}, _DEVICE_LIMIT_S, how)
@@ -82,14 +82,14 @@ def look(device: str, start: str) -> tuple[dict[str, Any], str]:
     raise SystemExit(f"{device} cannot be used; {outcome.get('log', '')[-1500:]}")
 
 
-def build_engine(device: str, how: str) -> tuple[dict[str, Any] | None, str]:
+def build_engine(device: str, how: str) -> tuple[Row | None, str]:
     """Build memfit's engine where it has not been; return what it is, and why there is none ("" if there is)."""
     built = run_cell({"call": "benchmarks.gpu.accelerator:build_engine", "device": device}, _ENGINE_LIMIT_S, how)
     print(f"  engine: {built['status']} in {built['seconds']:.1f} s {built.get('error', '')}")
     return built.get("result"), "" if built["status"] == "ok" else f"no engine: {built['error']}"
 
 
-def run_part(name: str, options: Options, about: dict[str, Any], seconds: float) -> Result:
+def run_part(name: str, options: Options, about: Row, seconds: float) -> Result:
     """Run one part within so many seconds; return its tables."""
     module = importlib.import_module(f"benchmarks.gpu.{name}")
     bench = Bench(name, options, time.monotonic() + seconds, about)
@@ -103,7 +103,7 @@ def run_part(name: str, options: Options, about: dict[str, Any], seconds: float)
     return shown(name, bench.cells, bench.skipped)
 
 
-def shown(name: str, cells: dict[str, Any], skipped: Sequence[str] = ()) -> Result:
+def shown(name: str, cells: Row, skipped: Sequence[str] = ()) -> Result:
     """Return a part's tables, and what failed or is missing. Its file is written already."""
     found: list[Table] = importlib.import_module(f"benchmarks.gpu.{name}").tables(cells)
     failed = [[key, c["status"], c.get("error", "")[:160]] for key, c in cells.items() if c["status"] != "ok"]

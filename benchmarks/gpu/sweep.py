@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.common.result import Table
+from benchmarks.common.result import Row, Table, gib
 from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.models import SPECS
-from benchmarks.gpu.sizes import gib
 
 MODELS = ("llama", "vgg16", "gpt2_medium", "resnet50", "gpt2_xl", "resnet152")
 PERCENTS = (100, 80, 60, 40, 30)
@@ -23,7 +22,7 @@ COLUMNS = ["model", "batch", "budget", "GiB", "driver", "held", "step", "plain m
            "of the pass", "bits", "remark"]  # fmt: skip
 
 
-def steps_of(quick: bool) -> dict[str, Any]:
+def steps_of(quick: bool) -> Row:
     """Return how many steps a run has."""
     return {"steps": 6, "most_steps": 14} if quick else {"steps": 12, "most_steps": 20}
 
@@ -37,6 +36,15 @@ def order(models: tuple[str, ...]) -> list[tuple[str, int]]:
     return list(found)
 
 
+def run_plain(
+    bench: Bench, model: str, mode: str = "plain", batch: int | None = None, limit_s: float = _CELL_S, **more: Any
+) -> Row | None:
+    """Train the model without memfit, in a mode, at a batch that fills the wanted memory unless one is given."""
+    quick = bench.options.quick
+    return bench.run(f"{model}/{mode}", "benchmarks.gpu.work:plain", limit_s, model=model, mode=mode, batch=batch,
+                     calibrate=batch is None and not quick, **steps_of(quick), **more)  # fmt: skip
+
+
 def run_limited(bench: Bench, key: str, model: str, batch: int, budget_bytes: int) -> None:
     """Train the model with memfit inside a budget."""
     bench.run(key, "benchmarks.gpu.work:limited", _CELL_S, memfit=True, model=model, batch=batch,
@@ -46,15 +54,13 @@ def run_limited(bench: Bench, key: str, model: str, batch: int, budget_bytes: in
 def measure(bench: Bench) -> None:
     """Run the cells: each model plainly, at a batch that fills the wanted memory, and inside shares of that peak."""
     bench.run("link", "benchmarks.gpu.probe_link:rates", _LINK_S)
-    quick = bench.options.quick
     for model, percent in order(bench.options.models or MODELS):
-        plain = bench.run(f"{model}/plain", "benchmarks.gpu.work:plain", _CELL_S, model=model, repeat=True,
-                          calibrate=not quick, **steps_of(quick))  # fmt: skip
+        plain = run_plain(bench, model, repeat=True)
         if plain is not None:
             run_limited(bench, f"{model}/{percent}", model, plain["batch"], plain["peak_bytes"] * percent // 100)
 
 
-def bits(plain: dict[str, Any], limited: dict[str, Any]) -> str:
+def bits(plain: Row, limited: Row) -> str:
     """Say whether losses and weights are those of the plain run, bit by bit."""
     if "losses" not in limited:
         return "-"
@@ -70,7 +76,7 @@ def bits(plain: dict[str, Any], limited: dict[str, Any]) -> str:
     return f"equal{repeats}" if same else f"weights differ{repeats}"
 
 
-def held(limited: dict[str, Any]) -> tuple[int | None, str]:
+def held(limited: Row) -> tuple[int | None, str]:
     """Return the driver's peak without the context, and whether the budget held, to the driver's page."""
     driver = limited.get("driver") or {}
     if driver.get("peak_bytes") is None or driver.get("left_bytes") is None:
@@ -79,7 +85,7 @@ def held(limited: dict[str, Any]) -> tuple[int | None, str]:
     return own, "yes" if own <= limited["budget_bytes"] + _PAGE else f"no, +{gib(own - limited['budget_bytes'])}"
 
 
-def bound(plain: dict[str, Any], limited: dict[str, Any], link: dict[str, Any] | None) -> dict[str, float]:
+def bound(plain: Row, limited: Row, link: Row | None) -> dict[str, float]:
     """Return the link's milliseconds each way, and as shares of the passes they can be hidden under."""
     sides = limited.get("moved") or {}
     if not link or not sides or not link.get("out_gb_per_s"):
@@ -90,7 +96,7 @@ def bound(plain: dict[str, Any], limited: dict[str, Any], link: dict[str, Any] |
             "in_share": ms["in"] / parts["backward"]}  # fmt: skip
 
 
-def remark(limited: dict[str, Any]) -> str:
+def remark(limited: Row) -> str:
     """Return what the figures do not say."""
     if "infeasible" in limited:
         needed = limited.get("required_bytes")
@@ -100,8 +106,7 @@ def remark(limited: dict[str, Any]) -> str:
     return ""
 
 
-def row(model: str, percent: int, plain: dict[str, Any], limited: dict[str, Any],
-        link: dict[str, Any] | None) -> list[str]:  # fmt: skip
+def row(model: str, percent: int, plain: Row, limited: Row, link: Row | None) -> list[str]:
     """Return one line of the table."""
     driver, holds = held(limited)
     cells = [model, str(limited.get("batch", "")), f"{percent} %", gib(limited["budget_bytes"]), gib(driver), holds]
@@ -116,7 +121,7 @@ def row(model: str, percent: int, plain: dict[str, Any], limited: dict[str, Any]
     return [*cells, bits(plain, limited), remark(limited)]
 
 
-def tables(cells: dict[str, Any]) -> list[Table]:
+def tables(cells: Row) -> list[Table]:
     """Return the tables of what there is."""
     done = measured(cells)
     rows = []

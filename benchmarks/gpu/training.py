@@ -1,24 +1,39 @@
-"""Training a model for some steps: time of each, the bits of each loss, and a fingerprint of the weights."""
+"""Training a model for some steps, plainly or in another way to spend less memory on activations.
+
+Each step is timed; the bits of each loss are kept, and a fingerprint of the weights can be taken.
+"""
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import checkpoint
 
-from benchmarks.gpu import modes
+from benchmarks.common.result import Row
 from benchmarks.gpu.accelerator import ms_between, now, synchronize
-from benchmarks.gpu.models import Spec, example, loss_of
+from benchmarks.gpu.models import Spec, blocks, example, loss_of
 
 MOST_STEPS = 64
 _SEED = 20240817
 CHUNK = 1 << 22  # elements that a fingerprint looks at at a time, each 8 bytes and some times over
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FACTORS = (0x2545F4914F6CDD1D, 0x5851F42D4C957F2D)
+_SHARE = 0.5  # of the activations that torch.compile may keep
+MODES = {
+    "plain": "plain",
+    "expandable": "plain, expandable segments",
+    "checkpoint": "checkpoint per block",
+    "selective": "selective checkpointing",
+    "save_on_cpu": "save_on_cpu(pin_memory=True)",
+    "compile": f"compile per block, activation_memory_budget={_SHARE}",
+    "compile_whole": f"compile, activation_memory_budget={_SHARE}",
+}
 
 
 class Training:
@@ -28,7 +43,7 @@ class Training:
         torch.manual_seed(_SEED)
         self.spec, self.device, self.mode = spec, device, mode
         self.model = _built(spec, device)
-        modes.prepare(mode, self.model)
+        _change(mode, self.model)
         self.inputs, self.labels = example(spec, device)
         self.optimizer = _optimizer(spec, self.model, device)
         self.losses = torch.zeros(MOST_STEPS, device=device)
@@ -37,7 +52,7 @@ class Training:
     def step(self) -> None:
         """Train one step, and note when its forward, backward and optimizer began and ended."""
         begin = now(self.device)
-        with modes.forward(self.mode), self._cast():
+        with _forward(self.mode), self._cast():
             loss = loss_of(self.spec, self.model, self.inputs, self.labels)
         forward = now(self.device)
         loss.backward()
@@ -78,21 +93,50 @@ class Training:
 
 
 def _built(spec: Spec, device: torch.device) -> nn.Module:
-    with device, _default_dtype(torch.bfloat16 if spec.half else torch.float32):
-        model = spec.build()
+    torch.set_default_dtype(torch.bfloat16 if spec.half else torch.float32)
+    try:
+        with device:
+            model = spec.build()
+    finally:
+        torch.set_default_dtype(torch.float32)
     if not spec.text and device.type == "cuda":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model.train()
 
 
-@contextmanager
-def _default_dtype(dtype: torch.dtype) -> Any:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+def _change(mode: str, model: nn.Module) -> None:
+    """Change the model as the mode's user would."""
+    if mode in ("checkpoint", "selective"):
+        options: Row = {"context_fn": _keeping} if mode == "selective" else {}
+        for layer in model.modules():
+            if isinstance(layer, nn.ReLU) and mode == "selective":
+                layer.inplace = False  # what is kept may not be overwritten: its user would have to change this too
+        for block in blocks(model):
+            recomputed = functools.partial(checkpoint.checkpoint, block.forward, use_reentrant=False, **options)
+            block.forward = recomputed
+    elif mode in ("compile", "compile_whole"):
+        torch._functorch.config.activation_memory_budget = _SHARE
+        for block in blocks(model) if mode == "compile" else [model]:
+            block.compile()
+    elif mode not in MODES:
+        raise ValueError(f"there is no mode {mode}")
+
+
+def _forward(mode: str) -> AbstractContextManager[Any]:
+    """Return what the forward pass runs in."""
+    if mode != "save_on_cpu":
+        return nullcontext()
+    return torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available())
+
+
+def _keeping() -> Any:
+    """Keep products, convolutions and attention: what costs most to compute again."""
+    aten = torch.ops.aten
+    names = ("mm", "addmm", "bmm", "convolution", "_scaled_dot_product_flash_attention",
+             "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+             "_scaled_dot_product_flash_attention_for_cpu")  # fmt: skip
+    kept = [getattr(aten, name).default for name in names if hasattr(aten, name)]
+    return checkpoint.create_selective_checkpoint_contexts(kept)
 
 
 def _optimizer(spec: Spec, model: nn.Module, device: torch.device) -> torch.optim.Optimizer:

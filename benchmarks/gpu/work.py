@@ -8,33 +8,36 @@ from typing import Any
 
 import torch
 
+import memfit
+from benchmarks.common.result import GIB, Row
 from benchmarks.gpu.accelerator import PeakSampler, prepare, release, tier_of
-from benchmarks.gpu.cells import Note
+from benchmarks.gpu.cells import Note, Request
 from benchmarks.gpu.models import Spec, spec_of
-from benchmarks.gpu.sizes import scaled_batch
 from benchmarks.gpu.training import CHUNK, Training, median_ms
 
+# The bytes that a plain run should take at its peak; and about how many where the batch is set anew.
+LOW, HIGH, TARGET = 20 * GIB, 60 * GIB, 28 * GIB
 TIMED = 4  # steps under a plan that a median is taken of
 _CHUNKS = 1024  # a fingerprint's part of a budget, by elements of 8 bytes, some times over
 _SPARE_S = 4.0  # for a cell to end in, when it comes near its limit
 _NOTED = ("bytes_out", "bytes_in", "plans", "swaps", "derailments", "plan_mismatches", "stall_ns", "copy_ns")
 
 
-def plain(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def plain(request: Request, note: Note) -> Row:
     """Train in the request's mode without memfit; with `calibrate` at a batch that fills the wanted memory.
 
-    Weights are fingerprinted after each step from `steps` on to `most_steps`, since a session may need more steps to
-    come to a plan; with `repeat` it is all done once more, to tell whether the bits repeat at all.
+    In mode plain weights are fingerprinted after each step from `steps` on to `most_steps`, since a session may need
+    more steps to come to a plan; with `repeat` it is all done once more, to tell whether the bits repeat at all.
     """
     device, spec = prepare(request), spec_of(request)
-    mode, steps = request.get("mode", "plain"), request["steps"]
-    if request.get("calibrate") and device.type == "cuda":
+    mode, steps = request["mode"], request["steps"]
+    if request["calibrate"] and device.type == "cuda":
         spec = _calibrated(spec, device, note)
     found = {"batch": spec.batch, "mode": mode}
     note(found)
     release(device)
     with PeakSampler(device) as sampler:
-        found |= _steps(spec, device, mode, steps, request.get("most_steps", steps))
+        found |= _steps(spec, device, mode, steps, request["most_steps"] if mode == "plain" else steps)
     release(device)
     found["peak_bytes"] = found.get("allocated_bytes") or _peak_without_gpu(spec, device, mode)
     found["driver"] = sampler.driver()
@@ -46,11 +49,11 @@ def plain(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return found
 
 
-def _steps(spec: Spec, device: torch.device, mode: str, steps: int, most: int) -> dict[str, Any]:
+def _steps(spec: Spec, device: torch.device, mode: str, steps: int, most: int) -> Row:
     training = Training(spec, device, mode).train(steps)
     times = training.times_ms()  # before fingerprints stand between the steps
     late = max(steps - 4, 1)
-    found: dict[str, Any] = {"times_ms": times, "median_ms": median_ms(times, late)}
+    found: Row = {"times_ms": times, "median_ms": median_ms(times, late)}
     found["period_ms"] = training.period_ms(late)
     if device.type == "cuda":
         found |= {"allocated_bytes": torch.cuda.max_memory_allocated(),
@@ -74,23 +77,31 @@ def _calibrated(spec: Spec, device: torch.device, note: Note) -> Spec:
     return replace(spec, batch=batch)
 
 
+def scaled_batch(batch: int, multiple: int, peak_bytes: int, fixed_bytes: int) -> int:
+    """Return the batch with which the peak lies in the wanted range; `batch` itself if it does already.
+
+    `fixed_bytes` is what does not grow with the batch: weights, gradients, the optimizer's state.
+    """
+    if LOW <= peak_bytes <= HIGH:
+        return batch
+    per_sample = max(peak_bytes - fixed_bytes, 1) / batch
+    samples = max(TARGET - fixed_bytes, 0) / per_sample
+    return max(int(samples) // multiple * multiple, multiple)
+
+
 def _peak_without_gpu(spec: Spec, device: torch.device, mode: str) -> int:
     """Return the most that tensors took at once, as a session without a limit tells."""
-    import memfit
-
     with memfit.session(None, "ram", device=device, plan=False) as session:
         Training(spec, device, "plain" if mode.startswith("compile") else mode).train(3)  # sessions see eager ops
     return session.stats.peak_live_bytes
 
 
-def limited(request: dict[str, Any], note: Note) -> dict[str, Any]:
+def limited(request: Request, note: Note) -> Row:
     """Train inside `budget_bytes`, from the building of the model on, until a plan has been in force for some steps."""
-    import memfit
-
     device, spec = prepare(request), spec_of(request)
     release(device)
     end = time.monotonic() + request["limit_s"] - _SPARE_S
-    facts: dict[str, Any] = {"batch": spec.batch, "budget_bytes": request["budget_bytes"]}
+    facts: Row = {"batch": spec.batch, "budget_bytes": request["budget_bytes"]}
     note(facts)
     sampler = PeakSampler(device)
     try:
@@ -103,13 +114,12 @@ def limited(request: dict[str, Any], note: Note) -> dict[str, Any]:
     return facts | {"driver": sampler.driver()}
 
 
-def _inside(session: Any, spec: Spec, device: torch.device, request: dict[str, Any], end: float,
-            note: Note) -> dict[str, Any]:  # fmt: skip
+def _inside(session: Any, spec: Spec, device: torch.device, request: Request, end: float, note: Note) -> Row:
     from memfit.running import engine
 
-    steps, most = request["steps"], request.get("most_steps", request["steps"])
+    steps, most = request["steps"], request["most_steps"]
     training = Training(spec, device)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     while len(rows) < most and time.monotonic() < end and not (len(rows) >= steps and _settled(rows)):
         training.step()
         stats = session.stats
@@ -124,11 +134,9 @@ def _inside(session: Any, spec: Spec, device: torch.device, request: dict[str, A
     return found | _bits_inside(training, request["budget_bytes"], note)
 
 
-def _bits_inside(training: Training, budget_bytes: int, note: Note) -> dict[str, Any]:
+def _bits_inside(training: Training, budget_bytes: int, note: Note) -> Row:
     """Return the bits of losses and weights; the latter's sums must fit the budget too."""
-    import memfit
-
-    found: dict[str, Any] = {"losses": training.loss_bits(), "fingerprints": {}}
+    found: Row = {"losses": training.loss_bits(), "fingerprints": {}}
     note(found)
     chunk = min(max(budget_bytes // _CHUNKS, 1 << 10), CHUNK)
     try:
@@ -138,7 +146,7 @@ def _bits_inside(training: Training, budget_bytes: int, note: Note) -> dict[str,
     return found
 
 
-def _planned_steps(rows: list[dict[str, Any]]) -> int:
+def _planned_steps(rows: list[Row]) -> int:
     """Return how many steps the last ones are that ran wholly by a plan."""
     count = 0
     for before, row in zip(reversed(rows[:-1]), reversed(rows[1:]), strict=True):
@@ -148,11 +156,11 @@ def _planned_steps(rows: list[dict[str, Any]]) -> int:
     return count
 
 
-def _settled(rows: list[dict[str, Any]]) -> bool:
+def _settled(rows: list[Row]) -> bool:
     return _planned_steps(rows) >= TIMED
 
 
-def moved(rows: list[dict[str, Any]]) -> dict[str, float]:
+def moved(rows: list[Row]) -> dict[str, float]:
     """Return the bytes moved each way in a step, over the last steps."""
     if len(rows) < 2:
         return {}

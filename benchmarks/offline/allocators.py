@@ -65,7 +65,6 @@ def table(rows: list[Row]) -> Table:
 
 def run(
     files: Annotated[Sequence[Path], {"help": "of lifetimes, instead of those of the data folder"}],
-    /,
     *,
     traces: Traces = None,
 ) -> Iterator[Result]:

@@ -12,17 +12,17 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from benchmarks.common.examples import Traces, example_traces
 from benchmarks.common.paths import DATA, lifetime_files, paper_mallocs
 from benchmarks.common.result import Result, Row, Table
+from benchmarks.common.timing import Found
 from memfit.files import load_lifetimes, load_paper_mallocs
 from memfit.planning.packing import Lifetimes, Packing, pack, repeat
 
-Found = TypeVar("Found")
 EFFORT = 3.0
 RUNS, RUNS_SECONDS = 7, 2.0  # how often what is quick is run again, and for how long at most
 OTHERS = ("supermalloc", "omni")
@@ -83,23 +83,21 @@ def repeated(call: Callable[[], Found]) -> tuple[list[Found], Row]:
     return results, {"seconds": seconds, "cpu_seconds": cpu_seconds}
 
 
-def told_pack(lifetimes: Lifetimes, **options: Any) -> tuple[Packing, list[tuple[float, int]]]:
-    """Return the packing, and seconds and bytes of each better plan."""
-    told: list[tuple[float, int]] = []
-    return pack(lifetimes, progress=lambda *better: told.append(better), **options), told
-
-
 def ours(lifetimes: Lifetimes, **options: Any) -> Row:
     """Pack with memfit, by `options` of `pack`; of `plans`, each better than the last, the seconds and bytes."""
-    runs, took = repeated(lambda: told_pack(lifetimes, alignment=1, **options))
-    packing, _ = runs[0]
-    search_seconds = statistics.median(packing.seconds for packing, _ in runs)
+    told: list[list[tuple[float, int]]] = []
+
+    def packed() -> Packing:
+        told.append([])
+        return pack(lifetimes, alignment=1, progress=lambda *better: told[-1].append(better), **options)
+
+    (packing, *again), took = repeated(packed)
+    search_seconds = statistics.median(run.seconds for run in (packing, *again))
     # A search that had ended at a plan would have read the table and checked the plan all the same.
     around = took["seconds"] - search_seconds
     # The plans are the same in every run, unless the clock ended one: what is slow, and runs once.
     plans = [
-        (statistics.median(seconds for seconds, _ in each) + around, each[0][1])
-        for each in zip(*(told for _, told in runs), strict=True)
+        (statistics.median(seconds for seconds, _ in each) + around, each[0][1]) for each in zip(*told, strict=True)
     ]
     return {
         **took,
@@ -167,20 +165,16 @@ def nets() -> list[Row]:
             found = ours(repeat(lifetimes, period, times), period=times * period, effort=EFFORT)
             busy_peak = _peak_live(found) + always
             results.append({"name": name, "iterations": times, "always": always, "busy_peak": busy_peak, **found})
-        live = min(row["busy_peak"] for row in results if row["name"] == name)
         for row in results[-2:]:
-            row["over_live"] = (row["footprint"] + always) / live
+            row["over_live"] = (row["footprint"] + always) / min(each["busy_peak"] for each in results[-2:])
     return results
 
 
 def challenging_d() -> list[Row]:
     """The hardest file: within the capacity it comes with, and as low as ten seconds get."""
     lifetimes = read_lifetimes(DATA / "packing" / "challenging_D.cap1048576.csv")
-    asked: dict[str, dict[str, Any]] = {
-        "capacity 1,048,576": {"capacity": 1_048_576, "effort": 1.0},
-        "10 s": {"effort": 10.0},
-    }
-    return [{"asked": what, **ours(lifetimes, **options)} for what, options in asked.items()]
+    within = ours(lifetimes, capacity=1_048_576, effort=1.0)
+    return [{"asked": "capacity 1,048,576", **within}, {"asked": "10 s", **ours(lifetimes, effort=10.0)}]
 
 
 def table(figures: dict[str, Any]) -> Table:
@@ -229,7 +223,7 @@ def run(*, only: str = "", no_scale: bool = False, traces: Traces = None) -> Ite
     """Pack each file, ours and theirs."""
     with example_traces(traces) as recorded:
         files = [path for path in lifetime_files() if only in path.name]
-        results = [compare(_name(path), read_lifetimes(path)) for path in (*files, *recorded)]
+        results = [compare(path.name.split(".")[0], read_lifetimes(path)) for path in (*files, *recorded)]
     for count in () if no_scale else (62_000, 100_000, 1_000_000):
         results.append(compare(f"generated {count:,}", generate(count), others=False))
     has_data = DATA.is_dir()
@@ -237,7 +231,3 @@ def run(*, only: str = "", no_scale: bool = False, traces: Traces = None) -> Ite
     rows = nets() if has_data else []
     figures = {"effort": EFFORT, "files": results, "challenging_D": hard, "nets": rows}
     yield Result("packing", figures, [table(figures), challenging_d_table(hard), nets_table(rows)])
-
-
-def _name(path: Path) -> str:
-    return path.name.split(".")[0]

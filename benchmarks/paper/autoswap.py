@@ -9,19 +9,25 @@ bytes. The trace is not part of this repository: MEMFIT_DATA says where it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.common.paper_trace import PaperTrace, as_trace, load
+from benchmarks.common.paths import paper_file
 from benchmarks.common.result import Result, Row, Table
 from benchmarks.common.timing import timed
+from memfit.files import load_paper_accesses
+from memfit.files.paper_text import PaperAccess
+from memfit.ir import Category, Trace
 from memfit.machine import profile
 from memfit.planning.autoswap import plan_at_no_cost, plan_under_budget
 from memfit.planning.autoswap.published import Absence, PaperTimes, aoa, doa, schedule, select, swdoa, wdoa
 from memfit.simulate import load_bytes
 from memfit.validate_plan import require_valid_plan
+from tests.trace_builder import TraceBuilder
 
+ITERATIONS = 3
 MIB = 1 << 20
 MACHINE = profile("paper-pcie3")
 LEAST_BYTES = MIB
@@ -43,9 +49,63 @@ AUTHORS_REDUCTION_PERCENT = 30.5  # of the peak, down to 450 MB
 RESIMULATED_WDOA = {300: 11.26, 350: 7.37, 400: 3.44, 420: 1.99, 440: 0.10, 450: 0.0, 490: 0.0, 520: 0.0}
 
 
+@dataclass(frozen=True, eq=False)
+class PaperTrace:
+    """Three iterations of the VGG net."""
+
+    events: tuple[PaperAccess, ...]
+    times: PaperTimes
+
+    @property
+    def iteration_us(self) -> float:
+        """The mean time of an iteration."""
+        return float(self.times.due_us[-1]) / ITERATIONS
+
+
+def load() -> PaperTrace:
+    """Read the two files: the events, and the live bytes at each."""
+    events = load_paper_accesses(paper_file("cifar10_vgg_b100_accesses.csv"))
+    load_path = paper_file("cifar10_vgg_b100_load.csv")
+    load = np.loadtxt(load_path, dtype=np.int64, delimiter=",", skiprows=1, usecols=1)  # index,load_bytes
+    us, length = np.array([event.time_ns for event in events]) / 1000, len(events) // ITERATIONS
+    return PaperTrace(events, PaperTimes(us, us, load, length, 2 * length))
+
+
+def as_trace(paper: PaperTrace) -> Trace:
+    """Return the middle iteration: an event is an op, of the time until the next event.
+
+    What is alive but in no event is pinned, so that the load is the published one. A block alive before and after it
+    recurs. A layer's end marker reads the block it names.
+    """
+    middle = slice(paper.times.begin, paper.times.end)
+    trace = _build(paper.events[middle], np.diff(paper.times.due_us)[middle].tolist())
+    # The published load is that before an event, ours the most from before it to after it: never less, then.
+    more = paper.times.load_bytes[middle] - load_bytes(trace)
+    return replace(trace, pinned_bytes=int(more.max()))
+
+
+def _build(events: Sequence[PaperAccess], durations_us: Sequence[float]) -> Trace:
+    builder, first = TraceBuilder(), dict[int, PaperAccess]()
+    for event in events:
+        first.setdefault(event.block, event)
+    old = [event for event in first.values() if event.action != "malloc"]
+    storage_of = {event.block: builder.before(event.size_bytes, Category.ACTIVATION) for event in old}
+    for event, duration_us in zip(events, durations_us, strict=True):
+        if event.action == "malloc":
+            (storage_of[event.block],) = builder.op("malloc", outputs=[event.size_bytes], duration_us=duration_us)
+            continue
+        touched = [storage_of[event.block]]
+        reads, writes = ([], touched) if event.action == "mutable" else (touched, [])
+        builder.op(event.action, reads=reads, writes=writes, duration_us=duration_us)
+        if event.action == "free":
+            builder.free(storage_of.pop(event.block))
+    return builder.build(signature="vgg", torch_version="", device="cuda", script="vgg", iteration=1)
+
+
 def absences(paper: PaperTrace) -> list[Absence]:
     """Return the candidates of the paper, by block: the gaps of one instance that straddle the peak."""
-    peak = paper.length + int(np.argmax(paper.load_bytes[paper.length : 2 * paper.length]))
+    begin, end = paper.times.begin, paper.times.end
+    peak = begin + int(np.argmax(paper.times.load_bytes[begin:end]))
     last: dict[int, int] = {}
     found = []
     for index, event in enumerate(paper.events):
@@ -56,15 +116,9 @@ def absences(paper: PaperTrace) -> list[Absence]:
     return sorted(found, key=lambda a: (a.tag, a.after))
 
 
-def slipped_wdoa(events: PaperTimes, found: list[Absence]) -> list[float]:
-    """Return WDOA as the authors' figures have it."""
-    return [float(events.load_bytes[number] * (a.before - a.after)) for number, a in enumerate(found)]
-
-
 def reproduce(paper: PaperTrace, limit: int) -> Row:
     """Return the overheads (%) at `limit` MB that the authors' method gives, slips copied and not."""
-    events = PaperTimes(paper.time_us, paper.time_us, paper.load_bytes, paper.length, 2 * paper.length)
-    found = absences(paper)
+    events, found = paper.times, absences(paper)
 
     def overhead(scores: list[float]) -> float:
         chosen = select(events, found, scores, limit * MIB)
@@ -74,7 +128,7 @@ def reproduce(paper: PaperTrace, limit: int) -> Row:
     slipped = [
         overhead(aoa(events, found, MACHINE, count_in=False)),
         overhead(doa(events, found, MACHINE, count_in=False)),
-        overhead(slipped_wdoa(events, found)),
+        overhead([float(events.load_bytes[number] * (a.before - a.after)) for number, a in enumerate(found)]),
         overhead(swdoa(events, found)),
     ]
     return {

@@ -2,11 +2,12 @@
 
 import pytest
 
+from benchmarks.common.result import GIB, gib
 from benchmarks.gpu import largest as largest_part
 from benchmarks.gpu import overhead, peers, probe, sweep
+from benchmarks.gpu.largest import largest
 from benchmarks.gpu.probe_link import sizes
-from benchmarks.gpu.sizes import GIB, HIGH, LOW, TARGET, gib, largest, scaled_batch
-from benchmarks.gpu.work import _planned_steps, moved
+from benchmarks.gpu.work import HIGH, LOW, TARGET, _planned_steps, moved, scaled_batch
 
 
 def test_a_batch_whose_run_is_in_the_range_stays():

@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from benchmarks.gpu.models import SPECS, blocks, spec_of, staged, tiny  # noqa: E402
+from benchmarks.gpu.models import SPECS, blocks, spec_of, tiny  # noqa: E402
 from benchmarks.gpu.training import Training, fingerprint  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -28,11 +28,8 @@ def test_a_model_can_be_deeper_and_its_batch_another():
     assert spec.batch == 2
 
 
-def test_stages_end_at_poolings_and_compute_the_same():
-    layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Conv2d(4, 4, 3)]
-    pictures = torch.randn(1, 3, 16, 16)
-    assert len(staged(layers)) == 2
-    assert torch.equal(staged(layers)(pictures), torch.nn.Sequential(*layers)(pictures))
+def test_the_tiny_vgg_has_a_block_for_each_stage():
+    assert len(blocks(tiny(SPECS["vgg16"]).build())) == 2
 
 
 @pytest.mark.parametrize("mode", EAGER)

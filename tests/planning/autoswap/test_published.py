@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.common.paper_trace import load
-from benchmarks.paper.autoswap import reproduce
+from benchmarks.paper.autoswap import load, reproduce
 from events_builder import needs_data
 from memfit.machine import Link, Machine
 from memfit.planning.autoswap.published import Absence, PaperTimes, aoa, doa, schedule, select, swdoa, wdoa

@@ -113,8 +113,7 @@ void register_swapping(nb::module_& m) {
       .def_ro("iteration_us", &Found::iteration_us)
       .def_ro("compute_us", &Found::compute_us)
       .def_ro("evaluations", &Found::evaluations)
-      .def_ro("steps", &Found::steps)
-      .def_ro("clock_stopped", &Found::clock_stopped);
+      .def_ro("steps", &Found::steps);
   column(found, "chosen", &Found::chosen);
   derived(found, "free_by", [](const Found& f) { return to_numpy(f.schedules, &Schedule::free_by); });
   derived(found, "in_start", [](const Found& f) { return to_numpy(f.schedules, &Schedule::in_start); });

@@ -172,7 +172,6 @@ class FoundSwaps:
     compute_us: float
     evaluations: int
     steps: int
-    clock_stopped: bool
     chosen: NDArray[np.int64]
     free_by: NDArray[np.int64]
     in_start: NDArray[np.int64]

@@ -1,7 +1,7 @@
 """Independent checker of a plan's swaps against its trace: says which promise is broken first, and where.
 
 It shares no code with the planner and the simulator. It looks at ops, not at times: what it accepts keeps to the
-budget however slow the copies are. O(n log n) time and O(n) memory in the uses, ticks and swaps, however long these are.
+budget however slow the copies are. O(n log n) time and O(n) memory in uses, ticks and swaps, however long these are.
 """
 
 from __future__ import annotations

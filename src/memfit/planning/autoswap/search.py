@@ -2,7 +2,7 @@
 
 Which gaps to swap is found by a local search that schedules and times every choice (native/simulator): copies out at
 once, in first-in first-out order; copies in as late as the link allows, earlier ones never delayed, and not before
-there is room. The search counts its work, so that it is the same on every run unless the clock has to end it.
+there is room. The search counts its work and reads no clock, so that the same question has the same answer.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ _FREE = 1e-6  # of the computation: shorter stalls do not count
 
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
-    """A plan with its predicted effect. `clock_stopped`: another run may find another plan."""
+    """A plan with its predicted effect."""
 
     plan: Plan
     timeline: Timeline
-    clock_stopped: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,20 +83,20 @@ class Search:
 
     def plan(self, budget_bytes: int, found: _native.FoundSwaps) -> SwapPlan:
         """Return the plan of a choice."""
-        return self.timed(budget_bytes, self.swaps(found), found.clock_stopped)
+        return self.timed(budget_bytes, self.swaps(found))
 
-    def timed(self, budget_bytes: int, swaps: Sequence[Swap], clock_stopped: bool) -> SwapPlan:
+    def timed(self, budget_bytes: int, swaps: Sequence[Swap]) -> SwapPlan:
         """Return the plan of `swaps`, with the waits for copies out as late as the budget allows."""
         relaxed = tuple(relax(self.trace, swaps, budget_bytes))
         plan = Plan(self.trace.signature, len(self.trace.ops), POLICY, self.machine.name, budget_bytes, relaxed)
-        return SwapPlan(plan, self.simulator.timeline(relaxed), clock_stopped)
+        return SwapPlan(plan, self.simulator.timeline(relaxed))
 
-    def published(self, budget_bytes: int, clock_stopped: bool) -> list[SwapPlan]:
+    def published(self, budget_bytes: int) -> list[SwapPlan]:
         """Return the published method's plans that fit: their order of copies in is another, at times a better one."""
         problem = ByScore.of(self.trace, self.machine, budget_bytes)
         choices = [problem.swaps(problem.scores(name)) for name in SCORES]
         fitting = [swaps for swaps in choices if planned_bytes(self.trace, swaps).max() <= budget_bytes]
-        return [self.timed(budget_bytes, swaps, clock_stopped) for swaps in fitting]
+        return [self.timed(budget_bytes, swaps) for swaps in fitting]
 
 
 def plan_under_budget(
@@ -109,7 +108,7 @@ def plan_under_budget(
     seed: int = 0,
     thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
 ) -> SwapPlan:
-    """Return swaps that keep every op within `budget_bytes`, with the least added time that `effort` (s) finds.
+    """Return swaps that keep every op within `budget_bytes`, with the least added time that `effort` finds (s of counted work).
 
     Raises BudgetError, with the smallest budget that swapping reaches, if this one cannot be met.
     """
@@ -125,7 +124,7 @@ def _fastest(search: Search, budget_bytes: int, found: SwapPlan) -> SwapPlan:
     """Return the fastest of `found` and the published plans, which are not made where nothing waits anyway."""
     if found.timeline.overhead <= _FREE:
         return found
-    others = search.published(budget_bytes, found.clock_stopped)
+    others = search.published(budget_bytes)
     return min((found, *others), key=lambda one: one.timeline.iteration_us)
 
 

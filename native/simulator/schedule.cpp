@@ -26,6 +26,7 @@ Scheduler::Scheduler(const Ops& ops, const Candidates& candidates, double both_f
       lead_(candidates.count),
       blocked_until_(candidates.count),
       absence_(candidates.count),
+      place_(candidates.count),
       lanes_(both_factor),
       schedules_(candidates.count),
       stall_us_(ops.count),
@@ -51,8 +52,8 @@ double Scheduler::run(const std::vector<std::uint8_t>& chosen, const std::vector
     if (chosen[c]) ins_.push_back(c);
   find_latest_starts();
   room_.reset(slack_bytes);
-  onward_.resize(ins_.size());
-  std::iota(onward_.begin(), onward_.end(), 0);
+  for (std::size_t place = 0; place < ins_.size(); ++place) place_[ins_[place]] = place;
+  open_.reset(ins_.size());
   std::fill(blocked_until_.begin(), blocked_until_.end(), 0);
   leaving_.clear();
   leaving_head_ = next_use_ = 0;
@@ -123,6 +124,7 @@ void Scheduler::iterate(std::int64_t number) {
       if (!is_chosen_[c]) continue;
       lanes_.advance(now_us_);
       absence_[c] = {lanes_.out.push(now_us_, all_.out_us[c]), 0, true, false, false};
+      open_.clear(place_[c]);
       leaving_.push_back(c);
       leaving_bytes_ += all_.size_bytes[c];
     }
@@ -146,35 +148,31 @@ void Scheduler::free_head(std::int64_t op) {
   const std::int64_t c = leaving_[leaving_head_++];
   leaving_bytes_ -= all_.size_bytes[c];
   absence_[c].is_free = true;
+  open_.set(place_[c]);
   decide(schedules_[c].free_by, all_.after[c] + 1 + (op - all_.after[c] - 1) % ops_.count);
 }
 
 // In order of use, but past what has not left yet: its turn has not come.
 void Scheduler::prefetch(std::int64_t op) {
   const std::size_t count = ins_.size(), last = next_use_ + count;
-  for (std::size_t position = next_to_come(next_use_); position < last; position = next_to_come(position + 1)) {
+  for (std::size_t position = next_open(next_use_); position < last; position = next_open(position + 1)) {
     ++steps_;
     const std::int64_t c = ins_[position % count];
     const std::int64_t due = static_cast<std::int64_t>(position / count) * ops_.count + use_[c];
     if (due <= op) continue;  // used in a moment
     if (op < due - lead_[c]) return;
-    const Absence& absence = absence_[c];
-    if (!absence.is_pending || !absence.is_free || absence.is_coming) continue;
+    if (!absence_[c].is_pending) continue;
     if (!may_come(c, op, due)) return;
     bring_in(c, op, due);
-    onward_[position % count] = position + 1;
+    open_.clear(position % count);
   }
 }
 
-// The first position from this one on that `prefetch` has not brought in; what lies behind the last use may be passed.
-std::size_t Scheduler::next_to_come(std::size_t position) {
-  const std::size_t count = ins_.size();
-  for (std::size_t last = next_use_ + count; position < last && onward_[position % count] != position; ++steps_) {
-    std::size_t& onward = onward_[position % count];
-    if (onward < last) onward = onward_[onward % count];  // halves the way for the next time
-    position = onward;
-  }
-  return position;
+// The first position from this one on that is open, counted on over the iteration's end.
+std::size_t Scheduler::next_open(std::size_t position) const {
+  const std::size_t count = ins_.size(), place = position % count, begin = position - place;
+  const std::size_t found = open_.next(place);
+  return found < count ? begin + found : begin + count + open_.next(0);
 }
 
 bool Scheduler::may_come(std::int64_t c, std::int64_t op, std::int64_t due) {
@@ -222,7 +220,7 @@ void Scheduler::use(std::size_t begin, std::size_t end, std::int64_t op) {
   prefetch(op);
   for (std::size_t i = begin; i < end; ++i) {
     Absence& absence = absence_[ins_[i]];
-    onward_[next_use_ % ins_.size()] = next_use_ + ins_.size();
+    open_.set(next_use_ % ins_.size());
     ++next_use_;
     if (absence.is_pending) wait(ins_[i], op, lanes_.wait(lanes_.in, absence.in_copy));
     absence.is_pending = false;

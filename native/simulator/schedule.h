@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "simulator/lanes.h"
+#include "simulator/marks.h"
 #include "simulator/room.h"
 #include "simulator/simulate.h"
 
@@ -52,7 +53,7 @@ class Scheduler {
   void make_room(std::int64_t op);
   void free_head(std::int64_t op);
   void prefetch(std::int64_t op);
-  std::size_t next_to_come(std::size_t position);
+  std::size_t next_open(std::size_t position) const;
   bool may_come(std::int64_t candidate, std::int64_t op, std::int64_t due);
   std::int64_t blocked_at(std::int64_t candidate, std::int64_t op, std::int64_t due);
   void bring_in(std::int64_t candidate, std::int64_t op, std::int64_t due);
@@ -78,8 +79,8 @@ class Scheduler {
   std::size_t leaving_head_ = 0;
   std::int64_t leaving_bytes_ = 0;
   std::size_t next_use_ = 0;  // position in `ins_`, counted on from iteration to iteration
-  // By position within the iteration: where to go on, past what is coming already; its own position otherwise.
-  std::vector<std::size_t> onward_;
+  std::vector<std::size_t> place_;  // by candidate, in `ins_`
+  Marks open_;                      // by place: neither on its way out nor on its way in, nor back already
   Lanes lanes_;
   double now_us_ = 0;
   bool has_changed_ = false;  // whether an iteration decided other than the one before

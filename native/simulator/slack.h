@@ -1,4 +1,4 @@
-// What each op leaves of the budget, as a tree over ops: a span changes, and its least is found, in O(log n).
+// What each op leaves of the budget, as a tree over ops: a span changes, and what it has least is found, in O(log n).
 #pragma once
 
 #include <algorithm>
@@ -38,6 +38,14 @@ class Slack {
     return least(1, 0, static_cast<std::int64_t>(leaves_), begin, end);
   }
   std::int64_t least() const { return least_[1]; }
+
+  // The first or the last op of [begin, end) with less than `bytes`, or -1.
+  std::int64_t first_below(std::int64_t begin, std::int64_t end, std::int64_t bytes) const {
+    return find_below(1, 0, static_cast<std::int64_t>(leaves_), {begin, end, true}, bytes);
+  }
+  std::int64_t last_below(std::int64_t begin, std::int64_t end, std::int64_t bytes) const {
+    return find_below(1, 0, static_cast<std::int64_t>(leaves_), {begin, end, false}, bytes);
+  }
 
   // The first op that has the least of all.
   std::int64_t first_least() const {
@@ -86,6 +94,23 @@ class Slack {
     const std::int64_t middle = (from + to) / 2;
     return std::min(least(2 * node, from, middle, begin, end), least(2 * node + 1, middle, to, begin, end)) +
            added_[node];
+  }
+
+  struct Sought {
+    std::int64_t begin, end;
+    bool first;
+  };
+
+  std::int64_t find_below(std::size_t node, std::int64_t from, std::int64_t to, const Sought& sought,
+                          std::int64_t bytes) const {
+    if (sought.begin >= to || sought.end <= from || least_[node] >= bytes) return -1;
+    if (node >= leaves_) return from;
+    const std::int64_t middle = (from + to) / 2, below = bytes - added_[node];
+    const auto left = [&] { return find_below(2 * node, from, middle, sought, below); };
+    const auto right = [&] { return find_below(2 * node + 1, middle, to, sought, below); };
+    const std::int64_t found = sought.first ? left() : right();
+    if (found >= 0) return found;
+    return sought.first ? right() : left();
   }
 
   std::size_t leaves_ = 1;

@@ -20,7 +20,7 @@ from memfit.planning.autoswap.by_score import SCORES, ByScore
 from memfit.planning.autoswap.candidates import ANY_GAP, GapColumns, Thresholds, candidates, end_of, swap_of
 from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import Gap
-from memfit.simulate import Simulator, add_span, load_bytes, planned_bytes
+from memfit.simulate import Simulator, load_bytes, planned_bytes, sum_of_spans
 from memfit.units import format_bytes
 
 POLICY = "memfit"
@@ -155,9 +155,9 @@ def plan_at_no_cost(
 
 def smallest_budget(trace: Trace) -> tuple[int, int]:
     """Return the least budget (bytes) that swapping every gap reaches, at any cost, and the op that sets it."""
-    held = load_bytes(trace)
-    for gap in candidates(trace, ANY_GAP):
-        add_span(held, gap.after + 1, end_of(trace, gap), -align_up(gap.size_bytes, trace.alignment))
+    gaps = candidates(trace, ANY_GAP)
+    spans = ((gap.after + 1, end_of(trace, gap), align_up(gap.size_bytes, trace.alignment)) for gap in gaps)
+    held = load_bytes(trace) - sum_of_spans(spans, len(trace.ops))
     op = int(held.argmax())
     return int(held[op]), op
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -43,8 +44,12 @@ constexpr Portfolio kGreedy[] = {
     {Key::kArea, Key::kLength, Way::kBestFit},     {Key::kPressure, Key::kArea, Way::kBestFit},
 };
 
-double work_for_item(Way way) {
-  return way == Way::kFirstFit ? kFirstFitWork : way == Way::kBestFit ? kBestFitWork : kSkylineWork;
+// Of so many items skylines come first: a fit looks at more for each item the more there are, a skyline does not.
+constexpr std::size_t kMany = 20000;
+
+double work_of(Way way, std::size_t items) {
+  const auto count = static_cast<double>(items), many = std::max(1.0, count / kMany);
+  return way == Way::kSkyline ? kSkylineWork * count : (way == Way::kFirstFit ? kFirstFitWork : kBestFitWork) * count * many;
 }
 
 // Greedy plans are made whatever the effort while the best is this far above the bound and they are this cheap.
@@ -126,12 +131,14 @@ class Packer {
   }
 
   void greedy() {
-    for (const Portfolio& entry : kGreedy) {
-      if (entry.way == Way::kSkyline && !is_flat(problem_)) continue;
-      const double work = work_for_item(entry.way) * static_cast<double>(problem_.size());
-      if (!plan_.offsets.empty() && !is_worth(work)) continue;
-      accept(make(entry), Method::kGreedy);
-    }
+    std::vector<Portfolio> entries(std::begin(kGreedy), std::end(kGreedy));
+    const auto is_skyline = [](const Portfolio& entry) { return entry.way == Way::kSkyline; };
+    if (!is_flat(problem_))
+      entries.erase(std::remove_if(entries.begin(), entries.end(), is_skyline), entries.end());
+    else if (problem_.size() > kMany)
+      std::stable_partition(entries.begin(), entries.end(), is_skyline);
+    for (const Portfolio& entry : entries)
+      if (plan_.offsets.empty() || is_worth(work_of(entry.way, problem_.size()))) accept(make(entry), Method::kGreedy);
   }
 
   Offsets make(const Portfolio& entry) {

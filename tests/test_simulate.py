@@ -112,7 +112,10 @@ def test_it_agrees_with_the_slow_one(trace_and_plan, machine):
     assert found.iteration_us == pytest.approx(iteration, abs=scale)
     for copy in found.copies:
         expected = copies[copy.direction, copy.swap]
-        assert (copy.start_us, copy.end_us) == (pytest.approx(expected[0], abs=scale), pytest.approx(expected[1], abs=scale))
+        assert (copy.start_us, copy.end_us) == (
+            pytest.approx(expected[0], abs=scale),
+            pytest.approx(expected[1], abs=scale),
+        )
     assert sum(stall.duration_us for stall in found.stalls) == pytest.approx(sum(s[3] for s in stalls), abs=scale)
     long = [(s.op, s.swap, s.direction) for s in found.stalls if s.duration_us > scale]
     assert long == [stall[:3] for stall in stalls if stall[3] > scale]

@@ -23,8 +23,8 @@ namespace {
 // end by its count.
 constexpr double kWorkPerSecond = 1.05e9;
 
-// The clock is a guard for when that takes longer: it allows this many seconds for each of effort.
-constexpr double kClockSeconds = 1.08;
+// Of a round that counted none, so that rounds end.
+constexpr double kEmptyRound = 1e6;
 
 enum class Way { kFirstFit, kBestFit, kSkyline };
 
@@ -92,7 +92,6 @@ class Packer {
       : problem_(problem),
         options_(options),
         progress_(progress),
-        clock_(options.effort * kClockSeconds),
         core_(problem, kCoreItems) {
     plan_.lower_bound = problem.lower_bound;
     for (const Item& item : core_.problem().items) dive_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
@@ -104,15 +103,12 @@ class Packer {
     const bool is_hopeless = options_.goal > 0 && options_.goal < problem_.lower_bound;
     if (!is_hopeless) first_skylines();
     if (!is_done() && !is_hopeless) search();
-    plan_.clock_stopped = clock_.was_seen_over();
     plan_.seconds = clock_.seconds();
     return std::move(plan_);
   }
 
  private:
-  bool is_done() const {
-    return is_met() || left() <= 0 || clock_.is_over();
-  }
+  bool is_done() const { return is_met() || left() <= 0; }
 
   bool is_met() const { return plan_.footprint <= goal(); }
 
@@ -158,7 +154,7 @@ class Packer {
     skylines_ = std::make_unique<Skylines>(problem_, options_.seed);
     const std::atomic<int> none{1};
     const double share = is_dive_dear() ? kSkylinesShare : kCheapShare;
-    const Outcome outcome = improve_skylines(kFirstSkylines, share, Stop(clock_, none, 0));
+    const Outcome outcome = improve_skylines(kFirstSkylines, share, Stop(none, 0));
     work_ += outcome.work;
     if (!outcome.offsets.empty()) accept(outcome.offsets, outcome.method);
   }
@@ -182,13 +178,14 @@ class Packer {
     if (poor && work_ + greedy_work <= kCheapWork) return true;
     // The search decides: greedy plans only have to give it a start.
     const double share = core_.is_whole() ? 0.01 : 0.03;
-    return work_ + greedy_work <= share * options_.effort * kWorkPerSecond && !clock_.is_over();
+    return work_ + greedy_work <= share * options_.effort * kWorkPerSecond;
   }
 
   // Each round is the same few tasks on any number of threads.
   void search() {
     for (round_ = 1; !is_done(); ++round_) {
       std::vector<Outcome> outcomes = run_round();
+      const double before = work_;
       for (Outcome& outcome : outcomes) {
         work_ += outcome.work;
         task_work_ = std::max(task_work_, outcome.work);
@@ -197,6 +194,7 @@ class Packer {
         if (is_met()) return;
         if (outcome.method == Method::kSkyline) share_out(is_better);
       }
+      if (work_ <= before) work_ += kEmptyRound;
     }
   }
 
@@ -236,7 +234,7 @@ class Packer {
     std::atomic<int> next{0}, first_done{tasks};
     const auto worker = [&] {
       for (int task; (task = next++) < tasks;) {
-        const Stop stop(clock_, first_done, task);
+        const Stop stop(first_done, task);
         if (stop()) continue;
         outcomes[task] = task < searches               ? prove(task, stop)
                          : task < searches + ejections ? eject(stop)

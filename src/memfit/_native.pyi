@@ -63,7 +63,6 @@ class Packing:
     lower_bound_bytes: int
     peak_bytes: int
     method: str
-    clock_stopped: bool
     seconds: float
 
 def pack(

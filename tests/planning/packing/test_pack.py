@@ -45,7 +45,7 @@ def test_every_plan_keeps_its_promises(data, period, alignment):
 def test_small_tables_are_packed_as_well_as_can_be_and_proven(lifetimes):
     packing = pack(lifetimes, alignment=1, effort=5.0)
     assert packing.footprint == brute_force(lifetimes)
-    assert packing.proven and not packing.clock_stopped
+    assert packing.proven
 
 
 @given(st.data(), st.integers(2, 9))
@@ -101,8 +101,7 @@ def test_the_plan_does_not_depend_on_the_threads(count, period):
     if period:
         lifetimes = turned(lifetimes, 300, period)
     runs = [pack(lifetimes, effort=0.2, alignment=1, period=period, seed=5, threads=threads) for threads in (1, 2, 4)]
-    # A busy machine may let the clock end one: the others can still be compared.
-    first, *others = [run for run in runs if not run.clock_stopped] or runs[:1]
+    first, *others = runs
     assert all((run.offsets == first.offsets).all() and run.method == first.method for run in others)
 
 

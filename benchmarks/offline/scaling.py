@@ -48,16 +48,18 @@ def with_growth(rows: Sequence[Row]) -> list[Row]:
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     """Return all figures, and planning beside its bars."""
-    lines = [
-        [row["case"], f"{row['size']:,}", f"{row['cpu_seconds']:.2f} s", f"{1e6 * row['cpu_seconds'] / row['size']:.0f} us",
-         f"{row['peak_bytes'] / 1e6:.0f} MB", "" if row["growth"] is None else f"{row['growth']:.2f}"]
-        for row in sorted(rows, key=lambda row: (NAMES.index(row["case"]), row["size"]))
-    ]  # fmt: skip
+    lines = [_line(row) for row in sorted(rows, key=lambda row: (NAMES.index(row["case"]), row["size"]))]
     heads = ["case", "ops", "processor", "per op", "peak memory", "grows by the power"]
     return [
         Table("Decoders of many layers", heads, lines),
         Table("Planning", ["ops", "took", "bar"], _beside_bars(rows)),
     ]
+
+
+def _line(row: Row) -> list[str]:
+    seconds, growth = row["cpu_seconds"], row["growth"]
+    took = [f"{seconds:.2f} s", f"{1e6 * seconds / row['size']:.0f} us", f"{row['peak_bytes'] / 1e6:.0f} MB"]
+    return [row["case"], f"{row['size']:,}", *took, "" if growth is None else f"{growth:.2f}"]
 
 
 def _beside_bars(rows: Sequence[Row]) -> list[list[str]]:

@@ -141,9 +141,9 @@ def _check_uses(trace: Trace, plan: Plan) -> SwapViolation | None:
             uses[storage].writes.append(at)
     first: tuple[int, int, int] | None = None  # the op, the storage and the number of the swap
     for number, swap in enumerate(plan.swaps):
-        op = _first_misuse(swap, uses[swap.storage], len(trace.ops))
-        if op is not None and (first is None or (op, swap.storage, number) < first):
-            first = op, swap.storage, number
+        misused = _first_misuse(swap, uses[swap.storage], len(trace.ops))
+        if misused is not None and (first is None or (misused, swap.storage, number) < first):
+            first = misused, swap.storage, number
     return None if first is None else _misuse(plan.swaps[first[2]], first[2], first[0], len(trace.ops))
 
 

@@ -12,7 +12,6 @@ from memfit.ir import Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.lifetimes import Gap, gaps
 
-
 _MOST = 4000
 
 

@@ -130,7 +130,7 @@ def _sum_of(after: Int64Array, before: Int64Array, sizes: Int64Array, events: in
 def _largest(values: Float64Array, count: int) -> Int64Array:
     """Return where the `count` largest values are, the largest first, and of equal ones the first."""
     if count == 1:
-        return values.argmax(keepdims=True)
+        return np.array([values.argmax()])
     some = np.sort(np.argpartition(values, -count)[-count:])
     return some[np.argsort(-values[some], kind="stable")]
 

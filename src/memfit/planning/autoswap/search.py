@@ -108,8 +108,9 @@ def plan_under_budget(
     seed: int = 0,
     thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
 ) -> SwapPlan:
-    """Return swaps that keep every op within `budget_bytes`, with the least added time that `effort` finds (s of counted work).
+    """Return swaps that keep every op within `budget_bytes`, with the least added time that `effort` finds.
 
+    `effort` is in seconds of counted work, about those of a slow core; the same question has the same answer.
     Raises BudgetError, with the smallest budget that swapping reaches, if this one cannot be met.
     """
     for tried in (thresholds, ANY_GAP):

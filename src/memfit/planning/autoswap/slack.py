@@ -38,7 +38,7 @@ def _latest(room: _native.Headroom, swap: Swap, held: int, count: int) -> int:
 
 
 def _within(begin: int, end: int, count: int) -> list[tuple[int, int]]:
-    """Return the ops [begin, end), no more than `count`, which may run over the iteration's end, as spans of its own."""
+    """Return the ops [begin, end), at most `count` and perhaps over the iteration's end, as spans within it."""
     shift = begin // count * count
     spans = [(begin - shift, min(end - shift, count)), (0, end - shift - count)]
     return [span for span in spans if span[0] < span[1]]

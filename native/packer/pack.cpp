@@ -49,7 +49,8 @@ constexpr std::size_t kMany = 20000;
 
 double work_of(Way way, std::size_t items) {
   const auto count = static_cast<double>(items), many = std::max(1.0, count / kMany);
-  return way == Way::kSkyline ? kSkylineWork * count : (way == Way::kFirstFit ? kFirstFitWork : kBestFitWork) * count * many;
+  if (way == Way::kSkyline) return kSkylineWork * count;
+  return (way == Way::kFirstFit ? kFirstFitWork : kBestFitWork) * count * many;
 }
 
 // Greedy plans are made whatever the effort while the best is this far above the bound and they are this cheap.

@@ -1,4 +1,5 @@
-// Marks on places in a row, of which the next one is found in O(log n): words of bits, and words that say which have any.
+// Marks on places in a row, of which the next one is found in O(log n): words of bits, and words that say which of
+// these have any.
 #pragma once
 
 #include <cstddef>

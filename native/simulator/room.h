@@ -16,7 +16,8 @@ class Room {
   // Gives each op `bytes` of room, and none less than none.
   void reset(const std::vector<std::int64_t>& bytes) {
     whole_.resize(bytes.size());
-    std::transform(bytes.begin(), bytes.end(), whole_.begin(), [](std::int64_t b) { return std::max<std::int64_t>(0, b); });
+    const auto at_least_none = [](std::int64_t b) { return std::max<std::int64_t>(0, b); };
+    std::transform(bytes.begin(), bytes.end(), whole_.begin(), at_least_none);
     values_ = whole_;
     for (leaves_ = 1; leaves_ * kBlock < count(); leaves_ *= 2) {
     }

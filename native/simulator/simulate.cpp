@@ -69,8 +69,8 @@ class Simulation {
       const double backlog = lanes_.out.backlog() + lanes_.in.backlog();
       // The fresh iteration may take as long as the second one and yet have other copies, with no earlier ones beside
       // them: it is no measure of what is steady.
-      const bool is_as_before = number_ > 1 && is_close(result_.iteration_us, before_us) && is_close(backlog, backlog_before);
-      result_.is_steady = number_ == 0 ? crosses_nothing(backlog) : is_as_before;
+      const bool is_as_before = is_close(result_.iteration_us, before_us) && is_close(backlog, backlog_before);
+      result_.is_steady = number_ == 0 ? crosses_nothing(backlog) : number_ > 1 && is_as_before;
       if (result_.is_steady) break;
       before_us = result_.iteration_us;
       backlog_before = backlog;

@@ -47,7 +47,7 @@ class SlowLanes:
 
 
 def slow_simulate(trace, machine, swaps, iterations):
-    """(iteration, stalls, resident) of the last of some iterations."""
+    """(iteration, stalls, resident) of the last of some iterations, and the spans of the copies of the one before."""
     lanes, count, now = SlowLanes(machine.both_factor), len(trace.ops), 0.0
     load, begins = load_bytes(trace), []
     outs, ins = {}, {}  # (swap, iteration in which the absence began) -> number of the copy
@@ -92,16 +92,30 @@ def slow_simulate(trace, machine, swaps, iterations):
                 if swap.out_after == op:
                     outs[index, iteration] = len(lanes.copies[Direction.OUT])
                     lanes.copies[Direction.OUT].append((now, machine.out.copy_us(swap.size_bytes)))
-    return now - begins[-1], stalls, resident
+    lanes.copies[Direction.OUT].append((now, 0.0))  # so that those of the last iteration run to their ends
+    spans, before = lanes.ends(), iterations - 2
+    copies = {
+        (way, index): tuple(moment - begins[before] for moment in spans[way][copy])
+        for way, made in ((Direction.OUT, outs), (Direction.IN, ins))
+        for (index, begun), copy in made.items()
+        if begun == before
+    }
+    return now - begins[-1], stalls, resident, copies
 
 
 @given(plans(max_ops=8), MACHINES)
 def test_it_agrees_with_the_slow_one(trace_and_plan, machine):
     trace, plan = trace_and_plan
     found = simulate(trace, machine, plan)
-    iteration, stalls, resident = slow_simulate(trace, machine, plan.swaps, 16)
+    iteration, stalls, resident, copies = slow_simulate(trace, machine, plan.swaps, 16)
     scale = 1e-6 * max(iteration, 1)
     assert found.iteration_us == pytest.approx(iteration, abs=scale)
+    for copy in found.copies:
+        expected = copies[copy.direction, copy.swap]
+        assert (copy.start_us, copy.end_us) == (
+            pytest.approx(expected[0], abs=scale),
+            pytest.approx(expected[1], abs=scale),
+        )
     assert sum(stall.duration_us for stall in found.stalls) == pytest.approx(sum(s[3] for s in stalls), abs=scale)
     long = [(s.op, s.swap, s.direction) for s in found.stalls if s.duration_us > scale]
     assert long == [stall[:3] for stall in stalls if stall[3] > scale]
@@ -171,6 +185,23 @@ def test_a_cyclic_absence_is_judged_once_it_is_steady():
     found = simulate(trace, LINK, plan_of(trace, Swap(0, 10, 1, 3, 4, 5, True)))
     assert found.resident_bytes == (10, 10, 10, 0)
     assert found.iteration_us == 50 and [(s.op, s.duration_us) for s in found.stalls] == [(1, 10.0)]
+
+
+def test_the_copies_are_those_of_a_steady_iteration():
+    # The copy out of 0 begins beside the copy in of 1, which left in the iteration before: but not in the very first.
+    builder = TraceBuilder()
+    first, last = builder.before(2), builder.before(1)
+    builder.op(reads=[first])
+    for _ in range(9):
+        builder.op()
+    builder.op(reads=[first, last])
+    builder.op()
+    trace = builder.build()
+    swaps = Swap(0, 2, 0, 6, 6, 10, False), Swap(1, 1, 10, 12, 13, 22, True)
+    found = simulate(trace, replace(LINK, both_factor=0.5), plan_of(trace, *swaps))
+    assert found.iteration_us == 12.0
+    spans = {(copy.swap, copy.direction): (copy.start_us, copy.end_us) for copy in found.copies}
+    assert spans[0, Direction.OUT] == (1.0, 5.0)
 
 
 def test_reading_while_it_is_copied_out_keeps_the_bytes():

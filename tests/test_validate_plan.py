@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
+from time import process_time
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from memfit.ir import Swap
+from memfit.ir import Swap, Trace
 from memfit.simulate import planned_bytes
 from memfit.validate_plan import InvalidSwapsError, SwapPromise, check_plan, require_valid_plan
-from swap_builder import plan_of, plans
-from trace_builder import TraceBuilder
+from plan_oracle import first_broken
+from swap_builder import SIZES, plan_of, plans
+from trace_builder import TraceBuilder, traces
 
 
 def trace_of_six():
@@ -101,3 +104,52 @@ def test_uses_are_found_exactly_where_an_absence_holds_one(trace_and_plan, data)
         assert not is_used
     elif found.promise is SwapPromise.USE:
         assert is_used
+
+
+@st.composite
+def any_swaps(draw: st.DrawFn, trace: Trace) -> Swap:
+    """A swap within the life of some storage, whatever uses it meanwhile."""
+    count = len(trace.ops)
+    lives = [s.alloc + 1 < s.free or trace.recurs(s) for s in trace.storages]
+    storage = draw(st.sampled_from([number for number, is_long in enumerate(lives) if is_long]))
+    life = trace.storages[storage]
+    recurs = trace.recurs(life)
+    out_after = draw(st.integers(life.alloc, count - 1 if recurs else life.free - 2))
+    last = out_after + count if recurs else life.free - 1
+    free_by, in_start, in_before = sorted(draw(st.integers(out_after + 1, last)) for _ in range(3))
+    return Swap(storage, life.size_bytes, out_after, free_by, in_start, in_before, in_before >= count)
+
+
+@given(traces(sizes=SIZES), st.data())
+@settings(max_examples=500)
+def test_the_first_broken_promise_is_the_one_that_a_walk_over_all_ops_finds(trace, data):
+    assume(any(s.alloc + 1 < s.free or trace.recurs(s) for s in trace.storages))
+    swaps = data.draw(st.lists(any_swaps(trace), max_size=5))
+    plan = plan_of(trace, *swaps, budget_bytes=data.draw(st.integers(0, 150)))
+    found = check_plan(trace, plan)
+    assert (found and (found.promise, found.swap, found.op)) == first_broken(trace, plan)
+
+
+def long_swaps(count: int):
+    """`count` storages that recur, each used by two ops far from each other and away in between, both ways."""
+    builder = TraceBuilder()
+    weights = [builder.before(8) for _ in range(count)]
+    for weight in weights * 2:
+        builder.op(reads=[weight])
+    trace = builder.build()
+    away = [Swap(w, 8, w, w + 1, w + count, w + count, False) for w in weights]
+    back = [Swap(w, 8, w + count, w + count + 1, w + 2 * count, w + 2 * count, True) for w in weights]
+    return trace, plan_of(trace, *away, *back, budget_bytes=8)
+
+
+def test_many_long_absences_take_time_and_memory_in_proportion():
+    trace, plan = long_swaps(5000)
+    tracemalloc.start()
+    begin = process_time()
+    try:
+        assert check_plan(trace, plan) is None
+        took, most = process_time() - begin, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 20 << 20, "not a row for each op of each absence"
+    assert took < 5.0, "5,000 absences of 5,000 ops would take a minute if each op were looked at"

@@ -109,7 +109,6 @@ def ours(lifetimes: Lifetimes, **options: Any) -> Row:
         "plans": plans,
         "proven": packing.proven,
         "method": packing.method,
-        "clock_stopped": packing.clock_stopped,
     }
 
 

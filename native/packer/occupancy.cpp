@@ -61,7 +61,7 @@ void RangeSet::add(Quanta lo, Quanta hi) {
   ranges_.erase(first + 1, last);
 }
 
-Occupancy::Occupancy(std::int32_t sections) : leaves_(1) {
+Occupancy::Occupancy(std::int32_t sections) : leaves_(1), floor_(sections) {
   while (leaves_ < sections) leaves_ *= 2;
   cover_.resize(2 * static_cast<std::size_t>(leaves_));
   touch_.resize(2 * static_cast<std::size_t>(leaves_));
@@ -78,6 +78,7 @@ void Occupancy::add(Span span, Quanta lo, Quanta hi) {
     touch_[node].add(lo, hi);
   });
   each_above(leaves_, span, [&](std::int32_t node) { touch_[node].add(lo, hi); });
+  floor_.put(span, lo, hi);
 }
 
 void Occupancy::collect(Span span) {
@@ -94,6 +95,11 @@ void Occupancy::collect(const Item& item) {
   for (const Span& span : item.spans) collect(span);
   cursor_.assign(met_.size(), 0);
   work_ += kWorkOfItem;
+}
+
+// The item meets something at every offset below.
+Quanta Occupancy::floor(const Item& item) {
+  return std::max(floor_.highest(item.spans[0]), floor_.highest(item.spans[1]));
 }
 
 // Raises `offset` to the lowest at which `size` meets nothing. Sets are asked in turn; the offset is found once all in
@@ -114,14 +120,14 @@ void Occupancy::climb(Quanta& offset, Quanta size) {
 
 Quanta Occupancy::first_fit(const Item& item) {
   collect(item);
-  Quanta offset = 0;
+  Quanta offset = floor(item);
   climb(offset, item.size);
   return offset;
 }
 
 Quanta Occupancy::best_fit(const Item& item) {
   collect(item);
-  Quanta best = kFree, smallest = 0, offset = 0;
+  Quanta best = kFree, smallest = 0, offset = floor(item);
   if (met_.empty()) return 0;
   for (;;) {
     // Climb to the next free byte, then look how far it stays free.

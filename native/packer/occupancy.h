@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "packer/floor.h"
 #include "packer/problem.h"
 
 namespace memfit::packing {
@@ -44,11 +45,13 @@ class Occupancy {
   void collect(const Item& item);
   void collect(Span span);
   void add(Span span, Quanta lo, Quanta hi);
+  Quanta floor(const Item& item);
   void climb(Quanta& offset, Quanta size);
 
   std::int32_t leaves_;
   std::int64_t work_ = 0;
   std::vector<RangeSet> cover_, touch_;
+  Floor floor_;
   std::vector<const std::vector<Range>*> met_;  // scratch: the sets the item at hand can meet
   std::vector<std::size_t> cursor_;             // scratch: in each of them, the first range not yet passed
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -22,8 +23,8 @@ namespace {
 // end by its count.
 constexpr double kWorkPerSecond = 1.05e9;
 
-// The clock is a guard for when that takes longer: it allows this many seconds for each of effort.
-constexpr double kClockSeconds = 1.08;
+// Of a round that counted none, so that rounds end.
+constexpr double kEmptyRound = 1e6;
 
 enum class Way { kFirstFit, kBestFit, kSkyline };
 
@@ -43,8 +44,13 @@ constexpr Portfolio kGreedy[] = {
     {Key::kArea, Key::kLength, Way::kBestFit},     {Key::kPressure, Key::kArea, Way::kBestFit},
 };
 
-double work_for_item(Way way) {
-  return way == Way::kFirstFit ? kFirstFitWork : way == Way::kBestFit ? kBestFitWork : kSkylineWork;
+// Of so many items skylines come first: a fit looks at more for each item the more there are, a skyline does not.
+constexpr std::size_t kMany = 20000;
+
+double work_of(Way way, std::size_t items) {
+  const auto count = static_cast<double>(items), many = std::max(1.0, count / kMany);
+  if (way == Way::kSkyline) return kSkylineWork * count;
+  return (way == Way::kFirstFit ? kFirstFitWork : kBestFitWork) * count * many;
 }
 
 // Greedy plans are made whatever the effort while the best is this far above the bound and they are this cheap.
@@ -87,7 +93,6 @@ class Packer {
       : problem_(problem),
         options_(options),
         progress_(progress),
-        clock_(options.effort * kClockSeconds),
         core_(problem, kCoreItems) {
     plan_.lower_bound = problem.lower_bound;
     for (const Item& item : core_.problem().items) dive_work_ += 10.0 + static_cast<double>(length(item)) / 6.0;
@@ -99,15 +104,12 @@ class Packer {
     const bool is_hopeless = options_.goal > 0 && options_.goal < problem_.lower_bound;
     if (!is_hopeless) first_skylines();
     if (!is_done() && !is_hopeless) search();
-    plan_.clock_stopped = clock_.was_seen_over();
     plan_.seconds = clock_.seconds();
     return std::move(plan_);
   }
 
  private:
-  bool is_done() const {
-    return is_met() || left() <= 0 || clock_.is_over();
-  }
+  bool is_done() const { return is_met() || left() <= 0; }
 
   bool is_met() const { return plan_.footprint <= goal(); }
 
@@ -126,12 +128,14 @@ class Packer {
   }
 
   void greedy() {
-    for (const Portfolio& entry : kGreedy) {
-      if (entry.way == Way::kSkyline && !is_flat(problem_)) continue;
-      const double work = work_for_item(entry.way) * static_cast<double>(problem_.size());
-      if (!plan_.offsets.empty() && !is_worth(work)) continue;
-      accept(make(entry), Method::kGreedy);
-    }
+    std::vector<Portfolio> entries(std::begin(kGreedy), std::end(kGreedy));
+    const auto is_skyline = [](const Portfolio& entry) { return entry.way == Way::kSkyline; };
+    if (!is_flat(problem_))
+      entries.erase(std::remove_if(entries.begin(), entries.end(), is_skyline), entries.end());
+    else if (problem_.size() > kMany)
+      std::stable_partition(entries.begin(), entries.end(), is_skyline);
+    for (const Portfolio& entry : entries)
+      if (plan_.offsets.empty() || is_worth(work_of(entry.way, problem_.size()))) accept(make(entry), Method::kGreedy);
   }
 
   Offsets make(const Portfolio& entry) {
@@ -151,7 +155,7 @@ class Packer {
     skylines_ = std::make_unique<Skylines>(problem_, options_.seed);
     const std::atomic<int> none{1};
     const double share = is_dive_dear() ? kSkylinesShare : kCheapShare;
-    const Outcome outcome = improve_skylines(kFirstSkylines, share, Stop(clock_, none, 0));
+    const Outcome outcome = improve_skylines(kFirstSkylines, share, Stop(none, 0));
     work_ += outcome.work;
     if (!outcome.offsets.empty()) accept(outcome.offsets, outcome.method);
   }
@@ -175,13 +179,14 @@ class Packer {
     if (poor && work_ + greedy_work <= kCheapWork) return true;
     // The search decides: greedy plans only have to give it a start.
     const double share = core_.is_whole() ? 0.01 : 0.03;
-    return work_ + greedy_work <= share * options_.effort * kWorkPerSecond && !clock_.is_over();
+    return work_ + greedy_work <= share * options_.effort * kWorkPerSecond;
   }
 
   // Each round is the same few tasks on any number of threads.
   void search() {
     for (round_ = 1; !is_done(); ++round_) {
       std::vector<Outcome> outcomes = run_round();
+      const double before = work_;
       for (Outcome& outcome : outcomes) {
         work_ += outcome.work;
         task_work_ = std::max(task_work_, outcome.work);
@@ -190,6 +195,7 @@ class Packer {
         if (is_met()) return;
         if (outcome.method == Method::kSkyline) share_out(is_better);
       }
+      if (work_ <= before) work_ += kEmptyRound;
     }
   }
 
@@ -229,7 +235,7 @@ class Packer {
     std::atomic<int> next{0}, first_done{tasks};
     const auto worker = [&] {
       for (int task; (task = next++) < tasks;) {
-        const Stop stop(clock_, first_done, task);
+        const Stop stop(first_done, task);
         if (stop()) continue;
         outcomes[task] = task < searches               ? prove(task, stop)
                          : task < searches + ejections ? eject(stop)

@@ -10,7 +10,7 @@ namespace memfit::packing {
 
 struct Options {
   Quanta goal = 0;       // a footprint that is good enough; the lower bound stands in if it is higher
-  double effort = 1.0;   // seconds of one core's counted work; the clock allows 8 % more
+  double effort = 1.0;   // seconds of one core's counted work
   std::uint64_t seed = 0;
   int threads = 1;
 };
@@ -23,14 +23,13 @@ struct Plan {
   Quanta footprint = 0;
   Quanta lower_bound = 0;  // the peak of live quanta, or what a finished search has shown beyond it
   Method method = Method::kGreedy;
-  bool clock_stopped = false;  // the clock ended the search before its counted work did
   double seconds = 0;
 };
 
 // Told each better footprint when it is found, on the calling thread, and how many seconds in.
 using Progress = std::function<void(double, Quanta)>;
 
-// Work is counted, so the plan depends on neither the threads nor the machine unless `clock_stopped`.
+// Work is counted, and no clock ends it: the plan depends on neither the threads nor the machine.
 Plan pack(const Problem& problem, const Options& options, const Progress& progress);
 
 }  // namespace memfit::packing

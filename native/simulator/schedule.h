@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "simulator/lanes.h"
+#include "simulator/marks.h"
+#include "simulator/room.h"
 #include "simulator/simulate.h"
 
 namespace memfit::swapping {
@@ -47,15 +49,17 @@ class Scheduler {
 
   void find_latest_starts();
   std::int64_t op_at(double us) const;
-  void iterate(std::int64_t number, const std::vector<std::int64_t>& slack_bytes);
+  void iterate(std::int64_t number);
   void free_ended(std::int64_t op);
-  void make_room(std::int64_t op, std::int64_t slack);
+  void make_room(std::int64_t op);
   void free_head(std::int64_t op);
-  void prefetch(std::int64_t op, const std::vector<std::int64_t>& slack_bytes);
-  bool may_come(std::int64_t candidate, std::int64_t op, std::int64_t due, const std::vector<std::int64_t>& slack_bytes);
+  void prefetch(std::int64_t op);
+  std::size_t next_open(std::size_t position) const;
+  bool may_come(std::int64_t candidate, std::int64_t op, std::int64_t due);
+  std::int64_t blocked_at(std::int64_t candidate, std::int64_t op, std::int64_t due);
   void bring_in(std::int64_t candidate, std::int64_t op, std::int64_t due);
   void decide(std::int64_t& when, std::int64_t op);
-  void use(std::size_t begin, std::size_t end, std::int64_t op, const std::vector<std::int64_t>& slack_bytes);
+  void use(std::size_t begin, std::size_t end, std::int64_t op);
   void free(std::int64_t candidate, std::int64_t op);
   void wait(std::int64_t candidate, std::int64_t op, double until_us);
 
@@ -71,11 +75,13 @@ class Scheduler {
   std::vector<std::int64_t> lead_;  // how many ops before its use the link wants to begin at the latest
   std::vector<std::uint8_t> is_chosen_;
   std::vector<Absence> absence_;
-  std::vector<std::int64_t> early_bytes_;  // by op: what is back before its use
+  Room room_;                              // by op: the slack less what is back before its use
   std::vector<std::int64_t> leaving_;      // candidates whose copies out have been enqueued
   std::size_t leaving_head_ = 0;
   std::int64_t leaving_bytes_ = 0;
-  std::size_t next_in_ = 0, next_use_ = 0;  // positions in `ins_`, counted on from iteration to iteration
+  std::size_t next_use_ = 0;  // position in `ins_`, counted on from iteration to iteration
+  std::vector<std::size_t> place_;  // by candidate, in `ins_`
+  Marks open_;                      // by place: neither on its way out nor on its way in, nor back already
   Lanes lanes_;
   double now_us_ = 0;
   bool has_changed_ = false;  // whether an iteration decided other than the one before

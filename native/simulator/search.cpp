@@ -3,16 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <tuple>
 
 #include "simulator/choice.h"
+#include "simulator/covering.h"
+#include "simulator/prices.h"
 
 namespace memfit::swapping {
 namespace {
 
 constexpr double kStepsPerSecond = 1.5e8;  // of the scheduler in a second of a slow core
 constexpr std::int64_t kStepsOfAnEvaluation = 2000;  // besides its ops
+// Up to so many candidates, all that cover an op are compared; of more, so many of them at random.
+constexpr std::int64_t kFew = 8192, kSample = 512;
 constexpr double kPenaltyPerByte = 1e-9;  // us: of two plans as fast, the one that copies less
 // The published floor of a candidate, and what it is of the peak it was meant for.
 constexpr std::int64_t kLeastBytes = 1 << 20, kLeastShare = 600;
@@ -26,9 +31,8 @@ class Search {
         scheduler_(ops, all, options.both_factor),
         choice_(ops, all, options.budget_bytes),
         random_(options.seed),
-        clock_(options.effort_s),
-        price_(all.count) {
-    for (std::int64_t c = 0; c < all.count; ++c) price_[c] = exposed_us(c);
+        prices_(ops, all, options.budget_bytes) {
+    if (all.count > kFew) covering_ = std::make_unique<Covering>(ops, all);
   }
 
   Found run(const std::vector<std::int64_t>& start) {
@@ -48,43 +52,23 @@ class Search {
 
   bool all_fit() {
     for (std::int64_t c = 0; c < all_.count; ++c) choice_.flip(c);
-    const auto least = std::min_element(choice_.slack().begin(), choice_.slack().end());
-    found_.worst_op = least - choice_.slack().begin();
-    const std::int64_t left = *least;
+    found_.worst_op = choice_.tightest();
+    const std::int64_t left = choice_.least_slack();
     found_.least_bytes = options_.budget_bytes - left;
     found_.compute_us = scheduler_.compute_us();
     for (std::int64_t c = 0; c < all_.count; ++c) choice_.flip(c);
     return left >= 0;
   }
 
-  double idle_us(std::int64_t c) const {
-    double sum = 0;
-    for (std::int64_t k = all_.after[c] + 1; k < all_.before[c]; ++k) sum += ops_.duration_us[k % ops_.count];
-    return sum;
-  }
-
-  // A swap's least cost: the part of its copies that the gap does not hide; and the link's time, lightly.
-  double exposed_us(std::int64_t c) const {
-    const double copies_us = all_.out_us[c] + all_.in_us[c];
-    return std::max(0.0, copies_us - idle_us(c)) + 0.01 * copies_us;
-  }
-
   // The published scores (absence, absence x size, bytes over the budget meanwhile), size, and size for the price.
   std::vector<Score> scores() const {
     return {
-        [this](std::int64_t c) { return idle_us(c) - all_.out_us[c] - all_.in_us[c]; },
-        [this](std::int64_t c) { return idle_us(c) * static_cast<double>(all_.size_bytes[c]); },
-        [this](std::int64_t c) { return excess(c); },
+        [this](std::int64_t c) { return prices_.idle_us(c) - all_.out_us[c] - all_.in_us[c]; },
+        [this](std::int64_t c) { return prices_.idle_us(c) * static_cast<double>(all_.size_bytes[c]); },
+        [this](std::int64_t c) { return prices_.excess(c); },
         [this](std::int64_t c) { return static_cast<double>(all_.size_bytes[c]); },
-        [this](std::int64_t c) { return static_cast<double>(all_.size_bytes[c]) / (price_[c] + 1e-9); },
+        [this](std::int64_t c) { return static_cast<double>(all_.size_bytes[c]) / prices_[c]; },
     };
-  }
-
-  double excess(std::int64_t c) const {
-    double sum = 0;
-    for (std::int64_t k = all_.after[c] + 1; k < all_.before[c]; ++k)
-      sum += static_cast<double>(std::max<std::int64_t>(0, ops_.load_bytes[k % ops_.count] - options_.budget_bytes));
-    return sum;
   }
 
   template <typename Fill>
@@ -117,10 +101,10 @@ class Search {
     std::vector<std::tuple<bool, double, std::int64_t>> order;
     for (std::int64_t c = 0; c < all_.count; ++c)
       order.emplace_back(is_at_peak && (all_.size_bytes[c] < least || !choice_.covers(c, peak)), -score(c), c);
-    std::sort(order.begin(), order.end());
+    sort(order);
     for (const auto& [is_later, minus_score, c] : order) {
-      if (choice_.worst() < 0) break;
-      if (choice_.relief(c) > 0) choice_.flip(c);
+      if (choice_.least_slack() >= 0) break;
+      if (choice_.helps(c)) choice_.flip(c);
     }
   }
 
@@ -132,23 +116,48 @@ class Search {
   }
 
   std::int64_t best_at(std::int64_t op) {
+    return best_covering(op, -1, [this] { return 0.5 + random_.unit(); });
+  }
+
+  // What is not chosen and covers `op`, but not `barred`: of the most bytes for its price, times a `noise`. -1 if
+  // nothing does.
+  template <typename Noise>
+  std::int64_t best_covering(std::int64_t op, std::int64_t barred, Noise noise) {
+    const std::int64_t wanted = -choice_.slack_at(op);
     std::int64_t best = -1;
     double best_score = -1;
-    for (std::int64_t c = 0; c < all_.count; ++c) {
-      if (choice_.has(c) || !choice_.covers(c, op)) continue;
-      const double helps = static_cast<double>(std::min(all_.size_bytes[c], -choice_.slack()[op]));
-      const double score = helps / (price_[c] + 1e-9) * (0.5 + random_.unit());
+    const auto look = [&](std::int64_t c) {
+      if (choice_.has(c) || c == barred || !choice_.covers(c, op)) return;
+      const double score = static_cast<double>(std::min(all_.size_bytes[c], wanted)) / prices_[c] * noise();
       if (score > best_score) best_score = score, best = c;
-    }
+    };
+    if (covering_) look_at_some(op, look);
+    if (best < 0) look_at_all(look);  // nothing, or next to nothing that covers the op is left
     return best;
+  }
+
+  template <typename Look>
+  void look_at_all(Look look) {
+    for (std::int64_t c = 0; c < all_.count; ++c) look(c);
+    steps_ += all_.count / 4;
+  }
+
+  template <typename Look>
+  void look_at_some(std::int64_t op, Look look) {
+    const std::int64_t count = covering_->count(op);
+    for (std::int64_t i = 0; i < std::min(count, kSample); ++i) {
+      const bool is_all = count <= kSample;
+      look(covering_->nth(op, is_all ? i : static_cast<std::int64_t>(random_.below(count))));
+    }
+    steps_ += 2 * std::min(count, kSample);
   }
 
   // Takes back what is not needed, the dearest first.
   void prune() {
     std::vector<std::pair<double, std::int64_t>> order;
     for (std::int64_t c = 0; c < all_.count; ++c)
-      if (choice_.has(c)) order.emplace_back(-price_[c], c);
-    std::sort(order.begin(), order.end());
+      if (choice_.has(c)) order.emplace_back(-prices_[c], c);
+    sort(order);
     for (const auto& [_, c] : order)
       if (choice_.can_spare(c)) choice_.flip(c);
   }
@@ -162,9 +171,16 @@ class Search {
     return time_us_ + kPenaltyPerByte * copied;
   }
 
+  template <typename Row>
+  void sort(std::vector<Row>& order) {
+    std::sort(order.begin(), order.end());
+    steps_ += static_cast<std::int64_t>(static_cast<double>(order.size()) * std::log2(order.size() + 1.0));
+  }
+
+  // Work, whoever did it: in seconds of a slow core, so that a busy machine comes to the same end.
   double spent() const {
-    const auto steps = scheduler_.steps() + found_.evaluations * (kStepsOfAnEvaluation + 4 * all_.count);
-    return static_cast<double>(steps) / kStepsPerSecond;
+    const auto others = found_.evaluations * (kStepsOfAnEvaluation + 4 * all_.count);
+    return static_cast<double>(scheduler_.steps() + choice_.steps() + steps_ + others) / kStepsPerSecond;
   }
 
   bool is_enough() const { return best_us_ - scheduler_.compute_us() <= options_.enough_us; }
@@ -180,10 +196,6 @@ class Search {
       const double end_s = begin_s + left_s * (round + 1) / 2, start_s = begin_s + left_s * round / 2;
       const double hot_us = std::max(0.02 * (best_cost_ - scheduler_.compute_us()), 1e-5 * scheduler_.compute_us());
       while (spent() < end_s && !is_enough() && !is_stuck()) {
-        if (clock_.is_over()) {
-          found_.clock_stopped = true;
-          return;
-        }
         const double cooled = (spent() - start_s) / (end_s - start_s);
         try_move(hot_us * std::pow(0.001, cooled));
       }
@@ -251,14 +263,7 @@ class Search {
   void mend() {
     for (std::int64_t op = choice_.worst(); op >= 0; op = choice_.worst()) {
       const std::int64_t removed = changed_.empty() ? -1 : changed_.front();
-      std::int64_t best = -1;
-      double best_score = -1;
-      for (std::int64_t c = 0; c < all_.count; ++c) {
-        if (choice_.has(c) || c == removed || !choice_.covers(c, op)) continue;
-        const double helps = static_cast<double>(std::min(all_.size_bytes[c], -choice_.slack()[op]));
-        const double score = helps / (price_[c] + 1e-9) * random_.unit();
-        if (score > best_score) best_score = score, best = c;
-      }
+      const std::int64_t best = best_covering(op, removed, [this] { return random_.unit(); });
       flip(best >= 0 ? best : removed);
     }
   }
@@ -314,7 +319,7 @@ class Search {
   void report() {
     go_to(best_);
     found_.iteration_us = scheduler_.run(choice_.flags(), choice_.slack());
-    found_.steps = scheduler_.steps();
+    found_.steps = scheduler_.steps() + choice_.steps() + steps_;
     for (std::int64_t c = 0; c < all_.count; ++c) {
       if (!choice_.has(c)) continue;
       found_.chosen.push_back(c);
@@ -328,12 +333,13 @@ class Search {
   Scheduler scheduler_;
   Choice choice_;
   packing::Random random_;
-  packing::Clock clock_;
-  std::vector<double> price_;
+  const Prices prices_;
+  std::unique_ptr<Covering> covering_;  // where there are more than few
   std::vector<std::uint8_t> best_;
   double best_cost_ = 0, cost_ = 0;      // with the penalty for what is copied
   double best_us_ = 0, time_us_ = 0;     // without it
   std::int64_t improved_at_ = 0;
+  std::int64_t steps_ = 0;  // of the search itself, in the scheduler's
   std::vector<std::int64_t> changed_;
   Found found_;
 };

@@ -37,8 +37,8 @@ struct Simulated {
   std::vector<double> out_start_us, out_end_us, in_start_us, in_end_us;
 };
 
-// Repeats the iteration until it takes as long as the one before and leaves as much to copy, at most
-// `most_iterations` times.
+// Repeats the iteration until it takes as long as the one before, which was not the first, and leaves as much to copy;
+// at most `most_iterations` times.
 Simulated simulate(const Ops& ops, const SwapColumns& swaps, double both_factor, int most_iterations);
 
 }  // namespace memfit::swapping

@@ -5,6 +5,7 @@
 #include "simulator/arrays.h"
 #include "simulator/search.h"
 #include "simulator/simulate.h"
+#include "simulator/slack.h"
 
 namespace nb = nanobind;
 
@@ -71,6 +72,35 @@ Found search_columns(const Double& duration_us, const Int64& load_bytes, const I
   return search(ops, candidates, chosen, {budget_bytes, both_factor, effort, enough_us, seed});
 }
 
+// For Python: spans of ops within the row, empty ones too.
+class Headroom {
+ public:
+  explicit Headroom(const Int64& bytes) : count_(bytes.shape(0)), slack_({bytes.data(), bytes.data() + count_}) {
+    require(count_ > 0, "a row has one op or more");
+  }
+
+  void add(std::int64_t begin, std::int64_t end, std::int64_t bytes) {
+    check(begin, end);
+    slack_.add(begin, end, bytes);
+  }
+  std::int64_t first_below(std::int64_t begin, std::int64_t end, std::int64_t bytes) const {
+    check(begin, end);
+    return slack_.first_below(begin, end, bytes);
+  }
+  std::int64_t last_below(std::int64_t begin, std::int64_t end, std::int64_t bytes) const {
+    check(begin, end);
+    return slack_.last_below(begin, end, bytes);
+  }
+
+ private:
+  void check(std::int64_t begin, std::int64_t end) const {
+    require(begin >= 0 && end <= count_, "a span lies beyond the row");
+  }
+
+  std::int64_t count_;
+  Slack slack_;
+};
+
 template <typename C, typename Get>
 void derived(nb::class_<C>& type, const char* name, Get get) {
   type.def_prop_ro(name, get, nb::rv_policy::move);
@@ -84,6 +114,11 @@ void column(nb::class_<C>& type, const char* name, std::vector<T> C::* field) {
 }  // namespace
 
 void register_swapping(nb::module_& m) {
+  nb::class_<Headroom>(m, "Headroom")
+      .def(nb::init<Int64>(), nb::arg("bytes"))
+      .def("add", &Headroom::add, nb::arg("begin"), nb::arg("end"), nb::arg("bytes"))
+      .def("first_below", &Headroom::first_below, nb::arg("begin"), nb::arg("end"), nb::arg("bytes"))
+      .def("last_below", &Headroom::last_below, nb::arg("begin"), nb::arg("end"), nb::arg("bytes"));
   nb::class_<Simulated> simulated(m, "Simulated");
   simulated.def_ro("iteration_us", &Simulated::iteration_us).def_ro("is_steady", &Simulated::is_steady);
   column(simulated, "start_us", &Simulated::start_us);
@@ -113,8 +148,7 @@ void register_swapping(nb::module_& m) {
       .def_ro("iteration_us", &Found::iteration_us)
       .def_ro("compute_us", &Found::compute_us)
       .def_ro("evaluations", &Found::evaluations)
-      .def_ro("steps", &Found::steps)
-      .def_ro("clock_stopped", &Found::clock_stopped);
+      .def_ro("steps", &Found::steps);
   column(found, "chosen", &Found::chosen);
   derived(found, "free_by", [](const Found& f) { return to_numpy(f.schedules, &Schedule::free_by); });
   derived(found, "in_start", [](const Found& f) { return to_numpy(f.schedules, &Schedule::in_start); });

@@ -63,7 +63,6 @@ class Packing:
     lower_bound_bytes: int
     peak_bytes: int
     method: str
-    clock_stopped: bool
     seconds: float
 
 def pack(
@@ -159,6 +158,21 @@ def simulate_swaps(
     Raises ValueError on malformed columns.
     """
 
+class Headroom:
+    """Bytes of each op in a row, in which a span [begin, end) changes, and is searched, in O(log n)."""
+
+    def __init__(self, bytes: NDArray[np.int64]) -> None:
+        """Raises ValueError for an empty row; the other methods, if a span lies beyond the row."""
+
+    def add(self, begin: int, end: int, bytes: int) -> None:
+        """Add to the span."""
+
+    def first_below(self, begin: int, end: int, bytes: int) -> int:
+        """Return the first op of the span with less than `bytes`, or -1."""
+
+    def last_below(self, begin: int, end: int, bytes: int) -> int:
+        """Return the last op of the span with less than `bytes`, or -1."""
+
 class FoundSwaps:
     """The result of `search_swaps`; each candidate in `chosen` has an entry in `free_by` and in `in_start`.
 
@@ -172,7 +186,6 @@ class FoundSwaps:
     compute_us: float
     evaluations: int
     steps: int
-    clock_stopped: bool
     chosen: NDArray[np.int64]
     free_by: NDArray[np.int64]
     in_start: NDArray[np.int64]

@@ -12,7 +12,7 @@ before `free_by` uses them any more, and again from the op `in_start` on.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,10 +111,8 @@ class Simulator:
 
     def host_bytes(self, swaps: Sequence[Swap]) -> Int64Array:
         """Return, at each op, the bytes that have a place outside the arena: from `out_after` to `in_before`."""
-        absent = np.zeros(len(self.trace.ops), dtype=np.int64)
-        for swap in swaps:
-            add_span(absent, swap.out_after + 1, swap.in_before, swap.size_bytes)
-        return absent
+        spans = ((s.out_after + 1, s.in_before, s.size_bytes) for s in swaps)
+        return sum_of_spans(spans, len(self.trace.ops))
 
 
 def simulate(trace: Trace, machine: Machine, plan: Plan) -> Timeline:
@@ -158,10 +156,8 @@ def load_bytes(trace: Trace) -> Int64Array:
 
 def planned_bytes(trace: Trace, swaps: Sequence[Swap]) -> Int64Array:
     """Return the most bytes each op can see at any speed of the copies: only the plan's ops decide what is absent."""
-    held = load_bytes(trace)
-    for swap in swaps:
-        add_span(held, swap.free_by, swap.in_start, -align_up(swap.size_bytes, trace.alignment))
-    return held
+    spans = ((s.free_by, s.in_start, align_up(s.size_bytes, trace.alignment)) for s in swaps)
+    return load_bytes(trace) - sum_of_spans(spans, len(trace.ops))
 
 
 def add_span(column: Int64Array, begin: int, end: int, amount: int) -> None:
@@ -172,6 +168,21 @@ def add_span(column: Int64Array, begin: int, end: int, amount: int) -> None:
     column[begin : min(end, count)] += amount
     if end > count:
         column[: end - count] += amount
+
+
+def sum_of_spans(spans: Iterable[tuple[int, int, int]], count: int) -> Int64Array:
+    """Return the sum of (begin, end, amount) in a circular column: `amount` is in the entries [begin, end).
+
+    A span is at most `count` long, which is the column's length.
+    """
+    begin, end, amount = np.array([*spans], dtype=np.int64).reshape(-1, 3).T
+    shift = begin // count * count
+    change = np.zeros(2 * count + 1, dtype=np.int64)
+    np.add.at(change, begin - shift, amount)
+    np.subtract.at(change, end - shift, amount)
+    twice = np.cumsum(change)
+    total: Int64Array = twice[:count] + twice[count:-1]
+    return total
 
 
 def align_up_all(size_bytes: Int64Array, alignment: int) -> Int64Array:

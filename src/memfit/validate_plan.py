@@ -1,14 +1,17 @@
 """Independent checker of a plan's swaps against its trace: says which promise is broken first, and where.
 
 It shares no code with the planner and the simulator. It looks at ops, not at times: what it accepts keeps to the
-budget however slow the copies are.
+budget however slow the copies are. O(n log n) time and O(n) memory in uses, ticks and swaps, however long these are.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate
 
 from memfit.errors import MemfitError
 from memfit.ir import Plan, Swap, Trace
@@ -121,49 +124,106 @@ def _check_swap(trace: Trace, number: int, swap: Swap) -> SwapViolation | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """The ops that use one storage, and those of them that write it, ascending."""
+
+    all: list[int] = field(default_factory=list)
+    writes: list[int] = field(default_factory=list)
+
+
 def _check_uses(trace: Trace, plan: Plan) -> SwapViolation | None:
-    by_storage: dict[int, list[int]] = {}
-    for number, swap in enumerate(plan.swaps):
-        by_storage.setdefault(swap.storage, []).append(number)
+    uses = {swap.storage: _Uses() for swap in plan.swaps}
     for at, op in enumerate(trace.ops):
-        for storage in {*op.reads, *op.writes}:
-            for number in by_storage.get(storage, ()):
-                found = _misuse(plan.swaps[number], number, at, storage in op.writes, len(trace.ops))
-                if found:
-                    return found
+        for storage in {*op.reads, *op.writes} & uses.keys():
+            uses[storage].all.append(at)
+        for storage in set(op.writes) & uses.keys():
+            uses[storage].writes.append(at)
+    first: tuple[int, int, int] | None = None  # the op, the storage and the number of the swap
+    for number, swap in enumerate(plan.swaps):
+        misused = _first_misuse(swap, uses[swap.storage], len(trace.ops))
+        if misused is not None and (first is None or (misused, swap.storage, number) < first):
+            first = misused, swap.storage, number
+    return None if first is None else _misuse(plan.swaps[first[2]], first[2], first[0], len(trace.ops))
+
+
+def _first_misuse(swap: Swap, uses: _Uses, count: int) -> int | None:
+    """Return the first op that uses what `swap` has away, or writes it while it is copied out."""
+    used = _first_within(uses.all, swap.free_by, swap.in_before, count)
+    written = _first_within(uses.writes, swap.out_after + 1, swap.in_before, count)
+    return min((op for op in (used, written) if op is not None), default=None)
+
+
+def _first_within(ops: list[int], begin: int, end: int, count: int) -> int | None:
+    """Return the first of `ops` in [begin, end), which is counted on over the iteration's end and may be empty."""
+    for lo, hi in ((begin - count, end - count), (begin, end)):  # of the next iteration, which has the lower indices
+        at = bisect_left(ops, lo)
+        if at < len(ops) and ops[at] < hi:
+            return ops[at]
     return None
 
 
-def _misuse(swap: Swap, number: int, op: int, is_write: bool, count: int) -> SwapViolation | None:
-    for at in (op, op + count):
-        if swap.free_by <= at < swap.in_before:
-            text = f"op {op} uses storage {swap.storage}, which swap {number} has away"
-            return SwapViolation(SwapPromise.USE, text, number, op)
-        if is_write and swap.out_after < at < swap.in_before:
-            text = f"op {op} writes storage {swap.storage} while swap {number} copies it out"
-            return SwapViolation(SwapPromise.WRITE, text, number, op)
-    return None
+def _misuse(swap: Swap, number: int, op: int, count: int) -> SwapViolation:
+    if any(swap.free_by <= at < swap.in_before for at in (op, op + count)):
+        text = f"op {op} uses storage {swap.storage}, which swap {number} has away"
+        return SwapViolation(SwapPromise.USE, text, number, op)
+    text = f"op {op} writes storage {swap.storage} while swap {number} copies it out"
+    return SwapViolation(SwapPromise.WRITE, text, number, op)
+
+
+@dataclass(frozen=True, slots=True)
+class _Absences:
+    """The absences of one storage so far: disjoint spans of ops within the iteration, ascending, and whose they are."""
+
+    begins: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+
+    def first_shared(self, begin: int, end: int) -> tuple[int, int] | None:
+        """Return the first op of [begin, end) that is in an absence, and the number of its swap."""
+        at = bisect_right(self.ends, begin)
+        if at < len(self.begins) and self.begins[at] < end:
+            return max(begin, self.begins[at]), self.numbers[at]
+        return None
+
+    def add(self, begin: int, end: int, number: int) -> None:
+        at = bisect_left(self.begins, begin)
+        self.begins.insert(at, begin)
+        self.ends.insert(at, end)
+        self.numbers.insert(at, number)
 
 
 def _check_twice(trace: Trace, plan: Plan) -> SwapViolation | None:
-    seen: dict[tuple[int, int], int] = {}
+    absences: dict[int, _Absences] = defaultdict(_Absences)
     for number, swap in enumerate(plan.swaps):
-        for at in range(swap.out_after + 1, swap.in_before + 1):
-            key = (swap.storage, at % len(trace.ops))
-            if seen.setdefault(key, number) != number:
-                text = f"swaps {seen[key]} and {number} both move storage {swap.storage} at op {key[1]}"
-                return SwapViolation(SwapPromise.TWICE, text, number, key[1])
+        others, spans = absences[swap.storage], _within(swap.out_after + 1, swap.in_before + 1, len(trace.ops))
+        shared = next(filter(None, (others.first_shared(*span) for span in spans)), None)
+        if shared:
+            text = f"swaps {shared[1]} and {number} both move storage {swap.storage} at op {shared[0]}"
+            return SwapViolation(SwapPromise.TWICE, text, number, shared[0])
+        for span in spans:
+            others.add(*span, number)
     return None
 
 
+def _within(begin: int, end: int, count: int) -> list[tuple[int, int]]:
+    """Return the ops of [begin, end), which is no longer than the iteration, as spans within it, in their order."""
+    shift = begin // count * count
+    begin, end = begin - shift, end - shift
+    spans = [(begin, min(end, count)), (0, end - count)]
+    return [span for span in spans if span[0] < span[1]]
+
+
 def _check_budget(trace: Trace, plan: Plan) -> SwapViolation | None:
-    away = [0] * len(trace.ops)
+    changes = [0] * (len(trace.ops) + 1)
     for swap in plan.swaps:
         held = -(-swap.size_bytes // trace.alignment) * trace.alignment
-        for at in range(swap.free_by, swap.in_start):
-            away[at % len(away)] += held
-    for op, alive in enumerate(_alive_bytes(trace)):
-        used = alive + trace.pinned_bytes - away[op]
+        for begin, end in _within(swap.free_by, swap.in_start, len(trace.ops)):
+            changes[begin] += held
+            changes[end] -= held
+    away = accumulate(changes)
+    for op, (alive, absent) in enumerate(zip(_alive_bytes(trace), away, strict=False)):
+        used = alive + trace.pinned_bytes - absent
         if used > plan.budget_bytes:
             text = f"op {op} holds {used} bytes, {used - plan.budget_bytes} over the budget of {plan.budget_bytes}"
             return SwapViolation(SwapPromise.BUDGET, text, None, op)

@@ -125,3 +125,16 @@ def test_in_place_halves_a_chain_of_elementwise_ops_and_is_a_switch(tmp_path, ca
 def test_in_place_needs_a_trace(tmp_path, capsys):
     assert main(["pack", csv_file(tmp_path), "--in-place"]) == 2
     assert "memfit trace" in capsys.readouterr().err
+
+
+def test_a_trace_is_read_once(tmp_path, monkeypatch):
+    builder = TraceBuilder()
+    builder.before(512)
+    builder.op()
+    save_trace(builder.build(), tmp_path / "t.json")
+    read = []
+    monkeypatch.setattr(
+        "memfit.files.document.json.loads", lambda data, loads=json.loads: read.append(1) or loads(data)
+    )
+    assert main(["pack", str(tmp_path / "t.json")]) == 0
+    assert len(read) == 1

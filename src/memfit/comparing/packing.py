@@ -10,8 +10,7 @@ import numpy as np
 from memfit.arrays import Int64Array
 from memfit.errors import UsageError
 from memfit.events import NamedLifetimes
-from memfit.files import load_lifetimes, load_trace
-from memfit.files.recognise import Format, recognise
+from memfit.files.recognise import load_lifetimes_and_trace
 from memfit.ir import Trace
 from memfit.planning.lifetimes import births
 from memfit.planning.packing import Lifetimes, Packing, group_in_place, pack
@@ -78,8 +77,7 @@ def pack_file(
     Raises InputError for a malformed file, UsageError for `in_place` on a file without ops, and BudgetError when
     no placement within `capacity` bytes was found.
     """
-    lifetimes = load_lifetimes(file, device=device)
-    trace = load_trace(file) if recognise(file) is Format.TRACE else None
+    lifetimes, trace = load_lifetimes_and_trace(file, device=device)
     if in_place and trace is None:
         raise UsageError(f"{file} does not say which op could work in place", remedy="pass a trace of `memfit trace`")
     table, row = Lifetimes(lifetimes.lower, lifetimes.upper, lifetimes.size), np.arange(len(lifetimes))

@@ -184,19 +184,27 @@ def _replace(target: Path, data: bytes) -> None:
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Return the content of the file `path`, unpacked if it is gzipped. Raises InputError if it cannot be read."""
-    source = Path(path)
+    return _read(Path(path), None)
+
+
+def read_beginning(path: str | os.PathLike[str], most: int) -> bytes:
+    """Return the first `most` bytes of what `read_bytes` returns, without reading the rest; raises as it does."""
+    return _read(Path(path), most)
+
+
+def _read(source: Path, most: int | None) -> bytes:
     try:
-        data = source.read_bytes()
+        with open(source, "rb") as file:
+            if not file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC):
+                return file.read(most)
+            with gzip.open(file) as unpacked:
+                return unpacked.read(-1 if most is None else most)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        remedy = "the file is cut short or damaged: copy or record it again"
+        raise InputError(f"cannot unpack {source}", why=str(error), remedy=remedy) from error
     except OSError as error:
         why = error.strerror or str(error)
         raise InputError(f"cannot read {source}", why=why, remedy="check the path") from error
-    if not data.startswith(_GZIP_MAGIC):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        remedy = "the file is cut short or damaged: copy or record it again"
-        raise InputError(f"cannot unpack {source}", why=str(error), remedy=remedy) from error
 
 
 def _parse(source: Path, data: bytes) -> Any:

@@ -7,11 +7,14 @@ from enum import Enum
 
 from memfit.errors import InputError, UsageError
 from memfit.events import MallocStream, NamedLifetimes, events_of_lifetimes, events_of_trace, lifetimes_of_trace
-from memfit.files.document import read_bytes
+from memfit.files.document import read_beginning
 from memfit.files.lifetimes_csv import load_lifetimes_csv
 from memfit.files.paper_text import ACCESS_HEADER, MALLOC_HEADER, load_paper_access_lifetimes, load_paper_mallocs
 from memfit.files.snapshot import load_snapshot
 from memfit.files.trace import load_trace
+from memfit.ir import Trace
+
+_BEGINNING_BYTES = 1 << 16
 
 
 class Format(Enum):
@@ -29,7 +32,7 @@ def recognise(path: str | os.PathLike[str]) -> Format:
 
     Raises InputError if it cannot be read or its first bytes match none of the known formats.
     """
-    data = read_bytes(path)
+    data = read_beginning(path, _BEGINNING_BYTES)
     # Since protocol 2 a pickle begins with 0x80; before, one of a dict began with "(d" or "}".
     if data.startswith((b"\x80", b"(d", b"}")):
         return Format.SNAPSHOT
@@ -62,18 +65,26 @@ def load_lifetimes(path: str | os.PathLike[str], *, device: int | None = None) -
         InputError: The file is malformed.
         UsageError: A device is named, but the file has none to choose from.
     """
+    return load_lifetimes_and_trace(path, device=device)[0]
+
+
+def load_lifetimes_and_trace(
+    path: str | os.PathLike[str], *, device: int | None = None
+) -> tuple[NamedLifetimes, Trace | None]:
+    """Read a file as `load_lifetimes` does, once; the trace itself comes too, if it is one."""
     kind = recognise(path)
     if kind is Format.SNAPSHOT:
-        return load_snapshot(path, device=device)
+        return load_snapshot(path, device=device), None
     if device is not None:
         raise UsageError(f"{path} has no devices to choose from", why=f"it is {kind.value}", remedy="leave it out")
     if kind is Format.TRACE:
-        return lifetimes_of_trace(load_trace(path))
+        trace = load_trace(path)
+        return lifetimes_of_trace(trace), trace
     if kind is Format.PAPER_MALLOCS:
-        return load_paper_mallocs(path)
+        return load_paper_mallocs(path), None
     if kind is Format.PAPER_ACCESSES:
-        return load_paper_access_lifetimes(path)
-    return load_lifetimes_csv(path).lifetimes
+        return load_paper_access_lifetimes(path), None
+    return load_lifetimes_csv(path).lifetimes, None
 
 
 def load_events(path: str | os.PathLike[str], *, device: int | None = None) -> MallocStream:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -45,7 +47,7 @@ def test_every_plan_keeps_its_promises(data, period, alignment):
 def test_small_tables_are_packed_as_well_as_can_be_and_proven(lifetimes):
     packing = pack(lifetimes, alignment=1, effort=5.0)
     assert packing.footprint == brute_force(lifetimes)
-    assert packing.proven and not packing.clock_stopped
+    assert packing.proven
 
 
 @given(st.data(), st.integers(2, 9))
@@ -101,8 +103,7 @@ def test_the_plan_does_not_depend_on_the_threads(count, period):
     if period:
         lifetimes = turned(lifetimes, 300, period)
     runs = [pack(lifetimes, effort=0.2, alignment=1, period=period, seed=5, threads=threads) for threads in (1, 2, 4)]
-    # A busy machine may let the clock end one: the others can still be compared.
-    first, *others = [run for run in runs if not run.clock_stopped] or runs[:1]
+    first, *others = runs
     assert all((run.offsets == first.offsets).all() and run.method == first.method for run in others)
 
 
@@ -138,10 +139,11 @@ def test_an_error_in_a_progress_callback_ends_the_packing():
         pack(tiling(50, seed=1), effort=0.1, progress=fail)
 
 
-def test_the_clock_bounds_the_effort():
-    packing = pack(tiling(600, 1), alignment=1, effort=1.0)
+def test_counted_work_bounds_the_effort():
+    begin = process_time()
+    packing = pack(tiling(600, 1), alignment=1, effort=1.0, threads=1)
     assert not packing.proven
-    assert packing.seconds < 1.5  # 8 % over the effort at most, on a machine that is not busy
+    assert process_time() - begin < 4.0  # about a second of most cores
 
 
 def test_nothing_to_place_takes_no_bytes():

@@ -12,14 +12,23 @@ from memfit.ir import Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.lifetimes import Gap, gaps
 
+_MOST = 4000
+
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The limits of candidates: `least_bytes`, `least_us`, and `most` of them, the largest bytes x time first."""
+    """The limits of candidates: `least_bytes`, `least_us`, and `most` of them, the largest bytes x time first.
+
+    `most` is None for as many as the trace has ops, and no fewer than 4,000.
+    """
 
     least_bytes: int = 1
     least_us: float = 0.0
-    most: int = 4000
+    most: int | None = None
+
+    def most_of(self, ops: int) -> int:
+        """Return how many candidates a trace of so many ops may have at most."""
+        return max(_MOST, ops) if self.most is None else self.most
 
 
 ANY_GAP = Thresholds(most=1 << 62)
@@ -33,7 +42,7 @@ def candidates(trace: Trace, thresholds: Thresholds = Thresholds()) -> list[Gap]
         for gap in gaps(trace)
         if gap.size_bytes >= max(thresholds.least_bytes, 1) and gap.duration_us >= thresholds.least_us
     ]
-    return found[: thresholds.most]
+    return found[: thresholds.most_of(len(trace.ops))]
 
 
 def end_of(trace: Trace, gap: Gap) -> int:

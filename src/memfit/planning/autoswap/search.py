@@ -2,7 +2,7 @@
 
 Which gaps to swap is found by a local search that schedules and times every choice (native/simulator): copies out at
 once, in first-in first-out order; copies in as late as the link allows, earlier ones never delayed, and not before
-there is room. The search counts its work, so that it is the same on every run unless the clock has to end it.
+there is room. The search counts its work and reads no clock, so that the same question has the same answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memfit.planning.autoswap.by_score import SCORES, ByScore
 from memfit.planning.autoswap.candidates import ANY_GAP, GapColumns, Thresholds, candidates, end_of, swap_of
 from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import Gap
-from memfit.simulate import Simulator, add_span, load_bytes, planned_bytes
+from memfit.simulate import Simulator, load_bytes, planned_bytes, sum_of_spans
 from memfit.units import format_bytes
 
 POLICY = "memfit"
@@ -29,11 +29,10 @@ _FREE = 1e-6  # of the computation: shorter stalls do not count
 
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
-    """A plan with its predicted effect. `clock_stopped`: another run may find another plan."""
+    """A plan with its predicted effect."""
 
     plan: Plan
     timeline: Timeline
-    clock_stopped: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,20 +83,20 @@ class Search:
 
     def plan(self, budget_bytes: int, found: _native.FoundSwaps) -> SwapPlan:
         """Return the plan of a choice."""
-        return self.timed(budget_bytes, self.swaps(found), found.clock_stopped)
+        return self.timed(budget_bytes, self.swaps(found))
 
-    def timed(self, budget_bytes: int, swaps: Sequence[Swap], clock_stopped: bool) -> SwapPlan:
+    def timed(self, budget_bytes: int, swaps: Sequence[Swap]) -> SwapPlan:
         """Return the plan of `swaps`, with the waits for copies out as late as the budget allows."""
         relaxed = tuple(relax(self.trace, swaps, budget_bytes))
         plan = Plan(self.trace.signature, len(self.trace.ops), POLICY, self.machine.name, budget_bytes, relaxed)
-        return SwapPlan(plan, self.simulator.timeline(relaxed), clock_stopped)
+        return SwapPlan(plan, self.simulator.timeline(relaxed))
 
-    def published(self, budget_bytes: int, clock_stopped: bool) -> list[SwapPlan]:
+    def published(self, budget_bytes: int) -> list[SwapPlan]:
         """Return the published method's plans that fit: their order of copies in is another, at times a better one."""
         problem = ByScore.of(self.trace, self.machine, budget_bytes)
         choices = [problem.swaps(problem.scores(name)) for name in SCORES]
         fitting = [swaps for swaps in choices if planned_bytes(self.trace, swaps).max() <= budget_bytes]
-        return [self.timed(budget_bytes, swaps, clock_stopped) for swaps in fitting]
+        return [self.timed(budget_bytes, swaps) for swaps in fitting]
 
 
 def plan_under_budget(
@@ -109,8 +108,9 @@ def plan_under_budget(
     seed: int = 0,
     thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
 ) -> SwapPlan:
-    """Return swaps that keep every op within `budget_bytes`, with the least added time that `effort` (s) finds.
+    """Return swaps that keep every op within `budget_bytes`, with the least added time that `effort` finds.
 
+    `effort` is in seconds of counted work, about those of a slow core; the same question has the same answer.
     Raises BudgetError, with the smallest budget that swapping reaches, if this one cannot be met.
     """
     for tried in (thresholds, ANY_GAP):
@@ -125,7 +125,7 @@ def _fastest(search: Search, budget_bytes: int, found: SwapPlan) -> SwapPlan:
     """Return the fastest of `found` and the published plans, which are not made where nothing waits anyway."""
     if found.timeline.overhead <= _FREE:
         return found
-    others = search.published(budget_bytes, found.clock_stopped)
+    others = search.published(budget_bytes)
     return min((found, *others), key=lambda one: one.timeline.iteration_us)
 
 
@@ -156,9 +156,9 @@ def plan_at_no_cost(
 
 def smallest_budget(trace: Trace) -> tuple[int, int]:
     """Return the least budget (bytes) that swapping every gap reaches, at any cost, and the op that sets it."""
-    held = load_bytes(trace)
-    for gap in candidates(trace, ANY_GAP):
-        add_span(held, gap.after + 1, end_of(trace, gap), -align_up(gap.size_bytes, trace.alignment))
+    gaps = candidates(trace, ANY_GAP)
+    spans = ((gap.after + 1, end_of(trace, gap), align_up(gap.size_bytes, trace.alignment)) for gap in gaps)
+    held = load_bytes(trace) - sum_of_spans(spans, len(trace.ops))
     op = int(held.argmax())
     return int(held[op]), op
 

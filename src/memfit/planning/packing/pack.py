@@ -30,7 +30,6 @@ class Packing:
         peak_live: The peak of live bytes.
         proven: Whether no placement is smaller.
         method: The search that found it: "greedy", "skyline", "exact" or "ejection".
-        clock_stopped: Whether the clock and not counted work ended the search, so that another run may differ.
         seconds: The wall time of the search.
     """
 
@@ -41,7 +40,6 @@ class Packing:
     peak_live: int
     proven: bool
     method: str
-    clock_stopped: bool
     seconds: float
 
     @property
@@ -72,8 +70,7 @@ def pack(
         period: Ticks after which the iteration repeats: a lifetime may run over its end into the next one, and one
             longer than the period takes several slots in turn. None: time does not repeat.
         effort: Seconds of counted work, about a second of one core for each. One greedy placement is always made.
-        seed: The same seed gives the same placement on any number of threads, unless the clock has to end the search
-            8 % over the effort (`Packing.clock_stopped`).
+        seed: The same seed gives the same placement, on any number of threads and however busy the machine is.
         threads: Threads of the search; None takes all cores.
         progress: Is called with the seconds so far and the footprint (bytes) at each better placement.
 
@@ -143,7 +140,6 @@ def _pack(
         peak_live=found.peak_bytes,
         proven=found.footprint_bytes <= found.lower_bound_bytes,
         method=found.method,
-        clock_stopped=found.clock_stopped,
         seconds=found.seconds,
     )
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Row, Table
-from benchmarks.common.synthetic import decoder
 from benchmarks.offline._scaling_case import CASES, MACHINE, SHARE
+from benchmarks.offline.swapping import decoder
 from memfit.files import save_trace
 
 SIZES = (4_000, 10_000, 14_000, 50_000, 100_000, 200_000)

@@ -9,13 +9,14 @@ from typing import Annotated
 import torch
 
 import memfit
-from benchmarks.common.models import WORKLOADS, Workload
+from benchmarks.common.models import FURTHER, WORKLOADS, Workload
 from benchmarks.common.paths import TRACES
 from benchmarks.common.result import Result, Table
 from memfit.planning.lifetimes import peak_live
 from memfit.tracing.roofline import ACCELERATORS
 
 _NAMES = tuple(workload.name for workload in WORKLOADS)
+_ALL = [*WORKLOADS, *FURTHER]
 COLUMNS = ["model", "batch", "ops", "storages", "peak GB", "parameters MB", "step ms"]
 
 
@@ -39,15 +40,15 @@ def run(
     folder: Annotated[Path, {"help": "for the traces (benchmarks/traces)"}] = TRACES,
     /,
     *,
-    models: Annotated[Sequence[str], {"choices": _NAMES}] = _NAMES,
+    models: Annotated[Sequence[str], {"choices": [workload.name for workload in _ALL]}] = _NAMES,
     accelerator: Annotated[str, {"choices": list(ACCELERATORS)}] = "h100",
     no_tf32: Annotated[bool, {"help": "products of float32 matrices not on tensor cores"}] = False,
 ) -> Iterator[Result]:
-    """Record every model, or the ones named, and write the traces."""
+    """Record the models of the peers' table, or the ones named, and write the traces."""
     torch.set_float32_matmul_precision("highest" if no_tf32 else "high")
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    for workload in (w for w in WORKLOADS if w.name in models):
+    for workload in (w for w in _ALL if w.name in models):
         trace, parameter_bytes = record(workload, accelerator)
         memfit.save_trace(trace, folder / f"{workload.name}.json.gz")
         rows.append(row(workload, trace, parameter_bytes))

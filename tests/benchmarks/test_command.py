@@ -17,7 +17,7 @@ from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Table, grouped, mb, write_json
 from benchmarks.registry import about, benchmarks
 
-OFFLINE = ["allocators", "packing", "peers", "record_models", "swapping"]
+OFFLINE = ["allocators", "bounds", "packing", "peers", "record_models", "swapping"]
 
 
 class Fake:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,9 +16,9 @@ from planning.joint.replay import reads
 from trace_builder import TraceBuilder, traces
 
 
-def transform(trace, chosen):
+def transform(trace, chosen, passing=()):
     values = Values.of(trace)
-    recomputes = arrange(values, chosen)
+    recomputes = arrange(values, chosen, passing)
     return recomputes, with_recomputes(values, recomputes), added_us(values, recomputes)
 
 
@@ -30,8 +32,8 @@ def assert_same_values(trace, made):
 def test_every_op_reads_what_it_read_before_and_live_bytes_never_fall_below_nothing(trace, data):
     trace = corrected(trace)
     found = [gap for gap in candidates(trace, ANY_GAP) if not gap.cyclic]
-    chosen = data.draw(st.lists(st.sampled_from(found), unique=True)) if found else []
-    recomputes, made, us = transform(trace, chosen)
+    chosen, passing = (data.draw(st.lists(st.sampled_from(found), unique=True)) if found else [] for _ in range(2))
+    recomputes, made, us = transform(trace, chosen, passing)
     assert_same_values(trace, made)
     assert live_bytes(made.trace).min() >= 0
     durations = (sum(op.duration_us for op in each.ops) for each in (made.trace, trace))
@@ -86,3 +88,25 @@ def test_what_cannot_be_made_when_it_is_needed_is_left_out():
     trace, saved = layers()
     weight = next(gap for gap in candidates(trace, ANY_GAP) if gap.storage == 0 and not gap.cyclic)
     assert arrange(Values.of(trace), [weight]) == []
+
+
+def test_an_input_in_passing_is_made_on_the_way_and_again_for_its_own_use():
+    trace, saved = layers()
+    gaps = {gap.storage: gap for gap in candidates(trace, ANY_GAP)}
+    values = Values.of(trace)
+    chosen = [gaps[saved[1]], gaps[saved[2]]]
+    recomputes = arrange(values, chosen, passing=[gaps[saved[1]]])
+    made = with_recomputes(values, recomputes)
+    assert [(one.storage, len(one.ops)) for one in recomputes] == [(saved[2], 6), (saved[1], 3)]
+    assert added_us(values, recomputes) == 24.0
+    assert_same_values(trace, made)
+
+
+def test_the_replay_sees_a_value_that_is_another():
+    trace, saved = layers()
+    gaps = {gap.storage: gap for gap in candidates(trace, ANY_GAP)}
+    values = Values.of(trace)
+    (one,) = arrange(values, [gaps[saved[2]]])
+    wrong = with_recomputes(values, [replace(one, ops=one.ops[:-1])])  # without its activation
+    with pytest.raises(AssertionError):
+        assert_same_values(trace, wrong)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -49,12 +49,14 @@ def remakings(recomputes: Iterable[Recompute]) -> list[Remaking]:
     return found
 
 
-def arrange(values: Values, chosen: Iterable[Gap]) -> list[Recompute]:
+def arrange(values: Values, chosen: Iterable[Gap], passing: Collection[Gap] = ()) -> list[Recompute]:
     """Find when each chosen storage is made again: right before its next use, or before the first that is made from it.
 
     Arguments:
         values: The values of the trace.
         chosen: The gaps in which storages are to be dropped.
+        passing: Those of them whose storages do not stay when another is made from them before their next use: they
+            are made on the way, freed, and made again.
 
     Returns:
         The absences, in the order in which they end. A gap is left out if its storage cannot be made again when it is
@@ -62,7 +64,7 @@ def arrange(values: Values, chosen: Iterable[Gap]) -> list[Recompute]:
     """
     wanted = set(chosen)
     while True:
-        arranged = _Arranging(values, wanted)
+        arranged = _Arranging(values, wanted, wanted & set(passing))
         if arranged.lost is None:
             return arranged.found
         wanted.discard(arranged.lost)
@@ -76,8 +78,9 @@ def added_us(values: Values, recomputes: Sequence[Recompute]) -> float:
 class _Arranging:
     """Goes through the gaps' ends in order. `lost` is a gap that has to be left out: begin anew without it."""
 
-    def __init__(self, values: Values, chosen: set[Gap]) -> None:
+    def __init__(self, values: Values, chosen: set[Gap], passing: set[Gap]) -> None:
         self.values = values
+        self.passing = sorted(passing, key=lambda gap: (gap.after, gap.storage))
         self.found: list[Recompute] = []
         self.lost: Gap | None = None
         self.returned: set[Gap] = set()
@@ -89,7 +92,8 @@ class _Arranging:
                 self._remake(gap, gap.before)
 
     def _remake(self, gap: Gap, op: int) -> None:
-        recipe = recipe_of(self.values, self.values.before(gap.storage, op), op)
+        away = {self.values.before(each.storage, op) for each in self.passing if each.after < op < each.before}
+        recipe = recipe_of(self.values, self.values.before(gap.storage, op), op, away=away)
         if recipe is None or gap.cyclic:
             self.lost = gap
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from memfit.planning.joint.values import Values
@@ -25,7 +26,9 @@ class Recipe:
     us: float
 
 
-def recipe_of(values: Values, value: int, op: int, most_ops: int = MOST_OPS) -> Recipe | None:
+def recipe_of(
+    values: Values, value: int, op: int, most_ops: int = MOST_OPS, away: Collection[int] = ()
+) -> Recipe | None:
     """Find how to make a value again.
 
     Its writer runs again, and for every input that is not there any more the writer of that, and so on. A value that
@@ -36,6 +39,7 @@ def recipe_of(values: Values, value: int, op: int, most_ops: int = MOST_OPS) -> 
         value: The number of the value.
         op: It is made directly before this op.
         most_ops: The most ops to run.
+        away: The numbers of values that are not there though their storages live: they are made on the way.
 
     Returns:
         The recipe; None if an op of it may not run again, an input is lost for good, or the recipe is too long.
@@ -51,7 +55,7 @@ def recipe_of(values: Values, value: int, op: int, most_ops: int = MOST_OPS) -> 
         if len(ops) > most_ops:
             return None
         for read in made.reads:
-            if values.is_there(read, op):
+            if values.is_there(read, op) and read not in away:
                 needs.add(read)
             elif read not in seen:
                 seen.add(read)

@@ -130,7 +130,7 @@ class _Transforming:
     def _made_here(self, index: int, made: Remaking) -> set[int]:
         """Return the storages that `index` uses, run again, and that are not those of the trace then."""
         op = self.original.ops[index]
-        there = {s for s in op.reads if s not in made.storages and self._is_there(s, index, made.before)}
+        there = {s for s in op.reads if s in self.current and self._is_there(s, index, made.before)}
         allocated = {s for s, is_alloc in self.ticks[self.starts[index] : self.starts[index + 1]] if is_alloc}
         inside = {s for s in allocated if self.original.storages[s].alloc == index}
         return (self._operands(index) - (there - set(op.writes))) | inside

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memfit.arrays import Int64Array
 from memfit.ir import align_up
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of
@@ -147,7 +146,7 @@ class _State:
             gap
             for one in self.arranged
             if (gap := by_start[one.storage, one.after]).before > one.before
-            and self.place[one.before] <= worst < self.place[gap.before]
+            and self.place[one.before - 1] < worst < self.place[gap.before]
         ]
         return max(there, key=lambda gap: (gap.size_bytes, -gap.storage), default=None)
 
@@ -177,6 +176,7 @@ class _State:
                 self._take(gap, 1)
 
     def _most(self, gap: Gap) -> int:
-        begin, end = self._span(gap)
-        wrapped: Int64Array = self.held[: max(end - len(self.held), 0)]
-        return int(max(self.held[begin:end].max(initial=0), wrapped.max(initial=0)))
+        """Return the most that an op of the original trace holds while the storage is away; others may not run then."""
+        begin, end = gap.after + 1, end_of(self.rounding.values.trace, gap)
+        count = len(self.place)
+        return max(int(self.held[self.place[op % count]]) for op in range(begin, end))

@@ -158,3 +158,20 @@ def test_the_planner_reaches_the_bound_where_whole_storages_leave():
     assert bound.added_us <= plan.timeline.iteration_us - plan.timeline.compute_us + 1e-6
     quarter = time_bound(trace, MACHINE, 32, moves=Moves.SWAP)
     assert not quarter.is_feasible  # x alone is larger
+
+
+def made_in(scratch):
+    """x is idle at the peak, and y is there when x is made again."""
+    builder = TraceBuilder()
+    weight = builder.before(0)
+    (x,) = builder.op("aten::mm", reads=[weight], outputs=[64], scratch=[scratch])
+    (y,) = builder.op("aten::sum", outputs=[80])
+    (z,) = builder.op("aten::sum", outputs=[64])
+    builder.free(z)
+    builder.op("aten::sum", reads=[x, y])
+    return builder.build()
+
+
+def test_what_runs_again_needs_room():
+    roomy, tight = (time_bound(made_in(scratch), MACHINE, 170, moves=Moves.RECOMPUTE) for scratch in (0, 100))
+    assert roomy.is_feasible and not tight.is_feasible

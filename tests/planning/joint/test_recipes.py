@@ -50,3 +50,9 @@ def test_an_input_that_was_overwritten_for_good_is_lost():
     values = Values.of(builder.build())
     assert recipe_of(values, values.before(x, 1), 1) is not None
     assert recipe_of(values, values.before(x, 2), 2) is None
+
+
+def test_an_op_needs_room_for_what_it_allocates_and_for_inputs_made_on_the_way():
+    _, values, _, x, y = chain()
+    assert recipe_of(values, values.before(y, 5), 5).room_bytes == (64, 128)
+    assert recipe_of(values, values.before(x, 4), 4).room_bytes == (64, 64)

@@ -10,6 +10,7 @@ import numpy as np
 from memfit.arrays import Float64Array, Int64Array
 from memfit.ir import Trace
 from memfit.machine import Link, Machine
+from memfit.planning.joint.clean import copied_before
 from memfit.planning.joint.segments import Segments
 from memfit.planning.joint.solver import LinearProgram, Term
 from memfit.planning.joint.stretches import Idle
@@ -21,12 +22,16 @@ Rerun = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """What the program is built from; `load_bytes` are those of each op when nothing is away."""
+    """What the program is built from.
+
+    When nothing is away, `load_bytes` are those of each op, `begin_bytes` those right before it begins.
+    """
 
     trace: Trace
     machine: Machine
     duration_us: Float64Array
     load_bytes: Int64Array
+    begin_bytes: Int64Array
     idle: list[Idle]
     budget_bytes: int
     may_swap: bool
@@ -137,7 +142,11 @@ class _Builder:
             covered = self.segments.within(idle.gap.after + 1, idle.end)
             if any(over[j + 1] > over[j] for j in covered):
                 useful.add(number)
-        self.earlier = self._copied_before() if self.problem.clean_copies and self.problem.may_swap else {}
+        self.earlier = (
+            copied_before(self.problem.trace, self.problem.idle)
+            if self.problem.clean_copies and self.problem.may_swap
+            else {}
+        )
         return useful | {number for each in useful for number in self.earlier.get(each, ())}
 
     def _add_gap(self, number: int) -> None:
@@ -207,44 +216,6 @@ class _Builder:
 
     # Copies
 
-    def _copied_before(self) -> dict[int, list[int]]:
-        """Return, for each gap, those since the last write in which the tier may have got the copy it still has.
-
-        A gap that is its own predecessor, all around the iteration, is of what is never written.
-        """
-        written: dict[int, set[int]] = defaultdict(set)
-        for op, each in enumerate(self.problem.trace.ops):
-            for storage in each.writes:
-                written[storage].add(op)
-        by_storage: dict[int, list[int]] = defaultdict(list)
-        for number, idle in enumerate(self.problem.idle):
-            by_storage[idle.gap.storage].append(number)
-        found = {}
-        for storage, own in by_storage.items():
-            own.sort(key=lambda number: self.problem.idle[number].gap.after)
-            for position, number in enumerate(own):
-                found[number] = self._since_write(own, position, written[storage], storage)
-        return found
-
-    def _since_write(self, own: list[int], position: int, written: set[int], storage: int) -> list[int]:
-        recurs = self.problem.trace.recurs(self.problem.trace.storages[storage])
-        if recurs and not written:
-            return list(own)
-        found: list[int] = []
-        for step in range(1, len(own)):
-            at = position - step
-            if at < 0 and not recurs:
-                break
-            # A gap lies between two uses in a row: what is written since is written at its end, or in between.
-            gap, following = self.problem.idle[own[at]].gap, self.problem.idle[own[at + 1]].gap
-            low, high = gap.before, following.after
-            if any(low <= op <= high for op in written) or (
-                high < low and any(op >= low or op <= high for op in written)
-            ):
-                break
-            found.append(own[at])
-        return found
-
     def _copy_out_first(self, number: int) -> None:
         """A copy in reads what was copied out, in this stretch or before; and both take their lanes' time."""
         idle, columns, machine = self.problem.idle[number], self.columns[number], self.problem.machine
@@ -307,12 +278,48 @@ class _Builder:
         for j in range(count):
             entering = self.away_first if j == 0 else [(away[j - 1], 1.0), *self.entering[j], *_minus(self.leaving[j])]
             self.program.row([(away[j], 1.0), *_minus(entering)], 0.0, 0.0)
+        self._make_room(away)
         waiting, early = self._lanes(count) if self.problem.may_swap else ([], [])
         for j, end in enumerate(self.segments.ends):
             over = (float(self.problem.load_bytes[end]) - self.problem.budget_bytes) / self.size
             if over > 0:
                 held = [(columns[j], -1.0) for columns in (waiting, early) if columns]
                 self.program.row([(away[j], 1.0), *held], lower=over)
+
+    def _make_room(self, away: list[int]) -> None:
+        """What runs again has room for what it allocates, and its inputs are there.
+
+        Away meanwhile is at most what is away during the op that follows, and what returns for that.
+        """
+        place = {end: j for j, end in enumerate(self.segments.ends)}
+        returning: dict[int, list[tuple[int, Terms]]] = defaultdict(list)
+        rooms: dict[Rerun, int] = {}
+        for number, columns in self.columns.items():
+            for index, cut in enumerate(self.problem.idle[number].cuts):
+                op = cut.op % self.count
+                returning[op].append((number, _terms(index, columns.swap, columns.remake)))
+                if cut.recipe and op in place:
+                    rooms |= {(p, op): room for p, room in zip(cut.recipe.ops, cut.recipe.room_bytes, strict=True)}
+        for (op, before), room in rooms.items():
+            lacking = int(self.problem.begin_bytes[before]) + room - self.problem.budget_bytes
+            if lacking <= 0:
+                continue
+            for again in self.reruns[op, before]:
+                terms: Terms = [(away[place[before]], 1.0), (again, -room / self.size)]
+                for number, back in returning[before]:
+                    terms += self._away_meanwhile(number, back, op, again)
+                self.program.row(terms, lower=(lacking - room) / self.size)
+
+    def _away_meanwhile(self, number: int, back: Terms, op: int, again: int) -> Terms:
+        """Return the bytes of a gap that may be away while `op` runs again; none of them if it reads the storage."""
+        idle = self.problem.idle[number]
+        held = idle.held_bytes / self.size
+        away = [(column, factor * held) for column, factor in back]
+        if idle.gap.storage not in self.problem.trace.ops[op].reads:
+            return away
+        there = self.program.column()  # the part that returns, and is read
+        self.program.row([(there, 1.0), *_minus([*back, (again, 1.0)])], lower=-1.0)
+        return [*away, (there, -held)]
 
     def _most_away(self) -> float:
         return sum(self.problem.idle[number].held_bytes for number in self.columns) / self.size

@@ -15,15 +15,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
+from memfit.arrays import Int64Array
 from memfit.ir import Trace, align_up
 from memfit.machine import Machine
-from memfit.planning.autoswap.candidates import ANY_GAP, candidates
+from memfit.planning.autoswap.candidates import ANY_GAP, candidates, end_of
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.build import Built, Problem, build
 from memfit.planning.joint.solver import Solution
 from memfit.planning.joint.stretches import DEPTH, Idle, idle_gaps
 from memfit.planning.joint.values import Values
-from memfit.planning.lifetimes import Gap
+from memfit.planning.lifetimes import Gap, live_bytes
 from memfit.simulate import Simulator, add_span
 
 RELAXED = (
@@ -33,7 +36,7 @@ RELAXED = (
     "a copy may run anywhere in the segments of the ops that it lies between",
     "a copy's latency passes while another copy's bytes do",
     "inputs of remakings in a longer row than `depth` count as being there",
-    "a remaking needs no room for its inputs and its scratch",
+    "a remaking finds room for its inputs and what it allocates only if its op ends a segment, and copies need none",
     "gaps below `least_bytes` are away at no cost",
     "the tier has room for everything",
 )
@@ -135,18 +138,19 @@ def time_bound(
     trace = corrected(trace)
     simulator = Simulator(trace, machine)
     found = candidates(trace, ANY_GAP)
-    load = simulator.load_bytes.copy()
+    load, begin = simulator.load_bytes.copy(), _begin_bytes(trace)
     for gap in found:
         if gap.size_bytes < least_bytes:
-            end = gap.before + gap.cyclic * len(trace.ops)
-            add_span(load, gap.after + 1, end, -align_up(gap.size_bytes, trace.alignment))
+            held = align_up(gap.size_bytes, trace.alignment)
+            add_span(load, gap.after + 1, end_of(trace, gap), -held)
+            add_span(begin, gap.after + 1, end_of(trace, gap) + 1, -held)
     compute_us = float(simulator.duration_us.sum())
     if load.max() <= budget_bytes:
         return TimeBound(moves, budget_bytes, compute_us, 0.0, 0.0, (), ())
     usable = [gap for gap in found if gap.size_bytes >= least_bytes]
     values = None if moves is Moves.SWAP else Values.of(trace)
     problem = Problem(
-        trace, machine, simulator.duration_us, load, idle_gaps(trace, usable, values, depth), budget_bytes,
+        trace, machine, simulator.duration_us, load, begin, idle_gaps(trace, usable, values, depth), budget_bytes,
         may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
     )  # fmt: skip
     built = build(problem)
@@ -158,6 +162,12 @@ def time_bound(
         moves, budget_bytes, compute_us, added_us, solution.objective * built.us,
         _shares(problem.idle, built, solution), _reruns(built, solution),
     )  # fmt: skip
+
+
+def _begin_bytes(trace: Trace) -> Int64Array:
+    """Return the bytes alive right before each op begins, pinned bytes included."""
+    live = live_bytes(trace, aligned=True)
+    return live[np.array([op.first_tick for op in trace.ops], dtype=np.int64)] + trace.pinned_bytes
 
 
 def _shares(idle: list[Idle], built: Built, solution: Solution) -> tuple[Share, ...]:

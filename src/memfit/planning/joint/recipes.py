@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from memfit.ir import align_up
 from memfit.planning.joint.values import Values
 
 MOST_OPS = 32
@@ -19,11 +20,13 @@ class Recipe:
         ops: The ops to run, in their order.
         needs: The numbers of the values that have to be there: their storages hold them at this op.
         us: Microseconds of the ops.
+        room_bytes: For each op, what it allocates and its inputs that are made on the way take at least.
     """
 
     ops: tuple[int, ...]
     needs: tuple[int, ...]
     us: float
+    room_bytes: tuple[int, ...]
 
 
 def recipe_of(
@@ -61,4 +64,14 @@ def recipe_of(
                 seen.add(read)
                 wanted.append(read)
     ordered = tuple(sorted(ops))
-    return Recipe(ordered, tuple(sorted(needs)), sum(values.trace.ops[p].duration_us for p in ordered))
+    us = sum(values.trace.ops[p].duration_us for p in ordered)
+    return Recipe(ordered, tuple(sorted(needs)), us, tuple(_room_bytes(values, p, op) for p in ordered))
+
+
+def _room_bytes(values: Values, maker: int, op: int) -> int:
+    """Return the bytes that `maker` needs, run before `op`, beside what is there."""
+    reads = {read for made in values.written_by(maker) for read in values.values[made].reads}
+    passing = {values.values[read].storage for read in reads if not values.is_there(read, op)}
+    return values.allocated_bytes[maker] + sum(
+        align_up(values.trace.storages[storage].size_bytes, values.trace.alignment) for storage in passing
+    )

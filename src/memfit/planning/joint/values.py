@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 
-from memfit.ir import Trace
+from memfit.ir import Trace, align_up
 from memfit.planning.joint.again import may_run_again, updates_statistics
 from memfit.planning.lifetimes import births
 
@@ -41,11 +42,13 @@ class Values:
         trace: The trace.
         values: The values; a value's number is its position.
         of_storage: The numbers of each storage's values, in order; the first is what it held at the beginning.
+        allocated_bytes: For each op, the most that what it allocates takes until the next one begins.
     """
 
     trace: Trace
     values: tuple[Value, ...]
     of_storage: tuple[tuple[int, ...], ...]
+    allocated_bytes: tuple[int, ...]
     _writers: tuple[tuple[int, ...], ...] = field(repr=False)
 
     @classmethod
@@ -84,7 +87,22 @@ class _Reader:
             self._read(index)
         writers = tuple(tuple(w for v in found if (w := self.rows[v][2]) is not None) for found in self.of_storage)
         values = [Value(*row, last=self._last(row[0], row[1], writers[row[0]])) for row in self.rows]
-        return Values(self.trace, tuple(values), tuple(tuple(found) for found in self.of_storage), writers)
+        of_storage = tuple(tuple(found) for found in self.of_storage)
+        return Values(self.trace, tuple(values), of_storage, self._allocated_bytes(), writers)
+
+    def _allocated_bytes(self) -> tuple[int, ...]:
+        """Follow what each op allocates from tick to tick, while it runs and until the next op begins."""
+        firsts = [op.first_tick for op in self.trace.ops[1:]] + [self.trace.ticks]
+        most, storages = [0] * len(firsts), self.trace.storages
+        changes: list[list[tuple[int, int]]] = [[] for _ in firsts]
+        for storage, maker in self.born.items():
+            held = align_up(storages[storage].size_bytes, self.trace.alignment)
+            changes[maker].append((storages[storage].alloc_tick, held))
+            if storages[storage].free_tick < firsts[maker]:
+                changes[maker].append((storages[storage].free_tick, -held))
+        for maker, own in enumerate(changes):
+            most[maker] = max(accumulate((held for _, held in sorted(own)), initial=0))
+        return tuple(most)
 
     def _read(self, index: int) -> None:
         op = self.trace.ops[index]

@@ -76,12 +76,12 @@ def model(path: Path, machines: Sequence[str], shares: Sequence[int], effort: fl
             "step_us": sum(op.duration_us for op in trace.ops), "cells": cells}  # fmt: skip
 
 
-def table(models: Sequence[Row], machine: str) -> Table:
+def table(figures: Row, machine: str = "pcie5") -> Table:
     """Return one row a model and budget."""
     kinds = ["swap_plan", "swap_copies_all", "swap", "joint_plan", "joint", "recompute"]
     rows = [
         [each["name"], f"{cell['share']} %", *(_percent(cell, kind) for kind in kinds)]
-        for each in models
+        for each in figures["models"]
         for cell in each["cells"]
         if cell["machine"] == machine
     ]
@@ -108,5 +108,5 @@ def run(
     """Bound the added time of each trace of the folder at each budget."""
     paths = [p for p in sorted(traces.glob("*.json.gz")) if not models or p.name.split(".")[0] in models]
     found = [model(path, machines, shares, effort, plans) for path in paths]
-    figures = {"relaxed": RELAXED, "models": found}
-    yield Result("bounds", figures, [table(found, machine) for machine in machines])
+    figures: Row = {"relaxed": RELAXED, "models": found}
+    yield Result("bounds", figures, [table(figures, machine) for machine in machines])

@@ -22,9 +22,11 @@ from memfit.planning.joint.transformed import Transformed, with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap
 
-_THRESHOLDS = (0.5, 0.1)
-_SLOWER = 1.25
+_THRESHOLDS = (0.5, 0.3)
+_SLOWER = (1.1, 1.25)
 """The program's bytes are a fluid; whole storages on its link wait now and then, those on a slower one do not."""
+_SEGMENTS = 500
+"""Of the programs with slower links: these bound nothing."""
 _ROUNDS = 6
 _ENOUGH = 1e-3  # of the computation: a plan so near to the bound is not improved
 
@@ -76,7 +78,10 @@ def plan_jointly(trace: Trace, machine: Machine, budget_bytes: int, *, effort: f
         BudgetError: No plan was found.
     """
     values = Values.of(corrected(trace))
-    bounds = [time_bound(values.trace, each, budget_bytes) for each in (machine, machine.slowed(_SLOWER, _SLOWER))]
+    bounds = [time_bound(values.trace, machine, budget_bytes)]
+    for factor in _SLOWER:
+        slower = machine.slowed(factor, factor)
+        bounds.append(time_bound(values.trace, slower, budget_bytes, segments=_SEGMENTS))
     search = _Search(values, machine, bounds, effort)
     best = search.start()
     for _ in range(_ROUNDS):

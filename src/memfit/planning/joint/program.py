@@ -1,9 +1,10 @@
 """The time bound: how little keeping, swapping and recomputing can add to an iteration under a budget.
 
 The linear program is a relaxation of every plan of this kind: the ops keep their order; a storage that is not in use
-stays, or leaves after its last use and returns before its next; it returns by a copy, or by running again the ops that
-made its value, directly before the op that uses it or before another remaking that reads it. Nothing lives longer than
-in the trace, and what is made on the way to a value is freed at once. `RELAXED` names what the program lets through.
+stays, or leaves after its last use, when its copy out may begin, and returns before its next. It returns by a copy, or
+by running again the ops that made its value, directly before the op that uses it or before another remaking that reads
+it. Nothing lives longer than in the trace, and what is made on the way to a value is freed at once. `RELAXED` names
+what the program lets through.
 
 Bytes wait for their copies in cumulative flows, one a direction, so that there is no variable for a storage and a
 time: the copy engines are first in, first out, and bytes are interchangeable. After Checkmate (Jain et al., MLSys

@@ -151,15 +151,13 @@ class _State:
         return max(there, key=lambda gap: (gap.size_bytes, -gap.storage), default=None)
 
     def _unused(self, worst: int) -> Gap | None:
-        for gap in self.by_price:
-            begin, end = self._span(gap)
-            if (
-                gap not in self.remade
-                and gap not in self.swapped
-                and begin <= worst + len(self.held) * gap.cyclic * (worst < begin) < end
-            ):
-                return gap
-        return None
+        """Return the gap of the least price that would be away at `worst`."""
+        unused = (gap for gap in self.by_price if gap not in self.remade and gap not in self.swapped)
+        return next((gap for gap in unused if self._spans(gap, worst)), None)
+
+    def _spans(self, gap: Gap, op: int) -> bool:
+        begin, end = self._span(gap)
+        return begin <= op < end or begin <= op + len(self.held) < end
 
     def _is_cheaper_remade(self, gap: Gap) -> bool:
         us, share = self.rounding.us[gap], self.rounding.shares[gap]

@@ -12,12 +12,13 @@ from typing import Any
 from benchmarks.common.paths import RESULTS, ROOT
 from benchmarks.common.result import Table
 from benchmarks.cpu import checks, executed, how_low, matrix, overhead, planned, records, rss, traffic, versions
-from benchmarks.offline import allocators, packing, peers, swapping
+from benchmarks.offline import allocators, bounds, packing, peers, swapping
 from tools.pages import with_part
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TABLES: dict[str, Callable[[Any], Table]] = {
     "allocators": allocators.table,
+    "bounds": bounds.table,
     "checks": checks.table,
     "executed": executed.table,
     "how_low": how_low.table,

@@ -63,12 +63,22 @@ def resnet(depths: tuple[int, int, int, int]) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 1000))
 
 
-class DecoderLayer(nn.Module):
-    """Causal attention and a feed-forward net, each after a norm and around which the input passes by."""
+def attention(query: Tensor, key: Tensor, value: Tensor, *, causal: bool = True) -> Tensor:
+    """Attention. On meta torch would take the kernel that keeps all scores; a GPU takes these."""
+    if query.dtype == torch.float32:
+        fused = torch.ops.aten._scaled_dot_product_efficient_attention
+        attended: Tensor = fused(query, key, value, None, True, 0.0, causal)[0]
+    else:
+        attended = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal)[0]
+    return attended
 
-    def __init__(self, width: int, heads: int) -> None:
+
+class DecoderLayer(nn.Module):
+    """Attention and a feed-forward net, each after a norm and around which the input passes by."""
+
+    def __init__(self, width: int, heads: int, *, causal: bool = True) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.attention_norm, self.net_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.project_in, self.project_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.net = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width))
@@ -77,9 +87,7 @@ class DecoderLayer(nn.Module):
         batch, length, width = x.shape
         parts = self.project_in(self.attention_norm(x)).split(width, dim=2)
         query, key, value = (p.view(batch, length, self.heads, -1).transpose(1, 2) for p in parts)
-        # On meta torch would take the kernel that keeps all scores; a GPU takes this one for float32.
-        fused = torch.ops.aten._scaled_dot_product_efficient_attention
-        attended = fused(query, key, value, None, True, 0.0, True)[0].transpose(1, 2).reshape(batch, length, width)
+        attended = attention(query, key, value, causal=self.causal).transpose(1, 2).reshape(batch, length, width)
         x = x + self.project_out(attended)
         after: Tensor = x + self.net(self.net_norm(x))
         return after
@@ -99,6 +107,79 @@ class Decoder(nn.Module):
         x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
         for layer in self.layers:
             x = layer(x)
+        logits: Tensor = self.head(self.norm(x))
+        return logits.flatten(0, 1)
+
+
+class VisionTransformer(nn.Module):
+    """Dosovitskiy et al. 2020, with the mean of all places instead of a class token."""
+
+    def __init__(self, layers: int, width: int, heads: int, patches: int) -> None:
+        super().__init__()
+        self.patches, self.places = nn.Conv2d(3, width, 16, 16), nn.Embedding(patches, width)
+        self.layers = nn.Sequential(*(DecoderLayer(width, heads, causal=False) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2) + self.places.weight
+        classes: Tensor = self.head(self.norm(self.layers(x)).mean(1))
+        return classes
+
+
+class LlamaLayer(nn.Module):
+    """Attention with fewer keys than queries and turned places, and a gated net. Norms are one kernel, as on a GPU."""
+
+    def __init__(self, width: int, heads: int, key_heads: int, inner: int) -> None:
+        super().__init__()
+        self.size, self.heads, self.key_heads = width // heads, heads, key_heads
+        self.norms = nn.ModuleList(nn.LayerNorm(width, bias=False) for _ in range(2))
+        keys = key_heads * self.size
+        self.query, self.key, self.value, self.out, self.gate, self.up, self.down = (
+            nn.Linear(before, after, bias=False)
+            for before, after in ((width, width), (width, keys), (width, keys), (width, width), (width, inner),
+                                  (width, inner), (inner, width))
+        )  # fmt: skip
+
+    def turned(self, x: Tensor, turns: Tensor) -> Tensor:
+        first, second = x.chunk(2, -1)
+        return x * turns + torch.cat((-second, first), -1) * turns
+
+    def repeated(self, x: Tensor) -> Tensor:
+        batch, heads, length, size = x.shape
+        wide = x.unsqueeze(2).expand(batch, heads, self.heads // heads, length, size)
+        return wide.reshape(batch, self.heads, length, size)
+
+    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        y = self.norms[0](x)
+        query, key, value = (
+            project(y).view(batch, length, -1, self.size).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
+        )
+        key, value = self.repeated(self.turned(key, turns)), self.repeated(value)
+        attended = attention(self.turned(query, turns), key, value)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        y = self.norms[1](x)
+        after: Tensor = x + self.down(functional.silu(self.gate(y)) * self.up(y))
+        return after
+
+
+class Llama(nn.Module):
+    """The shape of Llama 3 (Grattafiori et al. 2024)."""
+
+    def __init__(
+        self, layers: int, width: int, heads: int, key_heads: int, inner: int, length: int, words: int
+    ) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.layers = nn.ModuleList(LlamaLayer(width, heads, key_heads, inner) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width, bias=False), nn.Linear(width, words, bias=False)
+        self.register_buffer("turns", torch.zeros(length, width // heads))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.words(tokens)
+        for layer in self.layers:
+            x = layer(x, self.turns)
         logits: Tensor = self.head(self.norm(x))
         return logits.flatten(0, 1)
 

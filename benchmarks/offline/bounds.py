@@ -1,0 +1,112 @@
+"""How little time swapping, recomputing and both can add, beside what memfit's swaps add.
+
+Reads the traces that `record_models` writes (`--traces FOLDER`). A budget is a share of the activation peak: what is
+there before and after the iteration, such as weights, and that share of what the peak has beyond it. No plan of a kind
+can be below its time bound (`memfit.planning.joint`); "inf" says that no plan meets the budget. For the machines that
+`--plans` names, joint plans are made too: remakings carried out on the trace, and memfit's swaps on the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from benchmarks.common.paths import TRACES
+from benchmarks.common.result import Result, Row, Table
+from benchmarks.common.timing import timed
+from memfit.errors import BudgetError
+from memfit.files import find_machine, load_trace
+from memfit.ir import Trace
+from memfit.machine import Machine, profile_names
+from memfit.planning.autoswap import plan_under_budget
+from memfit.planning.joint.again import corrected
+from memfit.planning.joint.plan import plan_jointly
+from memfit.planning.joint.program import RELAXED, Moves, time_bound
+from memfit.simulate import load_bytes
+
+SHARES = (80, 60, 45, 30, 20)
+MACHINES = ("pcie4", "pcie5", "nvlink-c2c")
+_KINDS = {
+    "swap_copies_all": (Moves.SWAP, False),
+    "swap": (Moves.SWAP, True),
+    "joint": (Moves.JOINT, True),
+    "recompute": (Moves.RECOMPUTE, True),
+}
+"""The bounds: what plans may do, and whether they know of clean copies. memfit's plans copy everything out."""
+
+
+def budget_of(trace: Trace, share: int) -> int:
+    """Return the budget that leaves `share` percent of the activation peak, beside what is always there."""
+    always = sum(storage.size_bytes for storage in trace.storages if trace.recurs(storage))
+    return always + (int(load_bytes(trace).max()) - always) * share // 100
+
+
+def cell(trace: Trace, machine: Machine, share: int, effort: float, *, jointly: bool) -> Row:
+    """Return the figures of one budget: added times as parts of the computation, None where there is no plan."""
+    budget = budget_of(trace, share)
+    swaps = _overhead(lambda: plan_under_budget(trace, machine, budget, effort=effort).timeline.overhead)
+    found: Row = {"machine": machine.name, "share": share, "budget_bytes": budget, "swap_plan": swaps}
+    if jointly:
+        plan = partial(plan_jointly, trace, machine, budget, effort=effort / 4)
+        reached, seconds = timed(lambda: _overhead(lambda: plan().overhead))
+        found |= {"joint_plan": reached, "joint_plan_seconds": round(seconds, 1)}
+    for name, (moves, clean_copies) in _KINDS.items():
+        bind = partial(time_bound, trace, machine, budget, moves=moves, clean_copies=clean_copies)
+        bound, seconds = timed(bind)
+        found |= {name: bound.overhead if bound.is_feasible else None, f"{name}_seconds": round(seconds, 1)}
+    return found
+
+
+def _overhead(planned: Callable[[], float]) -> float | None:
+    try:
+        return planned()
+    except BudgetError:
+        return None
+
+
+def model(path: Path, machines: Sequence[str], shares: Sequence[int], effort: float, plans: Sequence[str]) -> Row:
+    """Return the figures of one model."""
+    trace = corrected(load_trace(path))
+    cells = [
+        cell(trace, find_machine(name), share, effort, jointly=name in plans) for name in machines for share in shares
+    ]
+    return {"name": path.name.split(".")[0], "ops": len(trace.ops), "peak_bytes": int(load_bytes(trace).max()),
+            "step_us": sum(op.duration_us for op in trace.ops), "cells": cells}  # fmt: skip
+
+
+def table(figures: Row, machine: str = "pcie5") -> Table:
+    """Return one row a model and budget."""
+    kinds = ["swap_plan", "swap_copies_all", "swap", "joint_plan", "joint", "recompute"]
+    rows = [
+        [each["name"], f"{cell['share']} %", *(_percent(cell, kind) for kind in kinds)]
+        for each in figures["models"]
+        for cell in each["cells"]
+        if cell["machine"] == machine
+    ]
+    columns = ["model", "budget", "swap plan", "swap bound", "with clean copies", "joint plan", "joint bound",
+               "recompute bound"]  # fmt: skip
+    return Table(f"Added time on {machine}, % of the step", columns, rows)
+
+
+def _percent(cell: Row, kind: str) -> str:
+    if kind not in cell:
+        return ""
+    return "inf" if cell[kind] is None else f"{max(100 * cell[kind], 0.0):.1f}"
+
+
+def run(
+    *,
+    traces: Path = TRACES,
+    models: Annotated[Sequence[str], {"help": "only these"}] = (),
+    machines: Annotated[Sequence[str], {"choices": profile_names()}] = MACHINES,
+    shares: Sequence[int] = SHARES,
+    plans: Annotated[Sequence[str], {"choices": profile_names(), "help": "machines for joint plans"}] = ("pcie5",),
+    effort: Annotated[float, {"help": "seconds for a plan"}] = 2.0,
+) -> Iterator[Result]:
+    """Bound the added time of each trace of the folder at each budget."""
+    paths = [p for p in sorted(traces.glob("*.json.gz")) if not models or p.name.split(".")[0] in models]
+    found = [model(path, machines, shares, effort, plans) for path in paths]
+    figures: Row = {"relaxed": RELAXED, "models": found}
+    yield Result("bounds", figures, [table(figures, machine) for machine in machines])

@@ -1,0 +1,1 @@
+"""Keep, swap or recompute: what each costs, how little any mixture can, and a mixture that comes near."""

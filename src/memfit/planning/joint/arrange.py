@@ -1,0 +1,105 @@
+"""When chosen gaps' storages are made again, and by which ops: a remaking's inputs are there, or made first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from memfit.planning.joint.recipes import recipe_of
+from memfit.planning.joint.values import Values
+from memfit.planning.lifetimes import Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """One storage's absence without a copy: its bytes are dropped, and made again.
+
+    Attributes:
+        storage: The storage's id.
+        after: Its bytes are free when this op has ended.
+        before: It has its value again when this op begins: its next use, or an op before which another is made from it.
+        ops: The ops to run for it, in order. Those of one `before` run together, each once (`remakings`).
+    """
+
+    storage: int
+    after: int
+    before: int
+    ops: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remaking:
+    """The ops that run again right before op `before`, in order, and the storages that get their values from them."""
+
+    before: int
+    ops: tuple[int, ...]
+    storages: tuple[int, ...]
+
+
+def remakings(recomputes: Iterable[Recompute]) -> list[Remaking]:
+    """Return what runs again, by the op before which it does."""
+    ordered = sorted(recomputes, key=lambda one: one.before)
+    found = []
+    for before, together in groupby(ordered, key=lambda one: one.before):
+        own = list(together)
+        ops = sorted({op for one in own for op in one.ops})
+        found.append(Remaking(before, tuple(ops), tuple(sorted(one.storage for one in own))))
+    return found
+
+
+def arrange(values: Values, chosen: Iterable[Gap], passing: Collection[Gap] = ()) -> list[Recompute]:
+    """Find when each chosen storage is made again: right before its next use, or before the first that is made from it.
+
+    Arguments:
+        values: The values of the trace.
+        chosen: The gaps in which storages are to be dropped.
+        passing: Those of them whose storages do not stay when another is made from them before their next use: they
+            are made on the way, freed, and made again.
+
+    Returns:
+        The absences, in the order in which they end. A gap is left out if its storage cannot be made again when it is
+        needed.
+    """
+    wanted = set(chosen)
+    while True:
+        arranged = _Arranging(values, wanted, wanted & set(passing))
+        if arranged.lost is None:
+            return arranged.found
+        wanted.discard(arranged.lost)
+
+
+def added_us(values: Values, recomputes: Sequence[Recompute]) -> float:
+    """Return the microseconds of what runs again."""
+    return sum(values.trace.ops[op].duration_us for made in remakings(recomputes) for op in made.ops)
+
+
+class _Arranging:
+    """Goes through the gaps' ends in order. `lost` is a gap that has to be left out: begin anew without it."""
+
+    def __init__(self, values: Values, chosen: set[Gap], passing: set[Gap]) -> None:
+        self.values = values
+        self.passing = sorted(passing, key=lambda gap: (gap.after, gap.storage))
+        self.found: list[Recompute] = []
+        self.lost: Gap | None = None
+        self.returned: set[Gap] = set()
+        self.of_storage: dict[int, list[Gap]] = defaultdict(list)
+        for gap in chosen:
+            self.of_storage[gap.storage].append(gap)
+        for gap in sorted(chosen, key=lambda gap: (gap.before, gap.storage)):
+            if self.lost is None and gap not in self.returned:
+                self._remake(gap, gap.before)
+
+    def _remake(self, gap: Gap, op: int) -> None:
+        away = {self.values.before(each.storage, op) for each in self.passing if each.after < op < each.before}
+        recipe = recipe_of(self.values, self.values.before(gap.storage, op), op, away=away)
+        if recipe is None or gap.cyclic:
+            self.lost = gap
+            return
+        self.returned.add(gap)
+        for need in recipe.needs:
+            for parent in self.of_storage.get(self.values.values[need].storage, ()):
+                if parent.after < op <= parent.before and parent not in self.returned and self.lost is None:
+                    self._remake(parent, op)
+        self.found.append(Recompute(gap.storage, gap.after, op, recipe.ops))

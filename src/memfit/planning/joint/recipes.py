@@ -1,0 +1,77 @@
+"""How a value that has gone is made again: the ops to run, and the values that have to be there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from memfit.ir import align_up
+from memfit.planning.joint.values import Values
+
+MOST_OPS = 32
+"""The longest recipe: longer ones are never worth their time, and hold too much at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The way to make one value again directly before one op of the trace.
+
+    Attributes:
+        ops: The ops to run, in their order.
+        needs: The numbers of the values that have to be there: their storages hold them at this op.
+        us: Microseconds of the ops.
+        room_bytes: For each op, what it allocates and its inputs that are made on the way take at least.
+    """
+
+    ops: tuple[int, ...]
+    needs: tuple[int, ...]
+    us: float
+    room_bytes: tuple[int, ...]
+
+
+def recipe_of(
+    values: Values, value: int, op: int, most_ops: int = MOST_OPS, away: Collection[int] = ()
+) -> Recipe | None:
+    """Find how to make a value again.
+
+    Its writer runs again, and for every input that is not there any more the writer of that, and so on. A value that
+    was changed in place is made by all writers of its storage, one after the other.
+
+    Arguments:
+        values: The values of the trace.
+        value: The number of the value.
+        op: It is made directly before this op.
+        most_ops: The most ops to run.
+        away: The numbers of values that are not there though their storages live: they are made on the way.
+
+    Returns:
+        The recipe; None if an op of it may not run again, an input is lost for good, or the recipe is too long.
+    """
+    ops: set[int] = set()
+    needs: set[int] = set()
+    wanted, seen = [value], {value}
+    while wanted:
+        made = values.values[wanted.pop()]
+        if made.writer is None or not made.remakable:
+            return None
+        ops.add(made.writer)
+        if len(ops) > most_ops:
+            return None
+        for read in made.reads:
+            if values.is_there(read, op) and read not in away:
+                needs.add(read)
+            elif read not in seen:
+                seen.add(read)
+                wanted.append(read)
+    ordered = tuple(sorted(ops))
+    us = sum(values.trace.ops[p].duration_us for p in ordered)
+    return Recipe(ordered, tuple(sorted(needs)), us, tuple(_room_bytes(values, p, op) for p in ordered))
+
+
+def _room_bytes(values: Values, maker: int, op: int) -> int:
+    """Return the bytes that `maker` needs, run before `op`, beside what is there."""
+    reads = {read for made in values.written_by(maker) for read in values.values[made].reads}
+    passing = {values.values[read].storage for read in reads if not values.is_there(read, op)}
+    return values.allocated_bytes[maker] + sum(
+        align_up(values.trace.storages[storage].size_bytes, values.trace.alignment) for storage in passing
+    )

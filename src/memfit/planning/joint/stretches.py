@@ -1,0 +1,143 @@
+"""What may be away, in stretches: a gap is cut where its storage may have to be there for another's sake.
+
+If a value is made again before op e, the values that its ops read are there then. A gap of one of these that spans e is
+cut at e into two stretches. Between them the storage returns, by a copy or by being made again itself, or stays away.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from memfit.ir import Trace, align_up
+from memfit.planning.autoswap.candidates import end_of
+from memfit.planning.joint.recipes import Recipe, recipe_of
+from memfit.planning.joint.values import Values
+from memfit.planning.lifetimes import Gap
+
+DEPTH = 1
+"""How many remakings in a row, each for the next, are followed; beyond, inputs count as being there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One op at which a gap's storage may return, and how.
+
+    Attributes:
+        op: The op before which it returns, counted on over the iteration's end.
+        recipe: How it is made again then; None if it cannot be.
+        needs: The gaps (their numbers) that `recipe` needs not to be away at `op`.
+    """
+
+    op: int
+    recipe: Recipe | None
+    needs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """One gap as the program sees it; `cuts` ascend, and the last one is the gap's end."""
+
+    gap: Gap
+    held_bytes: int
+    end: int
+    cuts: tuple[Cut, ...]
+
+
+def idle_gaps(trace: Trace, found: list[Gap], values: Values | None = None, depth: int = DEPTH) -> list[Idle]:
+    """Return the gaps `found` with the ops at which they are cut.
+
+    Arguments:
+        trace: The recorded iteration.
+        found: The gaps that may be used.
+        values: The trace's values; None if nothing is made again, and then no gap is cut.
+        depth: How many remakings in a row are followed.
+
+    Returns:
+        For each gap, in the same order, what the program needs of it.
+    """
+    cuts = _Cutter(trace, found, values, depth).cuts() if values else [()] * len(found)
+    return [
+        Idle(gap, align_up(gap.size_bytes, trace.alignment), end, _with_end(own, end))
+        for gap, own in zip(found, cuts, strict=True)
+        for end in [end_of(trace, gap)]
+    ]
+
+
+def _with_end(cuts: tuple[Cut, ...], end: int) -> tuple[Cut, ...]:
+    return cuts if cuts and cuts[-1].op == end else (*cuts, Cut(end, None, ()))
+
+
+class _Cutter:
+    """Follows every remaking to the gaps it needs, level by level."""
+
+    def __init__(self, trace: Trace, found: list[Gap], values: Values, depth: int) -> None:
+        self.count = len(trace.ops)
+        self.found = found
+        self.values = values
+        self.depth = depth
+        self.of_storage: dict[int, list[int]] = defaultdict(list)
+        for number in sorted(range(len(found)), key=lambda g: found[g].after):
+            self.of_storage[found[number].storage].append(number)
+        self.made: dict[tuple[int, int], Cut] = {}
+
+    def cuts(self) -> list[tuple[Cut, ...]]:
+        level = [(number, gap.before) for number, gap in enumerate(self.found) if not gap.cyclic]
+        for depth in range(self.depth + 1):
+            level = sorted(set(self._follow(level, is_last=depth == self.depth)))
+        self._join_siblings()
+        by_gap: list[list[Cut]] = [[] for _ in self.found]
+        for number, _ in sorted(self.made):
+            by_gap[number].append(self.made[number, _])
+        return [tuple(sorted(own, key=lambda cut: cut.op)) for own in by_gap]
+
+    def _follow(self, level: list[tuple[int, int]], *, is_last: bool) -> Iterator[tuple[int, int]]:
+        """Cut each gap of `level` at its op; yield what the remaking there needs, for the next level."""
+        for number, op in level:
+            if (number, op) in self.made:
+                continue
+            recipe = self._recipe(number, op)
+            needs = () if recipe is None or is_last else tuple(self._spanning(recipe, op))
+            self.made[number, op] = Cut(self._counted_on(number, op), recipe, needs)
+            yield from ((need, op) for need in needs)
+
+    def _join_siblings(self) -> None:
+        """Let what a remaking makes besides return with it: both outputs of an op, for one run."""
+        for (number, op), cut in list(self.made.items()):
+            for other in self._outputs(cut.recipe, op) if cut.recipe else ():
+                joined = self._recipe(other, op) if other != number and (other, op) not in self.made else None
+                if joined is not None and set(joined.ops) <= set(cut.recipe.ops if cut.recipe else ()):
+                    self.made[other, op] = Cut(self._counted_on(other, op), joined, cut.needs)
+
+    def _outputs(self, recipe: Recipe, op: int) -> Iterator[int]:
+        for maker in recipe.ops:
+            for value in self.values.written_by(maker):
+                if self.values.is_there(value, op):
+                    yield from self._gap_at(self.values.values[value].storage, op)
+
+    def _recipe(self, number: int, op: int) -> Recipe | None:
+        """Return how the storage of gap `number` is made again before `op`, unless that is before its last use."""
+        gap = self.found[number]
+        if gap.cyclic:
+            return None
+        return recipe_of(self.values, self.values.before(gap.storage, op), op)
+
+    def _spanning(self, recipe: Recipe, op: int) -> Iterator[int]:
+        for value in recipe.needs:
+            yield from self._gap_at(self.values.values[value].storage, op)
+
+    def _gap_at(self, storage: int, op: int) -> Iterator[int]:
+        """Yield the gap of `storage` that spans `op`, if one does: neither end is an op that uses it."""
+        own = self.of_storage.get(storage)
+        if not own:
+            return
+        at = bisect_left(own, op, key=lambda number: self.found[number].after)
+        gap = self.found[own[at - 1]]  # at 0 the last one, which alone may reach over the iteration's end
+        if (gap.cyclic or op < gap.before) if at else (gap.cyclic and op < gap.before):
+            yield own[at - 1]
+
+    def _counted_on(self, number: int, op: int) -> int:
+        gap = self.found[number]
+        return op + self.count * (gap.cyclic and op <= gap.before)

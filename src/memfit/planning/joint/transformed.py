@@ -1,0 +1,150 @@
+"""A trace in which storages are dropped and made again: the ops that run again are ops, and lives are cut."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from memfit.ir import BEFORE_FIRST_TICK, Trace
+from memfit.planning.joint.again import updates_statistics
+from memfit.planning.joint.arrange import Recompute, Remaking, remakings
+from memfit.planning.joint.values import Values
+from memfit.planning.joint.writer import TraceWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Transformed:
+    """A trace with remakings in it.
+
+    Attributes:
+        trace: The trace.
+        op_of: For each of its ops the original one.
+        runs_again: For each of its ops whether it runs again there.
+        storage_of: For each of its storages the original one: each stay of a dropped one is a storage of its own.
+    """
+
+    trace: Trace
+    op_of: tuple[int, ...]
+    runs_again: tuple[bool, ...]
+    storage_of: tuple[int, ...]
+
+
+def with_recomputes(values: Values, recomputes: Iterable[Recompute]) -> Transformed:
+    """Return the trace of `values` in which `recomputes` are carried out.
+
+    Storages are dropped right after their last use. Remakings run right before their op; what they make on the way is
+    freed after its last use, and what else their ops write is thrown away.
+    """
+    return _Transforming(values, list(recomputes)).result()
+
+
+class _Transforming:
+    """Writes the ops and ticks of the original trace again, with those of the remakings in between."""
+
+    def __init__(self, values: Values, recomputes: list[Recompute]) -> None:
+        self.values, self.original = values, values.trace
+        self.writer = TraceWriter(self.original)
+        self.by_op = {made.before: made for made in remakings(recomputes)}
+        self.dropped: dict[int, list[int]] = defaultdict(list)
+        for one in recomputes:
+            self.dropped[one.after].append(one.storage)
+        self.ticks = _ticks(self.original)
+        self.starts = [op.first_tick for op in self.original.ops] + [self.original.ticks]
+        self.current: dict[int, int] = {}
+        self.runs_again: list[bool] = []
+        self.op_of: list[int] = []
+
+    def result(self) -> Transformed:
+        for index, storage in enumerate(self.original.storages):
+            if storage.born_before:
+                self.current[index] = self.writer.born_before(index)
+        for tick in range(self.starts[0]):
+            self._tick(tick, inside=False)
+        for index in range(len(self.original.ops)):
+            if index in self.by_op:
+                self._remake(self.by_op[index])
+            self._op(index)
+        trace = self.writer.trace(f"{self.original.signature}+{sum(self.runs_again)}")
+        return Transformed(trace, tuple(self.op_of), tuple(self.runs_again), tuple(self.writer.originals))
+
+    def _op(self, index: int) -> None:
+        """Write an op of the original trace, what happens before the next, and what is dropped after it."""
+        self._begin(index, again=False)
+        op = self.original.ops[index]
+        names = {s: self.current[s] for s in (*op.reads, *op.writes) if s in self.current}
+        for tick in range(self.starts[index], self.starts[index + 1]):
+            storage, is_alloc = self.ticks[tick]
+            self._tick(tick, inside=self.original.storages[storage].alloc == index)
+            if is_alloc:
+                names[storage] = self.current[storage]
+        self.writer.operands([names[s] for s in op.reads], [names[s] for s in op.writes])
+        for storage in self.dropped.get(index, ()):
+            self.writer.free(self.current.pop(storage))
+
+    def _begin(self, index: int, *, again: bool) -> None:
+        self.writer.begin(self.original.ops[index])
+        self.op_of.append(index)
+        self.runs_again.append(again)
+
+    def _tick(self, tick: int, *, inside: bool) -> None:
+        storage, is_alloc = self.ticks[tick]
+        if is_alloc:
+            self.current[storage] = self.writer.alloc(storage, inside=inside)
+        else:
+            self.writer.free(self.current.pop(storage))
+
+    def _remake(self, made: Remaking) -> None:
+        """Run ops again; what they make has storages of its own, of which those that return become the storages."""
+        own: dict[int, int] = {}
+        last_use = {storage: op for op in made.ops for storage in self._made_here(op, made)}
+        for op in made.ops:
+            self._run_again(op, made, own)
+            for storage in [s for s in own if last_use[s] == op and s not in made.storages]:
+                self.writer.free(own.pop(storage))
+        self.current |= own
+
+    def _run_again(self, index: int, made: Remaking, own: dict[int, int]) -> None:
+        self._begin(index, again=True)
+        op, here = self.original.ops[index], self._made_here(index, made)
+        for tick in range(self.starts[index], self.starts[index + 1]):
+            storage, is_alloc = self.ticks[tick]
+            if is_alloc and self.original.storages[storage].alloc == index:
+                own[storage] = self.writer.alloc(storage, inside=True)
+        kept = self._operands(index)
+        self.writer.operands(
+            [own[s] if s in here else self.current[s] for s in op.reads if s in kept],
+            [own[s] for s in op.writes if s in kept],
+        )
+        for tick in range(self.starts[index], self.starts[index + 1]):
+            storage, is_alloc = self.ticks[tick]
+            if not is_alloc and self.original.storages[storage].alloc == index and storage not in made.storages:
+                self.writer.free(own.pop(storage))
+
+    def _operands(self, index: int) -> set[int]:
+        """Return the storages that a second run uses: not statistics, which it leaves as they are."""
+        op = self.original.ops[index]
+        recurring = {s for s in op.writes if self.original.recurs(self.original.storages[s])}
+        return {*op.reads, *op.writes} - (recurring if updates_statistics(op) else set())
+
+    def _made_here(self, index: int, made: Remaking) -> set[int]:
+        """Return the storages that `index` uses, run again, and that are not those of the trace then."""
+        op = self.original.ops[index]
+        there = {s for s in op.reads if s in self.current and self._is_there(s, index, made.before)}
+        allocated = {s for s, is_alloc in self.ticks[self.starts[index] : self.starts[index + 1]] if is_alloc}
+        inside = {s for s in allocated if self.original.storages[s].alloc == index}
+        return (self._operands(index) - (there - set(op.writes))) | inside
+
+    def _is_there(self, storage: int, reader: int, op: int) -> bool:
+        return self.values.is_there(self.values.before(storage, reader), op)
+
+
+def _ticks(trace: Trace) -> list[tuple[int, bool]]:
+    """Return, for each tick, the storage, and whether it is allocated."""
+    found = [(0, False)] * trace.ticks
+    for index, storage in enumerate(trace.storages):
+        if storage.alloc_tick != BEFORE_FIRST_TICK:
+            found[storage.alloc_tick] = (index, True)
+        if not trace.outlives(storage):
+            found[storage.free_tick] = (index, False)
+    return found

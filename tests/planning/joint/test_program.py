@@ -1,0 +1,177 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from memfit.baselines.policies import POLICIES
+from memfit.errors import BudgetError
+from memfit.ir import Category
+from memfit.machine import Link, Machine
+from memfit.planning.autoswap import plan_under_budget, smallest_budget
+from memfit.planning.joint.program import RELAXED, Moves, time_bound
+from memfit.simulate import load_bytes, simulate
+from planning.joint.remade import Judge
+from swap_builder import MACHINES
+from trace_builder import TraceBuilder, traces
+
+SIZES = st.integers(0, 40)
+SLACK = 1e-3  # of the bound, and of a microsecond: the solver's last digits
+QUICK = [name for name in POLICIES if name not in ("none", "swap-advisor")]
+
+
+@st.composite
+def budgets(draw, trace):
+    """A budget in which not everything fits, and which no swaps or only some meet."""
+    peak = int(load_bytes(trace).max())
+    assume(peak > 1)
+    return draw(st.integers(max(1, smallest_budget(trace)[0] - 2), peak - 1))
+
+
+def is_below(us, bound):
+    return us < bound - SLACK * max(1.0, bound)
+
+
+@settings(max_examples=60)
+@given(traces(sizes=SIZES), MACHINES, st.data())
+def test_no_plan_of_swaps_is_below_the_bound_of_swaps(trace, machine, data):
+    budget = data.draw(budgets(trace))
+    bounds = [time_bound(trace, machine, budget, moves=Moves.SWAP, clean_copies=clean) for clean in (True, False)]
+    assert not is_below(bounds[1].added_us, bounds[0].added_us)
+    for name in data.draw(st.lists(st.sampled_from(QUICK), min_size=3, max_size=3, unique=True)):
+        try:
+            plan = POLICIES[name](trace, machine, budget)
+        except BudgetError:
+            continue
+        timeline = simulate(trace, machine, plan)
+        assert all(not is_below(timeline.iteration_us - timeline.compute_us, b.added_us) for b in bounds), name
+
+
+@settings(max_examples=60)
+@given(traces(sizes=SIZES, max_ops=9), MACHINES, st.data())
+def test_no_choice_of_remakings_is_below_the_bounds_with_remakings(trace, machine, data):
+    budget = data.draw(budgets(trace))
+    least = Judge(trace).least_us(budget)
+    for moves in (Moves.RECOMPUTE, Moves.JOINT):
+        for depth in (0, 1, 3):
+            assert not is_below(least, time_bound(trace, machine, budget, moves=moves, depth=depth).added_us)
+
+
+@settings(max_examples=60)
+@given(traces(sizes=SIZES), MACHINES, st.data())
+def test_more_moves_more_bytes_and_fewer_segments_never_raise_the_bound(trace, machine, data):
+    budget = data.draw(budgets(trace))
+    found = {moves: time_bound(trace, machine, budget, moves=moves).added_us for moves in Moves}
+    assert not is_below(min(found[Moves.SWAP], found[Moves.RECOMPUTE]), found[Moves.JOINT])
+    more = time_bound(trace, machine, budget + data.draw(st.integers(0, 40))).added_us
+    assert not is_below(found[Moves.JOINT], more)
+    coarse = time_bound(trace, machine, budget, segments=3, least_bytes=5).added_us
+    assert not is_below(found[Moves.JOINT], coarse)
+
+
+@settings(max_examples=40)
+@given(traces(sizes=SIZES), MACHINES)
+def test_what_swapping_cannot_reach_is_infeasible(trace, machine):
+    least = smallest_budget(trace)[0]
+    assume(least > 1)
+    assert not time_bound(trace, machine, least - 1, moves=Moves.SWAP).is_feasible
+    assert time_bound(trace, machine, least, moves=Moves.SWAP).is_feasible
+
+
+@settings(max_examples=40)
+@given(traces(sizes=SIZES), MACHINES, st.data())
+def test_shares_are_parts_of_one(trace, machine, data):
+    bound = time_bound(trace, machine, data.draw(budgets(trace)))
+    for share in bound.shares:
+        assert min(share.keep, share.swap, share.recompute) >= 0 and max(share.swap, share.recompute) <= 1
+    assert all(0 < rerun.times <= 1 and rerun.op < rerun.before for rerun in bound.reruns)
+    assert bound.added_us <= bound.reached_us
+
+
+LINK = Link.affine(0.0, 1000.0)  # 1 us a byte
+MACHINE = Machine("m", LINK, LINK)
+
+
+def valley(mm_us=0.0):
+    """x of 64 bytes is idle while 32 others come and go; a budget of 80 lacks 16 of the bytes."""
+    builder = TraceBuilder()
+    weight = builder.before(0)
+    (x,) = builder.op("aten::mm", reads=[weight], outputs=[64], duration_us=mm_us)
+    builder.op("aten::sum", duration_us=0.0, outputs=[32])
+    builder.free(x + 1)
+    builder.op("aten::sum", reads=[x], duration_us=10.0)
+    builder.free(x)
+    return builder.build()
+
+
+def test_a_part_of_a_storage_is_swapped_and_only_that_is_waited_for():
+    bound = time_bound(valley(), MACHINE, 80, moves=Moves.SWAP)
+    assert bound.added_us == pytest.approx(32, rel=1e-3)  # 16 bytes out and in, beside no op
+    assert bound.overhead == pytest.approx(3.2, rel=1e-3)
+    (share,) = (share for share in bound.shares if share.gap.size_bytes == 64)
+    assert share.swap == pytest.approx(0.25, rel=1e-3) and share.keep == pytest.approx(0.75, rel=1e-3)
+
+
+def test_a_part_is_made_again_where_that_costs_less():
+    bound = time_bound(valley(mm_us=4.0), MACHINE, 80, moves=Moves.RECOMPUTE)
+    assert bound.added_us == pytest.approx(1, rel=1e-3)  # a quarter of the op
+    ((op, before, times),) = ((rerun.op, rerun.before, rerun.times) for rerun in bound.reruns)
+    assert (op, before) == (0, 2) and times == pytest.approx(0.25, rel=1e-3)
+
+
+def test_a_budget_that_holds_everything_costs_nothing():
+    bound = time_bound(valley(), MACHINE, 96)
+    assert (bound.added_us, bound.shares, bound.overhead) == (0.0, (), 0.0) and bound.is_feasible
+    assert bound.relaxed is RELAXED
+
+
+def frozen():
+    """A weight that nothing writes is idle at the peak."""
+    builder = TraceBuilder()
+    weight = builder.before(64, Category.PARAMETER)
+    builder.op("aten::mm", reads=[weight])
+    (x,) = builder.op("aten::sum", outputs=[32])
+    builder.free(x)
+    builder.op("aten::mm", reads=[weight], duration_us=10.0)
+    return builder.build()
+
+
+def test_what_is_never_written_leaves_without_a_copy():
+    clean, copied = (
+        time_bound(frozen(), MACHINE, 80, moves=Moves.SWAP, clean_copies=clean).added_us for clean in (True, False)
+    )
+    assert clean < copied - 1
+
+
+def test_both_directions_slow_each_other():
+    trace, plans = frozen(), []
+    for factor in (1.0, 0.5):
+        machine = replace(MACHINE, both_factor=factor)
+        plans.append(time_bound(trace, machine, 64, moves=Moves.SWAP, clean_copies=False).added_us)
+    assert plans[0] <= plans[1]
+
+
+def test_the_planner_reaches_the_bound_where_whole_storages_leave():
+    trace = valley()
+    plan = plan_under_budget(trace, MACHINE, 64)
+    bound = time_bound(trace, MACHINE, 64, moves=Moves.SWAP)
+    assert bound.added_us <= plan.timeline.iteration_us - plan.timeline.compute_us + 1e-6
+    quarter = time_bound(trace, MACHINE, 32, moves=Moves.SWAP)
+    assert not quarter.is_feasible  # x alone is larger
+
+
+def made_in(scratch):
+    """x is idle at the peak, and y is there when x is made again."""
+    builder = TraceBuilder()
+    weight = builder.before(0)
+    (x,) = builder.op("aten::mm", reads=[weight], outputs=[64], scratch=[scratch])
+    (y,) = builder.op("aten::sum", outputs=[80])
+    (z,) = builder.op("aten::sum", outputs=[64])
+    builder.free(z)
+    builder.op("aten::sum", reads=[x, y])
+    return builder.build()
+
+
+def test_what_runs_again_needs_room():
+    roomy, tight = (time_bound(made_in(scratch), MACHINE, 170, moves=Moves.RECOMPUTE) for scratch in (0, 100))
+    assert roomy.is_feasible and not tight.is_feasible

@@ -1,0 +1,30 @@
+import numpy as np
+import pytest
+
+from memfit.planning.joint.solver import LinearProgram
+
+
+def small():
+    """Minimise x + 2 y with x + y >= 1, x <= 0.75."""
+    program = LinearProgram()
+    x, y = program.column(upper=0.75, cost=1.0), program.column(cost=2.0)
+    program.row([(x, 0.5), (x, 0.5), (y, 1.0)], lower=1.0)
+    return program
+
+
+def test_a_program_is_solved_and_its_bound_is_no_more_than_its_optimum():
+    solution = small().solve()
+    assert solution.values == pytest.approx([0.75, 0.25], abs=1e-4)
+    assert solution.bound <= 1.25 + 1e-9 and solution.bound == pytest.approx(1.25, abs=1e-4)
+
+
+def test_any_dual_gives_a_bound():
+    program = small()
+    for dual in (-3.0, 0.0, 0.5, 1.0, 2.0, 50.0):
+        assert program._bound(np.array([dual])) <= 1.25
+
+
+def test_a_program_without_a_solution_has_none():
+    program = small()
+    program.row([(0, 1.0), (1, 1.0)], lower=2.0)
+    assert program.solve() is None

@@ -22,7 +22,7 @@ bool Allocation::find_place(ThreadState& thread, Block& block, bool inside) {
     Stopwatch stopwatch(thread.waited_ns, nullptr, inside && on_.recorder.on());
     do {
       if (on_.memory.is_closed) return false;
-      block.region = inside ? place_for_op(thread, block) : place_outside_ops(block);
+      block.region = inside ? place_for_op(thread, block) : place_outside_ops(thread, block);
     } while (block.region == nullptr && on_.room.may_come(thread, block.bytes));
     if (block.region != nullptr) on_.memory.arena->back(block.region);
   } catch (const TierFailure& error) {
@@ -40,7 +40,7 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
   thread.largest = std::max(thread.largest, size);
   const size_t want = on_.stats.budget_bytes == 0 ? 0 : on_.needs.wanted(thread);
   const size_t more = want - std::min(want, thread.window.live() + size);
-  Region* region = on_.planned.place(block);
+  Region* region = thread.recomputing ? nullptr : on_.planned.place(block);
   if (region == nullptr) region = on_.placing.place(block.bytes, more, &block, high);
   if (region == nullptr) return nullptr;
   block.ticket = thread.window.take(size, high);
@@ -48,8 +48,8 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
   return region;
 }
 
-Region* Allocation::place_outside_ops(Block& block) {
-  Region* region = on_.planned.place(block);
+Region* Allocation::place_outside_ops(const ThreadState& thread, Block& block) {
+  Region* region = thread.recomputing ? nullptr : on_.planned.place(block);
   // It has no op that would let it be moved there later: what lies above the shelf makes way now.
   if (region == nullptr && block.small) region = on_.shelf.place(block, /*evicts=*/true);
   return region != nullptr ? region : on_.placing.place(block.bytes, 0, &block);
@@ -60,12 +60,15 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   block.source = source;
   block.last_use = on_.books.now();
   on_.books.arrives(block);
-  on_.stats.live_bytes += block.bytes;
-  ++on_.stats.allocations;
+  block.temporary = thread.recomputing;
+  if (!block.temporary) {
+    on_.stats.live_bytes += block.bytes;
+    ++on_.stats.allocations;
+    on_.forecast.on_allocation(block);
+    on_.planned.on_allocation(block);
+    if (on_.recorder.on()) on_.recorder.allocated(block, inside, source);
+  }
   on_.moves.note_peaks();
-  on_.forecast.on_allocation(block);
-  on_.planned.on_allocation(block);
-  if (on_.recorder.on()) on_.recorder.allocated(block, inside, source);
   if (!inside) return;
   block.held = false;
   block.active = 1;
@@ -75,11 +78,12 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
 
 void Allocation::release(ThreadState& thread, Block* block) {
   if (block->copy) on_.copies.settle(*block);
-  if (on_.books.is_of_session(*block)) {
+  if (!block->temporary && on_.books.is_of_session(*block)) {
     on_.stats.live_bytes -= block->bytes;
     on_.forecast.on_release(*block);
     if (on_.recorder.on()) on_.recorder.released(*block, thread.depth > 0);
   }
+  if (Discarding::outlives_its_storage(*block)) return;
   if (block->resident()) leave(thread, *block);
   if (block->held && on_.turns.any_waits()) on_.turns.somebody_let_go();  // it was dying, and could not be moved away
   on_.blocks.remove(block);

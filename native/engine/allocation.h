@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "blocks.h"
+#include "discarding.h"
 #include "forecast.h"
 #include "needs.h"
 #include "placing.h"
@@ -45,7 +46,7 @@ class Allocation {
  private:
   bool find_place(ThreadState& thread, Block& block, bool inside);
   Region* place_for_op(ThreadState& thread, Block& block);
-  Region* place_outside_ops(Block& block);
+  Region* place_outside_ops(const ThreadState& thread, Block& block);
   void enter(ThreadState& thread, Block& block, bool inside, int64_t source);
   void leave(ThreadState& thread, Block& block);
 

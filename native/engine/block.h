@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ranges.h"
 #include "tier.h"
@@ -18,6 +20,15 @@ class Arena;
 class Device;
 struct Copy;
 struct OpInfo;
+struct Value;
+
+// A block's bytes are neither in the arena nor in a tier: they are to be made again.
+struct Discarded {
+  std::shared_ptr<Value> value;                 // what they are,
+  std::vector<std::shared_ptr<Value>> sources;  // and what they are to be made from
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> keeps;  // those of these that the program has let go of
+  std::string why;  // it could not be done, when it was last tried
+};
 
 struct Block {
   uint64_t id = 0;
@@ -38,6 +49,12 @@ struct Block {
   // The storage whose pointer this block is behind; unknown (expired) until an op has shown it.
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
   const c10::StorageImpl* storage_address = nullptr;  // identity only, never dereferenced
+
+  // Its bytes as an op's result, where that is known; and what they are to be made from, once they were discarded.
+  std::shared_ptr<Value> value;
+  std::unique_ptr<Discarded> discarded;
+  bool recomputed = false;     // and not used since: not to be discarded once more
+  bool temporary = false;  // made by a re-run
 
   std::shared_ptr<Copy> copy;  // on its way to the tier or back; the block is active meanwhile
 
@@ -67,6 +84,15 @@ struct Block {
   // Nothing keeps it where it is (but ops that read small storages unseen: Residency::may_move).
   bool is_idle() const { return attached() && active == 0 && !pinned && !held && resident(); }
   char* address() const;
+  // Raises TierFailure when they are nowhere.
+  void require_bytes() const {
+    if (discarded) throw TierFailure("its bytes were to be made again, which failed: " + discarded->why);
+  }
+  // Copies them from the tier. Raises TierFailure.
+  void read_back(char* to) const {
+    require_bytes();
+    tier->get(extent, to, bytes);
+  }
 };
 
 }  // namespace memfit

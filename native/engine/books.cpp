@@ -1,6 +1,9 @@
 #include "books.h"
 
+#include <algorithm>
+
 #include "pointers.h"
+#include "values.h"
 
 namespace memfit {
 
@@ -24,6 +27,8 @@ void Books::remove(Block* block) {
   blocks_.back()->index = block->index;
   std::swap(blocks_[block->index], blocks_.back());
   blocks_.pop_back();
+  if (block->discarded) no_longer_discarded(*block);
+  Values::end(*block);
   if (block->extent != nullptr) block->tier->release(block->extent);
   block->extent = nullptr;
   if (block->active > 0 || block->aside > 0)
@@ -32,11 +37,31 @@ void Books::remove(Block* block) {
     delete block;
 }
 
+void Books::hold(const std::vector<Block*>& blocks) {
+  for (Block* block : blocks) ++block->active;
+}
+
 bool Books::let_go(Block& block) {
   if (--block.active > 0 || block.aside > 0) return false;
   const bool is_there = !block.dead;
   if (!is_there) delete &block;
   return is_there;
+}
+
+void Books::discarded(Block& block, std::unique_ptr<Discarded> discarded) {
+  for (const auto& source : discarded->sources) source->dependents.push_back(&block);
+  block.discarded = std::move(discarded);
+  ++discarded_;
+}
+
+void Books::no_longer_discarded(Block& block) {
+  for (const auto& source : block.discarded->sources) {
+    auto& dependents = source->dependents;
+    dependents.erase(std::remove(dependents.begin(), dependents.end(), &block), dependents.end());
+  }
+  for (StorageRef& kept : block.discarded->keeps) bury(std::move(kept));
+  block.discarded.reset();
+  --discarded_;
 }
 
 Block* Books::find(const c10::StorageImpl& storage) const {

@@ -1,4 +1,5 @@
-// Books: every storage that the engine answers for, and how it is found. They outlive sessions, as storages do.
+// Books: every storage that the engine answers for, and how it is found. They outlive sessions, as storages do. They have
+// a method for each way to find a block, and for each thing that happens to one.
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -6,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -25,6 +27,7 @@ class Books {
   // Made in the present session, or in the last one.
   bool is_of_session(const Block& block) const { return block.session == session_; }
   uint64_t next_id() { return next_id_++; }
+  uint64_t last_id() const { return next_id_ - 1; }
   // The clock's time is the number of outermost ops so far.
   uint64_t tick() { return ++now_; }
   uint64_t now() const { return now_; }
@@ -33,6 +36,8 @@ class Books {
   Block* add(size_t bytes, Device& device);
   // Its storage is gone. The block goes too, or with the last op that has it on its list.
   void remove(Block* block);
+  // They are in use until `let_go`: neither moved, nor forgotten.
+  static void hold(const std::vector<Block*>& blocks);
   // An op, or a hold, lets go of the block. True if it is there and nobody uses it any more.
   static bool let_go(Block& block);
   // The storage's block; nullptr if it is none of the engine's.
@@ -48,6 +53,11 @@ class Books {
   // The block's bytes are given up (`with_pages`: what lies behind them goes back to the system).
   void give_up(Block& block, bool with_pages);
 
+  // The block's bytes are to be made again; and they were, or never will be. How many blocks' are?
+  void discarded(Block& block, std::unique_ptr<Discarded> discarded);
+  void no_longer_discarded(Block& block);
+  size_t discarded() const { return discarded_; }
+
   // References to be dropped once the mutex has been let go of: a storage's death calls back into the engine.
   void bury(StorageRef storage) { graveyard_.push_back(std::move(storage)); }
   std::vector<StorageRef> take_buried() { return std::exchange(graveyard_, {}); }
@@ -56,6 +66,7 @@ class Books {
   std::vector<Block*> blocks_;
   std::unordered_map<const void*, Block*> by_address_;
   std::vector<StorageRef> graveyard_;
+  size_t discarded_ = 0;
   uint64_t next_id_ = 1;
   uint64_t session_ = 0;
   uint64_t now_ = 0;

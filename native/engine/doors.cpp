@@ -4,6 +4,7 @@
 #include "engine.h"
 #include "observer.h"
 #include "pointers.h"
+#include "values.h"
 
 namespace memfit {
 
@@ -24,20 +25,32 @@ void Engine::adopt(const c10::Storage& storage) {
 
 Block* Engine::hold(const c10::Storage& storage, bool stays) {
   ThreadState outside;  // not this thread's: a hold is no op
-  {
-    Lock lock(*this);
-    Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
-    if (block == nullptr) return nullptr;
-    lasting_.books.attach(*block, storage);
-    ++block->active;
-    block->dirty = true;  // whoever holds it may write to it unseen
-    if (bring_in(lock.session(), outside, *block)) {
-      if (stays && lock.governing() != nullptr) lock.session()->shelf.keep(*block);
-      return block;
+  for (int attempt = 0;; ++attempt) {
+    std::vector<Block*> wanted;
+    {
+      Lock lock(*this);
+      Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
+      if (block == nullptr) return nullptr;
+      lasting_.books.attach(*block, storage);
+      if (attempt < kAttempts) wanted = Discarding::wanted_with(*block);
+      Books::hold(wanted);
+      if (wanted.empty() && hold(lock, *block, stays, outside)) return block;
     }
-    let_go(session_.get(), *block);
+    if (wanted.empty()) raise(outside.failure);
+    recomputing_.make(wanted);
   }
-  raise(outside.failure);
+}
+
+bool Engine::hold(const Lock& lock, Block& block, bool stays, ThreadState& outside) {
+  ++block.active;
+  block.dirty = true;  // whoever holds it may write to it unseen
+  Values::end(block);
+  if (bring_in(lock.session(), outside, block)) {
+    if (stays && lock.governing() != nullptr) lock.session()->shelf.keep(block);
+    return true;
+  }
+  let_go(session_.get(), block);
+  return false;
 }
 
 bool Engine::bring_in(Session* session, ThreadState& outside, Block& block) {
@@ -83,8 +96,15 @@ bool Engine::pin_address(const void* address) {
 }
 
 std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_t size) {
-  Lock lock(*this);
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  recomputing_.make(governing([&](Session& session) {
+    Block* discarded = session.lasting.books.find(impl);
+    std::vector<Block*> wanted;
+    if (discarded != nullptr && discarded->discarded) wanted.push_back(discarded);
+    Books::hold(wanted);
+    return wanted;
+  }));
+  Lock lock(*this);
   Block* block = lasting_.books.find(impl);
   Device& device = block == nullptr ? find_device(storage.device()) : *block->device;
   bool here = block == nullptr || block->resident();
@@ -95,7 +115,7 @@ std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_
   if (here)
     device.copy(bytes.data(), data + offset, size);
   else
-    block->tier->get(block->extent, bytes.data(), block->bytes);
+    block->read_back(bytes.data());
   device.finish();
   return here ? bytes : bytes.substr(offset, size);
 }

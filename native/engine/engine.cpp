@@ -10,6 +10,7 @@
 #include "observer.h"
 #include "operands.h"
 #include "pointers.h"
+#include "values.h"
 
 namespace memfit {
 
@@ -68,6 +69,8 @@ void Engine::refuse_budget(size_t budget, const std::string& why, size_t require
 
 StopReport Engine::stop() {
   StopReport report;
+  governing([](Session& session) { session.discarding.stop(); });
+  recomputing_.make_all();
   std::function<void()> told;  // it has Python's objects: they go where nothing is locked
   std::vector<Books::StorageRef> alive = live_storages();
   {
@@ -181,14 +184,35 @@ void Engine::release_by_block(Block* block) {
 
 void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs,
                        int64_t source, int64_t sequence_number) {
-  bool outermost = thread.depth++ == 0;
+  ++thread.depth;
   if (op.verified && thread.verified_at == 0) thread.verified_at = thread.depth;
+  for (int attempt = 0; attempt <= kAttempts; ++attempt) {
+    const std::vector<Block*> wanted = begin_op(thread, op, inputs, source, sequence_number, attempt);
+    if (wanted.empty()) return;
+    recomputing_.make(wanted);
+  }
+}
+
+// Returns what has to be made again first (held), and has not begun then. Otherwise it begins under the lock under which
+// that was seen, so that no other thread can discard it in between.
+std::vector<Block*> Engine::begin_op(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
+                                     int64_t sequence_number, int attempt) {
+  const bool outermost = thread.depth == 1;
   Lock lock(*this);
   Session* session = lock.session();
-  if (session == nullptr) return;
-  if (lasting_.flags.inert) return read_in_child(op, inputs);
+  if (session == nullptr) return {};
+  if (lasting_.flags.inert) {
+    read_in_child(op, inputs);
+    return {};
+  }
   if (outermost) lasting_.turns.wait_for_standstill(thread);
-  if (lock.governing() != nullptr) session->ops.begin(thread, op, inputs, outermost, source, sequence_number);
+  if (lock.governing() == nullptr) return {};
+  if (outermost && attempt == 0 && !thread.recomputing) session->pressing.discard_all(lasting_.stress);
+  std::vector<Block*> wanted;
+  if (attempt < kAttempts) wanted = session->discarding.wanted_by(op, inputs);
+  Books::hold(wanted);
+  if (wanted.empty()) session->ops.begin(thread, op, inputs, outermost, source, sequence_number);
+  return wanted;
 }
 
 // A storage that a child has fetched lies in ordinary memory from then on. (One that cannot be had tells its reader so.)
@@ -271,9 +295,14 @@ void Engine::on_period(std::function<void()> action) {
   // The one before goes when nothing is locked any more.
 }
 
+// What is kept as recipes is true only as long as all ops are seen.
 void Engine::set_stress(Stress stress) {
+  recomputing_.make_all();
   Lock lock(*this);
   lasting_.stress = stress;
+  lasting_.captures = stress == Stress::kRecompute;
+  if (lasting_.captures) return;
+  for (Block* block : lasting_.books.all()) Values::end(*block);
 }
 
 std::array<int64_t, 3> Engine::in_use() {

@@ -17,10 +17,13 @@
 #include <vector>
 
 #include "lasting.h"
+#include "recomputing.h"
 #include "restoring.h"
 #include "session.h"
 
 namespace memfit {
+
+class Lock;
 
 struct StopReport {
   size_t restored = 0;
@@ -109,14 +112,21 @@ class Engine {
   Device& device_of(const void* address) const;
   std::vector<Books::StorageRef> live_storages();
   StopReport end(Session& session);
+  // How often what is needed is made again, if other threads discard it before it can be used.
+  static constexpr int kAttempts = 100;
+
+  bool hold(const Lock& lock, Block& block, bool stays, ThreadState& outside);
   bool bring_in(Session* session, ThreadState& outside, Block& block);
   void let_go(Session* session, Block& block);
   void release(Session* session, Block* block);
   void read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
   void close_frame(Session* session, ThreadState& thread);
+  std::vector<Block*> begin_op(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
+                               int64_t sequence_number, int attempt);
 
   Lasting lasting_;
   Restoring restoring_{lasting_.books};
+  Recomputing recomputing_{*this};
   std::shared_ptr<Session> session_;
   std::vector<Device*> devices_;  // that have had a session
   std::function<void(const std::string&)> say_line_;

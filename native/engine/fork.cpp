@@ -14,6 +14,7 @@
 namespace memfit {
 
 void Engine::before_fork() {
+  recomputing_.make_all();  // a child has no engine that could
   at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);  // torch's lock, which a child may find taken for good
   lasting_.mutex.lock();
   AtFork::take_all();

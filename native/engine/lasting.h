@@ -22,6 +22,7 @@ struct Lasting {
   Ghosts ghosts{books};
   Failure last_failure;
   Stress stress = Stress::kNone;
+  bool captures = false;  // what ops do is kept as recipes
   std::atomic<Phase> phase{Phase::kForward};
 };
 

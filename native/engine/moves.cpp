@@ -104,7 +104,7 @@ void Moves::fetch(Block& block, Region* region, c10::StorageImpl& storage) {
   memory_.arena->back(region);
   try {
     Stopwatch stopwatch(stats_.copy_ns, &stats_.in_ns, !memory_.device->is_asynchronous());
-    block.tier->get(block.extent, memory_.arena->base() + region->offset, block.bytes);
+    block.read_back(memory_.arena->base() + region->offset);
   } catch (...) {
     memory_.arena->give_back(region);
     throw;
@@ -147,7 +147,7 @@ void Moves::move_by_tier(Block& mover, char* to, c10::StorageImpl& storage) {
   bool was_dirty = mover.dirty;
   copy_out(mover);
   try {
-    mover.tier->get(mover.extent, to, mover.bytes);
+    mover.read_back(to);
   } catch (...) {  // it may have overwritten what it was to bring: what is whole lies in the tier
     leave_arena(mover, storage);
     mover.dirty = was_dirty;

@@ -67,6 +67,40 @@ const std::unordered_set<std::string_view> kLookedThrough = {
     "aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu",
 };
 
+// Operators with effects beside their outputs, or with results that are not theirs alone.
+const std::unordered_set<std::string_view> kNotRepeatable = {
+    "aten::set_", "aten::resize_", "aten::resize_as_", "aten::_local_scalar_dense", "aten::item", "aten::record_stream",
+    "aten::_pin_memory", "aten::mkldnn_rnn_layer", "aten::_efficientzerotensor",
+    "aten::_ctc_loss",  // it leaves a part of what it returns uninitialised
+};
+
+bool begins_with(const std::string& name, std::string_view prefix) { return name.compare(0, prefix.size(), prefix) == 0; }
+
+const std::unordered_set<std::string_view> kOverwriters = {"aten::copy_", "aten::fill_", "aten::zero_"};
+
+// Only of torch's own; and not of lists of parameters, whose chains of versions have no end.
+bool may_repeat(const OpInfo& info, const std::string& name) {
+  const bool of_lists = begins_with(name, "aten::_foreach_") || begins_with(name, "aten::_fused_") || begins_with(name, "aten::_amp_");
+  return begins_with(name, "aten::") && !of_lists && !info.is_composite && !info.is_view && !info.only_describes && kNotRepeatable.count(name) == 0;
+}
+
+void read_repeatability(OpInfo& info, const c10::FunctionSchema& schema) {
+  info.handle = c10::Dispatcher::singleton().findSchema(schema.operator_name());
+  if (!info.handle) return;
+  info.is_composite = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+                      !info.handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  info.is_seeded = info.handle->hasTag(at::Tag::nondeterministic_seeded);
+  info.only_describes = info.handle->hasTag(at::Tag::inplace_view);
+  info.overwrites = info.is_seeded || kOverwriters.count(schema.name()) != 0;
+  info.is_repeatable = may_repeat(info, schema.name());
+  const bool has_statistics = writes_unmarked(schema.name(), "running_mean");
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    info.overwrites |= schema.arguments()[i].is_out();
+    if (schema.arguments()[i].name() == "generator") info.generator_argument = static_cast<int>(i);
+    if (has_statistics && schema.arguments()[i].name() == "training") info.training_argument = static_cast<int>(i);
+  }
+}
+
 void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   bool writes = false, aliases = false;
   for (const c10::Argument& argument : schema.arguments()) {
@@ -88,6 +122,7 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   // (torch's own `prims` are what its rules for device meta call.)
   bool own = name.rfind("aten::", 0) == 0 || name.rfind("prims::", 0) == 0;
   info.writes_any = !own;
+  read_repeatability(info, schema);
   // Collectives go on after they have returned, in streams of their own.
   info.keeps_pointers = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional::", 0) == 0;
   const auto* last = std::end(kUninitialisedFactories);
@@ -219,7 +254,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   const OpInfo& info = table().get(*schema);
   c10::ArrayRef<const c10::IValue> inputs = top(fn.inputs(), info.writes.size());
   if (!info.is_operator) return look_through(info, inputs);
-  bool record = thread.depth == 0 && engine.recording();
+  bool record = thread.depth == 0 && engine.recording() && !thread.recomputing;
   // A refusal names storages that are made and not filled yet, if they are in the way.
   bool asks = thread.depth == 0 && info.uninitialised && engine.active();
   engine.op_begins(thread, info, inputs, record || asks ? current_source() : -1, record ? fn.seqNr() : -1);

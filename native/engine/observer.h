@@ -1,9 +1,11 @@
 // The observer: a RecordFunction callback that sees every dispatcher call on every thread.
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,14 @@ struct OpInfo {
   std::vector<bool> writes;    // by argument
   std::vector<bool> aliased;   // by argument: a view of it is returned
   size_t returns = 0;
+  std::optional<c10::OperatorHandle> handle;
+  bool is_composite = false;   // it only calls others
+  bool is_repeatable = false;  // it may run once more: its outputs, and what it is said to write to, are all it does
+  bool is_seeded = false;      // by a generator's state
+  bool overwrites = false;     // it reads nothing of what it writes to
+  bool only_describes = false;  // it changes a tensor, and no bytes
+  int generator_argument = -1;
+  int training_argument = -1;  // while it is true, what is written to is statistics, which may be missing
   int size_argument = -1;  // of a factory: the shape of what it returns
   std::vector<size_t> raw_arguments;  // of one that is looked through: what it reads through raw pointers all along
 

@@ -47,9 +47,11 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
                 int64_t sequence_number) {
   if (outermost) {
     begin_frame(thread, op, source);
-    guarded(thread, [&] { settle_dues(thread, op); });
-    guarded(thread, [&] { on_.progress.record(thread, op, on_.lasting.phase.load(), sequence_number); });
-    guarded(thread, [&] { on_.pressing.press_out_all(on_.lasting.stress); });
+    if (!thread.recomputing) {
+      guarded(thread, [&] { settle_dues(thread, op); });
+      guarded(thread, [&] { on_.progress.record(thread, op, on_.lasting.phase.load(), sequence_number); });
+      guarded(thread, [&] { on_.pressing.press_out_all(on_.lasting.stress); });
+    }
     if (on_.lasting.ghosts.are_watched() && on_.recorder.records(thread))
       for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
   }
@@ -62,10 +64,11 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   thread.starting = false;
   if (outermost) on_.lasting.turns.op_starts(thread);
   guarded(thread, [&] { follow_streams(thread, outermost, comes_in); });
+  guarded(thread, [&] { on_.capturing.op_starts(thread, op, inputs); });
 }
 
 void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source) {
-  ++on_.stats.ops;
+  if (!thread.recomputing) ++on_.stats.ops;
   on_.lasting.turns.op_begins(thread);
   thread.serial = on_.lasting.books.tick();
   thread.session = on_.lasting.books.session();
@@ -127,6 +130,7 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
       on_.recorder.shapes(thread.row) += '>';
       for (const c10::IValue& output : outputs) append_shapes(output, on_.recorder.shapes(thread.row));
     }
+    on_.capturing.op_ends(thread, op, outputs);
     if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
       for (Block* block : thread.touched) block->pinned = true;
   });
@@ -136,16 +140,17 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
 std::function<void()> Ops::end(ThreadState& thread) {
   guarded(thread, [&] {
     const bool failed = thread.failure.kind != Failure::Kind::kNone;
-    on_.progress.op_ends(thread, failed ? 0 : on_.needs.learn(thread, on_.memory.arena->ranges.alignment()));
+    const size_t need = failed ? 0 : on_.needs.learn(thread, on_.memory.arena->ranges.alignment());
+    if (!thread.recomputing) on_.progress.op_ends(thread, need);
   });
   let_go(thread);
-  return on_.progress.due();
+  return thread.recomputing ? nullptr : on_.progress.due();
 }
 
 void Ops::let_go(ThreadState& thread) {
   if (thread.aside) guarded(thread, [&] { on_.memory.device->lead(); });
   thread.end(&Books::let_go);
-  guarded(thread, [&] { on_.planned.after_op(thread); });
+  if (!thread.recomputing) guarded(thread, [&] { on_.planned.after_op(thread); });
   on_.refusals.put_off(thread);
   on_.lasting.turns.op_is_over(thread);
 }

@@ -27,6 +27,7 @@ Region* Placing::place(size_t bytes, size_t more, Block* block, bool high) {
 bool Placing::bring_in(Block& block, size_t more) {
   c10::StorageImpl* storage = storage_behind(block);
   if (storage == nullptr) return true;  // nobody can read it any more
+  block.require_bytes();
   if (block.copy && resorts_.settle(block)) return true;
   Region* region = resorts_.place_late(block);
   if (region == nullptr) region = place(block.bytes, more, &block);

@@ -54,7 +54,7 @@ bool Restoring::move_to_ordinary(Block& block, Books::StorageRef storage, Restor
       block.device->copy(memory.get(), block.address(), block.bytes);
       books_.leaves(block);
     } else {
-      block.tier->get(block.extent, memory.get(), block.bytes);
+      block.read_back(static_cast<char*>(memory.get()));
     }
     storage->_mutable_data_ptr_no_checks().release_context();
     storage->set_data_ptr_noswap(std::move(memory));

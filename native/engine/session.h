@@ -11,7 +11,9 @@
 #include "allocation.h"
 #include "blocks.h"
 #include "clearing.h"
+#include "capturing.h"
 #include "copies.h"
+#include "discarding.h"
 #include "forecast.h"
 #include "growth.h"
 #include "lasting.h"
@@ -81,6 +83,8 @@ struct Session {
   Restoring restoring{lasting.books};
   Moves moves{lasting.books, memory, stats, notices};
   Residency residency{lasting.books, memory, stats, forecast, lasting.turns, moves};
+  Discarding discarding{lasting.books, memory, stats, moves, residency};
+  Capturing capturing{lasting, memory};
   Shelf shelf{lasting.books, memory, stats, lasting.turns, moves, residency};
   Growth growth{lasting.books, memory, stats, notices, lasting.turns, moves, residency};
   Refusals refusals{lasting.books, memory, stats, residency, lasting.last_failure};
@@ -97,7 +101,7 @@ struct Session {
   Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};
   Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};
   Preparing preparing{{lasting.books, memory, stats, residency, shelf, planned, recorder, needs, admission, room, adoption, uses}};
-  Pressing pressing{lasting.books, memory, moves, residency};
+  Pressing pressing{lasting.books, memory, moves, residency, discarding};
   Ops ops{*this};
 
  private:

@@ -27,6 +27,11 @@ namespace memfit {
   X(uint64_t, drops, "evictions that moved nothing, since the tier's copy was valid")                                  \
   X(uint64_t, bytes_out, "bytes moved to the tier")                                                                    \
   X(uint64_t, bytes_in, "bytes moved from the tier")                                                                   \
+  X(uint64_t, discards, "storages that left the arena to be made again")                                               \
+  X(uint64_t, bytes_discarded, "their bytes")                                                                          \
+  X(uint64_t, recomputations, "storages that were made again, by the ops that had made them")                                 \
+  X(uint64_t, failed_recomputations, "re-runs that failed, or gave other bytes")                                              \
+  X(uint64_t, recompute_ns, "time that re-runs took")                                                                     \
   X(uint64_t, relocations, "storages moved inside the arena")                                                          \
   X(uint64_t, bytes_relocated, "their bytes")                                                                          \
   X(uint64_t, consolidations, "times that an op's inputs were slid together")                                          \

@@ -12,10 +12,20 @@ constexpr int kGarbage = 0xC7;  // no size, no index and no sum comes out right 
 }  // namespace
 
 void Pressing::press_out_all(Stress stress) {
-  if (stress == Stress::kNone || memory_.device->is_asynchronous()) return;
+  if ((stress != Stress::kEvict && stress != Stress::kMove) || memory_.device->is_asynchronous()) return;
   for (Block* block : std::vector<Block*>(books_.all()))
     if (block->arena == memory_.arena && residency_.may_move(*block)) press_out(*block, stress);
   if (memory_.arena->plan() == nullptr) memory_.arena->trim_shelf(0);
+}
+
+void Pressing::discard_all(Stress stress) {
+  if (stress != Stress::kRecompute || memory_.device->is_asynchronous()) return;
+  for (Block* block : std::vector<Block*>(books_.all())) {
+    if (!memory_.holds(*block)) continue;
+    char* before = block->address();
+    const size_t from = block->region->offset;
+    if (discarding_.discard(*block) && memory_.arena->ranges.hole_at(from) != nullptr) std::memset(before, kGarbage, block->bytes);
+  }
 }
 
 void Pressing::press_out(Block& block, Stress stress) {

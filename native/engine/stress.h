@@ -3,21 +3,24 @@
 #pragma once
 
 #include "books.h"
+#include "discarding.h"
 #include "memory.h"
 #include "moves.h"
 #include "residency.h"
 
 namespace memfit {
 
-enum class Stress { kNone, kEvict, kMove };
+enum class Stress { kNone, kEvict, kMove, kRecompute };
 
 class Pressing {
  public:
-  Pressing(const Books& books, Memory& memory, Moves& moves, Residency& residency)
-      : books_(books), memory_(memory), moves_(moves), residency_(residency) {}
+  Pressing(const Books& books, Memory& memory, Moves& moves, Residency& residency, Discarding& discarding)
+      : books_(books), memory_(memory), moves_(moves), residency_(residency), discarding_(discarding) {}
 
   // No op runs but the one that is about to start.
   void press_out_all(Stress stress);
+  // What can be made again is to be. Before anything is made again for the op that is about to start.
+  void discard_all(Stress stress);
 
  private:
   void press_out(Block& block, Stress stress);
@@ -26,6 +29,7 @@ class Pressing {
   Memory& memory_;
   Moves& moves_;
   Residency& residency_;
+  Discarding& discarding_;
 };
 
 }  // namespace memfit

@@ -32,7 +32,7 @@ class WithoutInterpreter {
 
 }  // namespace
 
-int Turns::own(const ThreadState& thread) { return thread.in_frame ? 1 : 0; }
+int Turns::own(const ThreadState& thread) { return thread.suspended + (thread.in_frame ? 1 : 0); }
 
 void Turns::op_begins(ThreadState& thread) {
   ++begun_;

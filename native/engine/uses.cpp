@@ -27,7 +27,7 @@ void Uses::keep_in_place(ThreadState& thread, const c10::Storage& storage) {
 
 void Uses::use(ThreadState& thread, Block& block, bool write) {
   if (block.resident() && block.arena != memory_.arena) return;  // left behind by an earlier session: it stays there
-  block.held = false;
+  block.held = block.recomputed = false;
   bool first = is_first(thread, block);
   bool first_write = write && block.written_by != thread.serial;
   if (write) {
@@ -49,7 +49,7 @@ bool Uses::is_first(ThreadState& thread, Block& block) {
   thread.input_bytes += memory_.arena->round(block.bytes);
   thread.largest = std::max(thread.largest, block.bytes);
   if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
-  forecast_.on_access(block);
+  if (!thread.recomputing) forecast_.on_access(block);
   return true;
 }
 

@@ -24,7 +24,11 @@ from running.children import Child, child_says
 from running.plainly import as_plainly
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.copied("what children find in the tier"),
+]
 SLOW = DisturbedTier("disk", "/tmp", link_bytes_per_second=6e7)
 """A link on which copies are always under way."""
 PLANNED_FROM = 8  # steps

@@ -38,6 +38,7 @@ def training(steps: int = STEPS, batch: Callable[[int], int] = lambda step: 32, 
     return [torch.tensor(losses), *(p.detach() for p in net.parameters())]
 
 
+@pytest.mark.copied("what a plan places: re-runs are not in it")
 def test_a_repeating_iteration_is_planned_and_gives_the_same_bits():
     stats = as_plainly(training, None, "ram").stats
     assert stats.plans == 1 and stats.plan_mismatches <= 1  # the losses, made after the last step, are not planned
@@ -71,12 +72,14 @@ def test_the_footprint_is_the_plan_s():
     assert stats.peak_live_bytes <= stats.peak_footprint_bytes <= 1.02 * stats.peak_live_bytes + 4096
 
 
+@pytest.mark.copied("what a plan places: re-runs are not in it")
 def test_a_loop_without_an_optimizer_is_planned_by_its_period():
     stats = as_plainly(lambda: train_by_hand(120), None, "ram").stats
     assert stats.plans == 1 and stats.planned_allocations > stats.allocations // 4
     assert stats.plan_mismatches < stats.planned_allocations // 100
 
 
+@pytest.mark.copied("what a plan places: re-runs are not in it")
 def test_a_budget_the_plan_fits_into_moves_nothing_once_it_is_in_force():
     with memfit.session(None, "ram") as session:
         training()
@@ -96,6 +99,7 @@ def test_below_the_plan_swaps_are_planned():
     assert stats.peak_footprint_bytes <= stats.budget_bytes
 
 
+@pytest.mark.copied("what a plan places: re-runs are not in it")
 def test_each_swap_names_the_take_with_which_its_bytes_come_back(monkeypatch):
     monkeypatch.setattr(planner, "_PATIENCE", 60.0)
     ended = as_plainly(lambda: training(40), "60%", "ram")
@@ -136,6 +140,7 @@ def test_another_batch_size_is_a_mismatch_and_gives_the_same_bits():
     assert stats.plan_mismatches > 0 and stats.plans == 1 and stats.planned_allocations > 0
 
 
+@pytest.mark.copied("what a plan places: re-runs are not in it")
 def test_a_new_shape_for_good_is_planned_anew():
     stats = as_plainly(lambda: training(30, lambda step: 32 if step < 10 else 48), None, "ram").stats
     assert stats.plans == 2

@@ -39,6 +39,7 @@ def test_a_lazy_clone_shares_the_bytes_until_it_is_written_to():
     assert torch.equal(x, ramp()) and torch.equal(clone, ramp() + 1)
 
 
+@pytest.mark.copied("how often storages leave")
 def test_storages_that_die_in_one_thread_while_others_push_them_out():
     """Under the sanitizers: no storage is freed twice, and none is written to after its end."""
 

@@ -16,7 +16,11 @@ from running.children import child_says, script_prints
 from running.plainly import as_plainly
 from running.pressure import BUDGET, COUNT, evicted, is_full_of, is_resident, press, ramp
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.copied("what children find in the tier"),
+]
 TIERS = ["ram", "disk"]
 
 

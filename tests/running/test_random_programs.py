@@ -114,10 +114,11 @@ def test_many_programs_are_bit_identical_under_stress(capsys):
 
     draws()
     with capsys.disabled():
-        print(f"\n{len(tried)} programs of {sum(tried)} steps, under evict and move")
+        print(f"\n{len(tried)} programs of {sum(tried)} steps, under {' and '.join(STRESSES)}")
     assert len(tried) >= 2000
 
 
+@pytest.mark.copied("what there is room for")
 @quiet
 @pytest.mark.timeout(300)
 @drawn(100)

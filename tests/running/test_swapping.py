@@ -164,6 +164,7 @@ def test_leaving_the_session_with_copies_under_way_loses_nothing():
         raise Failed
 
 
+@pytest.mark.copied("what a plan swaps")
 def test_a_forked_child_reads_what_is_swapped_out_and_training_goes_on():
     def loop(fork: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)

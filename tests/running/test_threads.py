@@ -195,6 +195,7 @@ class Worker(threading.Thread):
         assert self.count > 0 and self.wrong == 0
 
 
+@pytest.mark.copied("what there is room for at the end")
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_session_that_ends_while_another_thread_is_in_an_op(tier):
     for _ in range(4):

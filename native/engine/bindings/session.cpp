@@ -89,7 +89,10 @@ size_t page_bytes() {
 }
 
 void set_stress(const std::string& kind) {
-  Engine::get().set_stress(kind == "evict" ? Stress::kEvict : kind == "move" ? Stress::kMove : Stress::kNone);
+  Engine::get().set_stress(kind == "evict"    ? Stress::kEvict
+                           : kind == "move"   ? Stress::kMove
+                           : kind == "recompute" ? Stress::kRecompute
+                                              : Stress::kNone);
 }
 
 }  // namespace

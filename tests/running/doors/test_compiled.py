@@ -53,6 +53,7 @@ def test_what_a_kernel_writes_to_a_tensor_that_came_in_clean_is_kept(wrapper):
     assert wrapper.cpp_fused_add_0 is add_one_unseen
 
 
+@pytest.mark.copied("what there is no room for")
 def test_a_kernel_that_needs_more_than_the_budget_is_refused_by_its_name(wrapper):
     with memfit.session(BUDGET, "ram"):
         tensors = [evicted() for _ in range(5)]

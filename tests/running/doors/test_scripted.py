@@ -44,6 +44,7 @@ def written(module: torch.jit.ScriptModule) -> io.BytesIO:
     return file
 
 
+@pytest.mark.copied("where storages are")
 @pytest.mark.parametrize("kind", ["script", "trace", "frozen"])
 def test_a_module_that_is_away_is_saved_and_gives_the_same_results(kind, tmp_path):
     x = torch.ones(2, 256)

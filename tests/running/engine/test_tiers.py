@@ -16,7 +16,7 @@ from memfit.running.host import host_memory_bytes
 from running.plainly import same_bits
 from running.pressure import BUDGET, COUNT, press, ramp
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.copied("what the tier has to read and write")]
 
 
 @pytest.mark.parametrize(

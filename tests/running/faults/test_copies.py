@@ -12,7 +12,7 @@ from memfit.errors import TierError
 from running.faults.rows import BUDGET, NUMBERS, faulty, fill, holds, row
 from running.pressure import is_ordinary
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.copied("what the tier has to read and write")]
 
 
 # --- writes

@@ -18,7 +18,7 @@ from memfit.errors import InputError, TierError
 from memfit.running.engine.tiers import TierSpec
 from running.faults.rows import BUDGET, fill, holds
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.copied("what the tier has to read and write")]
 
 
 @contextmanager

@@ -139,6 +139,7 @@ def test_the_arena_is_inside_the_budget_after_every_op(name):
     assert max(s["resident_bytes"] for s in sampler.samples) <= session.stats.peak_resident_bytes <= budget
 
 
+@pytest.mark.copied("where storages are")
 @pytest.mark.parametrize("kind", ["bytes", "percent"])
 def test_statistics_agree_with_each_other_at_every_hook(kind):
     sampler = Sampler()

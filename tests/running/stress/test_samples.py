@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from running.stress import verified
+from running.stress.compare import STRESSES
 
 pytest.importorskip("expecttest", reason="torch's operator samples need it")
 
@@ -46,7 +47,7 @@ def test_all_samples_are_bit_identical_under_stress(tmp_path, capsys):
     found = [finish(process, report) for process, report in zip(processes, reports, strict=True)]
     sums = {name: sum(one[name] for one in found) for name, value in found[0].items() if isinstance(value, int)}
     with capsys.disabled():
-        print(f"\ncompared under evict and move: {sums}")
+        print(f"\ncompared under {' and '.join(STRESSES)}: {sums}")
     assert sums["samples"] > 5000
     assert verified.liars(found).isdisjoint(verified.listed())
     assert verified.verified(found) <= verified.listed(), "write the list anew: python -m running.stress.verified"

@@ -26,7 +26,8 @@ def is_stressed() -> bool:
         kept = torch.ones(1 << 16)
         for _ in range(OPS):
             kept = kept + 1
-    return session.stats.evictions + session.stats.relocations >= OPS
+    stats = session.stats
+    return stats.evictions + stats.relocations + stats.discards >= OPS
 
 
 def test_a_plain_run_is_not_stressed():

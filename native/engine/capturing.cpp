@@ -1,0 +1,186 @@
+#include "capturing.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "observer.h"
+#include "operands.h"
+
+namespace memfit {
+
+namespace {
+
+constexpr size_t kLargestConstant = 16;  // bytes: a number in a tensor
+
+// The arguments that a recipe can keep by value. Others may hold tensors, or objects of Python's.
+bool is_plain(const c10::IValue& value) {
+  return value.isNone() || value.isInt() || value.isDouble() || value.isBool() || value.isString() || value.isDevice() ||
+         value.isComplexDouble() || value.isIntList() || value.isDoubleList() || value.isBoolList();
+}
+
+// A strided tensor of the host's, whose bytes are what its elements say.
+bool is_plain(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return impl->has_storage() && impl->is_cpu() && impl->layout() == at::kStrided && !tensor.is_conj() && !tensor.is_neg() &&
+         !impl->is_quantized() && !impl->is_nested() && !impl->has_symbolic_sizes_strides() && !impl->key_set().has(c10::DispatchKey::Python) &&
+         !impl->key_set().has_any(c10::functorch_transforms_ks);
+}
+
+// Each of the block's bytes is the tensor's.
+bool covers(const at::Tensor& tensor, const Block& block) {
+  return static_cast<size_t>(tensor.numel()) * tensor.itemsize() == block.bytes && tensor.is_non_overlapping_and_dense();
+}
+
+// Nothing while another thread draws. (Its lock must not be waited for: who has it may wait for the engine's.)
+std::unique_ptr<const GeneratorState> state_of(const c10::IValue& argument) {
+  const at::Generator& generator = argument.isGenerator() ? argument.toGenerator() : at::detail::getDefaultCPUGenerator();
+  if (!generator.defined() || !generator.device().is_cpu()) return nullptr;
+  auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
+  std::unique_lock<std::mutex> lock(impl->mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return nullptr;
+  return std::make_unique<GeneratorState>(GeneratorState{impl->engine(), impl->next_float_normal_sample(), impl->next_double_normal_sample()});
+}
+
+}  // namespace
+
+bool Capturing::is_on() const { return !memory_.device->is_asynchronous() && !memory_.is_closed && lasting_.captures; }
+
+void Capturing::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  if (!is_on() || op.is_composite || thread.recomputing) return;
+  if (thread.leaf == 0) {
+    thread.leaf = thread.depth;
+    thread.first_id = lasting_.books.last_id() + 1;
+    const bool may_repeat = op.is_repeatable && !op.uninitialised && thread.failure.kind == Failure::Kind::kNone;
+    thread.recipe = may_repeat ? recipe_of(thread, op, inputs) : nullptr;
+  }
+  if (!op.only_describes) end_written(op, inputs);  // also by what it calls: a batched tensor shows its rows only there
+}
+
+std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
+  auto recipe = std::make_shared<Recipe>();
+  recipe->op = &op;
+  recipe->arguments.resize(inputs.size());
+  recipe->grad_mode = at::GradMode::is_enabled();
+  recipe->threads = at::get_num_threads();
+  const bool trains = op.training_argument >= 0 && inputs[op.training_argument].isBool() && inputs[op.training_argument].toBool();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_held_off = trains && op.writes[i];  // an effect that is not to happen twice
+    if (!is_held_off && !add(*recipe, inputs[i], i)) return nullptr;
+  }
+  if (!op.is_seeded) return recipe;
+  if (op.generator_argument < 0 || !draws_alone(thread)) return nullptr;
+  recipe->generator = state_of(inputs[op.generator_argument]);
+  return recipe->generator ? recipe : nullptr;
+}
+
+// Since its outermost op began no other has: nobody else has drawn a number.
+bool Capturing::draws_alone(const ThreadState& thread) const {
+  return lasting_.turns.begun() == 1 && lasting_.books.now() == thread.serial;
+}
+
+bool Capturing::add(Recipe& recipe, const c10::IValue& input, size_t argument) const {
+  if (input.isTensor()) return add_tensor(recipe, input.toTensor(), argument, -1);
+  if (input.isTensorList() || input.isOptionalTensorList()) {
+    auto items = input.toListRef();
+    recipe.lists.push_back({static_cast<int32_t>(argument), static_cast<int32_t>(items.size()), input.isOptionalTensorList()});
+    for (size_t i = 0; i < items.size(); ++i)
+      if (items[i].isTensor() && !add_tensor(recipe, items[i].toTensor(), argument, static_cast<int32_t>(i))) return false;
+    return true;
+  }
+  if (input.isGenerator()) return static_cast<int>(argument) == recipe.op->generator_argument;
+  if (!is_plain(input)) return false;
+  recipe.arguments[argument] = input;
+  return true;
+}
+
+bool Capturing::add_tensor(Recipe& recipe, const at::Tensor& tensor, size_t argument, int32_t item) const {
+  Operand& operand = recipe.operands.emplace_back();
+  operand.argument = static_cast<int32_t>(argument);
+  operand.item = item;
+  if (!tensor.defined()) return true;
+  if (!is_plain(tensor)) return false;
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  operand.is_defined = true;
+  operand.sizes.assign(impl->sizes().begin(), impl->sizes().end());
+  operand.strides.assign(impl->strides().begin(), impl->strides().end());
+  operand.offset = impl->storage_offset();
+  operand.dtype = impl->dtype();
+  operand.is_wrapped_number = impl->is_wrapped_number();
+  operand.requires_grad = at::isFloatingType(tensor.scalar_type()) && impl->requires_grad();
+  return !recipe.op->reads_data || add_bytes(operand, *recipe.op, tensor);
+}
+
+bool Capturing::add_bytes(Operand& operand, const OpInfo& op, const at::Tensor& tensor) const {
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  const bool written = op.may_write(operand.argument);
+  c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  operand.storage = &impl;
+  if (impl.nbytes() == 0) return true;
+  Block* block = lasting_.books.find(impl);
+  if (!written && (operand.is_wrapped_number || impl.nbytes() <= kLargestConstant)) {
+    const auto* data = static_cast<const char*>(impl._mutable_data_ptr_no_checks().get());
+    if (data != nullptr) operand.constant.assign(data, impl.nbytes());
+    return data != nullptr;
+  }
+  if (block == nullptr || block->pinned || block->active > 1 || !lasting_.books.is_of_session(*block)) return false;
+  Books::attach(*block, storage);
+  operand.value = Values::of(*block);
+  // Of uninitialised memory nothing may be left, or it would be other bytes each time.
+  return !operand.value->is_blank || (written && op.overwrites && covers(tensor, *block));
+}
+
+void Capturing::end_written(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!op.may_write(i)) continue;
+    each_storage(inputs[i], [&](const c10::Storage& storage, Part) {
+      if (Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl())) Values::end(*block);
+    });
+  }
+}
+
+void Capturing::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
+  if (thread.leaf != thread.depth) return;
+  thread.leaf = 0;
+  std::shared_ptr<const Recipe> recipe = std::move(thread.recipe);
+  thread.recipe.reset();
+  const bool is_blank = op.uninitialised && thread.depth > 1;  // (at depth 1 whoever called it may fill it unseen)
+  if (!is_on() || (!recipe && !is_blank)) return;
+  if (recipe && (recipe->generator ? !draws_alone(thread) : was_disturbed(*recipe))) return;
+  int32_t number = 0;
+  for (const c10::IValue& output : outputs)
+    each_tensor(output, [&](const at::Tensor& tensor) { keep_result(thread, tensor, number++, recipe); });
+}
+
+// Another thread's op has begun to write to what the op reads. (One that had begun before is in the way of a recipe.)
+bool Capturing::was_disturbed(const Recipe& recipe) {
+  return std::any_of(recipe.operands.begin(), recipe.operands.end(), [&](const Operand& operand) {
+    return operand.value && operand.value->block == nullptr && !recipe.op->may_write(operand.argument);
+  });
+}
+
+// Of a storage that the op has made or written to. One that was made is to be covered by its tensor: other bytes of it
+// are whatever lay there (a reduced loss keeps the storage of its terms).
+void Capturing::keep_result(const ThreadState& thread, const at::Tensor& tensor, int32_t output,
+                            const std::shared_ptr<const Recipe>& recipe) const {
+  if (!tensor.defined() || !is_plain(tensor)) return;
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
+  if (block == nullptr || block->pinned || block->value || block->active > 1 || block->written_by != thread.serial) return;
+  int32_t written = -1;
+  for (size_t i = 0; recipe && i < recipe->operands.size(); ++i)
+    if (recipe->operands[i].storage == storage.unsafeGetStorageImpl() && recipe->op->may_write(recipe->operands[i].argument))
+      written = static_cast<int32_t>(i);
+  const bool is_new = block->id >= thread.first_id && block->maker == &thread;
+  if (written < 0 && (!is_new || !covers(tensor, *block))) return;
+  Value& value = *Values::of(*block);
+  value.is_blank = !recipe;
+  value.recipe = recipe;
+  value.written = written;
+  value.output = written < 0 ? output : -1;
+}
+
+}  // namespace memfit

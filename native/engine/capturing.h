@@ -1,0 +1,43 @@
+// Capturing: what ops do is kept as recipes, so that their results can be made again.
+//
+// The op whose call is kept is the outermost one that is no composite: composites only call others, and what they call
+// has the results that autograd saves; what a kernel calls may be written to by the kernel in ways that nobody sees.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+
+#include "books.h"
+#include "lasting.h"
+#include "memory.h"
+#include "recipe.h"
+#include "thread_state.h"
+#include "values.h"
+
+namespace memfit {
+
+class Capturing {
+ public:
+  Capturing(const Lasting& lasting, const Memory& memory) : lasting_(lasting), memory_(memory) {}
+
+  // The thread's op has its inputs, and is about to run.
+  void op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
+  void op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
+
+ private:
+  bool is_on() const;
+  std::shared_ptr<Recipe> recipe_of(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
+  bool add(Recipe& recipe, const c10::IValue& input, size_t argument) const;
+  bool add_tensor(Recipe& recipe, const at::Tensor& tensor, size_t argument, int32_t item) const;
+  bool add_bytes(Operand& operand, const OpInfo& op, const at::Tensor& tensor) const;
+  void end_written(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
+  void keep_result(const ThreadState& thread, const at::Tensor& tensor, int32_t output, const std::shared_ptr<const Recipe>& recipe) const;
+  static bool was_disturbed(const Recipe& recipe);
+  bool draws_alone(const ThreadState& thread) const;
+
+  const Lasting& lasting_;
+  const Memory& memory_;
+};
+
+}  // namespace memfit

@@ -1,0 +1,105 @@
+#include "discarding.h"
+
+#include <ATen/record_function.h>
+
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "fingerprint.h"
+#include "observer.h"
+#include "operands.h"
+#include "pointers.h"
+#include "stopwatch.h"
+#include "values.h"
+
+namespace memfit {
+
+bool Discarding::may_go(const Block& block) const {
+  const bool is_own = !is_over_ && memory_.holds(block) && books_.is_of_session(block) && residency_.may_move(block);
+  return is_own && block.dirty && !block.recomputed && block.aside == 0 && !block.copy && block.swapped < 0;
+}
+
+bool Discarding::discard(Block& block) {
+  if (!may_go(block)) return false;
+  const auto sources = Values::sources(block);
+  c10::StorageImpl* storage = sources ? movable_storage(block) : nullptr;
+  if (storage == nullptr) return false;
+  auto discarded = std::make_unique<Discarded>();
+  discarded->value = block.value;
+  for (const Value* source : *sources) discarded->sources.push_back(source->block->value);
+  {
+    Stopwatch stopwatch(stats_.check_ns);
+    block.print = fingerprint(block.address(), block.bytes);
+  }
+  if (block.extent != nullptr) block.tier->release(std::exchange(block.extent, nullptr));
+  block.tier = memory_.tier;
+  moves_.leave_arena(block, *storage);
+  books_.discarded(block, std::move(discarded));
+  ++stats_.discards;
+  stats_.bytes_discarded += block.bytes;
+  return true;
+}
+
+// The storage is dying, and another takes its place. (A reference to the program's own would show: autograd adds in place
+// to what nobody else has.)
+bool Discarding::outlives_its_storage(Block& block) {
+  if (!block.value || block.value->dependents.empty()) return false;
+  at::DataPtr pointer(block.resident() ? block.address() : nullptr, &block, &delete_by_block, at::Device(at::kCPU));
+  auto kept = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), block.bytes, std::move(pointer),
+                                                    &block.device->own(), /*resizable=*/true);
+  block.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(kept);
+  block.storage_address = kept.get();
+  if (!block.resident()) set_absent(*kept);
+  block.temporary = true;
+  for (Block* dependent : block.value->dependents) dependent->discarded->keeps.push_back(kept);
+  return true;
+}
+
+std::vector<Block*> Discarding::wanted_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
+  std::vector<Block*> wanted;
+  if (books_.discarded() == 0) return wanted;
+  const bool is_profiled = at::hasThreadLocalCallbacks();  // which may ask for the address of a view's input too
+  for (size_t i = 0; i < inputs.size(); ++i)
+    each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
+      if (!memory_.device->has(storage.device())) return;
+      Block* block = books_.find(*storage.unsafeGetStorageImpl());
+      if (block == nullptr) return;
+      const bool stays = part == Part::kDescription || op.keeps_pointers;
+      if (block->discarded && (op.reads(i) || op.may_write(i) || stays || is_profiled)) wanted.push_back(block);
+      if ((op.may_write(i) || stays) && block->value)
+        wanted.insert(wanted.end(), block->value->dependents.begin(), block->value->dependents.end());
+    });
+  return wanted;
+}
+
+std::vector<Block*> Discarding::wanted_with(Block& block) {
+  std::vector<Block*> wanted;
+  if (block.value) wanted = block.value->dependents;
+  if (block.discarded) wanted.push_back(&block);
+  return wanted;
+}
+
+void Discarding::come_back(Block& block, c10::StorageImpl& made) {
+  Block* from = books_.find(made);
+  c10::StorageImpl* storage = storage_behind(block);
+  if (storage == nullptr) return books_.no_longer_discarded(block);  // nobody can read it any more
+  if (from == nullptr || !is_behind(made._mutable_data_ptr_no_checks(), *from) || from->bytes != block.bytes || !from->resident() || from->arena != memory_.arena || from->active != 0)
+    throw std::runtime_error("they have come out elsewhere");
+  {
+    Stopwatch stopwatch(stats_.check_ns);
+    if (fingerprint(from->address(), from->bytes) != block.print) throw std::runtime_error("they have come out otherwise");
+  }
+  books_.leaves(*from);
+  data_of(made._mutable_data_ptr_no_checks()) = nullptr;
+  block.region = std::exchange(from->region, nullptr);
+  block.region->owner = &block;
+  block.arena = std::move(from->arena);
+  books_.arrives(block, *storage);
+  block.dirty = block.recomputed = true;
+  block.last_use = books_.now();
+  books_.no_longer_discarded(block);
+  ++stats_.recomputations;
+}
+
+}  // namespace memfit

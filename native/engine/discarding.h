@@ -1,0 +1,51 @@
+// Discarding: storages whose bytes can be made again are given up without a copy. Engine::recompute makes them again.
+//
+// What they are to be made from is kept alive, and made again from before it changes. Their bytes are compared with
+// what they were by a fingerprint: whatever may go wrong ends in an error, and never in other bytes.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <vector>
+
+#include "books.h"
+#include "memory.h"
+#include "moves.h"
+#include "residency.h"
+#include "stats.h"
+
+namespace memfit {
+
+struct OpInfo;
+
+class Discarding {
+ public:
+  Discarding(Books& books, const Memory& memory, Stats& stats, Moves& moves, const Residency& residency)
+      : books_(books), memory_(memory), stats_(stats), moves_(moves), residency_(residency) {}
+
+  // The session is about to end: what is made again from now on stays.
+  void stop() { is_over_ = true; }
+  // False when the block has to stay, or cannot be made again.
+  bool discard(Block& block);
+  // What has to be made again before the op begins: what it reads, and what is to be made from what it writes to.
+  std::vector<Block*> wanted_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
+  // The same before somebody may write to the block through a raw pointer.
+  static std::vector<Block*> wanted_with(Block& block);
+  // The program has let go of the block's storage, but its bytes are still to be read again.
+  static bool outlives_its_storage(Block& block);
+  // The bytes behind `made`, a storage that nobody else uses, become the block's. Raises std::runtime_error when they
+  // are others than those that were discarded.
+  void come_back(Block& block, c10::StorageImpl& made);
+
+ private:
+  bool may_go(const Block& block) const;
+
+  Books& books_;
+  const Memory& memory_;
+  Stats& stats_;
+  Moves& moves_;
+  const Residency& residency_;
+  bool is_over_ = false;
+};
+
+}  // namespace memfit

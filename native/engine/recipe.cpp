@@ -1,0 +1,117 @@
+#include "recipe.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "held.h"
+#include "observer.h"
+#include "operands.h"
+
+namespace memfit {
+
+namespace {
+
+at::Tensor tensor_over(const Operand& operand, c10::Storage storage) {
+  if (!operand.is_defined) return {};
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), operand.dtype);
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  impl->set_storage_offset(operand.offset);
+  impl->set_sizes_and_strides(operand.sizes, operand.strides);
+  if (operand.is_wrapped_number) impl->set_wrapped_number(true);
+  if (operand.requires_grad) impl->set_requires_grad(true);  // a kernel may choose its backend by it
+  return tensor;
+}
+
+// The keys that the op saw below autograd: the backend's kernels, and the factories' way to them.
+c10::impl::LocalDispatchKeySet backend_keys() {
+  c10::impl::LocalDispatchKeySet keys{c10::impl::PODLocalDispatchKeySet{}};
+  keys.included_ = c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
+  keys.excluded_ = c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+  return keys;
+}
+
+class Threads {
+ public:
+  explicit Threads(int then) : before_(at::get_num_threads()), differs_(then != before_) {
+    if (differs_) at::set_num_threads(then);
+  }
+  ~Threads() {
+    if (differs_) at::set_num_threads(before_);
+  }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_;
+  bool differs_;
+};
+
+// A generator of the call's own, so that other threads' draws from the shared one are as they would have been.
+at::Generator generator_of(const GeneratorState& state) {
+  at::Generator generator = at::detail::createCPUGenerator();
+  auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
+  impl->set_engine(state.engine);
+  impl->set_next_float_normal_sample(state.next_float);
+  impl->set_next_double_normal_sample(state.next_double);
+  return generator;
+}
+
+template <typename Item>
+c10::IValue list_of(const Recipe& recipe, const Recipe::List& list, const std::vector<at::Tensor>& tensors) {
+  c10::List<Item> items;
+  items.resize(static_cast<size_t>(list.length));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Operand& operand = recipe.operands[i];
+    if (operand.argument == list.argument) items.set(static_cast<size_t>(operand.item), Item(tensors[i]));
+  }
+  return items;
+}
+
+torch::jit::Stack stack_of(const Recipe& recipe, const std::vector<at::Tensor>& tensors) {
+  torch::jit::Stack stack = recipe.arguments;
+  for (const Recipe::List& list : recipe.lists)
+    stack[list.argument] = list.has_gaps ? list_of<std::optional<at::Tensor>>(recipe, list, tensors) : list_of<at::Tensor>(recipe, list, tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Operand& operand = recipe.operands[i];
+    if (operand.item < 0) stack[operand.argument] = operand.is_defined ? c10::IValue(tensors[i]) : c10::IValue();
+  }
+  if (recipe.generator) stack[recipe.op->generator_argument] = generator_of(*recipe.generator);
+  return stack;
+}
+
+}  // namespace
+
+size_t Recipe::held() const {
+  size_t bytes = sizeof(Recipe) + held_bytes(arguments, operands, lists) + (generator ? sizeof(GeneratorState) : 0);
+  for (const Operand& operand : operands) bytes += operand.constant.capacity();
+  return bytes;
+}
+
+ReRun::ReRun(std::shared_ptr<const Recipe> recipe, std::vector<c10::Storage> storages) : recipe_(std::move(recipe)) {
+  for (size_t i = 0; i < storages.size(); ++i) operands_.push_back(tensor_over(recipe_->operands[i], std::move(storages[i])));
+  stack_ = stack_of(*recipe_, operands_);
+}
+
+void ReRun::run() {
+  at::DisableRecordFunctionGuard unseen;
+  c10::impl::ForceDispatchKeyGuard keys(backend_keys());
+  at::AutoGradMode grad_mode(recipe_->grad_mode);
+  Threads threads(recipe_->threads);
+  recipe_->op->handle->callBoxed(stack_);
+}
+
+c10::Storage ReRun::result(const Value& value) const {
+  if (value.written >= 0) return operands_.at(value.written).storage();
+  std::vector<at::Tensor> outputs;
+  for (const c10::IValue& output : stack_) each_tensor(output, [&](const at::Tensor& tensor) { outputs.push_back(tensor); });
+  return outputs.at(value.output).storage();
+}
+
+}  // namespace memfit

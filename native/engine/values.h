@@ -1,0 +1,34 @@
+// Values: which storages' bytes can be made again, and from what.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "books.h"
+#include "recipe.h"
+
+namespace memfit {
+
+class Values {
+ public:
+  // Longer chains of re-runs are not begun; nor are they kept, so that what an optimizer makes of its state, step after
+  // step, holds no memory.
+  static constexpr int kDeepest = 4;
+
+  // What the block's bytes are now.
+  static const std::shared_ptr<Value>& of(Block& block);
+  // They are others from now on.
+  static void end(Block& block);
+  // The storages that the block's bytes are to be made from, none of them missing: values that exist, discarded ones
+  // included. Nothing when one is missing, or may change unseen, or the chain is too long.
+  static std::optional<std::vector<Value*>> sources(const Block& block);
+
+ private:
+  static bool collect(const Value& value, int depth, std::vector<Value*>& found);
+  static bool collect_inputs(const Value& value, int depth, std::vector<Value*>& found);
+};
+
+}  // namespace memfit

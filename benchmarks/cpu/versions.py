@@ -28,7 +28,8 @@ def loop():
     for _ in range(count): a + a
 with Session(1 << 30, "ram", device="cpu", record=False): loop()
 """
-FEW, MANY = 1_000, 11_000  # ops: what begins and ends a run cancels out
+# Ops: what begins and ends a run cancels out, but for so much that 10,000 are too few.
+FEW, MANY = 1_000, 101_000
 
 
 def instructions(python: str, count: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_of_swaps
+from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_that_waits_for_room
 from memfit.ir import Direction, Plan, Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of
@@ -26,7 +26,7 @@ def capuchin(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
         if earlier == swaps:
             break
         swaps = earlier
-    return plan_of_swaps("capuchin", trace, machine, budget_bytes, swaps)
+    return plan_that_waits_for_room("capuchin", trace, machine, budget_bytes, swaps)
 
 
 def _by_free_time(trace: Trace, machine: Machine, budget_bytes: int) -> list[Swap]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_of_swaps
+from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_that_waits_for_room
 from memfit.baselines.policies.reactive import Reactive
 from memfit.ir import Plan, Swap, Trace, align_up
 from memfit.machine import Machine
@@ -24,7 +24,7 @@ _WORK = 40_000  # ops x gaps x plans: fewer generations on large traces, so that
 def swap_advisor(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the fastest plan of the search; raises BudgetError if an op cannot fit."""
     search = _Search(trace, machine, budget_bytes)
-    return plan_of_swaps("swap-advisor", trace, machine, budget_bytes, search.run())
+    return plan_that_waits_for_room("swap-advisor", trace, machine, budget_bytes, search.run())
 
 
 class _Search:

@@ -136,10 +136,10 @@ def _check_storages(original: Trace, made: Remade) -> JointViolation | None:
 def _allocations(trace: Trace) -> list[list[int]]:
     """Return, for each op, the storages that are allocated while it runs, ascending."""
     found: list[list[int]] = [[] for _ in trace.ops]
-    for index, storage in enumerate(trace.storages):
-        if storage.alloc_tick >= 0 and storage.alloc < len(trace.ops):
-            if storage.alloc_tick >= trace.ops[storage.alloc].first_tick:
-                found[storage.alloc].append(index)
+    for number, storage in enumerate(trace.storages):
+        maker = storage.alloc
+        if maker < len(trace.ops) and storage.alloc_tick >= trace.ops[maker].first_tick:
+            found[maker].append(number)
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 from memfit.baselines.policies import find_policy
 from memfit.baselines.policies.bayes import best_weights
 from memfit.errors import BudgetError, UsageError
-from memfit.ir import Phase
+from memfit.ir import Phase, Swap
 from memfit.machine import Link, Machine
 from memfit.planning.autoswap.slack import relax
 from memfit.simulate import load_bytes, planned_bytes, simulate
@@ -188,3 +188,8 @@ def test_those_that_wait_only_for_room_wait_as_late_as_the_budget_allows(name):
 def test_vdnn_joins_each_layer_though_there_is_room():
     swaps = find_policy("vdnn-all")(NET, LINK, 2**40).swaps
     assert {swap.storage: swap.free_by for swap in swaps} == {0: 1, 2: 3}
+
+
+def test_a_swap_that_frees_nothing_is_left_as_it_is():
+    swap = Swap(0, 10, 1, 4, 4, 9, False)
+    assert relax(NET, [swap], 2**40) == [swap]

@@ -126,9 +126,9 @@ def _check_storages(original: Trace, made: Remade) -> JointViolation | None:
             text = f"storage {index} has {storage.size_bytes} bytes, not {was.size_bytes}"
             return JointViolation(JointPromise.STORAGE, text)
     wanted, found = _allocations(original), _allocations(made.trace)
-    for index, was in enumerate(made.op_of):
-        if sorted(made.storage_of[s] for s in found[index]) != wanted[was]:
-            text = f"op {index} does not allocate what op {was} does"
+    for index, like in enumerate(made.op_of):
+        if sorted(made.storage_of[s] for s in found[index]) != wanted[like]:
+            text = f"op {index} does not allocate what op {like} does"
             return JointViolation(JointPromise.ALLOCATIONS, text, index)
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memfit.baselines.recomputing.capuchin import capuchin_whole
+from memfit.baselines.recomputing.checkmate import checkmate
 from memfit.baselines.recomputing.dtr import dtr
 from memfit.baselines.recomputing.hybrid import hybrid
 from memfit.baselines.recomputing.knapsack import torch_knapsack
@@ -23,7 +24,7 @@ RECOMPUTE_POLICIES: dict[str, RecomputePolicy] = {
 }
 """The policies for any trace."""
 
-SMALL_GRAPHS: dict[str, RecomputePolicy] = {}
+SMALL_GRAPHS: dict[str, RecomputePolicy] = {"checkmate": checkmate}
 """Those for some tens of ops only."""
 
 

@@ -76,7 +76,7 @@ class Droppables:
     def __init__(self, trace: Trace) -> None:
         self.trace = corrected(trace)
         self.values = Values.of(self.trace)
-        self.turn = _turn(self.trace)
+        self.turn = turn_of(self.trace)
         found = (self._droppable(gap) for gap in all_gaps(self.trace) if not gap.cyclic)
         self.all = sorted((each for each in found if each is not None), key=lambda each: (each.writer, each.value))
         self.waiting = [each for each in self.all if each.gap.after < self.turn <= each.gap.before]
@@ -118,7 +118,7 @@ class Droppables:
         return all(is_cheap(self.trace.ops[op].name) for op in each.makers)
 
 
-def _turn(trace: Trace) -> int:
+def turn_of(trace: Trace) -> int:
     """Return the first op of the backward part; one more than the last op if there is none."""
     backward = (index for index, op in enumerate(trace.ops) if op.phase is Phase.BACKWARD)
     return next(backward, len(trace.ops))

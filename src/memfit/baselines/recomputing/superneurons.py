@@ -15,9 +15,9 @@ from functools import partial
 
 from memfit.baselines.policies.policy import all_gaps
 from memfit.baselines.policies.superneurons import cached
-from memfit.baselines.recomputing.drops import Droppable, Droppables, Drops, is_dear
+from memfit.baselines.recomputing.drops import Droppable, Droppables, Drops, is_dear, turn_of
 from memfit.baselines.recomputing.policy import MixedPlan, RecomputePolicy, mixed
-from memfit.ir import Phase, Swap, Trace, align_up
+from memfit.ir import Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.lifetimes import working_sets
 
@@ -52,7 +52,7 @@ def _offloaded(found: Drops, budget_bytes: int) -> list[Swap]:
     trace, again = found.made.trace, found.made.runs_again
     dear = [index for index, op in enumerate(trace.ops) if is_dear(op.name) and not again[index]]
     outputs = {s for index in dear for s in trace.ops[index].writes if trace.storages[s].alloc == index}
-    turn = next((index for index, op in enumerate(trace.ops) if op.phase is Phase.BACKWARD), len(trace.ops))
+    turn = turn_of(trace)
     gaps = [gap for gap in all_gaps(trace) if not gap.cyclic and gap.after < turn <= gap.before]
     return cached(trace, [gap for gap in gaps if gap.storage in outputs], dear, budget_bytes)
 

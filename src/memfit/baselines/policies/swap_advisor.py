@@ -2,7 +2,8 @@
 
 The published search also changes the order of ops and the size classes of its pools; here the order is the trace's and
 memory has no classes, so that what is searched is how much further or nearer each storage counts when a victim is
-chosen. A victim leaves right after its last use and comes back as early as there is room.
+chosen. A victim leaves right after its last use, is waited for only where its room is needed, and comes back as early as
+there is room.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_that_waits_for_room
+from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_of_swaps
 from memfit.baselines.policies.reactive import Reactive
 from memfit.ir import Plan, Swap, Trace, align_up
 from memfit.machine import Machine
+from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import Gap
 from memfit.simulate import Simulator, add_span, planned_bytes
 
@@ -24,7 +26,7 @@ _WORK = 40_000  # ops x gaps x plans: fewer generations on large traces, so that
 def swap_advisor(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the fastest plan of the search; raises BudgetError if an op cannot fit."""
     search = _Search(trace, machine, budget_bytes)
-    return plan_that_waits_for_room("swap-advisor", trace, machine, budget_bytes, search.run())
+    return plan_of_swaps("swap-advisor", trace, machine, budget_bytes, search.run())
 
 
 class _Search:
@@ -50,7 +52,7 @@ class _Search:
 
     def _judge(self, genes: list[float]) -> tuple[float, list[float], list[Swap]]:
         reactive = Reactive(self._trace, self._gaps, lambda gap, _last, next_: next_ + genes[gap.storage])
-        swaps = self._widened(reactive.swaps(self._budget))
+        swaps = relax(self._trace, self._widened(reactive.swaps(self._budget)), self._budget)
         return self._simulator.timeline(swaps).iteration_us, genes, swaps
 
     def _widened(self, swaps: list[Swap]) -> list[Swap]:

@@ -4,7 +4,7 @@
 take the most time together, within a number of bytes (0/1 knapsack, sizes in parts of the whole). All else is dropped
 after the forward part and made again for the backward part. The number of bytes is the largest whose trace fits the
 budget. The minimum cut that torch begins with, which chooses among the storages of fused kernels, cannot be expressed
-on a trace: here all storages that wait are weighed.
+on a trace: here all storages that wait are weighed, and long chains of cheap ones are not kept apart.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The published search also changes the order of ops and the size classes of its pools; here the order is the trace's and
 memory has no classes, so that what is searched is how much further or nearer each storage counts when a victim is
-chosen. A victim leaves right after its last use, is waited for only where its room is needed, and comes back as early as
-there is room.
+chosen. A victim leaves right after its last use, is waited for only where its room is needed, and comes back as early
+as there is room.
 """
 
 from __future__ import annotations

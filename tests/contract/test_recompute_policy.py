@@ -55,6 +55,17 @@ def test_a_plan_keeps_the_values_and_the_budget_or_is_refused(name, trace, machi
 
 @quick
 @given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0.3, 1))
+@settings(max_examples=25)
+def test_no_plan_is_below_the_time_bound(name, trace, machine, share):
+    budget = int(share * load_bytes(trace).max())
+    added_us = judged(name, trace, machine, budget)
+    if added_us is not None:
+        bound_us = time_bound(trace, machine, budget).added_us
+        assert added_us >= bound_us - 1e-3 * max(1.0, bound_us)
+
+
+@quick
+@given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0.3, 1))
 @settings(max_examples=15)
 def test_the_same_question_has_the_same_answer(name, trace, machine, share):
     def answer():

@@ -17,7 +17,7 @@ LEVELS = [
     {"errors", "messages", "units", "arrays", "_native", "_version"},
     {"ir"},
     {"events", "machine"},
-    {"files", "validate", "validate_plan"},
+    {"files", "validate", "validate_joint", "validate_plan"},
     {"simulate"},
     {"reporting"},
     {"planning"},

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.common.paths import RESULTS, ROOT
 from benchmarks.common.result import Table
 from benchmarks.cpu import checks, executed, how_low, matrix, overhead, planned, records, rss, traffic, versions
-from benchmarks.offline import allocators, bounds, packing, peers, swapping
+from benchmarks.offline import allocators, bounds, packing, peers, recomputing, swapping
 from tools.pages import with_part
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -28,6 +28,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "packing": packing.table,
     "peers": peers.table,
     "planned": planned.table,
+    "recomputing": recomputing.table,
     "records": records.table,
     "rss": rss.table,
     "swapping": swapping.table,

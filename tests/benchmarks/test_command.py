@@ -17,7 +17,7 @@ from benchmarks.common.options import called, parser_of
 from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Table, grouped, mb, write_json
 
-OFFLINE = ["allocators", "bounds", "packing", "peers", "record_models", "scaling", "swapping"]
+OFFLINE = ["allocators", "bounds", "packing", "peers", "recomputing", "record_models", "scaling", "swapping"]
 
 
 class Fake:

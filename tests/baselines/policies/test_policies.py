@@ -7,8 +7,9 @@ import pytest
 from memfit.baselines.policies import find_policy
 from memfit.baselines.policies.bayes import best_weights
 from memfit.errors import BudgetError, UsageError
-from memfit.ir import Phase
+from memfit.ir import Phase, Swap
 from memfit.machine import Link, Machine
+from memfit.planning.autoswap.slack import relax
 from memfit.simulate import load_bytes, planned_bytes, simulate
 from trace_builder import TraceBuilder
 
@@ -175,3 +176,20 @@ def test_without_the_package_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "bayes_opt", None)
     with pytest.raises(UsageError, match="memfit\\[bayes\\]"):
         best_weights(lambda weights: 1.0, 2)
+
+
+@pytest.mark.parametrize("name", ["capuchin", "geeps", "swap-advisor", "tflms"])
+def test_those_that_wait_only_for_room_wait_as_late_as_the_budget_allows(name):
+    budget = int(load_bytes(NET).max()) - 10
+    plan = find_policy(name)(NET, LINK, budget)
+    assert plan.swaps and relax(NET, plan.swaps, budget) == list(plan.swaps)
+
+
+def test_vdnn_joins_each_layer_though_there_is_room():
+    swaps = find_policy("vdnn-all")(NET, LINK, 2**40).swaps
+    assert {swap.storage: swap.free_by for swap in swaps} == {0: 1, 2: 3}
+
+
+def test_a_swap_that_frees_nothing_is_left_as_it_is():
+    swap = Swap(0, 10, 1, 4, 4, 9, False)
+    assert relax(NET, [swap], 2**40) == [swap]

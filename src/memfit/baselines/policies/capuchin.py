@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_of_swaps
+from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_that_waits_for_room
 from memfit.ir import Direction, Plan, Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of
@@ -20,30 +20,43 @@ _FEEDBACK_RUNS = 5
 
 def capuchin(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the plan by free time, after some runs of feedback; raises BudgetError if it does not fit."""
-    swaps = _by_free_time(trace, machine, budget_bytes)
+    swaps = fed_back(trace, machine, budget_bytes, _by_free_time(trace, machine, budget_bytes))
+    return plan_that_waits_for_room("capuchin", trace, machine, budget_bytes, swaps)
+
+
+def free_us(trace: Trace, machine: Machine, times: Times, gap: Gap) -> float:
+    """Return the free time of `gap` in microseconds."""
+    copies_us = machine.out.copy_us(gap.size_bytes) + machine.into.copy_us(gap.size_bytes)
+    return times.begin(end_of(trace, gap)) - times.begin(gap.after + 1) - copies_us
+
+
+def swap_by_free_time(trace: Trace, machine: Machine, times: Times, gap: Gap) -> Swap:
+    """Return the swap of `gap` beside the ops; one without free time is waited for at both ends of the gap."""
+    swap = overlapped(trace, machine, times, gap)
+    if free_us(trace, machine, times, gap) >= 0:
+        return swap
+    return replace(swap, free_by=gap.after + 1, in_start=swap.in_before)
+
+
+def fed_back(trace: Trace, machine: Machine, budget_bytes: int, swaps: list[Swap]) -> list[Swap]:
+    """Return `swaps` after some runs in which late ones are triggered earlier."""
     for _ in range(_FEEDBACK_RUNS):
         earlier = _earlier(trace, machine, budget_bytes, swaps)
         if earlier == swaps:
             break
         swaps = earlier
-    return plan_of_swaps("capuchin", trace, machine, budget_bytes, swaps)
+    return swaps
 
 
 def _by_free_time(trace: Trace, machine: Machine, budget_bytes: int) -> list[Swap]:
     times = Times.of(trace)
-
-    def free_us(gap: Gap) -> float:
-        copies_us = machine.out.copy_us(gap.size_bytes) + machine.into.copy_us(gap.size_bytes)
-        return times.begin(end_of(trace, gap)) - times.begin(gap.after + 1) - copies_us
-
     held = load_bytes(trace)
     swaps: list[Swap] = []
-    for gap in sorted(all_gaps(trace), key=lambda gap: (-free_us(gap), gap.storage, gap.after)):
+    order = {gap: -free_us(trace, machine, times, gap) for gap in all_gaps(trace)}
+    for gap in sorted(order, key=lambda gap: (order[gap], gap.storage, gap.after)):
         if int(held.max()) <= budget_bytes:
             break
-        swap = overlapped(trace, machine, times, gap)
-        if free_us(gap) < 0:  # waited for: gone before the next op, back when it is used
-            swap = replace(swap, free_by=gap.after + 1, in_start=swap.in_before)
+        swap = swap_by_free_time(trace, machine, times, gap)
         needed = held.copy()
         add_span(needed, swap.free_by, swap.in_start, -align_up(gap.size_bytes, trace.alignment))
         if (needed < held)[held > budget_bytes].any():

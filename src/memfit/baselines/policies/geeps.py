@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from memfit.baselines.policies.policy import all_gaps, plan_of_swaps
+from memfit.baselines.policies.policy import all_gaps, plan_that_waits_for_room
 from memfit.ir import Plan, Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of, swap_of
@@ -37,7 +37,7 @@ def geeps(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
             held = with_it
             for gap in its:
                 del swaps[gap]
-    return plan_of_swaps("geeps", trace, machine, budget_bytes, swaps.values())
+    return plan_that_waits_for_room("geeps", trace, machine, budget_bytes, swaps.values())
 
 
 def _double_buffered(trace: Trace, gap: Gap) -> Swap:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from memfit.ir import Phase, Plan, Swap, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap import ANY_GAP, candidates
 from memfit.planning.autoswap.candidates import end_of, swap_of
+from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import Gap
 from memfit.simulate import planned_bytes
 from memfit.units import format_bytes
@@ -37,6 +38,17 @@ def plan_of_swaps(name: str, trace: Trace, machine: Machine, budget_bytes: int, 
     if reached > budget_bytes:
         raise too_large(name, budget_bytes, reached)
     return Plan(trace.signature, len(trace.ops), name, machine.name, budget_bytes, ordered)
+
+
+def plan_that_waits_for_room(
+    name: str, trace: Trace, machine: Machine, budget_bytes: int, swaps: Iterable[Swap]
+) -> Plan:
+    """Return the plan of `swaps`, each waited for only where its bytes are needed; raises BudgetError if none fits.
+
+    For systems whose copies out run beside the ops until an allocation fails: no op waits for one before that.
+    """
+    plan = plan_of_swaps(name, trace, machine, budget_bytes, swaps)
+    return replace(plan, swaps=tuple(relax(trace, plan.swaps, budget_bytes)))
 
 
 def too_large(name: str, budget_bytes: int, reached_bytes: int) -> BudgetError:

@@ -2,7 +2,8 @@
 
 The published search also changes the order of ops and the size classes of its pools; here the order is the trace's and
 memory has no classes, so that what is searched is how much further or nearer each storage counts when a victim is
-chosen. A victim leaves right after its last use and comes back as early as there is room.
+chosen. A victim leaves right after its last use, is waited for only where its room is needed, and comes back as early
+as there is room.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_o
 from memfit.baselines.policies.reactive import Reactive
 from memfit.ir import Plan, Swap, Trace, align_up
 from memfit.machine import Machine
+from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import Gap
 from memfit.simulate import Simulator, add_span, planned_bytes
 
@@ -50,7 +52,7 @@ class _Search:
 
     def _judge(self, genes: list[float]) -> tuple[float, list[float], list[Swap]]:
         reactive = Reactive(self._trace, self._gaps, lambda gap, _last, next_: next_ + genes[gap.storage])
-        swaps = self._widened(reactive.swaps(self._budget))
+        swaps = relax(self._trace, self._widened(reactive.swaps(self._budget)), self._budget)
         return self._simulator.timeline(swaps).iteration_us, genes, swaps
 
     def _widened(self, swaps: list[Swap]) -> list[Swap]:

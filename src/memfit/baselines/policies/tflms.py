@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_of_swaps
+from memfit.baselines.policies.policy import Times, all_gaps, overlapped, plan_that_waits_for_room
 from memfit.ir import Plan, Swap, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of, swap_of
@@ -37,7 +37,7 @@ def tflms(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     count = len(trace.ops)
     threshold = _largest(0, count, lambda value: fits(value, 1))
     ahead = _largest(1, count, lambda value: fits(threshold, value))
-    return plan_of_swaps("tflms", trace, machine, budget_bytes, swaps(threshold, ahead))
+    return plan_that_waits_for_room("tflms", trace, machine, budget_bytes, swaps(threshold, ahead))
 
 
 def _largest(low: int, high: int, holds: Callable[[int], bool]) -> int:

@@ -27,7 +27,7 @@ def relax(trace: Trace, swaps: Sequence[Swap], budget_bytes: int) -> list[Swap]:
 
 def _latest(room: _native.Headroom, swap: Swap, held: int, count: int) -> int:
     """Return the first op in the absence that has no room for the bytes, or the last op of it."""
-    last = swap.in_start - 1
+    last = max(swap.in_start - 1, swap.free_by)  # a swap may free nothing at all
     passed = swap.free_by
     for begin, end in _within(swap.free_by, last, count):
         blocked = room.first_below(begin, end, held)

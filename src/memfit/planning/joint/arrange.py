@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -92,14 +92,29 @@ class _Arranging:
                 self._remake(gap, gap.before)
 
     def _remake(self, gap: Gap, op: int) -> None:
+        """Make the storage of `gap` again before `op`, after what it is made from; chains may be long."""
+        begun = [self._begin(gap, op)]
+        while begun and self.lost is None:
+            current, ops, parents = begun[-1]
+            parent = next((each for each in parents if each not in self.returned), None)
+            if parent is not None:
+                begun.append(self._begin(parent, op))
+            else:
+                self.found.append(Recompute(current.storage, current.after, op, ops))
+                begun.pop()
+
+    def _begin(self, gap: Gap, op: int) -> tuple[Gap, tuple[int, ...], Iterator[Gap]]:
+        """Return `gap` with the ops to run, and the gaps that end because it is made from their storages."""
         away = {self.values.before(each.storage, op) for each in self.passing if each.after < op < each.before}
         recipe = recipe_of(self.values, self.values.before(gap.storage, op), op, away=away)
         if recipe is None or gap.cyclic:
             self.lost = gap
-            return
+            return gap, (), iter(())
         self.returned.add(gap)
-        for need in recipe.needs:
+        return gap, recipe.ops, self._parents(recipe.needs, op)
+
+    def _parents(self, needs: Iterable[int], op: int) -> Iterator[Gap]:
+        for need in needs:
             for parent in self.of_storage.get(self.values.values[need].storage, ()):
-                if parent.after < op <= parent.before and parent not in self.returned and self.lost is None:
-                    self._remake(parent, op)
-        self.found.append(Recompute(gap.storage, gap.after, op, recipe.ops))
+                if parent.after < op <= parent.before:
+                    yield parent

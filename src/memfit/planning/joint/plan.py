@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from memfit.errors import BudgetError
 from memfit.ir import Trace
 from memfit.machine import Machine
-from memfit.planning.autoswap.search import SwapPlan, plan_under_budget
+from memfit.planning.autoswap.search import SwapPlan, plan_under_budget, too_small
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.arrange import Recompute
-from memfit.planning.joint.program import TimeBound, time_bound
+from memfit.planning.joint.program import Moves, TimeBound, time_bound
 from memfit.planning.joint.rounding import Choice, Rounding
 from memfit.planning.joint.transformed import Transformed, with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap
+from memfit.simulate import load_bytes
 
 _THRESHOLDS = (0.5, 0.3)
 _SLOWER = (1.1, 1.25)
@@ -62,13 +63,16 @@ class JointPlan:
         return self.added_us / self.compute_us if self.compute_us else 0.0
 
 
-def plan_jointly(trace: Trace, machine: Machine, budget_bytes: int, *, effort: float = 2.0) -> JointPlan:
+def plan_jointly(
+    trace: Trace, machine: Machine, budget_bytes: int, *, moves: Moves = Moves.JOINT, effort: float = 2.0
+) -> JointPlan:
     """Return remakings and swaps that keep every op within `budget_bytes`, with the least added time that is found.
 
     Arguments:
         trace: The recorded iteration.
         machine: The links of the tier.
         budget_bytes: What the arena may take.
+        moves: What plans may do; with `RECOMPUTE` none of them swaps.
         effort: The seconds of each search for swaps; there are up to a dozen.
 
     Returns:
@@ -78,10 +82,10 @@ def plan_jointly(trace: Trace, machine: Machine, budget_bytes: int, *, effort: f
         BudgetError: No plan was found.
     """
     values = Values.of(corrected(trace))
-    bounds = [time_bound(values.trace, machine, budget_bytes)]
+    bounds = [time_bound(values.trace, machine, budget_bytes, moves=moves)]
     for factor in _SLOWER:
         slower = machine.slowed(factor, factor)
-        bounds.append(time_bound(values.trace, slower, budget_bytes, segments=_SEGMENTS))
+        bounds.append(time_bound(values.trace, slower, budget_bytes, moves=moves, segments=_SEGMENTS))
     search = _Search(values, machine, bounds, effort)
     best = search.start()
     for _ in range(_ROUNDS):
@@ -124,6 +128,8 @@ class _Search:
     def _plan(self, choice: Choice) -> JointPlan:
         recomputes = choice.arranged(self.values)
         made = with_recomputes(self.values, recomputes)
+        if self.bounds[0].moves is Moves.RECOMPUTE:
+            _require_fit(made.trace, self.bounds[0].budget_bytes)
         swaps = plan_under_budget(made.trace, self.machine, self.bounds[0].budget_bytes, effort=self.effort)
         return JointPlan(choice, recomputes, made, swaps, self.compute_us, self.bounds[0])
 
@@ -141,7 +147,8 @@ class _Search:
 
     def _changed(self, plan: JointPlan, swapped: set[Gap], chosen: set[Gap], *, is_more: bool) -> JointPlan | None:
         remade = plan.choice.remade | chosen if is_more else plan.choice.remade - chosen
-        others = swapped - chosen if is_more else swapped | chosen
+        may_swap = self.bounds[0].moves is not Moves.RECOMPUTE
+        others = swapped - chosen if is_more or not may_swap else swapped | chosen
         return self.plan(self.roundings[0].settled(remade, others))
 
     def _swapped(self, plan: JointPlan) -> set[Gap]:
@@ -163,6 +170,13 @@ class _Search:
     def _prices(self, gaps: Iterable[Gap]) -> list[tuple[Gap, float, float]]:
         rounding = self.roundings[0]
         return [(gap, us, rounding.copy_us[gap]) for gap in gaps if (us := rounding.us[gap]) is not None]
+
+
+def _require_fit(trace: Trace, budget_bytes: int) -> None:
+    """Raise BudgetError if `trace` needs swaps."""
+    held = load_bytes(trace)
+    if held.max() > budget_bytes:
+        raise too_small(trace, budget_bytes, int(held.max()), int(held.argmax()))
 
 
 def _until(priced: list[tuple[Gap, float]], us: float) -> set[Gap]:

@@ -11,7 +11,7 @@ from memfit.ir import align_up
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of
 from memfit.planning.joint.arrange import Recompute, arrange
-from memfit.planning.joint.program import TimeBound
+from memfit.planning.joint.program import Moves, TimeBound
 from memfit.planning.joint.recipes import recipe_of
 from memfit.planning.joint.transformed import Transformed, with_recomputes
 from memfit.planning.joint.values import Values
@@ -19,6 +19,8 @@ from memfit.planning.lifetimes import Gap
 from memfit.simulate import add_span, load_bytes
 
 _ROUNDS = 40
+_NEVER = 1e9
+"""How much dearer copies are where no swap may be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,13 @@ class Rounding:
     def __init__(self, values: Values, machine: Machine, bound: TimeBound) -> None:
         self.values = values
         self.budget = bound.budget_bytes
-        self.shares = {share.gap: share for share in bound.shares}
-        self.us = {gap: remaking_us(values, gap) for gap in self.shares}
+        may_swap = bound.moves is not Moves.RECOMPUTE
+        self.us = {share.gap: remaking_us(values, share.gap) for share in bound.shares}
+        self.shares = {s.gap: s for s in bound.shares if may_swap or self.us[s.gap] is not None}
+        dearer = 1.0 if may_swap else _NEVER
         self.copy_us = {
-            gap: machine.out.copy_us(gap.size_bytes) + machine.into.copy_us(gap.size_bytes) for gap in self.shares
+            gap: dearer * (machine.out.copy_us(gap.size_bytes) + machine.into.copy_us(gap.size_bytes))
+            for gap in self.shares
         }
 
     def rounded(self, threshold: float) -> Choice:

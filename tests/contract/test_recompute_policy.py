@@ -1,0 +1,104 @@
+"""What every policy that recomputes promises."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contract.test_policy import network
+from memfit.baselines.recomputing import RECOMPUTE_POLICIES, SMALL_GRAPHS, find_recompute_policy
+from memfit.baselines.recomputing.policy import carried_out
+from memfit.errors import BudgetError
+from memfit.machine import profile
+from memfit.planning.joint.again import corrected
+from memfit.planning.joint.program import time_bound
+from memfit.simulate import load_bytes, simulate
+from memfit.validate_joint import check_joint
+from memfit.validate_plan import check_plan
+from planning.joint.test_transformed import layers
+from swap_builder import MACHINES, SIZES
+from trace_builder import traces
+
+NAMES = sorted({*RECOMPUTE_POLICIES, *SMALL_GRAPHS})
+QUICK = [name for name in NAMES if name not in ("memfit-joint", "checkmate")]
+policies = pytest.mark.parametrize("name", NAMES)
+quick = pytest.mark.parametrize("name", QUICK)
+AT_ANY_BUDGET = {"memonger-sqrt", "superneurons-speed", "superneurons-memory", "superneurons-cost"}
+# What these drop of the network below comes back too early to be enough.
+TOO_LITTLE = {"superneurons-speed", "superneurons-cost", "torch-knapsack"}
+
+
+def judged(name, trace, machine, budget):
+    """The microseconds that the policy adds, after every check; None if it refuses."""
+    try:
+        found = find_recompute_policy(name)(trace, machine, budget)
+    except BudgetError as error:
+        assert error.required_bytes is None or error.required_bytes > budget
+        assert "try: " in str(error)
+        return None
+    made = carried_out(trace, found)
+    assert found.plan.budget_bytes == budget
+    assert check_joint(corrected(trace), made) is None
+    assert check_plan(made.trace, found.plan) is None
+    timeline = simulate(made.trace, machine, found.plan)
+    assert timeline.peak_bytes <= budget
+    return timeline.iteration_us - sum(op.duration_us for op in trace.ops)
+
+
+@quick
+@given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0, 1.1))
+@settings(max_examples=60)
+def test_a_plan_keeps_the_values_and_the_budget_or_is_refused(name, trace, machine, share):
+    judged(name, trace, machine, int(share * load_bytes(trace).max()))
+
+
+@quick
+@given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0.3, 1))
+@settings(max_examples=25)
+def test_no_plan_is_below_the_time_bound(name, trace, machine, share):
+    budget = int(share * load_bytes(trace).max())
+    added_us = judged(name, trace, machine, budget)
+    if added_us is not None:
+        bound_us = time_bound(trace, machine, budget).added_us
+        assert added_us >= bound_us - 1e-3 * max(1.0, bound_us)
+
+
+@quick
+@given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0.3, 1))
+@settings(max_examples=15)
+def test_the_same_question_has_the_same_answer(name, trace, machine, share):
+    def answer():
+        try:
+            return find_recompute_policy(name)(trace, machine, int(share * load_bytes(trace).max()))
+        except BudgetError as error:
+            return str(error)
+
+    assert answer() == answer()
+
+
+@pytest.mark.parametrize("name", sorted({*QUICK} - AT_ANY_BUDGET))
+@given(trace=traces(sizes=SIZES), machine=MACHINES)
+@settings(max_examples=15)
+def test_what_fits_anyway_costs_nothing(name, trace, machine):
+    found = find_recompute_policy(name)(trace, machine, int(load_bytes(trace).max()))
+    assert not found.recomputes and not found.plan.swaps
+
+
+@policies
+@pytest.mark.parametrize("percent", [90, 75])
+def test_layers_are_planned_above_the_bound(name, percent):
+    trace, machine = layers(4)[0], profile("pcie3")
+    budget = int(load_bytes(trace).max()) * percent // 100
+    added_us = judged(name, trace, machine, budget)
+    bound = time_bound(trace, machine, budget).added_us
+    assert added_us is None or added_us >= bound * (1 - 1e-6) - 1e-6
+
+
+@policies
+def test_a_convolutional_network_is_planned(name):
+    trace = network()
+    budget = int(load_bytes(trace).max()) * 80 // 100
+    added_us = judged(name, trace, profile("pcie3"), budget)
+    assert (added_us is None) == (name in TOO_LITTLE)
+    assert added_us is None or added_us >= 0

@@ -100,6 +100,23 @@ def test_an_input_in_passing_is_made_on_the_way_and_again_for_its_own_use():
     assert_same_values(trace, made)
 
 
+def test_what_is_made_between_two_ops_and_dies_in_the_next_is_not_made_when_that_runs_again():
+    builder = TraceBuilder()
+    weight = builder.before(8)
+    builder.op("aten::mm", reads=[weight], outputs=[8])
+    between = builder.alloc(16)
+    (saved,) = builder.op("aten::mm", reads=[weight], outputs=[64])
+    builder.free(between)  # before the next op begins: to the trace, inside this one
+    builder.op("aten::mm", reads=[weight], outputs=[8])
+    builder.op("aten::sum", reads=[saved], phase=Phase.BACKWARD)
+    trace = builder.build()
+    (gap,) = (gap for gap in candidates(trace, ANY_GAP) if gap.storage == saved)
+    recomputes, made, _ = transform(trace, [gap])
+    assert [one.ops for one in recomputes] == [(1,)]
+    assert_same_values(trace, made)
+    assert made.storage_of.count(between) == 1
+
+
 def test_the_replay_sees_a_value_that_is_another():
     trace, saved = layers()
     gaps = {gap.storage: gap for gap in candidates(trace, ANY_GAP)}

@@ -11,6 +11,7 @@ from memfit.planning.joint.again import updates_statistics
 from memfit.planning.joint.arrange import Recompute, Remaking, remakings
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.writer import TraceWriter
+from memfit.planning.lifetimes import births
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class _Transforming:
         self.dropped: dict[int, list[int]] = defaultdict(list)
         for one in recomputes:
             self.dropped[one.after].append(one.storage)
+        self.born = births(self.original)
         self.ticks = _ticks(self.original)
         self.starts = [op.first_tick for op in self.original.ops] + [self.original.ticks]
         self.current: dict[int, int] = {}
@@ -75,7 +77,7 @@ class _Transforming:
         names = {s: self.current[s] for s in (*op.reads, *op.writes) if s in self.current}
         for tick in range(self.starts[index], self.starts[index + 1]):
             storage, is_alloc = self.ticks[tick]
-            self._tick(tick, inside=self.original.storages[storage].alloc == index)
+            self._tick(tick, inside=self.born.get(storage) == index)
             if is_alloc:
                 names[storage] = self.current[storage]
         self.writer.operands([names[s] for s in op.reads], [names[s] for s in op.writes])
@@ -109,7 +111,7 @@ class _Transforming:
         op, here = self.original.ops[index], self._made_here(index, made)
         for tick in range(self.starts[index], self.starts[index + 1]):
             storage, is_alloc = self.ticks[tick]
-            if is_alloc and self.original.storages[storage].alloc == index:
+            if is_alloc and self.born.get(storage) == index:
                 own[storage] = self.writer.alloc(storage, inside=True)
         kept = self._operands(index)
         self.writer.operands(
@@ -118,7 +120,7 @@ class _Transforming:
         )
         for tick in range(self.starts[index], self.starts[index + 1]):
             storage, is_alloc = self.ticks[tick]
-            if not is_alloc and self.original.storages[storage].alloc == index and storage not in made.storages:
+            if not is_alloc and self.born.get(storage) == index and storage not in made.storages:
                 self.writer.free(own.pop(storage))
 
     def _operands(self, index: int) -> set[int]:
@@ -131,8 +133,8 @@ class _Transforming:
         """Return the storages that `index` uses, run again, and that are not those of the trace then."""
         op = self.original.ops[index]
         there = {s for s in op.reads if s in self.current and self._is_there(s, index, made.before)}
-        allocated = {s for s, is_alloc in self.ticks[self.starts[index] : self.starts[index + 1]] if is_alloc}
-        inside = {s for s in allocated if self.original.storages[s].alloc == index}
+        ticks = self.ticks[self.starts[index] : self.starts[index + 1]]
+        inside = {storage for storage, _ in ticks if self.born.get(storage) == index}
         return (self._operands(index) - (there - set(op.writes))) | inside
 
     def _is_there(self, storage: int, reader: int, op: int) -> bool:

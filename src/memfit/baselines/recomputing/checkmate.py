@@ -18,13 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfit.baselines.policies.policy import too_large
-from memfit.baselines.recomputing.integers import INFINITY, IntegerProgram, Term
+from memfit.baselines.recomputing.integers import IntegerProgram
 from memfit.baselines.recomputing.policy import MixedPlan, mixed
 from memfit.errors import UsageError
 from memfit.ir import Trace, accessing_ops, align_up
 from memfit.machine import Machine
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.arrange import Recompute
+from memfit.planning.joint.solver import INFINITY, Term
 from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import births, live_bytes

@@ -71,7 +71,7 @@ class LinearProgram:
         Returns:
             The solution; None if the solver says that there is none, or has none when its time is over.
         """
-        solver = self._solver(seconds)
+        solver = solver_of(self.model(), time_limit=seconds, solver="ipm", run_crossover="off")
         solver.run()
         if solver.getModelStatus() == highspy.HighsModelStatus.kUnknown:  # it gave up; its method of last resort
             solver.setOptionValue("solver", "simplex")
@@ -100,11 +100,8 @@ class LinearProgram:
         weights = np.array(self.value) * dual[rows]
         return np.bincount(self.index, weights, minlength=len(self.cost)).astype(np.float64)
 
-    def _solver(self, seconds: float) -> highspy.Highs:
-        solver = highspy.Highs()  # type: ignore[no-untyped-call]
-        for option, value in (("output_flag", False), ("threads", 1), ("time_limit", seconds), ("solver", "ipm"),
-                              ("run_crossover", "off")):  # fmt: skip
-            solver.setOptionValue(option, value)
+    def model(self) -> highspy.HighsLp:
+        """Return the program as HiGHS takes it."""
         program = highspy.HighsLp()
         program.num_col_, program.num_row_ = len(self.cost), len(self.row_lower)
         program.col_cost_, program.col_upper_ = np.array(self.cost), np.array(self.upper)
@@ -113,8 +110,16 @@ class LinearProgram:
         program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         program.a_matrix_.start_ = np.array(self.start)
         program.a_matrix_.index_, program.a_matrix_.value_ = np.array(self.index), np.array(self.value)
-        solver.passModel(program)
-        return solver
+        return program
+
+
+def solver_of(model: highspy.HighsLp, **options: str | float) -> highspy.Highs:
+    """Return HiGHS with `model`, one thread, nothing to print, and `options` of its own."""
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    for option, value in {"output_flag": False, "threads": 1, **options}.items():
+        solver.setOptionValue(option, value)
+    solver.passModel(model)
+    return solver
 
 
 _SOLVED = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kUnknown, highspy.HighsModelStatus.kTimeLimit)

@@ -25,9 +25,11 @@ bool is_plain(const c10::IValue& value) {
 // A strided tensor of the host's, whose bytes are what its elements say.
 bool is_plain(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return impl->has_storage() && impl->is_cpu() && impl->layout() == at::kStrided && !tensor.is_conj() && !tensor.is_neg() &&
-         !impl->is_quantized() && !impl->is_nested() && !impl->has_symbolic_sizes_strides() && !impl->key_set().has(c10::DispatchKey::Python) &&
-         !impl->key_set().has_any(c10::functorch_transforms_ks);
+  const c10::DispatchKeySet keys = impl->key_set();
+  const bool is_strided = impl->has_storage() && impl->layout() == at::kStrided && !impl->has_symbolic_sizes_strides();
+  const bool is_literal = !tensor.is_conj() && !tensor.is_neg() && !impl->is_quantized() && !impl->is_nested();
+  const bool is_wrapper = keys.has(c10::DispatchKey::Python) || keys.has_any(c10::functorch_transforms_ks);
+  return is_strided && impl->is_cpu() && is_literal && !is_wrapper;
 }
 
 // Each of the block's bytes is the tensor's.
@@ -42,7 +44,8 @@ std::unique_ptr<const GeneratorState> state_of(const c10::IValue& argument) {
   auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
   std::unique_lock<std::mutex> lock(impl->mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
-  return std::make_unique<GeneratorState>(GeneratorState{impl->engine(), impl->next_float_normal_sample(), impl->next_double_normal_sample()});
+  return std::make_unique<GeneratorState>(
+      GeneratorState{impl->engine(), impl->next_float_normal_sample(), impl->next_double_normal_sample()});
 }
 
 }  // namespace
@@ -60,7 +63,8 @@ void Capturing::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c
   if (!op.only_describes) end_written(op, inputs);  // also by what it calls: a batched tensor shows its rows only there
 }
 
-std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
+std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const OpInfo& op,
+                                             c10::ArrayRef<const c10::IValue> inputs) const {
   auto recipe = std::make_shared<Recipe>();
   recipe->op = &op;
   recipe->arguments.resize(inputs.size());

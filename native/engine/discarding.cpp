@@ -22,12 +22,12 @@ bool Discarding::may_go(const Block& block) const {
 
 bool Discarding::discard(Block& block) {
   if (!may_go(block)) return false;
-  const auto sources = Values::sources(block);
+  auto sources = Values::sources(block);
   c10::StorageImpl* storage = sources ? movable_storage(block) : nullptr;
   if (storage == nullptr) return false;
   auto discarded = std::make_unique<Discarded>();
   discarded->value = block.value;
-  for (const Value* source : *sources) discarded->sources.push_back(source->block->value);
+  discarded->sources = std::move(*sources);
   {
     Stopwatch stopwatch(stats_.check_ns);
     block.print = fingerprint(block.address(), block.bytes);
@@ -84,11 +84,11 @@ void Discarding::come_back(Block& block, c10::StorageImpl& made) {
   Block* from = books_.find(made);
   c10::StorageImpl* storage = storage_behind(block);
   if (storage == nullptr) return books_.no_longer_discarded(block);  // nobody can read it any more
-  if (from == nullptr || !is_behind(made._mutable_data_ptr_no_checks(), *from) || from->bytes != block.bytes || !from->resident() || from->arena != memory_.arena || from->active != 0)
-    throw std::runtime_error("they have come out elsewhere");
+  const bool is_there = from != nullptr && is_behind(made._mutable_data_ptr_no_checks(), *from) && memory_.holds(*from);
+  if (!is_there || from->bytes != block.bytes || from->active != 0) throw std::runtime_error("they came out elsewhere");
   {
     Stopwatch stopwatch(stats_.check_ns);
-    if (fingerprint(from->address(), from->bytes) != block.print) throw std::runtime_error("they have come out otherwise");
+    if (fingerprint(from->address(), from->bytes) != block.print) throw std::runtime_error("they came out different");
   }
   books_.leaves(*from);
   data_of(made._mutable_data_ptr_no_checks()) = nullptr;

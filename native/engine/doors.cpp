@@ -97,13 +97,10 @@ bool Engine::pin_address(const void* address) {
 
 std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_t size) {
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
-  recomputing_.make(governing([&](Session& session) {
-    Block* discarded = session.lasting.books.find(impl);
-    std::vector<Block*> wanted;
-    if (discarded != nullptr && discarded->discarded) wanted.push_back(discarded);
-    Books::hold(wanted);
-    return wanted;
-  }));
+  recomputing_.make_those([&](Session& session) {
+    Block* block = session.lasting.books.find(impl);
+    return block != nullptr && block->discarded ? std::vector<Block*>{block} : std::vector<Block*>();
+  });
   Lock lock(*this);
   Block* block = lasting_.books.find(impl);
   Device& device = block == nullptr ? find_device(storage.device()) : *block->device;

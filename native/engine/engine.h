@@ -106,15 +106,15 @@ class Engine {
  private:
   friend class Lock;
 
+  // How often what is needed is made again, if other threads discard it before it can be used.
+  static constexpr int kAttempts = 100;
+
   [[noreturn]] void refuse_budget(size_t budget, const std::string& why, size_t required_bytes);
   void begin(const SessionSettings& settings, size_t limit, size_t most);
   void install_fork_handlers();
   Device& device_of(const void* address) const;
   std::vector<Books::StorageRef> live_storages();
   StopReport end(Session& session);
-  // How often what is needed is made again, if other threads discard it before it can be used.
-  static constexpr int kAttempts = 100;
-
   bool hold(const Lock& lock, Block& block, bool stays, ThreadState& outside);
   bool bring_in(Session* session, ThreadState& outside, Block& block);
   void let_go(Session* session, Block& block);

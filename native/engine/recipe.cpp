@@ -7,10 +7,8 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <stdexcept>
 #include <utility>
 
-#include "held.h"
 #include "observer.h"
 #include "operands.h"
 
@@ -20,7 +18,8 @@ namespace {
 
 at::Tensor tensor_over(const Operand& operand, c10::Storage storage) {
   if (!operand.is_defined) return {};
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), operand.dtype);
+  const c10::DispatchKeySet keys(c10::DispatchKey::CPU);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, operand.dtype);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   impl->set_storage_offset(operand.offset);
   impl->set_sizes_and_strides(operand.sizes, operand.strides);
@@ -77,7 +76,8 @@ c10::IValue list_of(const Recipe& recipe, const Recipe::List& list, const std::v
 torch::jit::Stack stack_of(const Recipe& recipe, const std::vector<at::Tensor>& tensors) {
   torch::jit::Stack stack = recipe.arguments;
   for (const Recipe::List& list : recipe.lists)
-    stack[list.argument] = list.has_gaps ? list_of<std::optional<at::Tensor>>(recipe, list, tensors) : list_of<at::Tensor>(recipe, list, tensors);
+    stack[list.argument] =
+        list.has_gaps ? list_of<std::optional<at::Tensor>>(recipe, list, tensors) : list_of<at::Tensor>(recipe, list, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Operand& operand = recipe.operands[i];
     if (operand.item < 0) stack[operand.argument] = operand.is_defined ? c10::IValue(tensors[i]) : c10::IValue();
@@ -87,12 +87,6 @@ torch::jit::Stack stack_of(const Recipe& recipe, const std::vector<at::Tensor>& 
 }
 
 }  // namespace
-
-size_t Recipe::held() const {
-  size_t bytes = sizeof(Recipe) + held_bytes(arguments, operands, lists) + (generator ? sizeof(GeneratorState) : 0);
-  for (const Operand& operand : operands) bytes += operand.constant.capacity();
-  return bytes;
-}
 
 ReRun::ReRun(std::shared_ptr<const Recipe> recipe, std::vector<c10::Storage> storages) : recipe_(std::move(recipe)) {
   for (size_t i = 0; i < storages.size(); ++i) operands_.push_back(tensor_over(recipe_->operands[i], std::move(storages[i])));

@@ -32,9 +32,11 @@ struct Value {
   std::vector<Block*> dependents;  // discarded storages that are to be made from it
 };
 
+using ValueRef = std::shared_ptr<Value>;
+
 // A tensor among the arguments, without its bytes. Plain data.
 struct Operand {
-  std::shared_ptr<Value> value;  // null: it is missing, a constant, or nobody reads its bytes
+  ValueRef value;                // null: it is missing, a constant, or nobody reads its bytes
   std::string constant;          // the bytes of a number in a tensor, whose storage goes right after the op
   c10::SmallVector<int64_t, 5> sizes, strides;
   int64_t offset = 0;
@@ -64,8 +66,6 @@ struct Recipe {
   std::unique_ptr<const GeneratorState> generator;
   bool grad_mode = false;
   int threads = 1;  // a sum is cut into as many parts
-
-  size_t held() const;  // bytes of the heap
 };
 
 // One more run of a recipe's op, on these storages: one for each operand (a missing one's is not looked at). It runs

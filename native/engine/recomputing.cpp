@@ -111,14 +111,21 @@ void Recomputing::make(const std::vector<Block*>& held) {
     if (!make(*block)) engine_.unhold(block);
 }
 
-void Recomputing::make_all() {
-  make(engine_.governing([](Session& session) {
-    std::vector<Block*> wanted;
-    for (Block* block : session.lasting.books.all())
-      if (block->discarded) wanted.push_back(block);
+void Recomputing::make_those(const std::function<std::vector<Block*>(Session&)>& select) {
+  make(engine_.governing([&](Session& session) {
+    std::vector<Block*> wanted = select(session);
     Books::hold(wanted);
     return wanted;
   }));
+}
+
+void Recomputing::make_all() {
+  make_those([](Session& session) {
+    std::vector<Block*> wanted;
+    for (Block* block : session.lasting.books.all())
+      if (block->discarded) wanted.push_back(block);
+    return wanted;
+  });
 }
 
 // Whether it is there again, and let go of.
@@ -150,7 +157,7 @@ bool Recomputing::bring_back(Block& block, const c10::Storage& made, uint64_t to
   return engine_.governing([&](Session& session) {
     session.stats.recompute_ns += took_ns;
     Block* from = session.lasting.books.find(*made.unsafeGetStorageImpl());
-    if (from == nullptr) throw std::runtime_error("they have come out elsewhere");
+    if (from == nullptr) throw std::runtime_error("they came out elsewhere");
     Books::hold({from});  // it may have left already
     bool is_there = session.room.make_available(*from, 0);
     while (!is_there && session.room.may_come(this_thread(), from->bytes)) is_there = session.room.make_available(*from, 0);

@@ -7,6 +7,9 @@
 
 #include <c10/core/Storage.h>
 
+#include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "block.h"
@@ -14,7 +17,7 @@
 namespace memfit {
 
 class Engine;
-class Session;
+struct Session;
 
 class Recomputing {
  public:
@@ -22,6 +25,8 @@ class Recomputing {
 
   // What of these can be. They are held, so that they neither go nor are discarded again, and let go of one by one.
   void make(const std::vector<Block*>& held);
+  // Those that `select(session)` returns.
+  void make_those(const std::function<std::vector<Block*>(Session&)>& select);
   // All of the session's.
   void make_all();
 

@@ -24,7 +24,7 @@ void Pressing::discard_all(Stress stress) {
     if (!memory_.holds(*block)) continue;
     char* before = block->address();
     const size_t from = block->region->offset;
-    if (discarding_.discard(*block) && memory_.arena->ranges.hole_at(from) != nullptr) std::memset(before, kGarbage, block->bytes);
+    if (discarding_.discard(*block)) leave_garbage(before, from, block->bytes);
   }
 }
 
@@ -38,7 +38,12 @@ void Pressing::press_out(Block& block, Stress stress) {
   } catch (const TierFailure&) {
     return;
   }
-  if (memory_.arena->ranges.hole_at(from) != nullptr) std::memset(before, kGarbage, size);
+  leave_garbage(before, from, size);
+}
+
+// Unless something else lies there already.
+void Pressing::leave_garbage(char* where, size_t offset, size_t bytes) const {
+  if (memory_.arena->ranges.hole_at(offset) != nullptr) std::memset(where, kGarbage, bytes);
 }
 
 }  // namespace memfit

@@ -24,6 +24,7 @@ class Pressing {
 
  private:
   void press_out(Block& block, Stress stress);
+  void leave_garbage(char* where, size_t offset, size_t bytes) const;
 
   const Books& books_;
   Memory& memory_;

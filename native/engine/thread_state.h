@@ -21,12 +21,12 @@ struct OpInfo;
 
 struct ThreadState {
   int depth = 0;
-  int verified_at = 0;    // the depth of the outermost verified op under way; 0: there is none
-  int leaf = 0;           // the depth of the op whose call may be kept as a recipe; 0: there is none
+  int verified_at = 0;  // the depth of the outermost verified op under way; 0: there is none
+  int leaf = 0;         // the depth of the op whose call may be kept as a recipe; 0: there is none
   uint64_t first_id = 0;  // what it makes has ids from here on
   std::shared_ptr<const Recipe> recipe;
   bool recomputing = false;  // its ops are no ops of the program's
-  int suspended = 0;      // frames of the same thread that wait for that
+  int suspended = 0;         // frames of the same thread that wait for that
   bool in_frame = false;  // between frame_begins and frame_ends
   bool running = false;   // between op_begins and frame_ends
   bool starting = false;  // the op has its inputs brought in: it holds no raw pointers yet

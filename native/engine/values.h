@@ -19,16 +19,16 @@ class Values {
   static constexpr int kDeepest = 4;
 
   // What the block's bytes are now.
-  static const std::shared_ptr<Value>& of(Block& block);
+  static const ValueRef& of(Block& block);
   // They are others from now on.
   static void end(Block& block);
   // The storages that the block's bytes are to be made from, none of them missing: values that exist, discarded ones
   // included. Nothing when one is missing, or may change unseen, or the chain is too long.
-  static std::optional<std::vector<Value*>> sources(const Block& block);
+  static std::optional<std::vector<ValueRef>> sources(const Block& block);
 
  private:
-  static bool collect(const Value& value, int depth, std::vector<Value*>& found);
-  static bool collect_inputs(const Value& value, int depth, std::vector<Value*>& found);
+  static bool collect(const ValueRef& value, int depth, std::vector<ValueRef>& found);
+  static bool collect_inputs(const Value& value, int depth, std::vector<ValueRef>& found);
 };
 
 }  // namespace memfit

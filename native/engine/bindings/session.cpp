@@ -1,5 +1,6 @@
 // A session's beginning, its budget, its figures and its end.
 #include <algorithm>
+#include <map>
 
 #include "../stats.h"
 #include "../undisturbed.h"
@@ -89,10 +90,10 @@ size_t page_bytes() {
 }
 
 void set_stress(const std::string& kind) {
-  Engine::get().set_stress(kind == "evict"    ? Stress::kEvict
-                           : kind == "move"   ? Stress::kMove
-                           : kind == "recompute" ? Stress::kRecompute
-                                              : Stress::kNone);
+  static const std::map<std::string, Stress> kinds = {
+      {"evict", Stress::kEvict}, {"move", Stress::kMove}, {"recompute", Stress::kRecompute}};
+  const auto found = kinds.find(kind);
+  Engine::get().set_stress(found != kinds.end() ? found->second : Stress::kNone);
 }
 
 }  // namespace

@@ -28,11 +28,12 @@ at::Tensor tensor_over(const Operand& operand, c10::Storage storage) {
   return tensor;
 }
 
-// The keys that the op saw below autograd: the backend's kernels, and the factories' way to them.
+// The keys that the op saw below autograd and autocast (which is left out by default): the backend's kernels, and the
+// factories' way to them.
 c10::impl::LocalDispatchKeySet backend_keys() {
   c10::impl::LocalDispatchKeySet keys{c10::impl::PODLocalDispatchKeySet{}};
   keys.included_ = c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
-  keys.excluded_ = c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+  keys.excluded_ = c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView;
   return keys;
 }
 

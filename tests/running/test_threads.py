@@ -45,6 +45,7 @@ def test_threads_with_tensors_of_their_own(tier):
         assert session.stats.evictions > 0
 
 
+@pytest.mark.copied("what there is room for beside other threads")
 def test_writes_of_ops_that_made_way_for_others_are_kept():
     def count(seed: int) -> list[float]:
         counters, one = [torch.full((COUNT,), float(seed)) for _ in range(3)], torch.ones(COUNT)

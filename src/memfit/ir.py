@@ -204,11 +204,30 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
+class Recompute:
+    """One storage's absence without a copy: its bytes are dropped, and made again by ops that run once more.
+
+    Attributes:
+        storage: The storage's id.
+        after: Its bytes are free when this op has ended.
+        before: It has its value again when this op begins: its next use, or an op before which another is made from it.
+        ops: The ops to run for it, in order. Those of one `before` run together, each once.
+    """
+
+    storage: int
+    after: int
+    before: int
+    ops: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The storages that leave and come back, and when, for the trace of this `signature` with `op_count` ops.
 
     `policy` made it, for the links of `machine` (a name) and `budget_bytes`, which hold `pinned_bytes` too.
     `footprint_bytes` is what it needs once everything that stays has an address; 0 where that was not asked.
+    `recomputes` name ops and storages of the trace; `swaps` those of the trace in which these are carried out, where
+    ops that run again are ops, and each stay of a dropped storage is a storage (`planning.joint.transformed`).
     """
 
     signature: str
@@ -218,6 +237,7 @@ class Plan:
     budget_bytes: int
     swaps: tuple[Swap, ...]
     footprint_bytes: int = 0
+    recomputes: tuple[Recompute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

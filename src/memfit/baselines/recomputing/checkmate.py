@@ -21,10 +21,9 @@ from memfit.baselines.policies.policy import too_large
 from memfit.baselines.recomputing.integers import IntegerProgram
 from memfit.baselines.recomputing.policy import MixedPlan, mixed
 from memfit.errors import UsageError
-from memfit.ir import Trace, accessing_ops, align_up
+from memfit.ir import Recompute, Trace, accessing_ops, align_up
 from memfit.machine import Machine
 from memfit.planning.joint.again import corrected
-from memfit.planning.joint.arrange import Recompute
 from memfit.planning.joint.solver import INFINITY, Term
 from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values

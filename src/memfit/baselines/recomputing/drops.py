@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from memfit.baselines.policies.policy import all_gaps, is_convolution
-from memfit.ir import Phase, Trace
+from memfit.ir import Phase, Recompute, Trace
 from memfit.planning.joint.again import corrected
-from memfit.planning.joint.arrange import Recompute, arrange
+from memfit.planning.joint.arrange import arrange
 from memfit.planning.joint.recipes import recipe_of
 from memfit.planning.joint.transformed import Transformed, with_recomputes
 from memfit.planning.joint.values import Values

@@ -16,9 +16,8 @@ from memfit.baselines.policies.policy import too_large
 from memfit.baselines.recomputing.drops import Droppable, Droppables
 from memfit.baselines.recomputing.neighbourhood import Neighbourhoods
 from memfit.baselines.recomputing.policy import MixedPlan, mixed
-from memfit.ir import Trace, align_up
+from memfit.ir import Recompute, Trace, align_up
 from memfit.machine import Machine
-from memfit.planning.joint.arrange import Recompute
 from memfit.planning.joint.recipes import Recipe, recipe_of
 from memfit.planning.lifetimes import births, live_bytes, operands
 from memfit.simulate import load_bytes

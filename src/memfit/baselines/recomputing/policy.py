@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from memfit.baselines.policies.policy import plan_of_swaps, plan_that_waits_for_room
-from memfit.ir import Plan, Swap, Trace
+from memfit.ir import Plan, Recompute, Swap, Trace
 from memfit.machine import Machine
 from memfit.planning.joint.again import corrected
-from memfit.planning.joint.arrange import Recompute
 from memfit.planning.joint.transformed import Transformed, with_recomputes
 from memfit.planning.joint.values import Values
 

@@ -7,26 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from memfit.ir import Recompute
 from memfit.planning.joint.recipes import recipe_of
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap
-
-
-@dataclass(frozen=True, slots=True)
-class Recompute:
-    """One storage's absence without a copy: its bytes are dropped, and made again.
-
-    Attributes:
-        storage: The storage's id.
-        after: Its bytes are free when this op has ended.
-        before: It has its value again when this op begins: its next use, or an op before which another is made from it.
-        ops: The ops to run for it, in order. Those of one `before` run together, each once (`remakings`).
-    """
-
-    storage: int
-    after: int
-    before: int
-    ops: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from memfit.errors import BudgetError
-from memfit.ir import Trace
+from memfit.ir import Recompute, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap.search import SwapPlan, plan_under_budget, too_small
 from memfit.planning.joint.again import corrected
-from memfit.planning.joint.arrange import Recompute
 from memfit.planning.joint.program import Moves, TimeBound, time_bound
 from memfit.planning.joint.rounding import Choice, Rounding
 from memfit.planning.joint.transformed import Transformed, with_recomputes

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memfit.ir import align_up
+from memfit.ir import Recompute, align_up
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of
-from memfit.planning.joint.arrange import Recompute, arrange
+from memfit.planning.joint.arrange import arrange
 from memfit.planning.joint.program import Moves, TimeBound
 from memfit.planning.joint.recipes import recipe_of
 from memfit.planning.joint.transformed import Transformed, with_recomputes

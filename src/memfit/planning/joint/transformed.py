@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from memfit.ir import BEFORE_FIRST_TICK, Trace
+from memfit.ir import BEFORE_FIRST_TICK, Recompute, Trace
 from memfit.planning.joint.again import updates_statistics
-from memfit.planning.joint.arrange import Recompute, Remaking, remakings
+from memfit.planning.joint.arrange import Remaking, remakings
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.writer import TraceWriter
 from memfit.planning.lifetimes import births

@@ -57,7 +57,8 @@ def session_of(request: dict[str, Any]) -> Session:
     if request.get("link"):
         tier = DisturbedTier(tier.kind, tier.folder, tier.capacity_bytes, link_bytes_per_second=request["link"])
     plan, measures = request.get("plan", True), request.get("measures", False)
-    return Session(request["budget"], tier, device="cpu", plan=plan, measures=measures)
+    moves = request.get("moves", "joint")
+    return Session(request["budget"], tier, device="cpu", plan=plan, moves=moves, measures=measures)
 
 
 def about_plan(session: Session) -> dict[str, Any]:

@@ -16,15 +16,16 @@ from benchmarks.common.result import Result, Row, Table, mb
 from benchmarks.common.timing import in_turn
 from memfit.planning.addresses import Takes, plan_addresses
 from memfit.running import engine
-from memfit.running.engine import SwapTableColumns
+from memfit.running.engine import RemakeTableColumns, SwapTableColumns
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.scripts.verify import verify
 from memfit.running.session import Session
 
 STEADY = 16  # optimizer steps; of the two-optimizer example as well
 NO_SWAPS = SwapTableColumns(
-    op_hashes=[], block=[], ordinal=[], bytes=[], storage=[], out_after=[], free_by=[], in_start=[], take=[]
+    op_hashes=[], block=[], ordinal=[], bytes=[], again=[], storage=[], out_after=[], free_by=[], in_start=[], take=[]
 )
+NO_REMAKES = RemakeTableColumns(repeats=[], storage=[], after=[], before=[])
 ROOM = 1.05  # the budget, over the peak of live bytes
 SIZES = [1 << (6 + (7 * k) % 12) for k in range(64)]  # bytes, 64 B to 128 KiB
 
@@ -77,7 +78,9 @@ def in_session(*, planned: bool) -> float:
         if planned:
             takes = Takes(np.full(len(SIZES), len(SIZES)), np.array(SIZES))
             plan = plan_addresses(takes, alignment=64, effort=1.0)
-            assert engine.load().use_plan(plan.columns, plan.zone_bytes, plan.iterations, NO_SWAPS, [], True)
+            assert engine.load().use_plan(
+                plan.columns, plan.zone_bytes, plan.iterations, NO_SWAPS, NO_REMAKES, [], True
+            )
         ns = allocations_ns(engine.load().boundary)
         stats = engine.load().stats()
         assert stats["plan_mismatches"] == 0 and (stats["planned_allocations"] > 0) == planned

@@ -40,7 +40,7 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
   thread.largest = std::max(thread.largest, size);
   const size_t want = on_.stats.budget_bytes == 0 ? 0 : on_.needs.wanted(thread);
   const size_t more = want - std::min(want, thread.window.live() + size);
-  Region* region = thread.recomputing ? nullptr : on_.planned.place(block);
+  Region* region = thread.recomputing && thread.again == 0 ? nullptr : on_.planned.place(block, thread.again);
   if (region == nullptr) region = on_.placing.place(block.bytes, more, &block, high);
   if (region == nullptr) return nullptr;
   block.ticket = thread.window.take(size, high);
@@ -61,6 +61,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   block.last_use = on_.books.now();
   on_.books.arrives(block);
   block.temporary = thread.recomputing;
+  if (inside && thread.again != 0) on_.planned.on_allocation_again(block);
   if (!block.temporary) {
     on_.stats.live_bytes += block.bytes;
     ++on_.stats.allocations;
@@ -83,7 +84,7 @@ void Allocation::release(ThreadState& thread, Block* block) {
     on_.forecast.on_release(*block);
     if (on_.recorder.on()) on_.recorder.released(*block, thread.depth > 0);
   }
-  if (Discarding::outlives_its_storage(*block)) return;
+  if (on_.discarding.outlives_its_storage(*block)) return;
   if (block->resident()) leave(thread, *block);
   if (block->held && on_.turns.any_waits()) on_.turns.somebody_let_go();  // it was dying, and could not be moved away
   on_.blocks.remove(block);

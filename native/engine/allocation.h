@@ -25,6 +25,7 @@ class Allocation {
     Turns& turns;
     Forecast& forecast;
     Moves& moves;
+    Discarding& discarding;
     Shelf& shelf;
     Placing& placing;
     Copies& copies;

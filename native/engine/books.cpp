@@ -49,16 +49,24 @@ bool Books::let_go(Block& block) {
 }
 
 void Books::discarded(Block& block, std::unique_ptr<Discarded> discarded) {
-  for (const auto& source : discarded->sources) source->dependents.push_back(&block);
+  std::vector<std::shared_ptr<Value>> sources = std::move(discarded->sources);
+  discarded->sources.clear();
   block.discarded = std::move(discarded);
+  depends_on(block, std::move(sources));
   ++discarded_;
 }
 
-void Books::no_longer_discarded(Block& block) {
+void Books::depends_on(Block& block, std::vector<std::shared_ptr<Value>> sources) {
   for (const auto& source : block.discarded->sources) {
     auto& dependents = source->dependents;
     dependents.erase(std::remove(dependents.begin(), dependents.end(), &block), dependents.end());
   }
+  for (const auto& source : sources) source->dependents.push_back(&block);
+  block.discarded->sources = std::move(sources);
+}
+
+void Books::no_longer_discarded(Block& block) {
+  depends_on(block, {});
   for (StorageRef& kept : block.discarded->keeps) bury(std::move(kept));
   block.discarded.reset();
   --discarded_;

@@ -56,6 +56,8 @@ class Books {
   // The block's bytes are to be made again; and they were, or never will be. How many blocks' are?
   void discarded(Block& block, std::unique_ptr<Discarded> discarded);
   void no_longer_discarded(Block& block);
+  // It is to be made from others than before.
+  void depends_on(Block& block, std::vector<std::shared_ptr<Value>> sources);
   size_t discarded() const { return discarded_; }
 
   // References to be dropped once the mutex has been let go of: a storage's death calls back into the engine.

@@ -50,15 +50,16 @@ std::unique_ptr<const GeneratorState> state_of(const c10::IValue& argument) {
 
 }  // namespace
 
-bool Capturing::is_on() const { return !memory_.device->is_asynchronous() && !memory_.is_closed && lasting_.captures; }
+bool Capturing::is_on() const { return !memory_.device->is_asynchronous() && !memory_.is_closed && lasting_.tracks; }
 
 void Capturing::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (!is_on() || op.is_composite || thread.recomputing) return;
   if (thread.leaf == 0) {
     thread.leaf = thread.depth;
     thread.first_id = lasting_.books.last_id() + 1;
-    const bool may_repeat = op.is_repeatable && !op.uninitialised && thread.failure.kind == Failure::Kind::kNone;
-    thread.recipe = may_repeat ? recipe_of(thread, op, inputs) : nullptr;
+    // (At depth 1 whoever called it may fill it unseen.)
+    const bool may_repeat = op.is_repeatable && (!op.uninitialised || thread.depth > 1) && is_on(thread);
+    thread.recipe = may_repeat && thread.failure.kind == Failure::Kind::kNone ? recipe_of(thread, op, inputs) : nullptr;
   }
   if (!op.only_describes) end_written(op, inputs);  // also by what it calls: a batched tensor shows its rows only there
 }
@@ -70,6 +71,7 @@ std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const Op
   recipe->arguments.resize(inputs.size());
   recipe->grad_mode = at::GradMode::is_enabled();
   recipe->threads = at::get_num_threads();
+  recipe->is_planned = thread.captures;
   const bool trains = op.training_argument >= 0 && inputs[op.training_argument].isBool() && inputs[op.training_argument].toBool();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool is_held_off = trains && op.writes[i];  // an effect that is not to happen twice
@@ -151,12 +153,12 @@ void Capturing::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10
   thread.leaf = 0;
   std::shared_ptr<const Recipe> recipe = std::move(thread.recipe);
   thread.recipe.reset();
-  const bool is_blank = op.uninitialised && thread.depth > 1;  // (at depth 1 whoever called it may fill it unseen)
-  if (!is_on() || (!recipe && !is_blank)) return;
-  if (recipe && (recipe->generator ? !draws_alone(thread) : was_disturbed(*recipe))) return;
+  if (!is_on() || !recipe) return;
+  if (recipe->generator ? !draws_alone(thread) : was_disturbed(*recipe)) return;
   int32_t number = 0;
   for (const c10::IValue& output : outputs)
     each_tensor(output, [&](const at::Tensor& tensor) { keep_result(thread, tensor, number++, recipe); });
+  if (thread.captures && !recipe->results.empty()) thread.captured.push_back(std::move(recipe));
 }
 
 // Another thread's op has begun to write to what the op reads. (One that had begun before is in the way of a recipe.)
@@ -175,16 +177,17 @@ void Capturing::keep_result(const ThreadState& thread, const at::Tensor& tensor,
   Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
   if (block == nullptr || block->pinned || block->value || block->active > 1 || block->written_by != thread.serial) return;
   int32_t written = -1;
-  for (size_t i = 0; recipe && i < recipe->operands.size(); ++i)
+  for (size_t i = 0; i < recipe->operands.size(); ++i)
     if (recipe->operands[i].storage == storage.unsafeGetStorageImpl() && recipe->op->may_write(recipe->operands[i].argument))
       written = static_cast<int32_t>(i);
   const bool is_new = block->id >= thread.first_id && block->maker == &thread;
   if (written < 0 && (!is_new || !covers(tensor, *block))) return;
   Value& value = *Values::of(*block);
-  value.is_blank = !recipe;
+  value.is_blank = recipe->op->uninitialised;
   value.recipe = recipe;
   value.written = written;
   value.output = written < 0 ? output : -1;
+  recipe->results.push_back(block->value);
 }
 
 }  // namespace memfit

@@ -15,23 +15,22 @@
 
 namespace memfit {
 
-bool Discarding::may_go(const Block& block) const {
+bool Discarding::may_go(const Block& block, By by) const {
   const bool is_own = !is_over_ && memory_.holds(block) && books_.is_of_session(block) && residency_.may_move(block);
-  return is_own && block.dirty && !block.recomputed && block.aside == 0 && !block.copy && block.swapped < 0;
+  const bool is_idle = is_own && block.aside == 0 && !block.copy;
+  return is_idle && (by == By::kPlan || (block.dirty && !block.recomputed && block.swapped < 0));
 }
 
-bool Discarding::discard(Block& block) {
-  if (!may_go(block)) return false;
+bool Discarding::discard(Block& block, By by) {
+  if (!may_go(block, by)) return false;
   auto sources = Values::sources(block);
   c10::StorageImpl* storage = sources ? movable_storage(block) : nullptr;
   if (storage == nullptr) return false;
   auto discarded = std::make_unique<Discarded>();
   discarded->value = block.value;
   discarded->sources = std::move(*sources);
-  {
-    Stopwatch stopwatch(stats_.check_ns);
-    block.print = fingerprint(block.address(), block.bytes);
-  }
+  discarded->is_planned = by == By::kPlan;
+  take_print(block);
   if (block.extent != nullptr) block.tier->release(std::exchange(block.extent, nullptr));
   block.tier = memory_.tier;
   moves_.leave_arena(block, *storage);
@@ -41,10 +40,21 @@ bool Discarding::discard(Block& block) {
   return true;
 }
 
+void Discarding::set_aside(Block& block) {
+  if (!residency_.may_move(block)) return;
+  if (block.dirty) take_print(block);
+  moves_.evict(block);
+}
+
+void Discarding::take_print(Block& block) {
+  Stopwatch stopwatch(stats_.check_ns);
+  block.print = fingerprint(block.address(), block.bytes);
+}
+
 // The storage is dying, and another takes its place. (A reference to the program's own would show: autograd adds in place
 // to what nobody else has.)
 bool Discarding::outlives_its_storage(Block& block) {
-  if (!block.value || block.value->dependents.empty()) return false;
+  if (!block.value || block.value->dependents.empty() || do_without(block)) return false;
   at::DataPtr pointer(block.resident() ? block.address() : nullptr, &block, &delete_by_block, at::Device(at::kCPU));
   auto kept = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), block.bytes, std::move(pointer),
                                                     &block.device->own(), /*resizable=*/true);
@@ -56,7 +66,19 @@ bool Discarding::outlives_its_storage(Block& block) {
   return true;
 }
 
-std::vector<Block*> Discarding::wanted_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
+// What is to be made from the source will be made from what that was made from.
+bool Discarding::do_without(Block& source) {
+  std::vector<std::pair<Block*, std::vector<ValueRef>>> others;
+  for (Block* dependent : source.value->dependents) {
+    auto sources = dependent->discarded->is_planned ? Values::sources(*dependent, &source) : std::nullopt;
+    if (!sources) return false;
+    others.emplace_back(dependent, std::move(*sources));
+  }
+  for (auto& [dependent, sources] : others) books_.depends_on(*dependent, std::move(sources));
+  return true;
+}
+
+std::vector<Block*> Discarding::wanted_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   std::vector<Block*> wanted;
   if (books_.discarded() == 0) return wanted;
   const bool is_profiled = at::hasThreadLocalCallbacks();  // which may ask for the address of a view's input too
@@ -67,7 +89,7 @@ std::vector<Block*> Discarding::wanted_by(const OpInfo& op, c10::ArrayRef<const 
       if (block == nullptr) return;
       const bool stays = part == Part::kDescription || op.keeps_pointers;
       if (block->discarded && (op.reads(i) || op.may_write(i) || stays || is_profiled)) wanted.push_back(block);
-      if ((op.may_write(i) || stays) && block->value)
+      if ((op.may_write(i) || stays) && block->value && (stays || !do_without(*block)))
         wanted.insert(wanted.end(), block->value->dependents.begin(), block->value->dependents.end());
     });
   return wanted;
@@ -83,7 +105,8 @@ std::vector<Block*> Discarding::wanted_with(Block& block) {
 void Discarding::come_back(Block& block, c10::StorageImpl& made) {
   Block* from = books_.find(made);
   c10::StorageImpl* storage = storage_behind(block);
-  if (storage == nullptr) return books_.no_longer_discarded(block);  // nobody can read it any more
+  if (storage == nullptr && block.discarded) return books_.no_longer_discarded(block);  // nobody can read it any more
+  if (storage == nullptr) return;
   const bool is_there = from != nullptr && is_behind(made._mutable_data_ptr_no_checks(), *from) && memory_.holds(*from);
   if (!is_there || from->bytes != block.bytes || from->active != 0) throw std::runtime_error("they came out elsewhere");
   {
@@ -98,7 +121,8 @@ void Discarding::come_back(Block& block, c10::StorageImpl& made) {
   books_.arrives(block, *storage);
   block.dirty = block.recomputed = true;
   block.last_use = books_.now();
-  books_.no_longer_discarded(block);
+  if (block.extent != nullptr) block.tier->release(std::exchange(block.extent, nullptr));
+  if (block.discarded) books_.no_longer_discarded(block);
   ++stats_.recomputations;
 }
 

@@ -25,20 +25,27 @@ class Discarding {
 
   // The session is about to end: what is made again from now on stays.
   void stop() { is_over_ = true; }
+  // Stress takes whatever it can, but not twice without a use in between. A plan says what is to be there when: what its
+  // drops are made from may go as well, as long as it can be made again itself.
+  enum class By { kStress, kPlan };
   // False when the block has to stay, or cannot be made again.
-  bool discard(Block& block);
+  bool discard(Block& block, By by);
+  // Its bytes go to the tier instead, until it is known whether they come out the same. Raises TierFailure.
+  void set_aside(Block& block);
   // What has to be made again before the op begins: what it reads, and what is to be made from what it writes to.
-  std::vector<Block*> wanted_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
+  std::vector<Block*> wanted_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
   // The same before somebody may write to the block through a raw pointer.
   static std::vector<Block*> wanted_with(Block& block);
   // The program has let go of the block's storage, but its bytes are still to be read again.
-  static bool outlives_its_storage(Block& block);
-  // The bytes behind `made`, a storage that nobody else uses, become the block's. Raises std::runtime_error when they
-  // are others than those that were discarded.
+  bool outlives_its_storage(Block& block);
+  // The bytes behind `made`, a storage that nobody else uses, become the block's, which were discarded, or went to the
+  // tier. Raises std::runtime_error when they are others than those.
   void come_back(Block& block, c10::StorageImpl& made);
 
  private:
-  bool may_go(const Block& block) const;
+  bool may_go(const Block& block, By by) const;
+  void take_print(Block& block);
+  bool do_without(Block& source);
 
   Books& books_;
   const Memory& memory_;

@@ -186,6 +186,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
                        int64_t source, int64_t sequence_number) {
   ++thread.depth;
   if (op.verified && thread.verified_at == 0) thread.verified_at = thread.depth;
+  if (thread.depth == 1 && !thread.recomputing && lasting_.flags.repeats) repeating_.run_before(op.name_hash);
   for (int attempt = 0; attempt <= kAttempts; ++attempt) {
     const std::vector<Block*> wanted = begin_op(thread, op, inputs, source, sequence_number, attempt);
     if (wanted.empty()) return;
@@ -301,7 +302,8 @@ void Engine::set_stress(Stress stress) {
   Lock lock(*this);
   lasting_.stress = stress;
   lasting_.captures = stress == Stress::kRecompute;
-  if (lasting_.captures) return;
+  lasting_.tracks = lasting_.captures || lasting_.flags.repeats;
+  if (lasting_.tracks) return;
   for (Block* block : lasting_.books.all()) Values::end(*block);
 }
 

@@ -18,6 +18,7 @@
 
 #include "lasting.h"
 #include "recomputing.h"
+#include "repeating.h"
 #include "restoring.h"
 #include "session.h"
 
@@ -127,6 +128,7 @@ class Engine {
   Lasting lasting_;
   Restoring restoring_{lasting_.books};
   Recomputing recomputing_{*this};
+  Repeating repeating_{*this};
   std::shared_ptr<Session> session_;
   std::vector<Device*> devices_;  // that have had a session
   std::function<void(const std::string&)> say_line_;

@@ -12,6 +12,7 @@ struct Flags {
   std::atomic<bool> inert{false};          // that session has been inherited: this process is a child of its own
   std::atomic<bool> records{false};
   std::atomic<bool> has_notices{false};
+  std::atomic<bool> repeats{false};        // a plan has ops run again
 };
 
 }  // namespace memfit

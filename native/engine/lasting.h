@@ -22,7 +22,8 @@ struct Lasting {
   Ghosts ghosts{books};
   Failure last_failure;
   Stress stress = Stress::kNone;
-  bool captures = false;  // what ops do is kept as recipes
+  bool captures = false;  // what all ops do is kept as recipes
+  bool tracks = false;    // or what a plan's ops do: what is written to is no longer what it was
   std::atomic<Phase> phase{Phase::kForward};
 };
 

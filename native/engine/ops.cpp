@@ -80,6 +80,8 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source) {
   thread.source = source;
   thread.row = -1;
   thread.course = 0;
+  thread.captures = false;
+  thread.captured.clear();
   thread.waited_ns = 0;
   Refusals::forget(thread);
   thread.tensors.clear();

@@ -25,11 +25,12 @@ uint32_t Plan::slot_of(const PlanTable::Take& take, uint64_t period) const {
   return take.first_slot + static_cast<uint32_t>(period % take.slots);
 }
 
-Region* Plan::take(size_t bytes, void* owner, int64_t swap) {
+Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again) {
   if (!begun_) return nullptr;
+  if (again == 0) pass_over(0);  // an op that was to run again has not
   if (ordinal_ >= iteration_end_) return mismatch();
   const PlanTable::Take& take = table_.takes[ordinal_];
-  if (take.swap != swap) return mismatch();  // out of step until the iteration ends
+  if (take.swap != swap || take.again != again) return mismatch();  // out of step until the iteration ends
   note_due(ordinal_++);
   if (take.bytes != bytes) return mismatch();
   if (take.slots == 0) return nullptr;
@@ -37,6 +38,15 @@ Region* Plan::take(size_t bytes, void* owner, int64_t swap) {
   if (!regions_[slot].is_free() || overlaps_a_late_one(regions_[slot])) return mismatch();
   ++planned_;
   return give(slot, owner);
+}
+
+// 0: of whichever op.
+void Plan::pass_over(uint32_t again) {
+  if (!begun_) return;
+  while (ordinal_ < iteration_end_ && table_.takes[ordinal_].again != 0 && (again == 0 || table_.takes[ordinal_].again == again)) {
+    if (again == 0) ++mismatches_;
+    note_due(ordinal_++);
+  }
 }
 
 void Plan::skip(int64_t swap) {
@@ -53,7 +63,7 @@ Region* Plan::carry_over(size_t take, size_t bytes, void* owner) {
 size_t Plan::take_of_allocation(size_t ordinal) const {
   size_t take = 0;
   for (; take < table_.takes.size(); ++take)
-    if (table_.takes[take].swap == PlanTable::kAllocation && ordinal-- == 0) break;
+    if (table_.takes[take].swap == PlanTable::kAllocation && table_.takes[take].again == 0 && ordinal-- == 0) break;
   return take;
 }
 

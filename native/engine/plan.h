@@ -23,6 +23,7 @@ struct PlanTable {
     uint32_t first_slot = 0;  // its instances take turns in `slots` slots; 0 slots: not planned
     uint32_t slots = 0;
     int64_t swap = kAllocation;  // or which swap it comes back from
+    uint32_t again = 0;  // 1 more than the op that runs again and allocates it; 0: none does
   };
   static constexpr int64_t kAllocation = -1;
   struct Due {
@@ -44,7 +45,9 @@ class Plan {
   Plan(PlanTable table, size_t zone_offset, bool at_once);
 
   // The region for the next take; nullptr when it is not planned, is another one or would overlap.
-  Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation);
+  Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0);
+  // What the op, which runs again, has not taken of what is planned for it is passed over.
+  void pass_over(uint32_t again);
   // The next take is that of `swap`, and does not happen.
   void skip(int64_t swap);
   // The region that a take of the last iteration would have had; nullptr when any of its bytes are taken.

@@ -22,8 +22,8 @@ const Column& column(const Columns& columns, const char* name) {
 PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iterations, size_t swaps, size_t alignment) {
   const Column &bytes = column(columns, "size"), &slots = column(columns, "slots"), &swap = column(columns, "swap");
   const Column &due_begin = column(columns, "due_begin"), &due_take = column(columns, "due_take");
-  const Column &ago = column(columns, "due_periods_ago"), &slot_offset = column(columns, "slot_offset");
-  check(iterations > 0 && bytes.size() % iterations == 0 && slots.size() == bytes.size() && swap.size() == bytes.size());
+  const Column &ago = column(columns, "due_periods_ago"), &slot_offset = column(columns, "slot_offset"), &again = column(columns, "again");
+  check(iterations > 0 && bytes.size() % iterations == 0 && slots.size() == bytes.size() && swap.size() == bytes.size() && again.size() == bytes.size());
   check(due_begin.size() == bytes.size() + 2 && due_begin[0] == 0 && due_begin.back() == due_take.size());
   check(ago.size() == due_take.size() && std::is_sorted(due_begin.begin(), due_begin.end()));
   PlanTable table;
@@ -32,7 +32,7 @@ PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iteration
   uint32_t slot = 0;
   for (size_t i = 0; i < bytes.size(); ++i) {
     check(swap[i] <= swaps);  // counted from 1; 0: an allocation
-    table.takes.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i]), static_cast<int64_t>(swap[i]) - 1});
+    table.takes.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i]), static_cast<int64_t>(swap[i]) - 1, static_cast<uint32_t>(again[i])});
     for (size_t s = 0; s < slots[i]; ++s, ++slot)
       check(slot < slot_offset.size() && slot_offset[slot] + bytes[i] <= zone_bytes && slot_offset[slot] % alignment == 0);
   }
@@ -52,17 +52,36 @@ SwapTable swap_table(const Columns& columns, size_t takes) {
   const Column &block = column(columns, "block"), &ordinal = column(columns, "ordinal"), &bytes = column(columns, "bytes");
   const Column &storage = column(columns, "storage"), &out_after = column(columns, "out_after");
   const Column &free_by = column(columns, "free_by"), &in_start = column(columns, "in_start"), &take = column(columns, "take");
-  check(ordinal.size() == block.size() && bytes.size() == block.size());
+  const Column& again = column(columns, "again");
+  check(ordinal.size() == block.size() && bytes.size() == block.size() && again.size() == block.size());
   for (const Column* other : {&out_after, &free_by, &in_start, &take}) check(other->size() == storage.size());
   SwapTable table;
   table.op_hashes.assign(column(columns, "op_hashes").begin(), column(columns, "op_hashes").end());
   for (size_t i = 0; i < block.size(); ++i)
-    table.storages.push_back({block[i], static_cast<uint32_t>(ordinal[i]), bytes[i]});
+    table.storages.push_back({block[i], static_cast<uint32_t>(ordinal[i]), bytes[i], static_cast<uint32_t>(again[i])});
   size_t ops = table.op_hashes.size();
   for (size_t i = 0; i < storage.size(); ++i) {
     check(storage[i] < block.size() && out_after[i] < ops && free_by[i] < ops && in_start[i] < ops && take[i] < takes);
     table.swaps.push_back({static_cast<uint32_t>(storage[i]), static_cast<uint32_t>(out_after[i]), static_cast<uint32_t>(free_by[i]),
                            static_cast<uint32_t>(in_start[i]), static_cast<uint32_t>(take[i])});
+  }
+  return table;
+}
+
+// Ops and drops count from 0; an op that repeats none has 0, otherwise it has one more than the op that it repeats.
+RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages) {
+  const Column &repeats = column(columns, "repeats"), &storage = column(columns, "storage");
+  const Column &after = column(columns, "after"), &before = column(columns, "before");
+  check(repeats.empty() || repeats.size() == ops);
+  check(storage.size() == after.size() && storage.size() == before.size());
+  RemakeTable table;
+  for (size_t i = 0; i < repeats.size(); ++i) {
+    check(repeats[i] <= i);
+    table.repeats.push_back(repeats[i] == 0 ? RemakeTable::kFirstTime : static_cast<uint32_t>(repeats[i] - 1));
+  }
+  for (size_t i = 0; i < storage.size(); ++i) {
+    check(storage[i] < storages && after[i] < before[i] && before[i] < ops);
+    table.drops.push_back({static_cast<uint32_t>(storage[i]), static_cast<uint32_t>(after[i]), static_cast<uint32_t>(before[i])});
   }
   return table;
 }

@@ -6,10 +6,10 @@
 
 namespace memfit {
 
-bool Planned::use(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary) {
+bool Planned::use(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary) {
   drop();
   if (!swaps.swaps.empty() && !copies_.make_lanes()) return false;
-  auto fresh = swaps.swaps.empty() ? nullptr : std::make_unique<Swaps>(std::move(swaps), at_boundary);
+  auto fresh = swaps.op_hashes.empty() ? nullptr : std::make_unique<Swaps>(std::move(swaps), at_boundary);
   const std::unordered_set<uint64_t> stays(resident.begin(), resident.end());
   std::vector<Block*> staying, swapped;
   for (Block* block : books_.all()) {
@@ -23,7 +23,7 @@ bool Planned::use(PlanTable table, SwapTable swaps, const std::vector<uint64_t>&
   shelf_.make_way_for(stays);
   for (Block* block : staying) ++block->active;  // so that only this moves them
   const std::optional<size_t> offset = clearing_.make_zone(table.bytes, staying, swapped);
-  if (offset) begin(std::move(table), std::move(fresh), *offset, at_boundary);
+  if (offset) begin(std::move(table), std::move(fresh), std::move(remakes), *offset, at_boundary);
   for (Block* block : staying) --block->active;
   if (!offset)
     for (Block* block : swapped) block->swapped = -1;
@@ -31,10 +31,11 @@ bool Planned::use(PlanTable table, SwapTable swaps, const std::vector<uint64_t>&
   return offset.has_value();
 }
 
-void Planned::begin(PlanTable table, std::unique_ptr<Swaps> swaps, size_t offset, bool at_boundary) {
+void Planned::begin(PlanTable table, std::unique_ptr<Swaps> swaps, RemakeTable remakes, size_t offset, bool at_boundary) {
   stats_.planned_footprint_bytes = offset + table.bytes;
   memory_.arena->set_plan(std::move(table), offset, at_boundary);
   swaps_ = std::move(swaps);
+  if (!remakes.drops.empty()) remakings_ = std::make_unique<Remakings>(std::move(remakes), discarding_);
   thread_ = nullptr;
   is_shared_ = false;
   ++course_;
@@ -47,6 +48,7 @@ void Planned::iteration_ends() {
   if (plan != nullptr && !plan->begun()) carry_over();
   if (plan != nullptr) plan->iteration_ends();
   if (swaps_) swaps_->iteration_ends();
+  if (remakings_) remakings_->iteration_ends();
 }
 
 bool Planned::is_shared(const ThreadState& thread) {
@@ -78,9 +80,9 @@ void Planned::carry_over() {
   }
 }
 
-Region* Planned::place(Block& block) {
+Region* Planned::place(Block& block, uint32_t again) {
   Plan* plan = memory_.arena->plan();
-  return plan == nullptr ? nullptr : plan->take(memory_.arena->round(block.bytes), &block);
+  return plan == nullptr ? nullptr : plan->take(memory_.arena->round(block.bytes), &block, PlanTable::kAllocation, again);
 }
 
 bool Planned::drop() {
@@ -111,6 +113,7 @@ void Planned::end_swaps() {
 
 void Planned::forget_swaps() {
   swaps_.reset();
+  remakings_.reset();
   for (Block* block : books_.all()) block->swapped = -1;
 }
 
@@ -121,7 +124,7 @@ void Planned::abandon() {
 
 size_t Planned::held() const {
   const Plan* plan = memory_.arena ? memory_.arena->plan() : nullptr;
-  return (swaps_ ? swaps_->held() : 0) + (plan != nullptr ? plan->held() : 0);
+  return (swaps_ ? swaps_->held() : 0) + (remakings_ ? remakings_->held() : 0) + (plan != nullptr ? plan->held() : 0);
 }
 
 }  // namespace memfit

@@ -20,6 +20,7 @@
 #include "memory.h"
 #include "moves.h"
 #include "plan.h"
+#include "remakings.h"
 #include "residency.h"
 #include "shelf.h"
 #include "stats.h"
@@ -37,17 +38,18 @@ class Planned final : public LastResorts {
     const Forecast& forecast;
     Moves& moves;
     Residency& residency;
+    Discarding& discarding;
     Shelf& shelf;
     Clearing& clearing;
     Copies& copies;
   };
   explicit Planned(const Parts& parts)
       : books_(parts.books), memory_(parts.memory), stats_(parts.stats), forecast_(parts.forecast), moves_(parts.moves),
-        residency_(parts.residency), shelf_(parts.shelf), clearing_(parts.clearing), copies_(parts.copies) {}
+        residency_(parts.residency), discarding_(parts.discarding), shelf_(parts.shelf), clearing_(parts.clearing), copies_(parts.copies) {}
 
   // From an iteration's end on; no op runs. False when the plan does not fit. `resident`: ids of the blocks that stay in
   // the arena throughout; what the plan swaps comes and goes.
-  bool use(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary);
+  bool use(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary);
   bool is_in_force() const { return memory_.arena->plan() != nullptr; }
   bool settle(Block& block) override { return copies_.settle(block); }
   bool drop() override;
@@ -55,10 +57,13 @@ class Planned final : public LastResorts {
   void end_swaps();
 
   // The place that the plan has for a storage that is being allocated; nullptr: none.
-  Region* place(Block& block);
+  Region* place(Block& block, uint32_t again = 0);
   Region* place_late(Block& block) override;
   void on_allocation(Block& block) {
     if (swaps_) swaps_->on_allocation(block);
+  }
+  void on_allocation_again(Block& block) {
+    if (swaps_) swaps_->on_allocation_again(block);
   }
   void on_release(Block& block) {
     if (swaps_) swaps_->on_release(block);
@@ -66,7 +71,27 @@ class Planned final : public LastResorts {
 
   // An op begins, or has ended: what the plan wants copied then is.
   void before_op(ThreadState& thread, uint64_t name_hash);
-  void after_op(const ThreadState& thread);
+  void after_op(ThreadState& thread);
+  // What runs again before the op that is about to begin, in order; empty: nothing.
+  struct Step {
+    uint32_t op;
+    Recipes recipes;
+  };
+  struct Remaking {
+    uint64_t course = 0;
+    uint32_t before = 0;
+    std::vector<Step> steps;
+  };
+  Remaking remaking_due(uint64_t name_hash);
+  // One of the steps begins, or has ended. False once the plan is not followed any more.
+  bool step_begins(const Remaking& remaking, const Step& step, ThreadState& thread);
+  void step_ends(const Remaking& remaking, const Step& step);
+  // A value that a step has made belongs to the block, if any; it has come back there.
+  Block* expected(const Remaking& remaking, const Value& value) const;
+  void came_back(const Remaking& remaking, Block& from, Block& block);
+  void failed(const Remaking& remaking, const Value& value, const std::string& why);
+  void remaking_ends(const Remaking& remaking);
+  const Remakings* remakings() const { return remakings_.get(); }
   void iteration_ends();
   // A plan knows the ops of one thread. Whether another one has had an op as well since it is in force.
   bool is_shared(const ThreadState& thread);
@@ -78,7 +103,8 @@ class Planned final : public LastResorts {
   void abandon();
 
  private:
-  void begin(PlanTable table, std::unique_ptr<Swaps> swaps, size_t offset, bool at_boundary);
+  void begin(PlanTable table, std::unique_ptr<Swaps> swaps, RemakeTable remakes, size_t offset, bool at_boundary);
+  bool is_followed(const Remaking& remaking) const { return remakings_ && swaps_->on_course() && remaking.course == course_; }
   void carry_over();
   void start_out(uint32_t swap);
   void finish_out(uint32_t swap);
@@ -91,10 +117,12 @@ class Planned final : public LastResorts {
   const Forecast& forecast_;
   Moves& moves_;
   Residency& residency_;
+  Discarding& discarding_;
   Shelf& shelf_;
   Clearing& clearing_;
   Copies& copies_;
-  std::unique_ptr<Swaps> swaps_;  // while there is a plan that swaps
+  std::unique_ptr<Swaps> swaps_;  // while there is a plan that swaps, or drops
+  std::unique_ptr<Remakings> remakings_;  // while there is one that drops
   const ThreadState* thread_ = nullptr;  // the first that had an op while the plan was in force,
   bool is_shared_ = false;               // and whether it was not the only one
   uint64_t course_ = 0;  // grows when a plan's iteration begins, and when it is no longer followed

@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "values.h"
+
 namespace memfit {
 
 namespace {
@@ -87,9 +89,11 @@ size_t Session::bytes_immovable_beyond(size_t most) const {
   return strays;
 }
 
-bool Session::use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary) {
+bool Session::use_plan(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary) {
   Standstill standstill(lasting.turns);
-  return !memory.is_closed && planned.use(std::move(table), std::move(swaps), resident, at_boundary);
+  lasting.tracks |= !remakes.drops.empty();  // to the session's end: a plan may go in the midst of an op
+  lasting.flags.repeats = !remakes.drops.empty();
+  return !memory.is_closed && planned.use(std::move(table), std::move(swaps), std::move(remakes), resident, at_boundary);
 }
 
 Stats Session::figures() const {
@@ -127,6 +131,15 @@ void Session::close() {
   recorder.stop();
   timeline.stop();
   notices.take();
+  forget_recipes();
+}
+
+// They were true as long as a plan had every op seen.
+void Session::forget_recipes() {
+  lasting.flags.repeats = false;
+  lasting.tracks = lasting.captures;
+  if (lasting.captures) return;
+  for (Block* block : lasting.books.all()) Values::end(*block);
 }
 
 void Session::become_inert(ThreadState& forking) {

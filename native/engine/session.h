@@ -60,7 +60,7 @@ struct Session {
   void set_budget(size_t budget);
   // From an iteration's end on. False when the plan does not fit: the reactive mode goes on. `resident`: ids of the
   // blocks that stay in the arena throughout; what the plan swaps comes and goes; all else makes way for the zone.
-  bool use_plan(PlanTable table, SwapTable swaps, const std::vector<uint64_t>& resident, bool at_boundary);
+  bool use_plan(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary);
   Stats figures() const;
   void reset_peaks();
   // Neither over, nor inherited by a forked child.
@@ -91,12 +91,12 @@ struct Session {
   Copies copies{memory, moves, stats, timeline};
   Placing placing{memory, stats, moves, residency, shelf, planned};
   Clearing clearing{memory, moves, residency, shelf, placing};
-  Planned planned{{lasting.books, memory, stats, forecast, moves, residency, shelf, clearing, copies}};
+  Planned planned{{lasting.books, memory, stats, forecast, moves, residency, discarding, shelf, clearing, copies}};
   Progress progress{{lasting.books, memory, stats, forecast, planned, copies, recorder, timeline, lasting.ghosts}};
   Blocks blocks{lasting.books, memory, shelf, planned};
   Admission admission{lasting.books, memory, lasting.turns, residency, planned};
   Room room{{memory, residency, shelf, placing, admission, growth, refusals, restoring}};
-  Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, shelf, placing, copies, planned,
+  Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, discarding, shelf, placing, copies, planned,
                          recorder, needs, refusals, room, blocks}};
   Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};
   Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};
@@ -107,6 +107,7 @@ struct Session {
  private:
   size_t bytes_immovable_beyond(size_t most) const;
   size_t held_for_records() const;
+  void forget_recipes();
   void keep_what_is_not_reachable();
 };
 

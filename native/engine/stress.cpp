@@ -24,7 +24,7 @@ void Pressing::discard_all(Stress stress) {
     if (!memory_.holds(*block)) continue;
     char* before = block->address();
     const size_t from = block->region->offset;
-    if (discarding_.discard(*block)) leave_garbage(before, from, block->bytes);
+    if (discarding_.discard(*block, Discarding::By::kStress)) leave_garbage(before, from, block->bytes);
   }
 }
 

@@ -16,6 +16,7 @@ void Planned::before_op(ThreadState& thread, uint64_t name_hash) {
   }
   thread.course = course_;
   thread.planned_op = swaps_->op();
+  thread.captures = remakings_ && remakings_->is_repeated(thread.planned_op);
   for (const Swaps::Action& action : swaps_->before()) {
     if (action.kind == Swaps::Action::Kind::kFinishOut)
       finish_out(action.swap);
@@ -26,9 +27,17 @@ void Planned::before_op(ThreadState& thread, uint64_t name_hash) {
 }
 
 // Ops of several threads need not end in the order in which they began, nor in the iteration.
-void Planned::after_op(const ThreadState& thread) {
+void Planned::after_op(ThreadState& thread) {
+  Recipes captured = std::exchange(thread.captured, {});
   if (!swaps_ || !swaps_->on_course() || thread.course != course_) return;
   for (uint32_t swap : swaps_->after(thread.planned_op)) start_out(swap);
+  if (!remakings_) return;
+  if (thread.captures) remakings_->keep(thread.planned_op, std::move(captured));
+  for (uint32_t drop : remakings_->drops_after(thread.planned_op))
+    if (Block* block = swaps_->block_at(remakings_->storage_of(drop))) {
+      remakings_->drop(drop, *block);
+      swaps_->on_release(*block);  // it comes back as another of the plan's storages
+    }
 }
 
 void Planned::start_out(uint32_t swap) {
@@ -83,7 +92,7 @@ void Planned::start_in(uint32_t swap) {
 
 Region* Planned::place_late(Block& block) {
   Plan* plan = memory_.arena->plan();
-  if (plan == nullptr || !swaps_ || block.swapped < 0) return nullptr;
+  if (plan == nullptr || !swaps_ || block.swapped < 0 || swaps_->arrival(block) == SwapTable::kNone) return nullptr;
   return plan->take_late(swaps_->arrival(block), memory_.arena->round(block.bytes), &block);
 }
 

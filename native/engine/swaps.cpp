@@ -11,6 +11,8 @@ namespace memfit {
 
 namespace {
 
+uint64_t key_of(uint32_t again, uint32_t ordinal) { return uint64_t{again} << 32 | ordinal; }
+
 // The first row of each key in a list sorted by key.
 std::vector<uint32_t> begins(const std::vector<uint32_t>& keys, size_t count) {
   std::vector<uint32_t> begin(count + 1, 0);
@@ -22,14 +24,14 @@ std::vector<uint32_t> begins(const std::vector<uint32_t>& keys, size_t count) {
 }  // namespace
 
 Swaps::Swaps(SwapTable table, bool at_once)
-    : table_(std::move(table)), blocks_(table_.storages.size()), arrivals_(blocks_.size()), on_course_(at_once) {
+    : table_(std::move(table)), blocks_(table_.storages.size()), arrivals_(blocks_.size(), SwapTable::kNone), on_course_(at_once) {
   for (uint32_t s = 0; s < table_.storages.size(); ++s)
     if (table_.storages[s].block_id == 0)
-      by_ordinal_[table_.storages[s].ordinal] = s;
+      by_ordinal_[key_of(table_.storages[s].again, table_.storages[s].ordinal)] = s;
     else
       by_id_[table_.storages[s].block_id] = s;
   for (const SwapTable::Swap& swap : table_.swaps)  // at first what came back last in the iteration before
-    arrivals_[swap.storage] = std::max(arrivals_[swap.storage], swap.take);
+    if (uint32_t& last = arrivals_[swap.storage]; last == SwapTable::kNone || swap.take > last) last = swap.take;
   index_actions();
 }
 
@@ -68,6 +70,7 @@ void Swaps::index_actions() {
 
 bool Swaps::on_op(uint64_t name_hash) {
   size_t op = next_op_++;
+  allocations_again_ = 0;
   if (!on_course_) return false;
   on_course_ = op < table_.op_hashes.size() && table_.op_hashes[op] == name_hash;
   derailments_ += !on_course_;
@@ -89,8 +92,8 @@ void Swaps::bind(Block& block) {
   block.swapped = static_cast<int32_t>(found->second);
 }
 
-void Swaps::on_allocation(Block& block) {
-  auto found = by_ordinal_.find(allocations_++);
+void Swaps::bind_as(uint32_t again, uint32_t ordinal, Block& block) {
+  auto found = by_ordinal_.find(key_of(again, ordinal));
   if (found == by_ordinal_.end() || table_.storages[found->second].bytes != block.bytes) return;
   Block*& known = blocks_[found->second];
   if (known != nullptr) known->swapped = -1;
@@ -103,10 +106,16 @@ void Swaps::on_release(Block& block) {
   block.swapped = -1;
 }
 
+void Swaps::pass_on(Block& from, Block& to) {
+  on_release(to);
+  to.swapped = std::exchange(from.swapped, -1);
+  if (to.swapped >= 0) blocks_[to.swapped] = &to;
+}
+
 uint32_t& Swaps::arrival(const Block& block) { return arrivals_[block.swapped]; }
 
 uint32_t Swaps::last_arrival(uint32_t ordinal) const {
-  auto found = by_ordinal_.find(ordinal);
+  auto found = by_ordinal_.find(key_of(0, ordinal));
   uint32_t last = SwapTable::kNone;
   if (found == by_ordinal_.end()) return last;
   for (const SwapTable::Swap& swap : table_.swaps)

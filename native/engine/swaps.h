@@ -19,9 +19,10 @@ struct SwapTable {
   static constexpr uint32_t kNone = UINT32_MAX;
 
   struct Storage {
-    uint64_t block_id = 0;  // 0: known by its ordinal
+    uint64_t block_id = 0;  // 0: known by its ordinal,
     uint32_t ordinal = kNone;
     size_t bytes = 0;
+    uint32_t again = 0;  // which counts from this op on, one that runs again, less 1; 0: from the iteration's beginning
   };
   struct Swap {
     uint32_t storage = 0;
@@ -58,9 +59,15 @@ class Swaps {
   Span<Action> before() const;
   Span<uint32_t> after(size_t op) const;
   bool on_course() const { return on_course_; }
-  void on_allocation(Block& block);
+  void on_allocation(Block& block) { bind_as(0, allocations_++, block); }
+  // The same, of an op that runs again.
+  void on_allocation_again(Block& block) { bind_as(static_cast<uint32_t>(next_op_), allocations_again_++, block); }
   void on_release(Block& block);
+  // The bytes are another block's from now on.
+  void pass_on(Block& from, Block& to);
   void iteration_ends();
+  // The program does something else.
+  void leave_course() { on_course_ = false, ++derailments_; }
   void bind(Block& block);  // one that is known by its id
 
   const SwapTable::Swap& swap(uint32_t index) const { return table_.swaps[index]; }
@@ -70,22 +77,27 @@ class Swaps {
   // The take of the swap that brings the storage back next, or has last.
   uint32_t& arrival(const Block& block);
   size_t op() const { return next_op_ - 1; }  // which of the plan's ops has begun last
+  size_t next_op() const { return next_op_; }
+  uint64_t name_hash(size_t op) const { return table_.op_hashes[op]; }
+  size_t ops() const { return table_.op_hashes.size(); }
+  Block* block_at(uint32_t storage) const { return blocks_[storage]; }
   uint64_t derailments() const { return derailments_; }
   size_t held() const;  // bytes of the heap
 
  private:
   void index_actions();
+  void bind_as(uint32_t again, uint32_t ordinal, Block& block);
 
   SwapTable table_;
   std::vector<Block*> blocks_;  // by storage; null while it does not exist
-  std::vector<uint32_t> arrivals_;  // by storage
-  std::unordered_map<uint32_t, uint32_t> by_ordinal_;  // storages
+  std::vector<uint32_t> arrivals_;  // by storage; kNone for one that is not swapped
+  std::unordered_map<uint64_t, uint32_t> by_ordinal_;  // storages
   std::unordered_map<uint64_t, uint32_t> by_id_;
   std::vector<uint32_t> before_begin_, after_begin_;  // by op, into the lists below
   std::vector<Action> before_;
   std::vector<uint32_t> after_;
   size_t next_op_ = 0;
-  uint32_t allocations_ = 0;
+  uint32_t allocations_ = 0, allocations_again_ = 0;
   bool on_course_;
   uint64_t derailments_ = 0;
 };

@@ -25,7 +25,10 @@ struct ThreadState {
   int leaf = 0;         // the depth of the op whose call may be kept as a recipe; 0: there is none
   uint64_t first_id = 0;  // what it makes has ids from here on
   std::shared_ptr<const Recipe> recipe;
+  bool captures = false;  // the plan has its op run again
+  std::vector<std::shared_ptr<const Recipe>> captured;
   bool recomputing = false;  // its ops are no ops of the program's
+  uint32_t again = 0;        // 1 more than the plan's op that they are; 0: none
   int suspended = 0;         // frames of the same thread that wait for that
   bool in_frame = false;  // between frame_begins and frame_ends
   bool running = false;   // between op_begins and frame_ends

@@ -1,8 +1,46 @@
 #include "values.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace memfit {
+
+namespace {
+
+// Follows recipes to the storages that exist. Each value is looked at once: it may be an input of many.
+class SourceSearch {
+ public:
+  explicit SourceSearch(const Block* gone) : gone_(gone) {}
+
+  // `of_discarded`: what a storage needs that is to be made again itself, which has it to itself.
+  bool collect_inputs(const Value& value, int depth, bool of_discarded = false) {
+    if (depth == 0) return false;
+    const int rest = value.recipe->is_planned ? depth : depth - 1;
+    return std::all_of(value.recipe->operands.begin(), value.recipe->operands.end(), [&](const Operand& operand) {
+      return !operand.value || collect(operand.value, rest, of_discarded);
+    });
+  }
+
+  std::vector<ValueRef> found;
+
+ private:
+  bool collect(const ValueRef& value, int depth, bool of_discarded) {
+    if (!seen_[of_discarded].insert(value.get()).second) return true;
+    if (value->block == nullptr || value->block == gone_)
+      return value->is_blank || (value->recipe && collect_inputs(*value, depth, of_discarded));
+    const Block& block = *value->block;
+    if (block.pinned || block.held || !block.attached()) return false;
+    // Whoever uses it may be about to write to it, but for a copy.
+    if (block.active > (block.copy ? 1 : 0) || block.aside > 0) return false;
+    if (!of_discarded) found.push_back(value);
+    return !block.discarded || collect_inputs(*value, depth, /*of_discarded=*/true);
+  }
+
+  const Block* gone_;
+  std::unordered_set<const Value*> seen_[2];
+};
+
+}  // namespace
 
 const ValueRef& Values::of(Block& block) {
   if (!block.value) {
@@ -18,32 +56,14 @@ void Values::end(Block& block) {
   const ValueRef value = std::move(block.value);
   block.value.reset();
   value->block = nullptr;
-  std::vector<ValueRef> ignored;
-  if (value->recipe && value.use_count() > 1 && !collect_inputs(*value, kDeepest, ignored)) value->recipe.reset();
+  if (!value->recipe || value->recipe->is_planned || value.use_count() == 1) return;
+  if (!SourceSearch(nullptr).collect_inputs(*value, kDeepest)) value->recipe.reset();
 }
 
-std::optional<std::vector<ValueRef>> Values::sources(const Block& block) {
-  std::vector<ValueRef> found;
-  if (!block.value || !block.value->recipe || !collect_inputs(*block.value, kDeepest, found)) return std::nullopt;
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
-  return found;
-}
-
-bool Values::collect(const ValueRef& value, int depth, std::vector<ValueRef>& found) {
-  if (value->block == nullptr) return value->is_blank || (value->recipe && collect_inputs(*value, depth, found));
-  const Block& block = *value->block;
-  if (block.pinned || block.held || !block.attached()) return false;
-  if (block.active > 0 || block.aside > 0) return false;  // whoever uses it may be about to write to it
-  found.push_back(value);
-  std::vector<ValueRef> its_own;  // which it has to itself
-  return !block.discarded || collect_inputs(*value, depth, its_own);
-}
-
-bool Values::collect_inputs(const Value& value, int depth, std::vector<ValueRef>& found) {
-  if (depth == 0) return false;
-  return std::all_of(value.recipe->operands.begin(), value.recipe->operands.end(),
-                     [&](const Operand& operand) { return !operand.value || collect(operand.value, depth - 1, found); });
+std::optional<std::vector<ValueRef>> Values::sources(const Block& block, const Block* gone) {
+  SourceSearch sources(gone);
+  if (!block.value || !block.value->recipe || !sources.collect_inputs(*block.value, kDeepest)) return std::nullopt;
+  return std::move(sources.found);
 }
 
 }  // namespace memfit

@@ -14,8 +14,8 @@ namespace memfit {
 
 class Values {
  public:
-  // Longer chains of re-runs are not begun; nor are they kept, so that what an optimizer makes of its state, step after
-  // step, holds no memory.
+  // Longer chains of re-runs that no plan asks for are not begun; nor are they kept, so that what an optimizer makes of
+  // its state, step after step, holds no memory.
   static constexpr int kDeepest = 4;
 
   // What the block's bytes are now.
@@ -23,12 +23,8 @@ class Values {
   // They are others from now on.
   static void end(Block& block);
   // The storages that the block's bytes are to be made from, none of them missing: values that exist, discarded ones
-  // included. Nothing when one is missing, or may change unseen, or the chain is too long.
-  static std::optional<std::vector<ValueRef>> sources(const Block& block);
-
- private:
-  static bool collect(const ValueRef& value, int depth, std::vector<ValueRef>& found);
-  static bool collect_inputs(const Value& value, int depth, std::vector<ValueRef>& found);
+  // included, but not those of `gone`. Nothing when one is missing, or may change unseen, or the chain is too long.
+  static std::optional<std::vector<ValueRef>> sources(const Block& block, const Block* gone = nullptr);
 };
 
 }  // namespace memfit

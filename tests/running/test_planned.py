@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import memfit
 from memfit.running import engine
+from memfit.running.engine import RemakeTableColumns, SwapTableColumns
 from memfit.running.planned import planner
 from running.plainly import as_plainly, same_bits, train_by_hand
 
@@ -177,8 +178,9 @@ def test_training_goes_on_reactively_when_the_unplanned_has_no_room():
 # -- the table itself -------------------------------------------------------------------------------------------
 
 UNIT = 64
-SWAP_COLUMNS = ("op_hashes", "block", "ordinal", "bytes", "storage", "out_after", "free_by", "in_start", "take")
+SWAP_COLUMNS = tuple(SwapTableColumns.__annotations__)
 NO_SWAPS: dict[str, list[int]] = {name: [] for name in SWAP_COLUMNS}
+NO_REMAKES: dict[str, list[int]] = {name: [] for name in RemakeTableColumns.__annotations__}
 
 
 class Table:
@@ -209,9 +211,10 @@ class Table:
     def use(self) -> bool:
         bytes_ = [size * UNIT for size, _ in self.rows]
         offsets = [offset * UNIT for offset in self.offsets]
-        columns = {"size": bytes_, "swap": [0] * len(bytes_), "slots": self.slots, "slot_offset": offsets,
+        none = [0] * len(bytes_)
+        columns = {"size": bytes_, "swap": none, "again": none, "slots": self.slots, "slot_offset": offsets,
                    "due_begin": self.due_begin, "due_take": self.due_take, "due_periods_ago": self.due_ago}  # fmt: skip
-        return bool(engine.load().use_plan(columns, self.zone * UNIT, self.iterations, NO_SWAPS, [], True))
+        return bool(engine.load().use_plan(columns, self.zone * UNIT, self.iterations, NO_SWAPS, NO_REMAKES, [], True))
 
 
 def filled(size: int, value: int) -> torch.Tensor:
@@ -289,10 +292,10 @@ def check_late(rows: list[tuple[int, int]], changes: list[tuple[int, str, int]],
         run_iterations(rows, [changes, [], []])
 
 
-GOOD = {"size": [64], "swap": [0], "slots": [1], "slot_offset": [0], "due_begin": [0, 0, 1], "due_take": [0],
-        "due_periods_ago": [1]}  # fmt: skip
-ONE_SWAP = {"op_hashes": [7], "block": [1], "ordinal": [0], "bytes": [64], "storage": [0], "out_after": [0],
-            "free_by": [0], "in_start": [0], "take": [0]}  # fmt: skip
+GOOD = {"size": [64], "swap": [0], "again": [0], "slots": [1], "slot_offset": [0], "due_begin": [0, 0, 1],
+        "due_take": [0], "due_periods_ago": [1]}  # fmt: skip
+ONE_SWAP = {"op_hashes": [7], "block": [1], "ordinal": [0], "bytes": [64], "again": [0], "storage": [0],
+            "out_after": [0], "free_by": [0], "in_start": [0], "take": [0]}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -303,23 +306,25 @@ ONE_SWAP = {"op_hashes": [7], "block": [1], "ordinal": [0], "bytes": [64], "stor
 def test_contradictory_columns_are_refused(name, bad):
     with memfit.session(1 << 20, "ram"):
         use = engine.load().use_plan
-        assert use(GOOD, 64, 1, NO_SWAPS, [], True)
+        assert use(GOOD, 64, 1, NO_SWAPS, NO_REMAKES, [], True)
         with pytest.raises(ValueError, match="do not describe a plan"):
-            use(GOOD | {name: bad}, 64, 1, NO_SWAPS, [], True)
+            use(GOOD | {name: bad}, 64, 1, NO_SWAPS, NO_REMAKES, [], True)
 
 
 def test_a_zone_or_period_that_does_not_fit_the_columns_is_refused():
     with memfit.session(1 << 20, "ram"):
         for zone, iterations in ((0, 1), (64, 0), (64, 2)):
             with pytest.raises(ValueError, match="do not describe a plan"):
-                engine.load().use_plan(GOOD, zone, iterations, NO_SWAPS, [], True)
+                engine.load().use_plan(GOOD, zone, iterations, NO_SWAPS, NO_REMAKES, [], True)
 
 
-@pytest.mark.parametrize("name", [n for n in SWAP_COLUMNS if n not in ("op_hashes", "block", "ordinal", "bytes")])
+@pytest.mark.parametrize(
+    "name", [n for n in SWAP_COLUMNS if n not in ("op_hashes", "block", "ordinal", "bytes", "again")]
+)
 def test_contradictory_swaps_are_refused(name):
     with memfit.session(1 << 20, "ram"):
         use = engine.load().use_plan
-        assert use(GOOD | {"swap": [1]}, 64, 1, ONE_SWAP, [], True)
+        assert use(GOOD | {"swap": [1]}, 64, 1, ONE_SWAP, NO_REMAKES, [], True)
         for bad in ([1], []):
             with pytest.raises(ValueError, match="do not describe a plan"):
-                use(GOOD | {"swap": [1]}, 64, 1, ONE_SWAP | {name: bad}, [], True)
+                use(GOOD | {"swap": [1]}, 64, 1, ONE_SWAP | {name: bad}, NO_REMAKES, [], True)

@@ -10,7 +10,7 @@ from torch import nn
 import memfit
 from memfit.ir import Trace
 from memfit.running.planned import planner as planned
-from memfit.running.planned.engine_plan import CompressedIterations, Recorded
+from memfit.running.planned.recorded import CompressedIterations, Recorded
 from memfit.running.session import active
 from memfit.tracing.build import RawRecording, Roles, build_trace
 from memfit.tracing.compressed import Compressed, CompressedIteration, CompressedRecording

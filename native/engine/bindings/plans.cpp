@@ -8,13 +8,15 @@ namespace memfit {
 
 namespace {
 
-bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps,
+bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps, const Columns& remakes,
               const std::vector<uint64_t>& resident, bool at_boundary) {
   py::gil_scoped_release no_gil;
   PlanTable table = plan_table(takes, zone_bytes, iterations, column(swaps, "storage").size(), alignment());
   SwapTable swap = swap_table(swaps, table.takes.size() / iterations);
-  return Engine::get().governing(
-      [&](Session& session) { return session.use_plan(std::move(table), std::move(swap), resident, at_boundary); });
+  RemakeTable remake = remake_table(remakes, swap.op_hashes.size(), swap.storages.size());
+  return Engine::get().governing([&](Session& session) {
+    return session.use_plan(std::move(table), std::move(swap), std::move(remake), resident, at_boundary);
+  });
 }
 
 // (out, in, out while the other way is busy, in likewise), in seconds.
@@ -30,6 +32,18 @@ std::tuple<double, double, double, double> measure_tier(const std::string& kind,
 
 bool has_plan() {
   return Engine::get().in_session([](Session& session) { return session.planned.is_in_force(); });
+}
+
+// (How many drops have not been tried, and those that do not go as planned, with the reason.)
+std::pair<size_t, std::vector<std::pair<uint32_t, std::string>>> tried_drops() {
+  return Engine::get().in_session([](Session& session) {
+    std::pair<size_t, std::vector<std::pair<uint32_t, std::string>>> tried;
+    const Remakings* remakings = session.planned.remakings();
+    if (remakings == nullptr) return tried;
+    tried.first = remakings->untried();
+    for (Remakings::Failed& failed : remakings->failures()) tried.second.emplace_back(failed.drop, std::move(failed.why));
+    return tried;
+  });
 }
 
 void start_timeline() {
@@ -55,8 +69,9 @@ py::dict stop_timeline() {
 
 void bind_plans(py::module_& m) {
   m.def("use_plan", &use_plan, py::arg("takes"), py::arg("zone_bytes"), py::arg("iterations"), py::arg("swaps"),
-        py::arg("resident"), py::arg("at_boundary"));
+        py::arg("remakes"), py::arg("resident"), py::arg("at_boundary"));
   m.def("has_plan", &has_plan, NoGil());
+  m.def("tried_drops", &tried_drops, NoGil());
   m.def("op_hash", [](const std::string& name) { return fnv1a(name); }, py::arg("name"));
   m.def("start_timeline", &start_timeline, NoGil());
   m.def("stop_timeline", &stop_timeline);

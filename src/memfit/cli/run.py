@@ -34,6 +34,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--stats", metavar="FILE", help="write the session's statistics to FILE as JSON")
     parser.add_argument("--plan", metavar="PLAN", help="run by this plan, as `memfit plan` writes it")
     parser.add_argument(
+        "--moves",
+        choices=("joint", "swap", "recompute"),
+        default="joint",
+        help="what plans do with bytes that are not in use: copy them to the tier and back (swap), drop them and run "
+        "again the ops that made them (recompute), or the cheaper of both (joint, the default)",
+    )
+    parser.add_argument(
         "--timeline", metavar="OUT.json", help="write the last planned iteration, predicted and measured, for Perfetto"
     )
     parser.add_argument(
@@ -83,7 +90,8 @@ def run(args: argparse.Namespace) -> int:
         check_folder(args.timeline)
         args.timeline = os.path.abspath(args.timeline)  # wherever the script goes
     outcome = launch(program, arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
-                     plan_file=args.plan, measures=args.timeline is not None, grow=args.grow)  # fmt: skip
+                     plan_file=args.plan, moves=args.moves, measures=args.timeline is not None,
+                     grow=args.grow)  # fmt: skip
     if args.timeline:
         _write_timelines(args.timeline, outcome)
     say(outcome.to_json() if args.json else outcome.summary())

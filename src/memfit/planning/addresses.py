@@ -31,16 +31,20 @@ class Takes:
     """The takers of bytes in one iteration, in order: allocations, and storages that come back; sizes in bytes.
 
     Time is counted in takes. The bytes of take k are free again before take `upper[k]`, which is counted on over the
-    iteration's end, or `ENDLESS`. `swap[k]` is the swap that take k ends, or `ALLOCATION`.
+    iteration's end, or `ENDLESS`. `swap[k]` is the swap that take k ends, or `ALLOCATION`. `again[k]` is 1 more than
+    the op that runs again and allocates it, or 0.
     """
 
     upper: Int64Array
     size: Int64Array
     swap: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    again: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         if not len(self.swap):
             object.__setattr__(self, "swap", np.full(len(self.size), ALLOCATION))
+        if not len(self.again):
+            object.__setattr__(self, "again", np.zeros(len(self.size), dtype=np.int64))
 
     @property
     def count(self) -> int:
@@ -71,6 +75,8 @@ class TakeColumns(TypedDict):
     """Bytes, a multiple of the alignment."""
     swap: list[int]
     """The number of the swap, from 1 on, that the take ends; 0 for an allocation."""
+    again: list[int]
+    """1 more than the op that runs again and allocates it; 0 for an allocation of the program's, and for a swap."""
     slots: list[int]
     """The number of slots that instances of the take lie in by turns; 0 for a take without an address."""
     slot_offset: list[int]
@@ -102,7 +108,8 @@ class TwoIterations:
     """The allocations and frees of two recorded iterations of `ops` ops, in order.
 
     `size` (bytes) is negative for a free; `begun` is how many ops had begun before, counted
-    from the first iteration's first. `first_count`: how many allocations the first iteration has.
+    from the first iteration's first. `first_count`: how many allocations the first iteration has. `again`: 1 more than
+    the op that runs again and allocates it, otherwise 0; empty where none does.
     """
 
     block: Int64Array
@@ -110,6 +117,7 @@ class TwoIterations:
     begun: Int64Array
     first_count: int
     ops: int
+    again: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @classmethod
     def of(cls, ticks: Int64Array, marks: Sequence[int], first_op: int, ops: int) -> TwoIterations | None:
@@ -137,6 +145,9 @@ def takes_of(recorded: TwoIterations, swaps: Sequence[Swap] = (), blocks: Sequen
     size[clock.of_allocations] = recorded.size[is_alloc][:first_count]
     size[clock.of_arrivals] = [one.size_bytes for one in swaps]
     swap[clock.of_arrivals] = np.arange(len(swaps))
+    again = np.zeros(clock.period, dtype=np.int64)
+    if len(recorded.again):
+        again[clock.of_allocations] = recorded.again[is_alloc][:first_count]
     # Ends of lives: a block's free, in this iteration or the next.
     born = recorded.block[is_alloc][:first_count].tolist()
     freed = dict(zip(recorded.block[~is_alloc].tolist(), clock.of_frees.tolist(), strict=True))
@@ -153,7 +164,7 @@ def takes_of(recorded: TwoIterations, swaps: Sequence[Swap] = (), blocks: Sequen
         for begin, end in spans:
             over = begin // clock.period * clock.period
             upper[begin - over] = end - over
-    return Takes(upper, size, swap)
+    return Takes(upper, size, swap, again)
 
 
 class TakeClock:
@@ -204,6 +215,7 @@ def plan_addresses(takes: Takes, *, alignment: int, effort: float) -> AddressPla
     columns = TakeColumns(
         size=np.tile(align_up_all(takes.size, alignment), times).tolist(),
         swap=np.tile(takes.swap - ALLOCATION, times).tolist(),  # an allocation is 0 here
+        again=np.tile(takes.again, times).tolist(),
         slots=slots.tolist(),
         slot_offset=packing.offsets.tolist(),
         due_begin=due_begin,

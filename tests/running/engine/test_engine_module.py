@@ -12,7 +12,7 @@ import memfit
 from memfit.ir import Phase
 from memfit.planning.addresses import TakeColumns
 from memfit.running import engine
-from memfit.running.engine import EngineModule, SwapTableColumns, loader
+from memfit.running.engine import EngineModule, RemakeTableColumns, SwapTableColumns, loader
 from memfit.running.session.stats import Stats
 from tracing.recordings import COLUMNS
 
@@ -54,7 +54,10 @@ def test_a_recording_names_its_columns_and_its_phases():
     assert raw["columns"] == COLUMNS and raw["phases"] == [phase.value for phase in Phase]
 
 
-@pytest.mark.parametrize(("table", "columns"), [("plan_table", TakeColumns), ("swap_table", SwapTableColumns)])
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [("plan_table", TakeColumns), ("swap_table", SwapTableColumns), ("remake_table", RemakeTableColumns)],
+)
 def test_a_plans_columns_are_those_that_the_engine_reads(table, columns):
     source = (loader._source_folder() / "engine" / "plan_columns.cpp").read_text()
     body = re.split(r"^\w+Table (?=\w+_table\()", source, flags=re.MULTILINE)

@@ -7,7 +7,7 @@ remakings, as long as that helps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from memfit.errors import BudgetError
@@ -63,7 +63,13 @@ class JointPlan:
 
 
 def plan_jointly(
-    trace: Trace, machine: Machine, budget_bytes: int, *, moves: Moves = Moves.JOINT, effort: float = 2.0
+    trace: Trace,
+    machine: Machine,
+    budget_bytes: int,
+    *,
+    moves: Moves = Moves.JOINT,
+    effort: float = 2.0,
+    never: Collection[int] = (),
 ) -> JointPlan:
     """Return remakings and swaps that keep every op within `budget_bytes`, with the least added time that is found.
 
@@ -73,6 +79,7 @@ def plan_jointly(
         budget_bytes: What the arena may take.
         moves: What plans may do; with `RECOMPUTE` none of them swaps.
         effort: The seconds of each search for swaps; there are up to a dozen.
+        never: Storages that are not made again.
 
     Returns:
         The plan.
@@ -80,7 +87,7 @@ def plan_jointly(
     Raises:
         BudgetError: No plan was found.
     """
-    values = Values.of(corrected(trace))
+    values = Values.of(corrected(trace), never)
     bounds = [time_bound(values.trace, machine, budget_bytes, moves=moves)]
     for factor in _SLOWER:
         slower = machine.slowed(factor, factor)

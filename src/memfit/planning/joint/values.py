@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -52,9 +52,12 @@ class Values:
     _writers: tuple[tuple[int, ...], ...] = field(repr=False)
 
     @classmethod
-    def of(cls, trace: Trace) -> Values:
-        """Return the values of `trace`, whose ops write what they say (`again.corrected`)."""
-        return _Reader(trace).result()
+    def of(cls, trace: Trace, never: Collection[int] = ()) -> Values:
+        """Return the values of `trace`, whose ops write what they say (`again.corrected`).
+
+        Storages in `never` are not made again.
+        """
+        return _Reader(trace, never).result()
 
     def before(self, storage: int, op: int) -> int:
         """Return the number of the value that `storage` holds, or held last, when `op` begins."""
@@ -74,8 +77,8 @@ class Values:
 class _Reader:
     """Reads the ops once, in order."""
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    def __init__(self, trace: Trace, never: Collection[int]) -> None:
+        self.trace, self.never = trace, frozenset(never)
         self.born = births(trace)
         self.rows: list[tuple[int, int, int | None, tuple[int, ...], bool]] = []
         self.of_storage: list[list[int]] = [[] for _ in trace.storages]
@@ -112,6 +115,7 @@ class _Reader:
         for storage in dict.fromkeys(op.writes):
             others = [s for s in old if s != storage and s not in held_off]
             again = may_run_again(op) and not others and not self.trace.recurs(self.trace.storages[storage])
+            again = again and storage not in self.never
             mine = {s: value for s, value in inputs.items() if s != storage or storage in old}
             self._add(storage, index, tuple(sorted(set(mine.values()))), again)
 

@@ -8,4 +8,5 @@ from memfit.running.engine.loader import compiler as compiler
 from memfit.running.engine.loader import cuda_headers as cuda_headers
 from memfit.running.engine.loader import load as load
 from memfit.running.engine.module import EngineModule as EngineModule
+from memfit.running.engine.module import RemakeTableColumns as RemakeTableColumns
 from memfit.running.engine.module import SwapTableColumns as SwapTableColumns

@@ -15,19 +15,22 @@ Tables = dict[str, Any]
 
 
 class SwapTableColumns(TypedDict):
-    """The swaps of a plan, as `EngineModule.use_plan` reads them (native/engine/plan_columns.cpp): integers >= 0.
+    """The swaps of a plan, as `EngineModule.use_plan` reads them (native/engine/plan_columns.cpp).
 
-    Op indices lie within the iteration, whichever iteration a swap ends in.
+    Integers >= 0. Op indices lie within the iteration, whichever iteration a swap ends in.
     """
 
     op_hashes: list[int]
-    """`op_hash` of each op of the iteration, in order; empty without swaps."""
+    """`op_hash` of each op of the iteration, in order, those that run again too; empty where nothing leaves."""
     block: list[int]
     """The number of the block, or 0 for a storage that each iteration makes anew; a row for each swapped storage."""
     ordinal: list[int]
     """The number of the allocation in the iteration, if `block` is 0; a row for each swapped storage."""
     bytes: list[int]
     """Bytes of the storage, as it was asked for; a row for each swapped storage."""
+    again: list[int]
+    """1 more than the op that runs again and allocates it, in which `ordinal` counts; 0 for one of the program's; a row
+    for each swapped storage, as in those above."""
     storage: list[int]
     """The row of the storage in the columns above; a row for each swap, as in those that follow."""
     out_after: list[int]
@@ -38,6 +41,22 @@ class SwapTableColumns(TypedDict):
     """The op before which the copy in begins."""
     take: list[int]
     """The take of the iteration that gives the storage its address back."""
+
+
+class RemakeTableColumns(TypedDict):
+    """The drops of a plan, as `EngineModule.use_plan` reads them (native/engine/plan_columns.cpp).
+
+    Integers >= 0. Ops are those of the iteration with remakings, storages the rows of the swaps' columns.
+    """
+
+    repeats: list[int]
+    """1 more than the op that an op repeats, 0 for the program's own; a row for each op, or none without drops."""
+    storage: list[int]
+    """The storage that is dropped; a row for each drop, as in those that follow."""
+    after: list[int]
+    """The op after which its bytes go."""
+    before: list[int]
+    """The op before which they are made again."""
 
 
 class Hold(AbstractContextManager[None], Protocol):
@@ -180,8 +199,8 @@ class EngineModule(Protocol):
 
     # Plans.
     def use_plan(
-        self, takes: TakeColumns, zone_bytes: int, iterations: int, swaps: SwapTableColumns, resident: Sequence[int],
-        at_boundary: bool,
+        self, takes: TakeColumns, zone_bytes: int, iterations: int, swaps: SwapTableColumns,
+        remakes: RemakeTableColumns, resident: Sequence[int], at_boundary: bool,
     ) -> bool:  # fmt: skip
         """Run iterations by a plan; returns whether there is room for it.
 
@@ -192,6 +211,9 @@ class EngineModule(Protocol):
 
     def has_plan(self) -> bool:
         """Return whether a plan is in force."""
+
+    def tried_drops(self) -> tuple[int, list[tuple[int, str]]]:
+        """Return how many of the plan's drops have not been tried, and those that cannot be made again, and why."""
 
     def op_hash(self, name: str) -> int:
         """Return the hash by which a plan names an op."""

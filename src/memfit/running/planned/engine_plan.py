@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from memfit.ir import Plan, Swap, Timeline, Trace, align_up
+from memfit.errors import BudgetError
+from memfit.ir import Plan, Recompute, Swap, Timeline, Trace, align_up
 from memfit.machine import Machine
-from memfit.planning.addresses import AddressPlan, TwoIterations, plan_addresses, takes_of
+from memfit.planning.addresses import AddressPlan, plan_addresses, takes_of
 from memfit.planning.autoswap import ANY_GAP
 from memfit.planning.autoswap.search import POLICY, Search
 from memfit.planning.fit import Fitted, Infeasible, fit_within
+from memfit.planning.joint.plan import JointPlan, plan_jointly
+from memfit.planning.joint.program import Moves
 from memfit.planning.lifetimes import gaps
-from memfit.running.engine import SwapTableColumns
+from memfit.running.engine import RemakeTableColumns, SwapTableColumns
+from memfit.running.planned.carried_out import CarriedOut, carried_out
+from memfit.running.planned.columns import remake_columns, swap_columns
+from memfit.running.planned.recorded import CompressedIterations, Recorded
 from memfit.simulate import Simulator
-from memfit.tracing.build import RawRecording, Roles, build_iteration
-from memfit.tracing.compressed import Compressed, CompressedRecording
+from memfit.tracing.compressed import Compressed
 from memfit.units import format_bytes
 
 _EFFORT = 0.5  # seconds at most, of the packer and of the search for swaps
 _LEAST_EFFORT = 0.05
 _SHARE = 10  # as many iterations is a search worth
 _ROUNDS = 8
+_ENOUGH = 0.005  # of the computation: where swaps add no more, nothing is made again
 _ROOM_BYTES = 1 << 16  # kept free of plans that swap, or a 50th of the budget
 
 
@@ -61,75 +65,30 @@ class EnginePlan:
 
     addresses: AddressPlan
     swaps: SwapTableColumns
+    remakes: RemakeTableColumns
     resident: list[int]
     plan: Plan | None = None
     predicted: Timeline | None = None
     machine: Machine | None = None
+    compute_us: float = 0.0  # of the program's ops
     is_given: bool = False
+    dropped: tuple[int, ...] = ()
+    """The storage of the recorded iteration that each drop is of."""
+
+    @property
+    def added_us(self) -> float:
+        """The microseconds that the plan is foreseen to add: waits, and ops that run again."""
+        return self.predicted.iteration_us - self.compute_us if self.predicted else 0.0
 
     def describe(self) -> str:
-        """Return the number and bytes of the swaps, in a few words."""
-        if self.plan is None or not self.plan.swaps:
-            return "nothing has to leave"
-        moved = sum(swap.size_bytes for swap in self.plan.swaps)
-        return f"{len(self.plan.swaps)} swaps of {format_bytes(moved)} in all, copied beside the ops"
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """Two whole iterations of a recording, the first of them as a trace."""
-
-    trace: Trace
-    blocks: list[int]
-    iterations: TwoIterations
-
-    @classmethod
-    def of(
-        cls, raw: RawRecording, op_marks: Sequence[int], tick_marks: Sequence[int], signature: str, alignment: int
-    ) -> Recorded | None:
-        """Return them; None if they were not alike. The marks are where the first began and the two ended."""
-        begin, middle, end = op_marks
-        if middle - begin != end - middle or begin == middle:
-            return None
-        ticks = np.stack([raw.ticks[column] for column in ("block", "bytes", "ops_begun")], axis=1)
-        iterations = TwoIterations.of(ticks, tick_marks, begin, middle - begin)
-        if iterations is None or not iterations.first_count:
-            return None
-        about = {"signature": signature, "torch_version": "", "device": "cpu", "script": "", "iteration": 0,
-                 "alignment": alignment, "before": None}  # fmt: skip
-        trace, blocks = build_iteration(raw, begin, middle, Roles(), **about)
-        # Until the next op begins Python is at work; copies go on meanwhile as they do in ops.
-        starts, ops_of_it = raw.ops["start_ns"], raw.ops[begin:middle]
-        until = starts[middle] if middle < len(starts) else ops_of_it["end_ns"][-1]
-        begins = np.append(ops_of_it["start_ns"], until)
-        spans = np.maximum(np.diff(begins) - ops_of_it["waited_ns"], 0) / 1000
-        ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
-        return cls(_without_idle(replace(trace, ops=ops)), blocks, iterations)
-
-
-@dataclass(frozen=True)
-class CompressedIterations:
-    """A `Recorded`, kept small: the recording that it is made of, cut to its two iterations, and their ends."""
-
-    compressed: CompressedRecording
-    op_marks: Sequence[int]
-    tick_marks: Sequence[int]
-    signature: str
-    alignment: int
-
-    @classmethod
-    def of(
-        cls, raw: RawRecording, op_marks: Sequence[int], tick_marks: Sequence[int], signature: str, alignment: int
-    ) -> CompressedIterations:
-        """Compress what lies between the marks."""
-        cut = raw.cut(op_marks[0], op_marks[-1], (tick_marks[0], tick_marks[-1]))
-        ops, ticks = op_marks[0], tick_marks[-1] - len(cut.ticks)
-        op_marks, tick_marks = [mark - ops for mark in op_marks], [mark - ticks for mark in tick_marks]
-        return cls(CompressedRecording.of(cut), op_marks, tick_marks, signature, alignment)
-
-    def recorded(self) -> Recorded | None:
-        """Return the iterations; None if they were not alike."""
-        return Recorded.of(self.compressed.recording(), self.op_marks, self.tick_marks, self.signature, self.alignment)
+        """Return the number and bytes of the swaps and drops, in a few words."""
+        parts = []
+        if self.plan is not None and self.plan.swaps:
+            moved = sum(swap.size_bytes for swap in self.plan.swaps)
+            parts.append(f"{len(self.plan.swaps)} swaps of {format_bytes(moved)} in all, copied beside the ops")
+        if self.dropped:
+            parts.append(f"{len(self.dropped)} storages dropped and made again")
+        return "; ".join(parts) or "nothing has to leave"
 
 
 @dataclass(frozen=True)
@@ -142,12 +101,13 @@ class CompressedPlan:
     is_given: bool
     compute_us: float | None  # foreseen; None where nothing is swapped
     stall_us: float
+    dropped: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, plan: EnginePlan, iterations: CompressedIterations) -> CompressedPlan:
         """Compress `plan`, which was made for `iterations`."""
         compute_us, stall_us = (plan.predicted.compute_us, plan.predicted.stall_us) if plan.predicted else (None, 0.0)
-        return cls(Compressed(plan), iterations, plan.machine, plan.is_given, compute_us, stall_us)
+        return cls(Compressed(plan), iterations, plan.machine, plan.is_given, compute_us, stall_us, plan.dropped)
 
     def plan(self) -> EnginePlan:
         """Return the plan."""
@@ -159,36 +119,52 @@ class CompressedPlan:
         return None if recorded is None else recorded.trace
 
 
-def _without_idle(trace: Trace) -> Trace:
-    """Return the trace without the bytes of storages that no op of an iteration uses: the engine moves them away."""
-    used = {s for op in trace.ops for s in (*op.reads, *op.writes)}
-    storages = tuple(
-        replace(storage, size_bytes=0) if trace.recurs(storage) and index not in used else storage
-        for index, storage in enumerate(trace.storages)
-    )
-    return replace(trace, storages=storages)
-
-
 def make_engine_plan(
     recorded: Recorded,
     budget_bytes: int,
     machine: Machine,
     op_hash: Callable[[str], int],
     stopped: Callable[[], bool] = lambda: False,
+    moves: Moves = Moves.SWAP,
+    never: Collection[int] = (),
 ) -> EnginePlan | None:
     """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
 
-    It gives up when `stopped()`. Nothing is swapped if everything fits without. Otherwise swaps are chosen, then
-    addresses; where these leave gaps that do not fit, swaps are chosen again for as much less (SmartPool under
-    AutoSwap, arXiv 1903.06631).
+    It gives up when `stopped()`. Nothing leaves if everything fits. Otherwise swaps are chosen, then addresses; where
+    these leave gaps that do not fit, swaps are chosen again for as much less (SmartPool under AutoSwap, arXiv
+    1903.06631). Where ops would wait for swaps, a joint plan is made too, in which no storage of `never` is made again,
+    and the faster one is taken. `moves` says which of these there are.
     """
     seconds = sum(op.duration_us for op in recorded.trace.ops) / 1e6
     effort = min(_EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
     whole = _place(recorded, (), effort)
     if not budget_bytes or whole.needed_bytes <= budget_bytes:
-        return _engine_plan(recorded, whole, op_hash)
-    search = Search.of(recorded.trace, machine, ANY_GAP)
+        return _engine_plan(CarriedOut(recorded), whole, op_hash)
     budget_bytes -= min(_ROOM_BYTES, budget_bytes // 50)
+    swapping = None
+    if moves is not Moves.RECOMPUTE:
+        swapping = _swapping_plan(recorded, budget_bytes, machine, op_hash, stopped, effort)
+    if moves is Moves.SWAP or stopped() or (swapping is not None and _overhead(swapping) <= _ENOUGH):
+        return swapping
+    joint = _joint_plan(recorded, budget_bytes, machine, op_hash, stopped, effort, moves, never)
+    found = [plan for plan in (swapping, joint) if plan is not None]
+    return min(found, key=_overhead, default=None)
+
+
+def _overhead(plan: EnginePlan) -> float:
+    """Return what the plan adds to the ops of the iteration, as a part of them."""
+    return plan.added_us / plan.compute_us if plan.compute_us else 0.0
+
+
+def _swapping_plan(
+    recorded: Recorded,
+    budget_bytes: int,
+    machine: Machine,
+    op_hash: Callable[[str], int],
+    stopped: Callable[[], bool],
+    effort: float,
+) -> EnginePlan | None:
+    search = Search.of(recorded.trace, machine, ANY_GAP)
     start: tuple[int, ...] = ()
 
     def attempt(limit_bytes: int) -> Fitted[_Placed] | Infeasible | None:
@@ -205,7 +181,37 @@ def make_engine_plan(
     placed = fit_within(budget_bytes, attempt, rounds=_ROUNDS)
     if placed is None:
         return None
-    return _swapping(recorded, placed, POLICY, budget_bytes, search.simulator, op_hash)
+    return _swapping(CarriedOut(recorded), placed, POLICY, budget_bytes, search.simulator, op_hash)
+
+
+def _joint_plan(
+    recorded: Recorded,
+    budget_bytes: int,
+    machine: Machine,
+    op_hash: Callable[[str], int],
+    stopped: Callable[[], bool],
+    effort: float,
+    moves: Moves,
+    never: Collection[int],
+) -> EnginePlan | None:
+    def attempt(limit_bytes: int) -> Fitted[tuple[JointPlan, CarriedOut, _Placed]] | Infeasible | None:
+        if stopped():
+            return None
+        try:
+            plan = plan_jointly(recorded.trace, machine, limit_bytes, moves=moves, effort=effort, never=never)
+        except BudgetError as error:
+            return Infeasible(error.required_bytes or budget_bytes + 1)
+        iteration = carried_out(recorded, plan.transformed, plan.recomputes)
+        placed = _place(iteration.recorded, plan.swaps.plan.swaps, effort)
+        return Fitted(placed.needed_bytes, (plan, iteration, placed))
+
+    made = fit_within(budget_bytes, attempt, rounds=_ROUNDS)
+    if made is None:
+        return None
+    plan, iteration, placed = made
+    simulator = Simulator(iteration.recorded.trace, machine)
+    swapping = _swapping(iteration, placed, POLICY, budget_bytes, simulator, op_hash, plan.recomputes)
+    return replace(swapping, compute_us=plan.compute_us)
 
 
 def given_engine_plan(
@@ -220,7 +226,8 @@ def given_engine_plan(
         needed, budget = format_bytes(placed.needed_bytes), format_bytes(budget_bytes)
         return Refused(f"with addresses it needs {needed}, and the budget is {budget}")
     simulator = Simulator(recorded.trace, machine)
-    return replace(_swapping(recorded, placed, given.policy, budget_bytes, simulator, op_hash), is_given=True)
+    found = _swapping(CarriedOut(recorded), placed, given.policy, budget_bytes, simulator, op_hash)
+    return replace(found, is_given=True)
 
 
 def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | Refused:
@@ -243,14 +250,15 @@ def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | Refused:
     return found
 
 
-def _swapping(recorded: Recorded, placed: _Placed, policy: str, budget_bytes: int, simulator: Simulator,
-              op_hash: Callable[[str], int]) -> EnginePlan:  # fmt: skip
-    trace = recorded.trace
-    plan = Plan(trace.signature, len(trace.ops), policy, simulator.machine.name, budget_bytes, tuple(placed.swaps),
-                footprint_bytes=placed.needed_bytes)  # fmt: skip
+def _swapping(iteration: CarriedOut, placed: _Placed, policy: str, budget_bytes: int, simulator: Simulator,
+              op_hash: Callable[[str], int], recomputes: tuple[Recompute, ...] = ()) -> EnginePlan:  # fmt: skip
+    trace = iteration.recorded.trace
+    ops = len(trace.ops) - sum(op >= 0 for op in iteration.repeats)
+    plan = Plan(trace.signature, ops, policy, simulator.machine.name, budget_bytes, tuple(placed.swaps),
+                footprint_bytes=placed.needed_bytes, recomputes=recomputes)  # fmt: skip
     predicted = simulator.timeline(placed.swaps)
-    whole = _engine_plan(recorded, placed, op_hash)
-    return replace(whole, plan=plan, predicted=predicted, machine=simulator.machine)
+    whole = _engine_plan(iteration, placed, op_hash)
+    return replace(whole, plan=plan, predicted=predicted, machine=simulator.machine, compute_us=predicted.compute_us)
 
 
 @dataclass(frozen=True)
@@ -274,36 +282,17 @@ def _place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> _Placed:
     return _Placed(swaps, addresses, resident, below + addresses.zone_bytes + beside)
 
 
-def _engine_plan(recorded: Recorded, placed: _Placed, op_hash: Callable[[str], int]) -> EnginePlan:
-    blocks = [recorded.blocks[s] for s in placed.resident]
-    columns = _swap_columns(recorded, placed.swaps, placed.addresses, op_hash)
-    return EnginePlan(placed.addresses, columns, blocks)
+def _engine_plan(iteration: CarriedOut, placed: _Placed, op_hash: Callable[[str], int]) -> EnginePlan:
+    blocks = [iteration.recorded.blocks[s] for s in placed.resident]
+    swaps, remakes = (
+        swap_columns(iteration, placed.swaps, placed.addresses, op_hash),
+        remake_columns(iteration, placed.swaps),
+    )
+    dropped = tuple(drop.original for drop in iteration.drops)
+    return EnginePlan(placed.addresses, swaps, remakes, blocks, dropped=dropped)
 
 
 def _resident(trace: Trace, swaps: Sequence[Swap]) -> list[int]:
     """Return the storages that are the same ones in every iteration, used in it and never swapped."""
     swapped = {swap.storage for swap in swaps}
     return [i for i, s in enumerate(trace.storages) if trace.recurs(s) and s.size_bytes and i not in swapped]
-
-
-def _swap_columns(recorded: Recorded, swaps: Sequence[Swap], addresses: AddressPlan, op_hash: Callable[[str], int]
-                  ) -> SwapTableColumns:  # fmt: skip
-    trace, ops = recorded.trace, len(recorded.trace.ops)
-    storages = sorted({swap.storage for swap in swaps})
-    index = {storage: i for i, storage in enumerate(storages)}
-    born = recorded.iterations.block[recorded.iterations.size > 0][: recorded.iterations.first_count].tolist()
-    ordinal = {block: k for k, block in enumerate(born)}
-    takes = addresses.columns["swap"]
-    take_of = {swap: take for take, swap in enumerate(takes[: len(takes) // addresses.iterations])}
-    is_old = [trace.storages[s].born_before for s in storages]
-    return SwapTableColumns(
-        op_hashes=[op_hash(op.name) for op in trace.ops] if swaps else [],
-        block=[recorded.blocks[s] if old else 0 for s, old in zip(storages, is_old, strict=True)],
-        ordinal=[0 if old else ordinal[recorded.blocks[s]] for s, old in zip(storages, is_old, strict=True)],
-        bytes=[trace.storages[s].size_bytes for s in storages],
-        storage=[index[swap.storage] for swap in swaps],
-        out_after=[swap.out_after % ops for swap in swaps],
-        free_by=[swap.free_by % ops for swap in swaps],
-        in_start=[swap.in_start % ops for swap in swaps],
-        take=[take_of[number] for number in range(1, len(swaps) + 1)],
-    )

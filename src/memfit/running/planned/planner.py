@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from memfit.ir import Plan, Timeline
 from memfit.machine import Machine
 from memfit.messages import say
+from memfit.planning.joint.program import Moves
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
 from memfit.running.planned.engine_plan import (
-    CompressedIterations,
     CompressedPlan,
     EnginePlan,
     GivenPlan,
@@ -31,6 +31,7 @@ from memfit.running.planned.engine_plan import (
     make_engine_plan,
 )
 from memfit.running.planned.link import SessionLink
+from memfit.running.planned.recorded import CompressedIterations
 from memfit.running.planned.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
 
@@ -99,6 +100,7 @@ class _Known:
     corrections: int = 0  # of the link's speed
     refused: int = 0  # times that the engine had no room for it
     attempts: int = 0  # to plan it that came to nothing
+    never: dict[int, str] = field(default_factory=dict)  # storages that cannot be made again, and why
 
     @property
     def record_bytes(self) -> int:
@@ -152,6 +154,7 @@ class Planner:
     link: SessionLink
     given: Plan | None = None
     measures: bool = False  # note what iterations under a plan did
+    moves: Moves = Moves.JOINT  # what plans may do with a storage that is not in use
     measured: Timeline | None = None  # the last of them
     given_plan: GivenPlan = field(default_factory=Untried)
     known: dict[int, _Known | None] = field(default_factory=dict)
@@ -246,6 +249,7 @@ class Planner:
         budget = self.engine.stats()["budget_bytes"] // page * page
         budget -= known.attempts * (budget // _SPARED)
         machine, op_hash, given = self._machine(), self.engine.op_hash, self.given
+        moves, never = self.moves, tuple(known.never)
 
         def make(stop: threading.Event) -> _Made:
             recorded, refused = known.iterations.recorded(), None
@@ -256,7 +260,7 @@ class Planner:
                 if isinstance(found, EnginePlan):
                     return _Made(CompressedPlan.of(found, known.iterations))
                 refused = found
-            plan = make_engine_plan(recorded, budget, machine, op_hash, stop.is_set)
+            plan = make_engine_plan(recorded, budget, machine, op_hash, stop.is_set, moves, never)
             return _Made(None if plan is None else CompressedPlan.of(plan, known.iterations), refused)
 
         return _Making(make)
@@ -306,7 +310,7 @@ class Planner:
     def _put_in_force(self, plan: EnginePlan, at_boundary: bool) -> bool:
         addresses = plan.addresses
         used = self.engine.use_plan(addresses.columns, addresses.zone_bytes, addresses.iterations, plan.swaps,
-                                    plan.resident, at_boundary)  # fmt: skip
+                                    plan.remakes, plan.resident, at_boundary)  # fmt: skip
         host.give_back_freed()  # recording, planning and restoring took many times what is kept
         return used
 
@@ -320,9 +324,19 @@ class Planner:
             self._forget()
         elif known is not None and known.making is not None:
             self._use_when_made(known, end)
+        elif known is not None and self._hear_of_drops(known):
+            known.making = self._make(known)
         elif known is not None and not missed:
             self._measure(known)
             self._compare_stalls(state, known, end.grew("stall_ns"))
+
+    def _hear_of_drops(self, known: _Known) -> bool:
+        """Return whether the plan drops storages that could not be made again: they are never dropped from now on."""
+        if known.plan is None or not known.plan.dropped:
+            return False
+        _, failed = self.engine.tried_drops()
+        known.never |= {known.plan.dropped[drop]: why for drop, why in failed}
+        return bool(failed)
 
     def _measure(self, known: _Known) -> None:
         if not self.measures or known.plan is None or known.plan.compute_us is None:
@@ -331,7 +345,7 @@ class Planner:
         if plan.plan is None or plan.predicted is None:
             return
         raw = self.engine.stop_timeline()
-        self.measured = measured_timeline(plan.plan, raw, plan.predicted.host_bytes) or self.measured
+        self.measured = measured_timeline(len(plan.predicted.start_us), raw, plan.predicted.host_bytes) or self.measured
         self.engine.start_timeline()
 
     def _compare_stalls(self, state: _InForce, known: _Known, stall_ns: int) -> None:

@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from memfit.ir import Copy, Direction, Plan, Stall, Timeline
+from memfit.ir import Copy, Direction, Stall, Timeline
 from memfit.tracing.build import table_of
 
 
-def measured_timeline(plan: Plan, raw: Mapping[str, Any], host_bytes: int) -> Timeline | None:
-    """Return the iteration the engine has noted in `raw`; None if that is not a whole one.
+def measured_timeline(op_count: int, raw: Mapping[str, Any], host_bytes: int) -> Timeline | None:
+    """Return the iteration the engine has noted in `raw`; None if that is not a whole one, of `op_count` ops.
 
     Times count from the first op's beginning. What Python does between two ops counts to the first of them, waits for
     copies to the second.
     """
     ops, ends = table_of(raw, "op_begins"), table_of(raw, "iteration_ends")
-    if len(ops) != plan.op_count or ends["ops_begun"].tolist() != [plan.op_count]:
+    if len(ops) != op_count or ends["ops_begun"].tolist() != [op_count]:
         return None
     start_ns = int(ops["begins_ns"][0])
     begins = (np.append(ops["begins_ns"], ends["ended_ns"]) - start_ns) / 1000
-    waited = np.zeros(plan.op_count)
+    waited = np.zeros(op_count)
     stalls, done = [], []
     for copy in table_of(raw, "copies"):
         swap, op, direction = int(copy["swap"]), int(copy["op"]), Direction.IN if copy["is_in"] else Direction.OUT

@@ -111,12 +111,13 @@ def launch(
     device: str = "auto",
     stats_file: str | None = None,
     plan_file: str | None = None,
+    moves: str = "joint",
     measures: bool = False,
     grow: bool | None = None,
 ) -> Outcome:
     """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
 
-    `measures`: the outcome has the last planned iteration as it was. `grow`: as of `memfit.session`.
+    `measures`: the outcome has the last planned iteration as it was. `moves`, `grow`: as of `memfit.session`.
 
     The script's own exceptions are reported as Python reports them and become its exit code. Raises
     InputError for a missing script, a malformed tier or an unwritable `stats_file`; BudgetError and
@@ -130,8 +131,8 @@ def launch(
     plan = None if plan_file is None else load_plan(plan_file)
     if plan is not None and budget is None:
         budget = plan.budget_bytes
-    session = Session(budget, tier, device=device, script=str(program), plan=plan or True, measures=measures,
-                      announce=None if budget is None else _announce, grow=grow)  # fmt: skip
+    session = Session(budget, tier, device=device, script=str(program), plan=plan or True, moves=moves,
+                      measures=measures, announce=None if budget is None else _announce, grow=grow)  # fmt: skip
     failure, code = None, 0
     try:
         code = run_program(program, arguments, session)

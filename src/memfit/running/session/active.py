@@ -41,8 +41,9 @@ class Running:
         self.first = FirstIteration()
         self.iterations = Iterations(engine, self._iteration_ended)
         self.planner = Planner(
-            engine, SessionLink(settings.tier, settings.measured_machine()), settings.given, settings.measures
-        )
+            engine, SessionLink(settings.tier, settings.measured_machine()), settings.given, settings.measures,
+            settings.possible_moves(),
+        )  # fmt: skip
         self._settings = settings
         self._share = Share(engine, settings, self.adopt_visible)
         self._told_of_plan = False

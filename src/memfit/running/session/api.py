@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memfit.errors import EngineError, TierError, UsageError
+from memfit.errors import EngineError, InputError, TierError, UsageError
 from memfit.ir import Plan, Timeline, Trace
+from memfit.planning.joint.program import Moves
 from memfit.running import engine
 from memfit.running.engine import patching
 from memfit.running.engine.devices import parse_device
@@ -48,7 +49,7 @@ class Session:
         self, budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
-        announce: Callable[[str], None] | None = None,
+        announce: Callable[[str], None] | None = None, moves: str = "joint",
     ) -> None:  # fmt: skip
         parsed = None if budget is None else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
@@ -59,6 +60,7 @@ class Session:
             device=where,
             grow=parsed is not None and parsed.bytes is None if grow is None else grow,
             plans=plan is not False and accelerator is None,
+            moves=_moves(moves),
             given=plan if isinstance(plan, Plan) else None,
             measures=measures,
             record=record,
@@ -284,8 +286,16 @@ class Session:
         return bytes(self._running.engine.read_bytes(storage, 0, storage.nbytes()))
 
 
+def _moves(text: str) -> Moves:
+    try:
+        return Moves(text)
+    except ValueError:
+        known = ", ".join(Moves)
+        raise InputError(f"'{text}' is nothing that plans can do", why=f"there are {known}", remedy="joint") from None
+
+
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
-            plan: bool | Plan = True, grow: bool | None = None) -> Session:  # fmt: skip
+            plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None) -> Session:  # fmt: skip
     """Return a context manager that keeps every tensor storage of one device within a budget.
 
     Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.
@@ -299,6 +309,8 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
         device: "cpu", "cuda", "cuda:N", or "auto": the current GPU if there is one, otherwise the CPU.
         plan: True runs iterations that repeat by a plan: addresses from a table (SmartPool) and copies beside the ops
             (AutoSwap, both of arXiv 1903.06631). False never plans. A `Plan` is tried first.
+        moves: What plans do with storages that are not in use: "swap" copies them to the tier and back, "recompute"
+            drops them and has the ops that made them run again, "joint" does the cheaper of both.
         grow: Whether an op that does not fit gets more than the budget while it runs; otherwise it raises. None means
             True for a share, False for bytes.
 
@@ -306,11 +318,11 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
         The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.
 
     Raises:
-        InputError: The budget, the tier or the device is malformed.
+        InputError: The budget, the tier, the device or `moves` is malformed.
         UsageError: On entering, another session is active.
         EngineError: On entering, the engine could not be built or loaded.
         BudgetError: From the op or the optimizer step that finds out that the budget cannot be met.
         TierError: From an op, or on leaving, when a copy fails.
         AccessError: From a call that is not an op and asks for bytes that are not in memory.
     """
-    return Session(budget, tier, device=device, plan=plan, grow=grow)
+    return Session(budget, tier, device=device, plan=plan, moves=moves, grow=grow)

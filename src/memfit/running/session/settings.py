@@ -9,6 +9,7 @@ import torch
 
 from memfit.ir import Plan
 from memfit.machine import Machine
+from memfit.planning.joint.program import Moves
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.machine.measure_cuda import cuda_machine
 from memfit.tracing.roofline import Accelerator
@@ -26,6 +27,8 @@ class Settings:
     """Whether an op that does not fit gets more than the budget."""
     plans: bool
     """Whether iterations that repeat are run by a plan."""
+    moves: Moves
+    """What plans may do with a storage that is not in use."""
     given: Plan | None
     """The plan to run them by, if one was passed."""
     measures: bool
@@ -42,6 +45,10 @@ class Settings:
     def fixed_bytes(self) -> int | None:
         """The budget that holds from the first op; None for a share, or for none."""
         return None if self.budget is None else self.budget.bytes
+
+    def possible_moves(self) -> Moves:
+        """Return `moves` where the engine can make storages again, which it does on the CPU; otherwise swaps."""
+        return self.moves if self.device.type == "cpu" else Moves.SWAP
 
     def measured_machine(self) -> Machine | None:
         """Return the GPU's machine, whose link no session's first copies tell; None for the CPU and for a disk."""

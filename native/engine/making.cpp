@@ -1,0 +1,114 @@
+#include "making.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <pybind11/gil.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "engine.h"
+#include "observer.h"
+#include "pointers.h"
+
+namespace memfit {
+
+Aside::Aside() : thread_(this_thread()), own_(std::exchange(thread_, ThreadState())) {
+  thread_.recomputing = true;
+  thread_.suspended = own_.suspended + (own_.in_frame ? 1 : 0);
+}
+
+c10::Storage Making::make(const Value& value) {
+  const std::shared_ptr<const Recipe> recipe = recipe_of(value);
+  if (!recipe) throw std::runtime_error("what they were made from is gone");
+  return run(recipe)->result(value);
+}
+
+std::vector<ValueRef> Making::make_all(const std::shared_ptr<const Recipe>& recipe) {
+  std::vector<ValueRef> made = results_of(*recipe);
+  if (made.empty()) return made;
+  const std::unique_ptr<ReRun> again = run(recipe);
+  for (const ValueRef& value : made) {
+    if (value->written >= 0) made_.erase(recipe->operands[value->written].value.get());  // its bytes are others now
+    made_.insert_or_assign(value.get(), again->result(*value));
+  }
+  return made;
+}
+
+std::unique_ptr<ReRun> Making::run(const std::shared_ptr<const Recipe>& recipe) {
+  std::vector<c10::Storage> storages;
+  for (const Operand& operand : recipe->operands) storages.push_back(storage_of(operand));
+  auto again = std::make_unique<ReRun>(recipe, std::move(storages));
+  ThreadState& thread = this_thread();
+  const OpInfo& op = *recipe->op;
+  engine_.op_begins(thread, op, again->inputs(), -1, -1);
+  try {
+    again->run();
+  } catch (...) {
+    engine_.op_ends(thread, op, {});
+    throw;
+  }
+  engine_.op_ends(thread, op, again->outputs());
+  return again;
+}
+
+// (Another thread's op may take it away.)
+std::shared_ptr<const Recipe> Making::recipe_of(const Value& value) {
+  Lock lock(engine_);
+  return value.recipe;
+}
+
+std::vector<ValueRef> Making::results_of(const Recipe& recipe) {
+  Lock lock(engine_);
+  std::vector<ValueRef> alive;
+  for (const std::weak_ptr<Value>& result : recipe.results)
+    if (ValueRef value = result.lock(); value && value->recipe.get() == &recipe) alive.push_back(std::move(value));
+  return alive;
+}
+
+c10::Storage Making::storage_of(const Operand& operand) {
+  if (!operand.is_defined) return {};
+  if (!operand.constant.empty()) return fresh(operand.constant.size(), operand.constant);
+  if (!operand.value) return fresh(0);
+  const Value& value = *operand.value;
+  auto known = made_.find(&value);
+  if (known != made_.end()) return known->second;
+  c10::Storage storage = source(value);
+  if (!storage) storage = make(value);
+  made_.emplace(&value, storage);
+  return storage;
+}
+
+// The storage that still has these bytes. If only its Python object holds it, a reference takes the interpreter.
+c10::Storage Making::source(const Value& value) {
+  {
+    Lock lock(engine_);
+    if (value.block == nullptr) return {};
+    if (Books::StorageRef reference = reference_to_storage(*value.block)) return c10::Storage(std::move(reference));
+  }
+  pybind11::gil_scoped_acquire interpreter;
+  Lock lock(engine_);
+  c10::StorageImpl* storage = value.block != nullptr ? storage_behind(*value.block) : nullptr;
+  return storage != nullptr ? c10::Storage(Books::StorageRef::reclaim_copy(storage)) : c10::Storage();
+}
+
+// Nobody else has its address, so that it may move at once.
+c10::Storage Making::fresh(size_t bytes, const std::string& content) {
+  at::DataPtr data = c10::GetCPUAllocator()->allocate(bytes);
+  if (!content.empty()) std::memcpy(data.get(), content.data(), content.size());
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), c10::GetCPUAllocator(), /*resizable=*/true);
+  engine_.adopt(storage);
+  return storage;
+}
+
+void bring_in(Session& session, const c10::Storage& made) {
+  Block* from = session.lasting.books.find(*made.unsafeGetStorageImpl());
+  if (from == nullptr) throw std::runtime_error("they came out elsewhere");
+  Books::hold({from});
+  bool is_there = session.room.make_available(*from, 0);
+  while (!is_there && session.room.may_come(this_thread(), from->bytes)) is_there = session.room.make_available(*from, 0);
+  Books::let_go(*from);
+  if (!is_there) throw std::runtime_error("there is no room for them");
+}
+
+}  // namespace memfit

@@ -1,0 +1,62 @@
+// Making: values are made by the recipes that made them, and what they need first.
+//
+// Nothing is locked meanwhile. A re-run is an op like others, whose inputs come in or are made again themselves. But it is
+// none of the program's: neither is it recorded, nor does it count for an iteration.
+#pragma once
+
+#include <c10/core/Storage.h>
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "recipe.h"
+#include "thread_state.h"
+
+namespace memfit {
+
+class Engine;
+struct Session;
+
+// The thread's own op, if it is in the midst of one, is set aside.
+class Aside {
+ public:
+  Aside();
+  ~Aside() { thread_ = std::move(own_); }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+ private:
+  ThreadState& thread_;
+  ThreadState own_;
+};
+
+class Making {
+ public:
+  explicit Making(Engine& engine) : engine_(engine) {}
+
+  // A storage with the value's bytes. Raises what its op raises, and std::runtime_error when it cannot be made.
+  c10::Storage make(const Value& value);
+  // The values that the recipe makes and anybody may still ask for. `made` knows their storages until they are forgotten.
+  std::vector<ValueRef> make_all(const std::shared_ptr<const Recipe>& recipe);
+  const c10::Storage& made(const Value& value) const { return made_.at(&value); }
+  void forget(const Value& value) { made_.erase(&value); }
+
+ private:
+  std::unique_ptr<ReRun> run(const std::shared_ptr<const Recipe>& recipe);
+  std::shared_ptr<const Recipe> recipe_of(const Value& value);
+  std::vector<ValueRef> results_of(const Recipe& recipe);
+  c10::Storage storage_of(const Operand& operand);
+  c10::Storage source(const Value& value);
+  c10::Storage fresh(size_t bytes, const std::string& content = {});
+
+  Engine& engine_;
+  std::unordered_map<const Value*, c10::Storage> made_;
+};
+
+// The bytes of a storage that a re-run has made are in the arena: it may have left already. Under the mutex. Raises
+// std::runtime_error when there is no room.
+void bring_in(Session& session, const c10::Storage& made);
+
+}  // namespace memfit

@@ -1,0 +1,108 @@
+#include "remakings.h"
+
+#include <algorithm>
+
+#include "block.h"
+#include "held.h"
+#include "values.h"
+
+namespace memfit {
+
+Remakings::Remakings(RemakeTable table, Discarding& discarding) : table_(std::move(table)), discarding_(discarding), states_(table_.drops.size()) {
+  for (uint32_t op : table_.repeats)
+    if (op != RemakeTable::kFirstTime) recipes_[op];
+  for (uint32_t drop = 0; drop < table_.drops.size(); ++drop) {
+    by_after_[table_.drops[drop].after].push_back(drop);
+    by_before_[table_.drops[drop].before].push_back(drop);
+  }
+}
+
+size_t Remakings::end_of_run(size_t op) const {
+  while (runs_again(op)) ++op;
+  return op;
+}
+
+void Remakings::keep(size_t op, Recipes recipes) { recipes_.at(static_cast<uint32_t>(op)) = std::move(recipes); }
+
+std::vector<uint32_t> Remakings::of(const ByOp& drops, size_t op) {
+  auto found = drops.find(static_cast<uint32_t>(op));
+  return found == drops.end() ? std::vector<uint32_t>() : found->second;
+}
+
+void Remakings::refuse(State& state, std::string why) {
+  state.verdict = Verdict::kCannot;
+  state.why = std::move(why);
+  state.value.reset();
+}
+
+// If the tier has no room either, it stays: others will do without the place.
+void Remakings::drop(uint32_t number, Block& block) {
+  State& state = states_[number];
+  state.value.reset();
+  if (!block.is_idle()) return;
+  if (state.verdict == Verdict::kUntried && !Values::sources(block)) refuse(state, "what it is made from is not known");
+  if (state.verdict != Verdict::kCannot) state.value = block.value;
+  if (state.verdict == Verdict::kSame && discarding_.discard(block, Discarding::By::kPlan)) return;
+  try {
+    discarding_.set_aside(block);
+  } catch (const TierFailure&) {
+    return;
+  }
+}
+
+bool Remakings::is_away(const State& state) {
+  return state.value && state.value->block != nullptr && !state.value->block->resident() && !state.value->block->copy;
+}
+
+bool Remakings::is_any_away(size_t before) const {
+  const std::vector<uint32_t> drops = of(by_before_, before);
+  return std::any_of(drops.begin(), drops.end(), [&](uint32_t drop) { return is_away(states_[drop]); });
+}
+
+Block* Remakings::expects(size_t before, const Value& value) const {
+  for (uint32_t drop : of(by_before_, before))
+    if (states_[drop].value.get() == &value && is_away(states_[drop])) return value.block;
+  return nullptr;
+}
+
+void Remakings::came_back(size_t before, const Block& block) {
+  for (uint32_t drop : of(by_before_, before))
+    if (states_[drop].value && states_[drop].value == block.value) {
+      states_[drop].verdict = Verdict::kSame;
+      states_[drop].value.reset();
+    }
+}
+
+void Remakings::failed(size_t before, const Value& value, const std::string& why) {
+  for (uint32_t drop : of(by_before_, before))
+    if (states_[drop].value.get() == &value) refuse(states_[drop], why);
+}
+
+// What is still away was not made by the ops that were to make it. (It may have died, or have come in for another reason.)
+void Remakings::end(size_t before) {
+  for (uint32_t drop : of(by_before_, before)) {
+    State& state = states_[drop];
+    if (is_away(state)) refuse(state, "the ops that ran again did not make it");
+    state.value.reset();
+  }
+}
+
+void Remakings::iteration_ends() {
+  for (State& state : states_) state.value.reset();
+  for (auto& [op, recipes] : recipes_) recipes.clear();
+}
+
+std::vector<Remakings::Failed> Remakings::failures() const {
+  std::vector<Failed> found;
+  for (uint32_t drop = 0; drop < states_.size(); ++drop)
+    if (states_[drop].verdict == Verdict::kCannot) found.push_back({drop, states_[drop].why});
+  return found;
+}
+
+size_t Remakings::untried() const {
+  return std::count_if(states_.begin(), states_.end(), [](const State& state) { return state.verdict == Verdict::kUntried; });
+}
+
+size_t Remakings::held() const { return held_bytes(table_.repeats, table_.drops, states_); }
+
+}  // namespace memfit

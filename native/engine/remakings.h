@@ -1,0 +1,91 @@
+// Remakings: which storages a plan drops after which op, and which ops run again before which, so that they are back.
+//
+// The plan's ops are numbered with those that run again. An op's call is kept as a recipe only if it is to run again.
+// A drop is tried before it is trusted: the first time a copy goes to the tier as well, and what comes out of the re-run
+// is compared with what the copy was made of. A storage that came out different, or not at all, is copied whenever it is
+// dropped, until there is another plan.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "discarding.h"
+#include "recipe.h"
+
+namespace memfit {
+
+struct RemakeTable {
+  static constexpr uint32_t kFirstTime = UINT32_MAX;
+
+  struct Drop {
+    uint32_t storage = 0;  // among those of the swaps
+    uint32_t after = 0;    // its bytes go when this op has ended,
+    uint32_t before = 0;   // and are there again when this one begins
+  };
+  std::vector<uint32_t> repeats;  // by op: the one whose call it repeats, or kFirstTime; empty: nothing is made again
+  std::vector<Drop> drops;
+};
+
+using Recipes = std::vector<std::shared_ptr<const Recipe>>;
+
+class Remakings {
+ public:
+  enum class Verdict : uint8_t { kUntried, kSame, kCannot };
+  struct Failed {
+    uint32_t drop;
+    std::string why;
+  };
+
+  Remakings(RemakeTable table, Discarding& discarding);
+
+  bool runs_again(size_t op) const { return op < table_.repeats.size() && table_.repeats[op] != RemakeTable::kFirstTime; }
+  // The op before which `op` and those after it run again.
+  size_t end_of_run(size_t op) const;
+  // Its call is to be kept; and the recipes that it was kept as.
+  bool is_repeated(size_t op) const { return recipes_.count(static_cast<uint32_t>(op)) != 0; }
+  void keep(size_t op, Recipes recipes);
+  const Recipes& recipes(size_t again) const { return recipes_.at(table_.repeats[again]); }
+
+  // The drops after an op; and whether any storage is away that is to be there before one.
+  std::vector<uint32_t> drops_after(size_t op) const { return of(by_after_, op); }
+  uint32_t storage_of(uint32_t drop) const { return table_.drops[drop].storage; }
+  void drop(uint32_t number, Block& block);
+  bool is_any_away(size_t before) const;
+  // `made` has a value that a re-run has made. The block whose it is, if it is to be there before `before`; none otherwise.
+  Block* expects(size_t before, const Value& value) const;
+  // It has come, or has not: what of it is known from now on.
+  void came_back(size_t before, const Block& block);
+  void failed(size_t before, const Value& value, const std::string& why);
+  // All that was to be made before the op has been, or cannot be.
+  void end(size_t before);
+  void iteration_ends();
+
+  std::vector<Failed> failures() const;
+  size_t untried() const;
+  size_t held() const;  // bytes of the heap
+
+ private:
+  struct State {
+    ValueRef value;  // while its bytes are away
+    Verdict verdict = Verdict::kUntried;
+    std::string why;
+  };
+  using ByOp = std::unordered_map<uint32_t, std::vector<uint32_t>>;
+
+  static std::vector<uint32_t> of(const ByOp& drops, size_t op);
+  static bool is_away(const State& state);
+  static void refuse(State& state, std::string why);
+
+  RemakeTable table_;
+  Discarding& discarding_;
+  std::vector<State> states_;  // by drop
+  ByOp by_after_, by_before_;
+  std::unordered_map<uint32_t, Recipes> recipes_;  // by op, of those that run again
+};
+
+}  // namespace memfit

@@ -1,0 +1,32 @@
+// Repeating: the ops that a plan has run again before an op, one after the other, in a thread that is about to begin it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "making.h"
+#include "planned.h"
+
+namespace memfit {
+
+class Repeating {
+ public:
+  explicit Repeating(Engine& engine) : engine_(engine) {}
+
+  // What is due before an op of that name.
+  void run_before(uint64_t name_hash);
+
+ private:
+  using ValueRefs = std::vector<ValueRef>;
+
+  bool begins(const Planned::Remaking& remaking, const Planned::Step& step);
+  void run(Making& making, const Planned::Remaking& remaking, const Planned::Step& step, ValueRefs& on_the_way);
+  bool bring_back(Making& making, const Planned::Remaking& remaking, const ValueRef& value);
+  void note_failure(const Planned::Remaking& remaking, const Value& value, const std::string& why);
+
+  Engine& engine_;
+};
+
+}  // namespace memfit

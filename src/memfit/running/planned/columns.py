@@ -1,0 +1,83 @@
+"""The swaps and drops of a plan in the columns that the engine reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from memfit.ir import Swap
+from memfit.planning.addresses import AddressPlan
+from memfit.running.engine import RemakeTableColumns, SwapTableColumns
+from memfit.running.planned.carried_out import CarriedOut
+
+
+def swap_columns(
+    iteration: CarriedOut, swaps: Sequence[Swap], addresses: AddressPlan, op_hash: Callable[[str], int]
+) -> SwapTableColumns:
+    """Return the columns for `swaps` of an iteration with remakings, and for the storages that are dropped in it.
+
+    Arguments:
+        iteration: The iteration.
+        swaps: Its swaps.
+        addresses: The takes, those that bring a storage back among them.
+        op_hash: The engine's hash of an op's name.
+
+    Returns:
+        The columns.
+    """
+    trace = iteration.recorded.trace
+    ops, blocks = len(trace.ops), iteration.recorded.blocks
+    storages = _leaving(iteration, swaps)
+    index = {storage: i for i, storage in enumerate(storages)}
+    is_old = [trace.storages[s].born_before for s in storages]
+    allocations = _allocations(iteration)
+    known = [(0, 0) if old else allocations[blocks[s]] for s, old in zip(storages, is_old, strict=True)]
+    takes = addresses.columns["swap"]
+    take_of = {swap: take for take, swap in enumerate(takes[: len(takes) // addresses.iterations])}
+    return SwapTableColumns(
+        op_hashes=[op_hash(op.name) for op in trace.ops] if storages else [],
+        block=[blocks[s] if old else 0 for s, old in zip(storages, is_old, strict=True)],
+        ordinal=[ordinal for _, ordinal in known],
+        bytes=[trace.storages[s].size_bytes for s in storages],
+        again=[again for again, _ in known],
+        storage=[index[swap.storage] for swap in swaps],
+        out_after=[swap.out_after % ops for swap in swaps],
+        free_by=[swap.free_by % ops for swap in swaps],
+        in_start=[swap.in_start % ops for swap in swaps],
+        take=[take_of[number] for number in range(1, len(swaps) + 1)],
+    )
+
+
+def remake_columns(iteration: CarriedOut, swaps: Sequence[Swap]) -> RemakeTableColumns:
+    """Return the columns for the drops of an iteration with remakings and `swaps`."""
+    index = {storage: i for i, storage in enumerate(_leaving(iteration, swaps))}
+    drops = iteration.drops
+    return RemakeTableColumns(
+        repeats=[repeated + 1 for repeated in iteration.repeats] if drops else [],
+        storage=[index[drop.storage] for drop in drops],
+        after=[drop.after for drop in drops],
+        before=[drop.before for drop in drops],
+    )
+
+
+def _leaving(iteration: CarriedOut, swaps: Sequence[Swap]) -> list[int]:
+    """Return the storages that are swapped or dropped: the rows of the columns about storages."""
+    return sorted({swap.storage for swap in swaps} | {drop.storage for drop in iteration.drops})
+
+
+def _allocations(iteration: CarriedOut) -> dict[int, tuple[int, int]]:
+    """Return, by block, 1 more than the op that runs again and allocates it, or 0, and its number among those alike."""
+    iterations = iteration.recorded.iterations
+    born = iterations.size > 0
+    blocks = iterations.block[born][: iterations.first_count].tolist()
+    again = iterations.again[born].tolist() if len(iterations.again) else [0] * len(blocks)
+    return dict(zip(blocks, _numbered(again[: len(blocks)]), strict=True))
+
+
+def _numbered(keys: Iterable[int]) -> list[tuple[int, int]]:
+    """Return each key with how often it came before: 0, 5, 0 become (0, 0), (5, 0), (0, 1)."""
+    counts: dict[int, int] = {}
+    found = []
+    for key in keys:
+        counts[key] = counts.get(key, -1) + 1
+        found.append((key, counts[key]))
+    return found

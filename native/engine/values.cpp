@@ -62,7 +62,7 @@ void Values::end(Block& block) {
 
 std::optional<std::vector<ValueRef>> Values::sources(const Block& block, const Block* gone) {
   SourceSearch sources(gone);
-  if (!block.value || !block.value->recipe || !sources.collect_inputs(*block.value, kDeepest)) return std::nullopt;
+  if (!block.value || !block.value->recipe || block.value->is_blank || !sources.collect_inputs(*block.value, kDeepest)) return std::nullopt;
   return std::move(sources.found);
 }
 

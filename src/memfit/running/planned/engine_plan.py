@@ -72,6 +72,7 @@ class EnginePlan:
     machine: Machine | None = None
     compute_us: float = 0.0  # of the program's ops
     is_given: bool = False
+    is_joint: bool = False  # swapping and making again were weighed against each other
     dropped: tuple[int, ...] = ()
     """The storage of the recorded iteration that each drop is of."""
 
@@ -99,15 +100,28 @@ class CompressedPlan:
     iterations: CompressedIterations
     machine: Machine | None
     is_given: bool
-    compute_us: float | None  # foreseen; None where nothing is swapped
+    compute_us: float | None  # foreseen; None where nothing leaves
     stall_us: float
+    overhead: float = 0.0  # of the program's ops
+    is_joint: bool = False
     dropped: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, plan: EnginePlan, iterations: CompressedIterations) -> CompressedPlan:
         """Compress `plan`, which was made for `iterations`."""
         compute_us, stall_us = (plan.predicted.compute_us, plan.predicted.stall_us) if plan.predicted else (None, 0.0)
-        return cls(Compressed(plan), iterations, plan.machine, plan.is_given, compute_us, stall_us, plan.dropped)
+        made = (plan.machine, plan.is_given, compute_us, stall_us, _overhead(plan), plan.is_joint, plan.dropped)
+        return cls(Compressed(plan), iterations, *made)
+
+    @property
+    def may_be_improved(self) -> bool:
+        """Whether ops wait for swaps, and it has not been looked whether storages are better made again."""
+        return not self.is_joint and not self.is_given and self.overhead > _ENOUGH
+
+    def improves(self, other: CompressedPlan | None) -> bool:
+        """Return whether it is foreseen to be faster than `other`, or was made for another link, or other drops."""
+        alike = other is not None and other.machine == self.machine and set(other.dropped) <= set(self.dropped)
+        return not alike or other is None or self.overhead < other.overhead
 
     def plan(self) -> EnginePlan:
         """Return the plan."""
@@ -147,7 +161,7 @@ def make_engine_plan(
     if moves is Moves.SWAP or stopped() or (swapping is not None and _overhead(swapping) <= _ENOUGH):
         return swapping
     joint = _joint_plan(recorded, budget_bytes, machine, op_hash, stopped, effort, moves, never)
-    found = [plan for plan in (swapping, joint) if plan is not None]
+    found = [replace(plan, is_joint=True) for plan in (swapping, joint) if plan is not None]
     return min(found, key=_overhead, default=None)
 
 

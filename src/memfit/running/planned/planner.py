@@ -31,7 +31,7 @@ from memfit.running.planned.engine_plan import (
     make_engine_plan,
 )
 from memfit.running.planned.link import SessionLink
-from memfit.running.planned.recorded import CompressedIterations
+from memfit.running.planned.recorded import CompressedIterations, Recorded
 from memfit.running.planned.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
 
@@ -249,7 +249,15 @@ class Planner:
         budget = self.engine.stats()["budget_bytes"] // page * page
         budget -= known.attempts * (budget // _SPARED)
         machine, op_hash, given = self._machine(), self.engine.op_hash, self.given
-        moves, never = self.moves, tuple(known.never)
+        moves, never, waits = self.moves, tuple(known.never), known.plan is None
+
+        def plan_of(recorded: Recorded, stopped: Callable[[], bool]) -> EnginePlan | None:
+            """Return the first plan that may do when training waits for one: swaps are found much sooner."""
+            if waits and moves is Moves.JOINT:
+                swapping = make_engine_plan(recorded, budget, machine, op_hash, stopped, Moves.SWAP)
+                if swapping is not None:
+                    return swapping
+            return make_engine_plan(recorded, budget, machine, op_hash, stopped, moves, never)
 
         def make(stop: threading.Event) -> _Made:
             recorded, refused = known.iterations.recorded(), None
@@ -260,7 +268,7 @@ class Planner:
                 if isinstance(found, EnginePlan):
                     return _Made(CompressedPlan.of(found, known.iterations))
                 refused = found
-            plan = make_engine_plan(recorded, budget, machine, op_hash, stop.is_set, moves, never)
+            plan = plan_of(recorded, stop.is_set)
             return _Made(None if plan is None else CompressedPlan.of(plan, known.iterations), refused)
 
         return _Making(make)
@@ -284,11 +292,15 @@ class Planner:
                 return
             made, known.making = known.making.result(), None
             self._hear(made)
+            if self.in_force and (made.plan is None or not made.plan.improves(known.plan)):
+                return
             known.plan = made.plan or known.plan
         plan = known.plan
         if plan is not None and self._put_in_force(plan.plan(), end.at_boundary):
             self._become(_InForce())
             self.given_plan = Used() if plan.is_given else self.given_plan
+            if self.moves is Moves.JOINT and plan.may_be_improved:
+                known.making = self._make(known)
             return
         self._become(_Watching())
         known.refused += 1

@@ -1,0 +1,53 @@
+"""Joint plans that fit the budget once everything that stays has an address."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memfit.errors import BudgetError
+from memfit.ir import Trace
+from memfit.machine import Machine
+from memfit.planning.autoswap.place import no_addresses, with_footprint
+from memfit.planning.fit import Fitted, Infeasible, fit_within
+from memfit.planning.joint.plan import JointPlan, plan_jointly
+from memfit.planning.joint.program import Moves
+
+_ROUNDS = 5
+
+
+def plan_jointly_with_addresses(
+    trace: Trace, machine: Machine, budget_bytes: int, *, moves: Moves = Moves.JOINT, effort: float = 2.0
+) -> JointPlan:
+    """Return a joint plan that fits in `budget_bytes` with addresses: asked again with less where these need more.
+
+    Arguments:
+        trace: The recorded iteration.
+        machine: The links of the tier.
+        budget_bytes: What the arena may take.
+        moves: What the plan may do.
+        effort: The seconds of each search for swaps, and of each search for addresses.
+
+    Returns:
+        The plan, with its footprint; its bound is that of `budget_bytes`.
+
+    Raises:
+        BudgetError: No plan was found, or no round's footprint fits.
+    """
+    tried: list[JointPlan] = []
+
+    def attempt(limit_bytes: int) -> Fitted[JointPlan] | Infeasible | None:
+        try:
+            found = plan_jointly(trace, machine, limit_bytes, moves=moves, effort=effort)
+        except BudgetError as error:
+            if not tried:
+                raise  # it names the budget, which no addresses have lowered yet
+            return None if error.required_bytes is None else Infeasible(error.required_bytes)
+        placed = with_footprint(found.transformed.trace, found.swaps.plan, effort=effort)
+        swaps = replace(found.swaps, plan=replace(placed, budget_bytes=budget_bytes))
+        tried.append(replace(found, swaps=swaps, bound=tried[0].bound if tried else found.bound))
+        return Fitted(placed.footprint_bytes, tried[-1])
+
+    fitted = fit_within(budget_bytes, attempt, rounds=_ROUNDS)
+    if fitted is None:
+        raise no_addresses(budget_bytes, min(each.swaps.plan.footprint_bytes for each in tried))
+    return fitted

@@ -100,6 +100,17 @@ def test_a_policy_may_only_swap_or_only_recompute_or_be_another_systems(tmp_path
     assert all(found[name]["bound_us"] > 0 for name in ("memfit", "swap", "recompute"))
 
 
+def test_what_is_wished_of_storages_is_done(tmp_path, capsys, remakable):
+    path = str(tmp_path / "p.json")
+    words = ("--recompute", "aten::batch_norm*", "--keep", "#0", "--keep", "#1", "--effort", "0.1", "-o", path)
+    run(capsys, "plan", *remakable, "--budget", "70%", *words)
+    assert load_plan(path).recomputes and not load_plan(path).swaps
+    run(capsys, "plan", *remakable, "--budget", "70%", "--swap", "aten::*", "--effort", "0.1", "-o", path)
+    assert load_plan(path).swaps and not load_plan(path).recomputes
+    out = run(capsys, "plan", *remakable, "--keep", "aten::*", "--json").out  # without a budget
+    assert json.loads(out)["swaps"] == 0
+
+
 def test_the_addresses_of_a_joint_plan_are_within_the_budget(tmp_path, capsys, remakable):
     path = str(tmp_path / "p.json")
     run(capsys, "plan", *remakable, "--budget", "70%", "--addresses", "--effort", "0.1", "-o", path)
@@ -177,6 +188,10 @@ def test_a_measured_machine_is_a_file(capsys, tmp_path, trace):
     [
         (["plan", "TRACE", "--budget", "1"], 3, "cannot be met by swapping"),
         (["plan", "TRACE", "--budget", "50%", "--policy", "none"], 3, "none finds no plan within"),
+        (["plan", "TRACE", "--budget", "50%", "--keep", "*::*"], 3, "cannot be met with these wishes"),
+        (["plan", "TRACE", "--keep", "#0", "--swap", "aten::*"], 2, "contradict each other"),
+        (["plan", "TRACE", "--keep", "#99"], 2, "--keep #99: no storage of this trace is named so"),
+        (["plan", "TRACE", "--budget", "90%", "--keep", "#0", "--policy", "dtr"], 2, "takes no wishes"),
         (["plan", "TRACE", "--budget", "x"], 1, "is not a byte size"),
         (["plan", "TRACE", "--policy", "x"], 2, "there is no policy 'x'"),
         (["plan", "TRACE", "--machine", "x"], 2, "there is no machine 'x'"),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from memfit.baselines.policies import POLICIES
 from memfit.baselines.recomputing import RECOMPUTE_POLICIES
-from memfit.comparing.planners import OURS, choose_planners, find_planner, footprinted, plan_by
+from memfit.comparing.planners import OURS, Asked, choose_planners, find_planner, footprinted, plan_by
 from memfit.errors import BudgetError, UsageError
 from memfit.machine import Link, Machine
 from memfit.planning.joint.judged import judged
@@ -36,14 +36,14 @@ def test_every_planner_that_is_named_plans_this_trace(name):
 
 
 def test_each_of_ours_does_what_its_name_says():
-    plans = {name: plan_by(name, TRACE, LINK, PEAK * 3 // 5, effort=0.1, addresses=False) for name in OURS}
+    plans = {name: plan_by(name, Asked(TRACE, LINK, PEAK * 3 // 5, 0.1)) for name in OURS}
     assert plans["swap"].plan.swaps and not plans["swap"].plan.recomputes
     assert plans["recompute"].plan.recomputes and not plans["recompute"].plan.swaps
     added = {name: judged(TRACE, LINK, found.plan).added_us for name, found in plans.items()}
     assert added["memfit"] <= min(added["swap"], added["recompute"]) + 1e-9
     assert plans["memfit"].bound_us <= min(plans["swap"].bound_us, plans["recompute"].bound_us) + 1e-3
     assert all(found.bound_us <= added[name] + 1e-3 for name, found in plans.items())
-    assert plan_by("dtr", TRACE, LINK, PEAK, effort=0.1, addresses=False).bound_us is None
+    assert plan_by("dtr", Asked(TRACE, LINK, PEAK, 0.1)).bound_us is None
 
 
 @settings(max_examples=25)
@@ -52,7 +52,7 @@ def test_with_addresses_the_footprint_fits_the_budget(trace, machine, name, shar
     budget = int(share * load_bytes(trace).max())
     assume(budget > 0)
     try:
-        found = plan_by(name, trace, machine, budget, effort=0.02, addresses=True)
+        found = plan_by(name, Asked(trace, machine, budget, 0.02, True))
     except BudgetError as error:
         assert error.required_bytes is None or error.required_bytes > budget
         return

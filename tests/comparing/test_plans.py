@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from memfit.comparing.planners import find_planner, plan_by
+from memfit.comparing.planners import Asked, find_planner, plan_by
 from memfit.comparing.plans import report_plan
 from memfit.ir import Swap
 from memfit.machine import Link, Machine
@@ -43,7 +43,7 @@ SLOW = Machine("m", Link.affine(0, 1000), Link.affine(0, 1000))
 
 def test_a_report_tells_re_runs_from_waits_and_the_plan_from_its_bound():
     trace, _ = layers(4)
-    found = plan_by("memfit", trace, SLOW, int(load_bytes(trace).max()) * 3 // 5, effort=0.1, addresses=False)
+    found = plan_by("memfit", Asked(trace, SLOW, int(load_bytes(trace).max()) * 3 // 5, 0.1))
     figures = report_plan(trace, judged(trace, SLOW, found.plan), found.bound_us)
     sizes = [trace.storages[one.storage].size_bytes for one in found.plan.recomputes]
     assert figures.recomputes == len(sizes) > 0 and figures.bytes_recomputed == sum(sizes)

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
+_WISHES = {
+    "keep": "what stays",
+    "swap": "what may leave by copies only",
+    "recompute": "what may only be dropped and made again",
+}
+
+
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `plan` subcommand."""
     parser = subparsers.add_parser("plan", help="plan what leaves memory and when, for a recorded iteration")
@@ -27,6 +34,14 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="P",
         help="what plans: memfit swaps and recomputes (default); swap or recompute only; or another system's policy",
     )
+    for word, meaning in _WISHES.items():
+        parser.add_argument(
+            f"--{word}",
+            action="append",
+            default=[],
+            metavar="PATTERN",
+            help=f'{meaning}: a storage "#12", a line "model.py:40", or the op that allocates, "aten::relu*"',
+        )
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument(
         "--addresses", action="store_true", help="find addresses too, and plan so that they fit the budget"
@@ -64,14 +79,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace, trace: Trace, machine: Machine) -> Found:
-    from memfit.comparing.planners import Found, choose_planners, footprinted, plan_by
+    from memfit.comparing.planners import Asked, Found, choose_planners, footprinted, plan_by
     from memfit.planning.autoswap import plan_at_no_cost
+    from memfit.planning.joint.wishes import wishes_of, without_swaps
     from memfit.simulate import load_bytes
     from memfit.units import parse_budget
 
     (policy,) = choose_planners(args.policy)[:1]
+    wishes = wishes_of(trace, keep=args.keep, swap=args.swap, recompute=args.recompute)
     if args.budget is None:
-        plan = plan_at_no_cost(trace, machine, effort=2 * args.effort).plan
+        plan = plan_at_no_cost(without_swaps(trace, wishes.never_swapped), machine, effort=2 * args.effort).plan
         return Found(footprinted(trace, plan) if args.addresses else plan)
     budget = parse_budget(args.budget).resolve(int(load_bytes(trace).max()))
-    return plan_by(policy, trace, machine, budget, effort=args.effort, addresses=args.addresses)
+    return plan_by(policy, Asked(trace, machine, budget, args.effort, args.addresses, wishes))

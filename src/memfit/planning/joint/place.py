@@ -11,12 +11,19 @@ from memfit.planning.autoswap.place import no_addresses, with_footprint
 from memfit.planning.fit import Fitted, Infeasible, fit_within
 from memfit.planning.joint.plan import JointPlan, plan_jointly
 from memfit.planning.joint.program import Moves
+from memfit.planning.joint.wishes import NO_WISHES, Wishes
 
 _ROUNDS = 5
 
 
 def plan_jointly_with_addresses(
-    trace: Trace, machine: Machine, budget_bytes: int, *, moves: Moves = Moves.JOINT, effort: float = 2.0
+    trace: Trace,
+    machine: Machine,
+    budget_bytes: int,
+    *,
+    moves: Moves = Moves.JOINT,
+    effort: float = 2.0,
+    wishes: Wishes = NO_WISHES,
 ) -> JointPlan:
     """Return a joint plan that fits in `budget_bytes` with addresses: asked again with less where these need more.
 
@@ -26,6 +33,7 @@ def plan_jointly_with_addresses(
         budget_bytes: What the arena may take.
         moves: What the plan may do.
         effort: The seconds of each search for swaps, and of each search for addresses.
+        wishes: What is asked for of some storages.
 
     Returns:
         The plan, with its footprint; its bound is that of `budget_bytes`.
@@ -37,7 +45,7 @@ def plan_jointly_with_addresses(
 
     def attempt(limit_bytes: int) -> Fitted[JointPlan] | Infeasible | None:
         try:
-            found = plan_jointly(trace, machine, limit_bytes, moves=moves, effort=effort)
+            found = plan_jointly(trace, machine, limit_bytes, moves=moves, effort=effort, wishes=wishes)
         except BudgetError as error:
             if not tried:
                 raise  # it names the budget, which no addresses have lowered yet

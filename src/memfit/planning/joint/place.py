@@ -12,6 +12,7 @@ from memfit.planning.fit import Fitted, Infeasible, fit_within
 from memfit.planning.joint.plan import JointPlan, plan_jointly
 from memfit.planning.joint.program import Moves
 from memfit.planning.joint.wishes import NO_WISHES, Wishes
+from memfit.simulate import planned_bytes
 
 _ROUNDS = 5
 
@@ -53,9 +54,20 @@ def plan_jointly_with_addresses(
         placed = with_footprint(found.transformed.trace, found.swaps.plan, effort=effort)
         swaps = replace(found.swaps, plan=replace(placed, budget_bytes=budget_bytes))
         tried.append(replace(found, swaps=swaps, bound=tried[0].bound if tried else found.bound))
-        return Fitted(placed.footprint_bytes, tried[-1])
+        return Fitted(_needed_bytes(tried[-1], limit_bytes), tried[-1])
 
     fitted = fit_within(budget_bytes, attempt, rounds=_ROUNDS)
     if fitted is None:
         raise no_addresses(budget_bytes, min(each.swaps.plan.footprint_bytes for each in tried))
     return fitted
+
+
+def _needed_bytes(found: JointPlan, limit_bytes: int) -> int:
+    """Return the footprint, and if that is too much also what the plan leaves of the limit.
+
+    A plan of whole storages may leave a lot, and would be found again below a limit that is lowered by less.
+    """
+    plan = found.swaps.plan
+    if plan.footprint_bytes <= plan.budget_bytes:
+        return plan.footprint_bytes
+    return plan.footprint_bytes + limit_bytes - int(planned_bytes(found.transformed.trace, plan.swaps).max())

@@ -13,7 +13,7 @@ from memfit.planning.joint.judged import judged
 from memfit.simulate import load_bytes
 from planning.joint.test_transformed import layers
 from swap_builder import MACHINES, SIZES
-from trace_builder import traces
+from trace_builder import TraceBuilder, traces
 
 LINK = Machine("m", Link.affine(0, 30), Link.affine(0, 30))
 TRACE = layers(4)[0]
@@ -44,6 +44,20 @@ def test_each_of_ours_does_what_its_name_says():
     assert plans["memfit"].bound_us <= min(plans["swap"].bound_us, plans["recompute"].bound_us) + 1e-3
     assert all(found.bound_us <= added[name] + 1e-3 for name, found in plans.items())
     assert plan_by("dtr", Asked(TRACE, LINK, PEAK, 0.1)).bound_us is None
+
+
+def test_the_bound_of_swaps_is_that_of_plans_that_copy_out_every_time():
+    builder = TraceBuilder()
+    (twice,) = builder.op("aten::mm", outputs=[64])
+    for _ in range(2):
+        builder.free(*builder.op("aten::mm", outputs=[64]))
+        builder.op("aten::sum", reads=[twice])
+    trace = builder.build()
+    slow = Machine("slow", Link.affine(0, 10_000), Link.affine(0, 10_000))
+    found = plan_by("swap", Asked(trace, slow, 64, 0.1))
+    out_us, in_us = slow.out.copy_us(64), slow.into.copy_us(64)
+    assert found.bound_us == pytest.approx(2 * (out_us + in_us), rel=0.05)  # clean copies would leave once
+    assert found.bound_us <= judged(trace, slow, found.plan).added_us + 1e-3
 
 
 @settings(max_examples=25)

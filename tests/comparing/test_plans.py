@@ -69,5 +69,8 @@ def test_what_waits_is_named_by_the_numbers_of_the_recorded_trace():
         assert trace.storages[stall.storage].size_bytes == stall.size_bytes
         made = [i for i, op in enumerate(found.made.op_of) if op == stall.op]
         assert any(found.made.runs_again[i] == stall.runs_again for i in made)
+    others = replace(found, made=replace(found.made, storage_of=tuple(s + 100 for s in found.made.storage_of)))
+    renamed = [stall.storage for stall in report_plan(trace, others).largest_stalls]
+    assert renamed == [stall.storage + 100 for stall in figures.largest_stalls]
     (stall, *_) = figures.largest_stalls
     assert "(again) waits" in to_text(replace(figures, largest_stalls=(replace(stall, runs_again=True),)))

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -32,13 +33,14 @@ def test_ops_that_run_again_say_so_and_numbers_are_those_of_the_recorded_trace()
     trace, _ = layers(4)
     plan = find_planner("swap-convolutions")(trace, SLOW, int(load_bytes(trace).max()) * 3 // 5)
     found = judged(trace, SLOW, plan)
-    text = to_chrome(found.made.trace, found.swaps, {"iteration": found.timeline}, found.made)
+    made = replace(found.made, storage_of=tuple(s + 100 for s in found.made.storage_of))  # to see that it is used
+    text = to_chrome(made.trace, found.swaps, {"iteration": found.timeline}, made)
     spans = [event for event in json.loads(text)["traceEvents"] if event["ph"] == "X"]
     ops = [span for span in spans if "phase" in span["args"]]
     assert [span["args"]["op"] for span in ops] == list(found.made.op_of)
     assert [span["name"].endswith(" (again)") for span in ops] == list(found.made.runs_again)
     assert any(found.made.runs_again) and ops[0]["name"] == trace.ops[0].name
-    copied = {found.made.storage_of[swap.storage] for swap in plan.swaps}
+    copied = {made.storage_of[swap.storage] for swap in plan.swaps}
     names = {f"storage {storage}" for storage in copied}
     assert copied and {span["name"] for span in spans if "bytes" in span["args"]} == names
     waits = {span["name"].split(" (")[0] for span in spans if span["name"].startswith("wait")}

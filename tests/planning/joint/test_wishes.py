@@ -11,6 +11,8 @@ from memfit.machine import Link, Machine
 from memfit.planning.autoswap.candidates import ANY_GAP, candidates
 from memfit.planning.joint.judged import judged
 from memfit.planning.joint.program import time_bound
+from memfit.planning.joint.rounding import Rounding
+from memfit.planning.joint.values import Values
 from memfit.planning.joint.wishes import Wishes, require_possible, wishes_of, without_swaps
 from memfit.simulate import load_bytes
 from planning.joint.test_transformed import layers
@@ -132,6 +134,17 @@ def test_a_wish_makes_no_bound_lower():
         assert wished.added_us >= plain.added_us * (1 - 1e-6) and wished.wishes == wishes
         shares = {share.gap.storage: share for share in wished.shares}
         assert SAVED[1] not in shares and shares[SAVED[2]].recompute == 0 == shares[SAVED[3]].swap
+
+
+def test_the_rounding_has_no_price_for_what_is_not_wished():
+    swapped, remade, kept = SAVED[1:4]
+    wishes = Wishes(frozenset({kept}), frozenset({swapped}), frozenset({remade}))
+    bound = time_bound(TRACE, SLOW, PEAK // 2, wishes=wishes)
+    rounding = Rounding(Values.of(TRACE), SLOW, bound)
+    gaps = {gap.storage: gap for gap in rounding.shares if gap.storage in SAVED[1:4]}
+    assert set(gaps) == {swapped, remade}
+    assert rounding.us[gaps[swapped]] is None and rounding.us[gaps[remade]] is not None
+    assert rounding.copy_us[gaps[remade]] > 1e3 * rounding.copy_us[gaps[swapped]]
 
 
 def test_an_impossible_budget_says_that_wishes_are_why():

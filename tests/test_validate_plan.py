@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from memfit.ir import Swap, Trace
+from memfit.ir import Recompute, Swap, Trace
 from memfit.simulate import planned_bytes
 from memfit.validate_plan import InvalidSwapsError, SwapPromise, check_plan, require_valid_plan
 from plan_oracle import first_broken
@@ -153,3 +153,15 @@ def test_many_long_absences_take_time_and_memory_in_proportion():
         tracemalloc.stop()
     assert most < 20 << 20, "not a row for each op of each absence"
     assert took < 5.0, "5,000 absences of 5,000 ops would take a minute if each op were looked at"
+
+
+def test_a_plan_with_recomputes_is_checked_on_the_trace_in_which_they_are_carried_out():
+    trace = TraceBuilder()
+    (storage,) = trace.op(outputs=[8])
+    trace.op()
+    trace.op(reads=[storage])
+    built = trace.build()
+    plan = replace(plan_of(built), recomputes=(Recompute(storage, 0, 2, (0,)),))
+    violation = check_plan(built, plan)
+    assert violation is not None and violation.promise is SwapPromise.TRACE
+    assert "1 recomputes are carried out" in violation.message

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.common.result import Table
+from memfit.baselines.policies import find_policy
 from memfit.comparing.policies import compare_policies
 from memfit.ir import Trace
 from memfit.machine import Machine
@@ -18,7 +19,7 @@ def compare(
 ) -> PolicyComparison:
     """Return each policy at shares (%) of the trace's peak."""
     peak = int(load_bytes(trace).max())
-    return compare_policies(name, trace, machine, [peak * share // 100 for share in shares], policies)
+    return compare_policies(name, trace, machine, [peak * share // 100 for share in shares], policies, find_policy)
 
 
 def added(cell: PolicyCell, peak_bytes: int) -> str:

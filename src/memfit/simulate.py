@@ -118,9 +118,13 @@ class Simulator:
 def simulate(trace: Trace, machine: Machine, plan: Plan) -> Timeline:
     """Return the effect of `plan` on an iteration of `trace` on `machine`, once it is steady.
 
-    Raises InputError if the plan is for another trace.
+    Raises InputError if the plan is for another trace, or if it has recomputes: its swaps are of the trace in which
+    these are carried out (`planning.joint.judged`).
     """
     require_same_trace(trace, plan)
+    if plan.recomputes:
+        why = f"its swaps are of the trace in which its {len(plan.recomputes)} recomputes are carried out"
+        raise InputError("the swaps alone cannot be simulated", why=why, remedy="memfit simulate TRACE PLAN")
     return Simulator(trace, machine).timeline(plan.swaps)
 
 

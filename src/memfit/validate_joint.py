@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from memfit.errors import MemfitError
-from memfit.ir import Op, Storage, Trace
+from memfit.ir import Op, Recompute, Storage, Trace
 
 
 class Remade(Protocol):
@@ -42,6 +42,7 @@ class Remade(Protocol):
 class JointPromise(StrEnum):
     """The promises of a trace with remakings."""
 
+    RECOMPUTES = "absences of living storages, ended by earlier ops"
     OPS = "same ops in the same order"
     STORAGE = "same sizes"
     ALLOCATIONS = "same allocations of each op"
@@ -87,6 +88,51 @@ def check_joint(original: Trace, made: Remade) -> JointViolation | None:
         The first broken promise, or None if every op reads what it read before.
     """
     return _check_ops(original, made) or _check_storages(original, made) or _check_values(original, made)
+
+
+def check_recomputes(original: Trace, recomputes: Iterable[Recompute]) -> JointViolation | None:
+    """Check what a plan says about absences without copies, as far as numbers of ops and storages go.
+
+    Arguments:
+        original: The recorded iteration.
+        recomputes: The absences.
+
+    Returns:
+        The first broken promise, or None if each may be tried: `check_joint` says whether it keeps the values.
+    """
+    for number, one in enumerate(recomputes):
+        reason = _misnumbered(original, one)
+        if reason:
+            return JointViolation(JointPromise.RECOMPUTES, f"recompute {number} {reason}")
+    return None
+
+
+def require_known_recomputes(original: Trace, recomputes: Iterable[Recompute]) -> None:
+    """Refuse absences without copies that name what the trace does not have.
+
+    Arguments:
+        original: The recorded iteration.
+        recomputes: The absences.
+
+    Raises:
+        InvalidRemakingsError: An absence has numbers that no op or storage has, or that are out of order.
+    """
+    violation = check_recomputes(original, recomputes)
+    if violation is not None:
+        raise InvalidRemakingsError(violation)
+
+
+def _misnumbered(original: Trace, one: Recompute) -> str | None:
+    if not 0 <= one.storage < len(original.storages):
+        return f"is of storage {one.storage}, which the trace does not have"
+    if not 0 <= one.after < one.before < len(original.ops):
+        return f"lasts from op {one.after} to op {one.before}, of {len(original.ops)}"
+    storage = original.storages[one.storage]
+    if not storage.alloc <= one.after < one.before < storage.free:
+        return f"drops storage {one.storage} beyond its life [{storage.alloc}, {storage.free})"
+    if not one.ops or not all(0 <= op < one.before for op in one.ops):
+        return f"runs ops {one.ops[:8]} again before op {one.before}"
+    return None
 
 
 def require_valid_joint(original: Trace, made: Remade) -> None:

@@ -63,7 +63,8 @@ def check_plan(trace: Trace, plan: Plan) -> SwapViolation | None:
     """Check the swaps of a plan against its trace.
 
     Arguments:
-        trace: The recorded iteration.
+        trace: The recorded iteration; of a plan with recomputes, the one in which they are carried out, and the plan
+            is the one of its swaps alone (`planning.joint.as_plan`).
         plan: The plan.
 
     Returns:
@@ -94,6 +95,9 @@ def require_valid_plan(trace: Trace, plan: Plan) -> None:
 
 
 def _check_trace(trace: Trace, plan: Plan) -> SwapViolation | None:
+    if plan.recomputes:
+        text = f"the plan's swaps are of the trace in which its {len(plan.recomputes)} recomputes are carried out"
+        return SwapViolation(SwapPromise.TRACE, text)
     if (plan.signature, plan.op_count) == (trace.signature, len(trace.ops)):
         return None
     text = f"the plan is for {plan.signature!r} of {plan.op_count} ops, not {trace.signature!r} of {len(trace.ops)}"

@@ -11,6 +11,7 @@ from memfit.cli import main
 from memfit.files import load_plan, load_timeline, save_machine, save_trace
 from memfit.ir import Phase
 from memfit.machine import Link, Machine
+from planning.joint.test_transformed import layers
 from trace_builder import TraceBuilder
 
 SIZE = 1 << 20
@@ -60,7 +61,81 @@ def test_json_is_all_that_is_printed(capsys, tmp_path, trace):
 
 def test_without_a_budget_the_plan_is_the_least_that_costs_nothing(capsys, trace):
     figures = json.loads(run(capsys, "plan", trace, "--json").out)
+    assert figures["bound_us"] is None
     assert figures["budget_bytes"] < SIZE * 6 and figures["overhead"] < 1e-5
+
+
+@pytest.fixture
+def remakable(tmp_path):
+    """A trace of layers, and a machine so slow that making them again is far cheaper than copies."""
+    link = Link((1, SIZE), (1e6, 1e9))
+    save_machine(Machine("slow", link, link), tmp_path / "m.json")
+    save_trace(layers(4)[0], tmp_path / "layers.json")
+    return str(tmp_path / "layers.json"), "--machine", str(tmp_path / "m.json")
+
+
+def test_a_joint_plan_is_the_default_and_its_file_is_enough_to_simulate_it(tmp_path, capsys, remakable):
+    path, chrome = str(tmp_path / "p.json"), str(tmp_path / "c.json")
+    trace, *machine = remakable
+    out = run(capsys, "plan", *remakable, "--budget", "70%", "-o", path).out
+    plan = load_plan(path)
+    assert plan.recomputes and plan.policy == "memfit"
+    assert f"memfit on slow: {len(plan.swaps)} swaps, {len(plan.recomputes)} recomputes" in out
+    assert "bound      +" in out and "of ops that run again" in out
+    simulated = run(capsys, "simulate", trace, path, *machine, "--chrome", chrome).out
+    assert [line for line in out.splitlines() if "bound " not in line] == simulated.splitlines()
+    names = {event["name"] for event in json.loads((tmp_path / "c.json").read_text())["traceEvents"]}
+    assert any(name.endswith(" (again)") for name in names)
+
+
+def test_a_policy_may_only_swap_or_only_recompute_or_be_another_systems(tmp_path, capsys, remakable):
+    found = {}
+    for name in ("memfit", "swap", "recompute", "dtr", "swap-convolutions"):
+        out = run(capsys, "plan", *remakable, "--budget", "70%", "--policy", name, "--effort", "0.1", "--json").out
+        found[name] = json.loads(out)
+    assert found["swap"]["swaps"] and not found["swap"]["recomputes"]
+    assert found["recompute"]["recomputes"] and not found["recompute"]["swaps"]
+    assert found["dtr"]["recomputes"] and found["dtr"]["bound_us"] is None
+    assert found["memfit"]["iteration_us"] <= min(each["iteration_us"] for each in found.values()) + 1e-6
+    assert all(found[name]["bound_us"] > 0 for name in ("memfit", "swap", "recompute"))
+
+
+def test_what_is_wished_of_storages_is_done(tmp_path, capsys, remakable):
+    path = str(tmp_path / "p.json")
+    words = ("--recompute", "aten::batch_norm*", "--keep", "#0", "--keep", "#1", "--effort", "0.1", "-o", path)
+    run(capsys, "plan", *remakable, "--budget", "70%", *words)
+    assert load_plan(path).recomputes and not load_plan(path).swaps
+    run(capsys, "plan", *remakable, "--budget", "70%", "--swap", "aten::*", "--effort", "0.1", "-o", path)
+    assert load_plan(path).swaps and not load_plan(path).recomputes
+    out = run(capsys, "plan", *remakable, "--keep", "aten::*", "--json").out  # without a budget
+    assert json.loads(out)["swaps"] == 0
+
+
+def test_the_addresses_of_a_joint_plan_are_within_the_budget(tmp_path, capsys, remakable):
+    path = str(tmp_path / "p.json")
+    run(capsys, "plan", *remakable, "--budget", "70%", "--addresses", "--effort", "0.1", "-o", path)
+    plan = load_plan(path)
+    assert plan.recomputes and 0 < plan.footprint_bytes <= plan.budget_bytes
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"storage": [10**6]}, "of storage 1000000, which the trace does not have"),
+        ({"before": [10**6]}, "to op 1000000"),
+        ({"ops": [10**6]}, "runs ops (1000000,) again"),
+        ({"storage": [0], "after": [1], "before": [2], "ops": [0]}, "storage 0 is not there when"),
+    ],
+)
+def test_a_plan_file_with_other_recomputes_is_refused(tmp_path, capsys, remakable, changes, says):
+    path = tmp_path / "p.json"
+    trace, *machine = remakable
+    run(capsys, "plan", *remakable, "--budget", "70%", "-o", str(path))
+    document = json.loads(path.read_text())
+    one = {"storage": [2], "after": [1], "before": [9], "length": [1], "ops": [1]}
+    path.write_text(json.dumps(document | {"recomputes": one | changes}))
+    err = run(capsys, "simulate", trace, str(path), *machine, code=1).err
+    assert says in err and "plan this trace again" in err
 
 
 def test_addresses_are_within_the_budget(capsys, tmp_path, trace):
@@ -113,6 +188,10 @@ def test_a_measured_machine_is_a_file(capsys, tmp_path, trace):
     [
         (["plan", "TRACE", "--budget", "1"], 3, "cannot be met by swapping"),
         (["plan", "TRACE", "--budget", "50%", "--policy", "none"], 3, "none finds no plan within"),
+        (["plan", "TRACE", "--budget", "50%", "--keep", "*::*"], 3, "cannot be met with these wishes"),
+        (["plan", "TRACE", "--keep", "#0", "--swap", "aten::*"], 2, "contradict each other"),
+        (["plan", "TRACE", "--keep", "#99"], 2, "--keep #99: no storage of this trace is named so"),
+        (["plan", "TRACE", "--budget", "90%", "--keep", "#0", "--policy", "dtr"], 2, "takes no wishes"),
         (["plan", "TRACE", "--budget", "x"], 1, "is not a byte size"),
         (["plan", "TRACE", "--policy", "x"], 2, "there is no policy 'x'"),
         (["plan", "TRACE", "--machine", "x"], 2, "there is no machine 'x'"),

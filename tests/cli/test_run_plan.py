@@ -39,7 +39,8 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("plan")
     write(folder, SCRIPT)
     assert memfit("trace", "script.py", "-o", "trace.json", cwd=folder).returncode == 0
-    planned = memfit("plan", "trace.json", "--budget", "60%", "--addresses", "-o", "plan.json", cwd=folder)
+    planned = memfit("plan", "trace.json", "--budget", "60%", "--policy", "swap", "--addresses", "-o", "plan.json",
+                     cwd=folder)  # fmt: skip
     assert planned.returncode == 0, planned.stderr
     return folder
 
@@ -90,6 +91,15 @@ def test_a_plan_that_cannot_be_used_is_named_with_the_reason_and_changes_no_loss
         assert stats["swaps"] > 0  # planned by the session itself instead
     else:
         assert stats["budget_bytes"] == json.loads((folder / "plan.json").read_text())["budget_bytes"]
+
+
+def test_a_plan_that_makes_storages_again_is_named_so(folder, tmp_path):
+    write(tmp_path, SCRIPT)
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["recomputes"] = {"storage": [0], "after": [0], "before": [2], "length": [1], "ops": [0]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    result, stats = budgeted(tmp_path)
+    assert "it makes storages again" in warning(result.stderr) and "makes storages again" in stats["given_plan"]
 
 
 def test_a_plan_for_another_number_of_ops_is_named_so(folder, tmp_path):

@@ -1,7 +1,7 @@
 import pytest
 
-from memfit.comparing.policies import choose_policies, compare_policies, parse_budgets
-from memfit.errors import InputError, UsageError
+from memfit.comparing.policies import compare_policies, parse_budgets
+from memfit.errors import InputError
 from memfit.machine import profile
 from memfit.reporting.policies import to_text
 from memfit.simulate import load_bytes
@@ -14,14 +14,6 @@ def test_budgets_are_read_with_one_unit_for_all():
     assert parse_budgets("512,1kb", 1000) == (512, 1000)
     with pytest.raises(InputError):
         parse_budgets("80,x%", 1000)
-
-
-def test_policies_are_named_or_all():
-    assert "memfit" in choose_policies("all") and "autoswap-doa" not in choose_policies("all")
-    assert choose_policies("autoswap-doa, none") == ("autoswap-doa", "none")
-    for text in ("nothing", ","):
-        with pytest.raises(UsageError):
-            choose_policies(text)
 
 
 def test_a_comparison_has_a_cell_for_each_policy_and_budget():

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -6,10 +7,12 @@ from hypothesis import strategies as st
 
 from memfit.errors import InputError
 from memfit.files import load_plan, load_timeline, save_plan, save_timeline
-from memfit.ir import Copy, Direction, Plan, Stall, Swap, Timeline
+from memfit.ir import Copy, Direction, Plan, Recompute, Stall, Swap, Timeline
 
 COUNT = st.integers(0, 2**40)
 SWAPS = st.builds(Swap, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT, st.booleans())
+OPS_AGAIN = st.lists(COUNT, min_size=1, max_size=4).map(tuple)
+RECOMPUTES = st.builds(Recompute, COUNT, COUNT, COUNT, OPS_AGAIN)
 PLANS = st.builds(
     Plan,
     signature=st.text(max_size=5),
@@ -19,6 +22,7 @@ PLANS = st.builds(
     budget_bytes=COUNT,
     swaps=st.lists(SWAPS, max_size=4).map(tuple),
     footprint_bytes=COUNT,
+    recomputes=st.lists(RECOMPUTES, max_size=4).map(tuple),
 )
 TIME = st.floats(-1e9, 1e9)
 WAIT = st.floats(0, 1e9)
@@ -50,7 +54,20 @@ def test_a_plan_comes_back_as_it_was(tmp_path_factory, plan):
 
 def test_a_plan_of_version_1_loads_without_its_placements(tmp_path):
     placements = {"storage": [0], "begin": [0], "end": [4], "offset_bytes": [512]}
-    assert load_plan(edited(tmp_path / "p", save_plan, PLAN, version=1, placements=placements)) == PLAN
+    assert load_plan(edited(tmp_path / "p", save_plan, SWAPPING, version=1, placements=placements)) == SWAPPING
+
+
+def test_a_plan_of_version_2_loads_without_recomputes(tmp_path):
+    path = edited(tmp_path / "p", save_plan, SWAPPING, version=2)
+    document = json.loads(path.read_text())
+    del document["recomputes"]
+    path.write_text(json.dumps(document))
+    assert load_plan(path) == SWAPPING
+
+
+def test_a_plan_of_version_3_has_its_recomputes(tmp_path):
+    with pytest.raises(InputError, match="field recomputes is not an object"):
+        load_plan(edited(tmp_path / "p", save_plan, PLAN, recomputes=[]))
 
 
 @given(timelines())
@@ -69,7 +86,8 @@ def edited(path, save, what, **changes):
     return path
 
 
-PLAN = Plan("s", 5, "p", "m", 9, (Swap(0, 1, 0, 1, 2, 3, False),))
+SWAPPING = Plan("s", 5, "p", "m", 9, (Swap(0, 1, 0, 1, 2, 3, False),))
+PLAN = replace(SWAPPING, recomputes=(Recompute(1, 2, 4, (0, 1)), Recompute(2, 2, 4, (1,))))
 TIMELINE = Timeline((0.0,), (1.0,), (3,), (Stall(0, 0, Direction.IN, 1.0),), (), 1.0, 1.0, 0)
 
 
@@ -80,7 +98,13 @@ TIMELINE = Timeline((0.0,), (1.0,), (3,), (Stall(0, 0, Direction.IN, 1.0),), (),
         ({"swaps": {"in_start": []}}, "swaps.in_start has 0 entries instead of 1"),
         ({"swaps": {"storage": [-1]}}, "swaps.storage[0] is -1"),
         ({"op_count": "x"}, "op_count is not an integer"),
-        ({"version": 3}, "newer memfit"),
+        ({"recomputes": {"length": [1, 1]}}, "recomputes.ops has 3 entries instead of 2"),
+        ({"recomputes": {"length": [3, 0]}}, "recomputes.length[1] is 0, outside [1,"),
+        ({"recomputes": {"length": [2, True]}}, "recomputes.length[1] is not an integer"),
+        ({"recomputes": {"ops": [0, -1, 1]}}, "recomputes.ops[1] is -1"),
+        ({"recomputes": {"before": [4]}}, "recomputes.before has 1 entries instead of 2"),
+        ({"recomputes": {"storage": "12"}}, "recomputes.storage is not a list"),
+        ({"version": 4}, "newer memfit"),
         ({"format": "memfit-trace"}, "is not a memfit plan"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`memfit compare FILE`: the same mallocs and frees in each allocator, or the same trace under each swap policy."""
+"""`memfit compare FILE`: the same mallocs and frees in each allocator, or the same trace under each policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `compare` subcommand."""
-    parser = subparsers.add_parser("compare", help="compare allocators on a file, or swap policies on a trace")
+    parser = subparsers.add_parser("compare", help="compare allocators on a file, or policies on a trace")
     parser.add_argument(
         "file",
         metavar="FILE",
@@ -20,7 +20,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--allocators", default="all", metavar="A,B,C", help="the allocators to compare (default: all)")
     parser.add_argument("--device", type=int, metavar="N", help="the device of a snapshot (default: the busiest)")
-    parser.add_argument("--budgets", metavar="80,60,40%", help="compare swap policies at these budgets instead")
+    parser.add_argument("--budgets", metavar="80,60,40%", help="compare policies at these budgets instead")
     parser.add_argument("--policies", default="all", metavar="A,B,C", help="the policies to compare (default: all)")
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -34,13 +34,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _policies(args: argparse.Namespace) -> int:
     from memfit.cli.next_step import print_next
-    from memfit.comparing.policies import choose_policies, compare_policies, parse_budgets
+    from memfit.comparing.planners import choose_planners
+    from memfit.comparing.policies import compare_policies, parse_budgets
     from memfit.files import find_machine, load_trace
     from memfit.reporting.policies import to_text
     from memfit.reporting.show import show
     from memfit.simulate import load_bytes
 
-    policies, machine = choose_policies(args.policies), find_machine(args.machine)
+    policies, machine = choose_planners(args.policies), find_machine(args.machine)
     trace = load_trace(args.file)
     budgets = parse_budgets(args.budgets, int(load_bytes(trace).max()))
     comparison = compare_policies(args.file, trace, machine, budgets, policies)

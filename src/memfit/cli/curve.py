@@ -16,7 +16,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("file", metavar="TRACE", help="a trace, as `memfit trace` writes it")
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument("--points", default=12, type=int, metavar="N", help="the number of budgets (default: 12)")
-    parser.add_argument("--effort", default=0.5, type=float, metavar="SECONDS", help="for each budget (default: 0.5)")
+    parser.add_argument("--effort", default=0.5, type=float, metavar="SECONDS", help="of each search (default: 0.5)")
     parser.add_argument("--svg", metavar="OUT.svg", help="draw the curve")
     parser.add_argument("--png", metavar="OUT.png", help="draw it with matplotlib (pip install 'memfit[plots]')")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")

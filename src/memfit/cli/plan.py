@@ -1,4 +1,4 @@
-"""`memfit plan TRACE --budget B`: the storages that leave the arena, and the times of their copies."""
+"""`memfit plan TRACE --budget B`: the storages that leave the arena, and how and when they come back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memfit.ir import Plan, Trace
+    from memfit.comparing.planners import Found
+    from memfit.ir import Trace
     from memfit.machine import Machine
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+_WISHES = {
+    "keep": "what stays",
+    "swap": "what may leave by copies only",
+    "recompute": "what may only be dropped and made again",
+}
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -24,13 +32,23 @@ def add_parser(subparsers: Subparsers) -> None:
         "--policy",
         default="memfit",
         metavar="P",
-        help="the policy that plans (default: memfit; memfit compare lists the others)",
+        help="what plans: memfit swaps and recomputes (default); swap or recompute only; or another system's policy",
     )
+    for word, meaning in _WISHES.items():
+        parser.add_argument(
+            f"--{word}",
+            action="append",
+            default=[],
+            metavar="PATTERN",
+            help=f'{meaning}: a storage "#12", a line "model.py:40", or the op that allocates, "aten::relu*"',
+        )
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument(
         "--addresses", action="store_true", help="find addresses too, and plan so that they fit the budget"
     )
-    parser.add_argument("--effort", default=2.0, type=float, metavar="SECONDS", help="of memfit's search (default: 2)")
+    parser.add_argument(
+        "--effort", default=2.0, type=float, metavar="SECONDS", help="of each of memfit's searches (default: 2)"
+    )
     parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan (.gz: gzipped)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.set_defaults(run=run)
@@ -42,39 +60,35 @@ def run(args: argparse.Namespace) -> int:
     from memfit.comparing.plans import report_plan
     from memfit.files import find_machine, load_trace, save_plan
     from memfit.files.document import check_folder
+    from memfit.planning.joint.judged import judged
     from memfit.reporting.plans import to_text
     from memfit.reporting.show import show
-    from memfit.simulate import simulate
-    from memfit.validate_plan import require_valid_plan
 
     if args.output:
         check_folder(args.output)
     trace, machine = load_trace(args.file), find_machine(args.machine)
-    plan = _plan(args, trace, machine)
-    require_valid_plan(trace, plan)
+    found = _plan(args, trace, machine)
+    result = judged(trace, machine, found.plan)
     if args.output:
-        save_plan(plan, args.output)
-    show(report_plan(trace, plan, simulate(trace, machine, plan)), to_text, as_json=args.json)
+        save_plan(found.plan, args.output)
+    show(report_plan(trace, result, found.bound_us), to_text, as_json=args.json)
     if not args.json:
         saved = shlex.quote(args.output or "PLAN")
         print_next(f"memfit simulate {shlex.quote(args.file)} {saved} --machine {shlex.quote(args.machine)}")
     return 0
 
 
-def _plan(args: argparse.Namespace, trace: Trace, machine: Machine) -> Plan:
-    from memfit.baselines.policies import find_policy
-    from memfit.comparing.policies import choose_policies
-    from memfit.planning.autoswap import plan_at_no_cost, plan_under_budget, plan_with_addresses, with_footprint
+def _plan(args: argparse.Namespace, trace: Trace, machine: Machine) -> Found:
+    from memfit.comparing.planners import Asked, Found, choose_planners, footprinted, plan_by
+    from memfit.planning.autoswap import plan_at_no_cost
+    from memfit.planning.joint.wishes import wishes_of, without_swaps
     from memfit.simulate import load_bytes
     from memfit.units import parse_budget
 
-    (policy,) = choose_policies(args.policy)[:1]
+    (policy,) = choose_planners(args.policy)[:1]
+    wishes = wishes_of(trace, keep=args.keep, swap=args.swap, recompute=args.recompute)
     if args.budget is None:
-        plan = plan_at_no_cost(trace, machine, effort=2 * args.effort).plan
-        return with_footprint(trace, plan) if args.addresses else plan
+        plan = plan_at_no_cost(without_swaps(trace, wishes.never_swapped), machine, effort=2 * args.effort).plan
+        return Found(footprinted(trace, plan) if args.addresses else plan)
     budget = parse_budget(args.budget).resolve(int(load_bytes(trace).max()))
-    if policy == "memfit":
-        planner = plan_with_addresses if args.addresses else plan_under_budget
-        return planner(trace, machine, budget, effort=args.effort).plan
-    plan = find_policy(policy)(trace, machine, budget)
-    return with_footprint(trace, plan) if args.addresses else plan
+    return plan_by(policy, Asked(trace, machine, budget, args.effort, args.addresses, wishes))

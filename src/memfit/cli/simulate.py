@@ -28,22 +28,20 @@ def run(args: argparse.Namespace) -> int:
     from memfit.comparing.plans import report_plan
     from memfit.files import find_machine, load_plan, load_trace, save_timeline
     from memfit.files.document import check_folder, write_text
+    from memfit.planning.joint.judged import judged
     from memfit.reporting.chrome import to_chrome
     from memfit.reporting.plans import to_text
     from memfit.reporting.show import show
-    from memfit.simulate import simulate
-    from memfit.validate_plan import require_valid_plan
 
     for path in filter(None, (args.output, args.chrome)):
         check_folder(path)
     trace, plan = load_trace(args.file), load_plan(args.plan)
-    require_valid_plan(trace, plan)
-    timeline = simulate(trace, find_machine(args.machine or plan.machine), plan)
+    found = judged(trace, find_machine(args.machine or plan.machine), plan)
     if args.output:
-        save_timeline(timeline, args.output)
+        save_timeline(found.timeline, args.output)
     if args.chrome:
-        write_text(args.chrome, to_chrome(trace, plan, {"iteration": timeline}))
-    show(report_plan(trace, plan, timeline), to_text, as_json=args.json)
+        write_text(args.chrome, to_chrome(found.made.trace, found.swaps, {"iteration": found.timeline}, found.made))
+    show(report_plan(trace, found), to_text, as_json=args.json)
     if not args.json:
         print_next(f"memfit compare {shlex.quote(args.file)} --budgets 80,60,40%")
     return 0

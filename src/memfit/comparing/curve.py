@@ -1,29 +1,40 @@
-"""Added time against memory: a plan at each of a row of budgets."""
+"""Added time against memory: plans at each of a row of budgets, with recomputation and by swaps alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memfit.errors import BudgetError
 from memfit.ir import Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap import plan_at_no_cost, plan_under_budget, smallest_budget
+from memfit.planning.joint.plan import plan_jointly
 from memfit.reporting.curve import Curve, Point
 from memfit.simulate import load_bytes
 
 
 def trace_curve(trace: Trace, machine: Machine, *, points: int = 12, effort: float = 0.5) -> Curve:
-    """Return the curve of `trace` at `points` budgets between its peak and its least; `effort` in seconds a point."""
+    """Return the curve of `trace` at `points` budgets between its peak and its least; `effort` in seconds a search."""
     peak, least = int(load_bytes(trace).max()), smallest_budget(trace)[0]
     free_plan = plan_at_no_cost(trace, machine, effort=4 * effort)
     free = Point(free_plan.plan.budget_bytes, free_plan.timeline.overhead)
     steps = max(points - 1, 1)
     budgets = sorted({least + (peak - least) * step // steps for step in range(points)}, reverse=True)
-    found = [_point(trace, machine, budget, effort) for budget in budgets]
-    return Curve(machine.name, peak, least, free, tuple(_falling(found, free)))
 
+    def swapped(budget_bytes: int) -> float:
+        return plan_under_budget(trace, machine, budget_bytes, effort=effort).timeline.overhead
 
-def _point(trace: Trace, machine: Machine, budget_bytes: int, effort: float) -> Point:
-    return Point(budget_bytes, plan_under_budget(trace, machine, budget_bytes, effort=effort).timeline.overhead)
+    def joint(budget_bytes: int) -> float:
+        if budget_bytes >= free.budget_bytes:
+            return free.overhead
+        try:
+            return plan_jointly(trace, machine, budget_bytes, effort=effort).overhead
+        except BudgetError:  # rounding may fail where swaps alone fit
+            return float("inf")
+
+    swaps = _falling([Point(budget, swapped(budget)) for budget in budgets], free)
+    both = _falling([Point(p.budget_bytes, min(joint(p.budget_bytes), p.overhead)) for p in swaps], free)
+    return Curve(machine.name, peak, least, free, tuple(both), tuple(swaps))
 
 
 def _falling(points: Sequence[Point], free: Point) -> list[Point]:

@@ -1,24 +1,19 @@
-"""Each swap policy on one trace, at each of several budgets."""
+"""Each policy on one trace, at each of several budgets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from memfit.baselines.policies import OPTIONAL, POLICIES, find_policy
-from memfit.comparing.choice import choose
+from memfit.baselines.policies import Policy
+from memfit.comparing.planners import find_planner
 from memfit.errors import BudgetError
 from memfit.ir import Direction, Trace
 from memfit.machine import Machine
+from memfit.planning.joint.judged import judged
 from memfit.reporting.policies import PolicyCell, PolicyComparison
-from memfit.simulate import load_bytes, simulate
+from memfit.simulate import load_bytes
 from memfit.units import parse_budget
-from memfit.validate_plan import require_valid_plan
-
-
-def choose_policies(text: str) -> tuple[str, ...]:
-    """Return the names that "all" or "a,b,c" means; raises UsageError for an unknown one."""
-    return choose(text, "policy", all_=tuple(POLICIES), more=tuple(OPTIONAL))
 
 
 def parse_budgets(text: str, peak_bytes: int) -> tuple[int, ...]:
@@ -33,22 +28,29 @@ def parse_budgets(text: str, peak_bytes: int) -> tuple[int, ...]:
 
 
 def compare_policies(
-    file: str, trace: Trace, machine: Machine, budgets: Sequence[int], policies: Sequence[str]
+    file: str,
+    trace: Trace,
+    machine: Machine,
+    budgets: Sequence[int],
+    policies: Sequence[str],
+    find: Callable[[str], Policy] = find_planner,
 ) -> PolicyComparison:
-    """Return the figures of each of `policies` at each of `budgets` (bytes); every plan is validated."""
-    cells = [_cell(trace, machine, budget, name) for budget in budgets for name in policies]
+    """Return the figures of each of `policies` at each of `budgets` (bytes); every plan is validated.
+
+    `find` gives the policy of a name.
+    """
+    cells = [_cell(trace, machine, budget, name, find(name)) for budget in budgets for name in policies]
     peak = int(load_bytes(trace).max())
     return PolicyComparison(file, machine.name, peak, tuple(budgets), tuple(policies), tuple(cells))
 
 
-def _cell(trace: Trace, machine: Machine, budget_bytes: int, name: str) -> PolicyCell:
+def _cell(trace: Trace, machine: Machine, budget_bytes: int, name: str, policy: Policy) -> PolicyCell:
     begin = perf_counter()
     try:
-        plan = find_policy(name)(trace, machine, budget_bytes)
+        plan = policy(trace, machine, budget_bytes)
     except BudgetError as error:
         return PolicyCell(name, budget_bytes, None, 0, 0, error.required_bytes, perf_counter() - begin)
     seconds = perf_counter() - begin
-    require_valid_plan(trace, plan)
-    timeline = simulate(trace, machine, plan)
-    copied = sum(timeline.copied_bytes(direction) for direction in Direction)
-    return PolicyCell(name, budget_bytes, timeline.overhead, timeline.peak_bytes, copied, None, seconds)
+    found = judged(trace, machine, plan)
+    copied = sum(found.timeline.copied_bytes(direction) for direction in Direction)
+    return PolicyCell(name, budget_bytes, found.overhead, found.timeline.peak_bytes, copied, None, seconds)

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from memfit.baselines.recomputing import find_recompute_policy
-from memfit.baselines.recomputing.policy import carried_out
 from memfit.errors import BudgetError
 from memfit.ir import Direction, Trace
 from memfit.machine import Machine
-from memfit.planning.joint.again import corrected
-from memfit.simulate import simulate
-from memfit.validate_joint import require_valid_joint
-from memfit.validate_plan import require_valid_plan
+from memfit.planning.joint.judged import judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +61,15 @@ def judge(trace: Trace, machine: Machine, budget_bytes: int, name: str) -> Recom
     except BudgetError as error:
         return RecomputeCell(name, budget_bytes, required_bytes=error.required_bytes, seconds=perf_counter() - begin)
     seconds = perf_counter() - begin
-    made = carried_out(trace, found)
-    require_valid_joint(corrected(trace), made)
-    require_valid_plan(made.trace, found.plan)
-    timeline = simulate(made.trace, machine, found.plan)
-    compute_us = sum(op.duration_us for op in trace.ops)
-    added_us = timeline.iteration_us - compute_us
+    result = judged(trace, machine, found)
     return RecomputeCell(
         name,
         budget_bytes,
-        added_us,
-        added_us / compute_us if compute_us else 0.0,
-        timeline.peak_bytes,
-        timeline.compute_us - compute_us,
-        sum(timeline.copied_bytes(direction) for direction in Direction),
+        result.added_us,
+        result.overhead,
+        result.timeline.peak_bytes,
+        result.again_us,
+        sum(result.timeline.copied_bytes(direction) for direction in Direction),
         None,
         seconds,
     )

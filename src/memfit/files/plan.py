@@ -1,20 +1,25 @@
-"""Plan <-> file: columns of numbers, checked on the way in. That a plan fits a trace, `validate_plan` checks.
+"""Plan <-> file: columns of numbers, checked on the way in. That a plan fits a trace, `planning.joint.judged` checks.
 
+The ops of recomputes, of which each has one or more, are one column after the other; `length` says how many are whose.
 Version 1 had placements too, which nothing has ever read: a run finds addresses for the storages of its own iterations.
+Version 2 had no recomputes.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from memfit.files.document import Fields, read_document, write_document
-from memfit.ir import Plan, Swap
+from memfit.ir import Plan, Recompute, Swap
 
 _KIND = "plan"
-_VERSION = 2
+_VERSION = 3
+_FIRST_WITH_RECOMPUTES = 3
 _SWAP_COLUMNS = ("storage", "size_bytes", "out_after", "free_by", "in_start", "in_before")
+_RECOMPUTE_COLUMNS = ("storage", "after", "before")
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -35,6 +40,11 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         "budget_bytes": plan.budget_bytes,
         "footprint_bytes": plan.footprint_bytes,
         "swaps": _columns(plan.swaps, (*_SWAP_COLUMNS, "cyclic")),
+        "recomputes": {
+            **_columns(plan.recomputes, _RECOMPUTE_COLUMNS),
+            "length": [len(one.ops) for one in plan.recomputes],
+            "ops": [op for one in plan.recomputes for op in one.ops],
+        },
     }
     write_document(path, _KIND, _VERSION, body)
 
@@ -52,6 +62,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         InputError: The file is malformed. The message names the file, the field and the reason.
     """
     fields = read_document(path, _KIND, _VERSION)
+    has_recomputes = fields.integer("version", 1) >= _FIRST_WITH_RECOMPUTES
     return Plan(
         signature=fields.text("signature"),
         op_count=fields.integer("op_count", 1),
@@ -60,6 +71,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         budget_bytes=fields.integer("budget_bytes", 0),
         swaps=_swaps(fields.section("swaps")),
         footprint_bytes=fields.integer("footprint_bytes", 0),
+        recomputes=_recomputes(fields.section("recomputes")) if has_recomputes else (),
     )
 
 
@@ -73,3 +85,12 @@ def _swaps(columns: Fields) -> tuple[Swap, ...]:
     storage, size, out_after, free_by, in_start, in_before = numbers
     rows = zip(storage, size, out_after, free_by, in_start, in_before, map(bool, cyclic), strict=True)
     return tuple(Swap(*row) for row in rows)
+
+
+def _recomputes(columns: Fields) -> tuple[Recompute, ...]:
+    lengths = columns.integers("length", None, 1)
+    storage, after, before = (columns.integers(name, len(lengths), 0) for name in _RECOMPUTE_COLUMNS)
+    ops = columns.integers("ops", sum(lengths), 0)
+    bounds = pairwise(accumulate(lengths, initial=0))
+    rows = zip(storage, after, before, bounds, strict=True)
+    return tuple(Recompute(s, a, b, tuple(ops[begin:end])) for s, a, b, (begin, end) in rows)

@@ -24,13 +24,17 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points from the peak down. `free` is the least budget found at which nothing waits; none is below `least`."""
+    """Points from the peak down: plans that swap and recompute, and, at the same budgets, plans that only swap.
+
+    `free` is the least budget found at which nothing waits, and nothing runs again; none is below `least`.
+    """
 
     machine: str
     peak_bytes: int
     least_bytes: int
     free: Point
     points: tuple[Point, ...]
+    swaps_alone: tuple[Point, ...]
 
 
 def to_text(figures: Curve) -> str:
@@ -38,15 +42,18 @@ def to_text(figures: Curve) -> str:
     share = 100 * (1 - figures.free.budget_bytes / figures.peak_bytes) if figures.peak_bytes else 0.0
     rows = [
         f"  {format_bytes(p.budget_bytes):>10}  {100 * p.budget_bytes / max(figures.peak_bytes, 1):5.1f} %  "
-        f"{format_share(p.overhead):>10}"
-        for p in figures.points
+        f"{format_share(p.overhead):>10}  {format_share(alone.overhead):>11}"
+        for p, alone in zip(figures.points, figures.swaps_alone, strict=True)
     ]
     free = f"nothing waits down to {format_bytes(figures.free.budget_bytes)} (-{share:.1f} %)"
-    return "\n".join([f"on {figures.machine}, {free}", "      budget  of peak  added time", *rows])
+    return "\n".join([f"on {figures.machine}, {free}", "      budget  of peak  added time  swaps alone", *rows])
 
 
 def to_svg(figures: Curve) -> str:
-    """Return the curve as an SVG document: memory to the right, added time upwards, the free point marked."""
+    """Return the curve as an SVG document: memory to the right, added time upwards, the free point marked.
+
+    The dashed line is of swaps alone, as far as it is in the picture.
+    """
     root = new_svg(_WIDTH + _LEFT + 20, _HEIGHT + _TOP + _BELOW)
     top = max([point.overhead for point in figures.points] + [0.01])
 
@@ -56,8 +63,8 @@ def to_svg(figures: Curve) -> str:
 
     add_text(root, _LEFT, 24, f"added time by memory, {figures.machine}", size=16)
     _axes(root, figures, top)
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(at, figures.points))
-    ElementTree.SubElement(root, "polyline", points=path, fill="none", stroke="#4e79a7", attrib={"stroke-width": "2"})
+    _line(root, [at(point) for point in figures.swaps_alone if point.overhead <= top], {"stroke-dasharray": "4 4"})
+    _line(root, [at(point) for point in figures.points], {"stroke-width": "2"})
     x, y = at(figures.free)
     ElementTree.SubElement(root, "circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="5", fill="#e15759")
     add_text(root, x, y - 10, f"nothing waits: {format_bytes(figures.free.budget_bytes)}")
@@ -77,11 +84,20 @@ def png_canvas() -> Any:
 def save_png(figures: Curve, path: str, canvas: Any) -> None:
     """Draw the curve on `canvas` and write it to the PNG file `path`."""
     axes = canvas.figure.add_subplot()
-    axes.plot([p.budget_bytes / 2**30 for p in figures.points], [100 * p.overhead for p in figures.points], marker=".")
+    memory = [p.budget_bytes / 2**30 for p in figures.points]
+    top = 100 * max((p.overhead for p in figures.points), default=0.0)
+    axes.plot(memory, [100 * p.overhead for p in figures.points], marker=".", label="swaps and recomputation")
+    axes.plot(memory, [100 * p.overhead for p in figures.swaps_alone], "--", label="swaps alone")
+    axes.set_ylim(0, 1.1 * max(top, 1.0))  # swaps alone may be many times as slow
     axes.plot([figures.free.budget_bytes / 2**30], [100 * figures.free.overhead], "o", label="nothing waits")
     axes.set(xlabel="memory, GiB", ylabel="added time, %", title=f"added time by memory, {figures.machine}")
     axes.legend()
     canvas.figure.savefig(path, format="png")
+
+
+def _line(root: ElementTree.Element, corners: list[tuple[float, float]], style: dict[str, str]) -> None:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+    ElementTree.SubElement(root, "polyline", points=path, fill="none", stroke="#4e79a7", attrib=style)
 
 
 def _axes(root: ElementTree.Element, figures: Curve, top: float) -> None:

@@ -1,4 +1,4 @@
-"""The report of `memfit plan` and `memfit simulate`: the copies of a plan, and their cost."""
+"""The report of `memfit plan` and `memfit simulate`: what a plan copies and makes again, and the cost of that."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from memfit.units import format_bytes, format_share, format_us
 
 @dataclass(frozen=True, slots=True)
 class StallInfo:
-    """An op that waits, and the copy that it waits for: the storage, its bytes, and the way of the copy."""
+    """An op that waits, perhaps as it runs again, and the copy that it waits for: its storage, bytes and way."""
 
     op: int
     name: str
+    runs_again: bool
     duration_us: float
     direction: str
     storage: int
@@ -23,7 +24,9 @@ class StallInfo:
 class PlanReport:
     """A plan and its timeline in numbers; `unswapped_bytes` is the peak without the plan.
 
-    `footprint_bytes` is 0 for a plan without addresses.
+    `footprint_bytes` is 0 for a plan without addresses. `bytes_recomputed` are those of all absences without a copy,
+    which `recomputes` counts; `reruns` of ops, in `again_us`, end them. `compute_us` is without these. No plan of this
+    kind adds less than `bound_us`; None where that is not known.
     """
 
     policy: str
@@ -36,9 +39,15 @@ class PlanReport:
     swaps: int
     bytes_out: int
     bytes_in: int
+    recomputes: int
+    bytes_recomputed: int
+    reruns: int
     compute_us: float
+    again_us: float
+    stall_us: float
     iteration_us: float
     overhead: float
+    bound_us: float | None
     largest_stalls: tuple[StallInfo, ...]
 
 
@@ -46,19 +55,34 @@ def to_text(figures: PlanReport) -> str:
     """Return `figures` for a person."""
     saved = 1 - figures.peak_bytes / figures.unswapped_bytes if figures.unswapped_bytes else 0.0
     lines = [
-        f"{figures.policy} on {figures.machine}: {figures.swaps} swaps",
+        f"{figures.policy} on {figures.machine}: {figures.swaps} swaps, {figures.recomputes} recomputes",
         f"  memory     {format_bytes(figures.peak_bytes)} of {format_bytes(figures.unswapped_bytes)} "
         f"({format_share(-saved)}), budget {format_bytes(figures.budget_bytes)}",
         f"  time       {format_us(figures.iteration_us)} an iteration, {format_share(figures.overhead)} on "
         f"{format_us(figures.compute_us)} of computation",
+        f"  added      {format_us(figures.again_us)} of ops that run again, {format_us(figures.stall_us)} of waits",
+        *_bound(figures),
         f"  copies     {format_bytes(figures.bytes_out)} out, {format_bytes(figures.bytes_in)} in, "
         f"{format_bytes(figures.host_bytes)} away at most",
     ]
+    if figures.recomputes:
+        again = f"by {figures.reruns} runs of ops"
+        lines.append(f"  recomputed {format_bytes(figures.bytes_recomputed)}, {again}")
     if figures.footprint_bytes:
         lines.append(f"  addresses  {format_bytes(figures.footprint_bytes)}")
-    lines += [
-        f"  op {s.op} {s.name} waits {format_us(s.duration_us)} for storage {s.storage} "
-        f"({format_bytes(s.size_bytes)}) to come {s.direction}"
-        for s in figures.largest_stalls
-    ]
+    lines += [_stall(stall) for stall in figures.largest_stalls]
     return "\n".join(lines)
+
+
+def _bound(figures: PlanReport) -> list[str]:
+    if figures.bound_us is None or not figures.compute_us:
+        return []
+    bound = figures.bound_us / figures.compute_us
+    more = max(figures.overhead - bound, 0.0)  # they may be equal, and the bound is exact to some digits only
+    return [f"  bound      {format_share(bound)}: no such plan adds less; this one adds {100 * more:.2f} points more"]
+
+
+def _stall(stall: StallInfo) -> str:
+    op = f"op {stall.op} {stall.name}{' (again)' if stall.runs_again else ''}"
+    storage = f"storage {stall.storage} ({format_bytes(stall.size_bytes)})"
+    return f"  {op} waits {format_us(stall.duration_us)} for {storage} to come {stall.direction}"

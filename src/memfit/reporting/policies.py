@@ -1,4 +1,4 @@
-"""The report of `memfit compare --budgets`: each swap policy at each budget."""
+"""The report of `memfit compare --budgets`: each policy at each budget."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def to_text(comparison: PolicyComparison) -> RenderableType:
     """Return `comparison` as a table: a row a policy, a column a budget."""
     peak = comparison.unswapped_bytes
     shares = [f"{format_bytes(b)} ({100 * b / max(peak, 1):.0f} %)" for b in comparison.budgets_bytes]
-    table = new_table(f"Added time on {comparison.machine}; {exact_bytes(peak)} without swapping", "policy", *shares)
+    table = new_table(f"Added time on {comparison.machine}; {exact_bytes(peak)} without a plan", "policy", *shares)
     for column in table.columns[1:]:
         column.justify = "right"
     for policy in comparison.policies:

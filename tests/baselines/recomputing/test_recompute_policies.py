@@ -9,11 +9,11 @@ from memfit.baselines.recomputing import find_recompute_policy
 from memfit.baselines.recomputing.drops import Droppables, gaps_within
 from memfit.baselines.recomputing.lane import Lane, Lanes
 from memfit.baselines.recomputing.neighbourhood import Neighbourhoods
-from memfit.baselines.recomputing.policy import carried_out
 from memfit.comparing.recomputing import judge
 from memfit.errors import BudgetError
 from memfit.ir import Phase
 from memfit.machine import Link, Machine
+from memfit.planning.joint.as_plan import carried_out
 from memfit.simulate import load_bytes
 from trace_builder import TraceBuilder
 
@@ -70,15 +70,15 @@ def test_memory_centric_makes_a_segment_anew_for_each_use():
 def test_superneurons_offloads_checkpoints_when_memory_lacks():
     found = find_recompute_policy("superneurons-speed")(CONV, FAST, 60)
     made = carried_out(CONV, found)
-    assert found.plan.swaps
-    assert {MADE.index(made.storage_of[swap.storage]) for swap in found.plan.swaps} <= {0, 1, 3, 5, 7}
+    assert found.swaps
+    assert {MADE.index(made.storage_of[swap.storage]) for swap in found.swaps} <= {0, 1, 3, 5, 7}
 
 
 def test_convolutions_are_swapped_and_activations_made_again():
     assert {MADE.index(storage) for storage in remade("swap-convolutions")} <= {2, 4, 6, 8}
     found = find_recompute_policy("swap-convolutions")(CONV, FAST, 60)
     made = carried_out(CONV, found)
-    assert {MADE.index(made.storage_of[swap.storage]) for swap in found.plan.swaps} <= {0, 1, 3, 5, 7}
+    assert {MADE.index(made.storage_of[swap.storage]) for swap in found.swaps} <= {0, 1, 3, 5, 7}
 
 
 def test_dtr_evicts_what_is_cheap_large_and_stale():
@@ -92,9 +92,9 @@ def test_dtr_makes_inputs_again_that_were_evicted_too():
 
 def test_capuchin_swaps_what_hides_and_recomputes_the_rest():
     hidden = find_recompute_policy("capuchin-whole")(CONV, FAST, PEAK - 20)
-    assert hidden.plan.swaps and not hidden.recomputes
+    assert hidden.swaps and not hidden.recomputes
     slow = find_recompute_policy("capuchin-whole")(CONV, SLOW, PEAK - 20)
-    assert slow.recomputes and not slow.plan.swaps
+    assert slow.recomputes and not slow.swaps
     assert {MADE.index(one.storage) for one in slow.recomputes} <= {2, 4, 6, 8}
 
 

@@ -19,8 +19,8 @@ from memfit.baselines.policies.capuchin import fed_back, free_us
 from memfit.baselines.policies.policy import Times, all_gaps
 from memfit.baselines.recomputing.drops import Droppable, Droppables, Drops, counts, gaps_within
 from memfit.baselines.recomputing.lane import Lanes
-from memfit.baselines.recomputing.policy import MixedPlan, mixed_that_waits_for_room
-from memfit.ir import Swap, Trace, align_up
+from memfit.baselines.recomputing.policy import mixed_that_waits_for_room
+from memfit.ir import Plan, Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of, swap_of
 from memfit.planning.lifetimes import Gap
@@ -29,7 +29,7 @@ from memfit.simulate import add_span, load_bytes, planned_bytes
 _ROUNDS = 4
 
 
-def capuchin_whole(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
+def capuchin_whole(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the plan of swaps and remakings after some runs of feedback; raises BudgetError if it does not fit."""
     drops = Droppables(trace)
     picking = _Picking(drops, machine, budget_bytes)
@@ -41,9 +41,10 @@ def capuchin_whole(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPl
         if best.held_bytes <= budget_bytes:
             break
     assert best is not None
-    made = best.found.made.trace
-    swaps = fed_back(made, machine, budget_bytes, best.swaps)
-    return mixed_that_waits_for_room("capuchin-whole", machine, budget_bytes, best.found.recomputes, made, swaps)
+    swaps = fed_back(best.found.made.trace, machine, budget_bytes, best.swaps)
+    return mixed_that_waits_for_room(
+        "capuchin-whole", trace, machine, budget_bytes, best.found.recomputes, best.found.made, swaps
+    )
 
 
 @dataclass(frozen=True, slots=True)

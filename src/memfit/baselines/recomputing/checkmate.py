@@ -19,9 +19,9 @@ import numpy as np
 
 from memfit.baselines.policies.policy import too_large
 from memfit.baselines.recomputing.integers import IntegerProgram
-from memfit.baselines.recomputing.policy import MixedPlan, mixed
+from memfit.baselines.recomputing.policy import mixed
 from memfit.errors import UsageError
-from memfit.ir import Recompute, Trace, accessing_ops, align_up
+from memfit.ir import Plan, Recompute, Trace, accessing_ops, align_up
 from memfit.machine import Machine
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.solver import INFINITY, Term
@@ -43,14 +43,14 @@ class Optimum:
     bound_us: float
 
 
-def checkmate(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
+def checkmate(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the optimum's plan; raises BudgetError if there is none, UsageError if the trace has too many ops."""
     values = Values.of(corrected(trace))
     found = optimum(values, budget_bytes)
     if found is None:
         raise too_large("checkmate", budget_bytes, int(load_bytes(trace).max()))
-    made = with_recomputes(values, found.recomputes).trace
-    return mixed("checkmate", machine, budget_bytes, found.recomputes, made, ())
+    made = with_recomputes(values, found.recomputes)
+    return mixed("checkmate", trace, machine, budget_bytes, found.recomputes, made, ())
 
 
 def optimum(values: Values, budget_bytes: int, *, seconds: float = _SECONDS) -> Optimum | None:

@@ -15,8 +15,8 @@ from heapq import heapify, heappop, heappush
 from memfit.baselines.policies.policy import too_large
 from memfit.baselines.recomputing.drops import Droppable, Droppables
 from memfit.baselines.recomputing.neighbourhood import Neighbourhoods
-from memfit.baselines.recomputing.policy import MixedPlan, mixed
-from memfit.ir import Recompute, Trace, align_up
+from memfit.baselines.recomputing.policy import mixed
+from memfit.ir import Plan, Recompute, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.joint.recipes import Recipe, recipe_of
 from memfit.planning.lifetimes import births, live_bytes, operands
@@ -29,7 +29,7 @@ _ROUNDS = 4
 """The replay counts what is made on the way roughly; if the trace is too large after all, it is given less."""
 
 
-def dtr(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
+def dtr(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the remakings of the replay; raises BudgetError if it does not fit, or thrashes."""
     drops = Droppables(trace)
     given, least = budget_bytes, None
@@ -39,7 +39,7 @@ def dtr(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
             break
         found = drops.of(recomputes)
         if found.peak_bytes <= budget_bytes:
-            return mixed("dtr", machine, budget_bytes, found.recomputes, found.made.trace, ())
+            return mixed("dtr", trace, machine, budget_bytes, found.recomputes, found.made, ())
         least = min(least or found.peak_bytes, found.peak_bytes)
         given -= found.peak_bytes - budget_bytes
     raise too_large("dtr", budget_bytes, least or int(load_bytes(drops.trace).max()))

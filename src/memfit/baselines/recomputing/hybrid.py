@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 from memfit.baselines.policies.policy import Times, overlapped
 from memfit.baselines.recomputing.drops import Droppable, Droppables, Drops, counts, gaps_within
-from memfit.baselines.recomputing.policy import MixedPlan, mixed_that_waits_for_room
-from memfit.ir import Swap, Trace
+from memfit.baselines.recomputing.policy import mixed_that_waits_for_room
+from memfit.ir import Plan, Swap, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of, swap_of
 from memfit.simulate import planned_bytes
 
 
-def hybrid(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
+def hybrid(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the plan that recomputes what is cheap and swaps what is dear; raises BudgetError if it does not fit."""
     drops = Droppables(trace)
     cheap = [each for each in drops.waiting if drops.is_cheap(each)]
@@ -35,7 +35,9 @@ def hybrid(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
     if _held(made, swaps) > budget_bytes:
         swaps = [swap_of(made, gap, gap.after + 1, end_of(made, gap)) for gap in gaps]
     count = bisect_left(range(len(swaps)), -budget_bytes, key=lambda number: -_held(made, swaps[:number]))
-    return mixed_that_waits_for_room("swap-convolutions", machine, budget_bytes, found.recomputes, made, swaps[:count])
+    return mixed_that_waits_for_room(
+        "swap-convolutions", trace, machine, budget_bytes, found.recomputes, found.made, swaps[:count]
+    )
 
 
 def _fitting(drops: Droppables, cheap: list[Droppable], budget_bytes: int) -> Drops:

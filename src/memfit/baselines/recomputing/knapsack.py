@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memfit.baselines.recomputing.drops import Droppable, Droppables, counts
-from memfit.baselines.recomputing.policy import MixedPlan, mixed
-from memfit.ir import Trace
+from memfit.baselines.recomputing.policy import mixed
+from memfit.ir import Plan, Trace
 from memfit.machine import Machine
 
 _PARTS = 1000
 """The bytes of all storages are cut into so many."""
 
 
-def torch_knapsack(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
+def torch_knapsack(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the fastest plan of those that keep some part of the bytes; raises BudgetError if none fits."""
     drops = Droppables(trace)
     found = drops.carried_out(())
@@ -29,7 +29,7 @@ def torch_knapsack(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPl
         knapsack = _Knapsack(drops)
         tried = [drops.carried_out(knapsack.dropped(parts)) for parts in counts(_PARTS)]
         found = min(tried, key=lambda each: (max(each.peak_bytes, budget_bytes), each.added_us))
-    return mixed("torch-knapsack", machine, budget_bytes, found.recomputes, found.made.trace, ())
+    return mixed("torch-knapsack", trace, machine, budget_bytes, found.recomputes, found.made, ())
 
 
 class _Knapsack:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from memfit.baselines.recomputing.policy import MixedPlan
-from memfit.ir import Trace
+from memfit.ir import Plan, Trace
 from memfit.machine import Machine
+from memfit.planning.joint.as_plan import as_plan
 from memfit.planning.joint.plan import plan_jointly
 
 _EFFORT = 0.5
 """Seconds of each search for swaps, as in the benchmark of the bounds."""
 
 
-def memfit_joint(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
+def memfit_joint(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return memfit's joint plan; raises BudgetError if none is found."""
-    plan = plan_jointly(trace, machine, budget_bytes, effort=_EFFORT)
-    return MixedPlan(plan.recomputes, plan.swaps.plan)
+    return as_plan(trace, plan_jointly(trace, machine, budget_bytes, effort=_EFFORT))

@@ -12,23 +12,23 @@ from math import isqrt
 
 from memfit.baselines.policies.policy import too_large
 from memfit.baselines.recomputing.drops import Droppable, Droppables, Drops
-from memfit.baselines.recomputing.policy import MixedPlan, mixed
-from memfit.ir import Trace, align_up
+from memfit.baselines.recomputing.policy import mixed
+from memfit.ir import Plan, Trace, align_up
 from memfit.machine import Machine
 
 _SIZES = 24
 """The budgets a segment that are tried, from the largest storage to all of them, in equal ratios."""
 
 
-def memonger_sqrt(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
+def memonger_sqrt(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the plan of sqrt(n) segments of n saved storages (section 4.2), at any budget; raises BudgetError."""
     drops = Droppables(trace)
     length = max(isqrt(len(drops.waiting)), 1)
     found = _segments(drops, [each.writer + 1 for each in drops.waiting[length - 1 :: length]])
-    return mixed("memonger-sqrt", machine, budget_bytes, found.recomputes, found.made.trace, ())
+    return mixed("memonger-sqrt", trace, machine, budget_bytes, found.recomputes, found.made, ())
 
 
-def memonger_budget(trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
+def memonger_budget(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the fastest plan whose segments are cut at a number of bytes (algorithm 3), searched on a grid.
 
     Raises BudgetError if none fits.
@@ -42,7 +42,7 @@ def memonger_budget(trace: Trace, machine: Machine, budget_bytes: int) -> MixedP
     if not fitting:
         raise too_large("memonger-budget", budget_bytes, min(each.peak_bytes for each in tried))
     best = min(fitting, key=lambda each: each.added_us)
-    return mixed("memonger-budget", machine, budget_bytes, best.recomputes, best.made.trace, ())
+    return mixed("memonger-budget", trace, machine, budget_bytes, best.recomputes, best.made, ())
 
 
 def _sizes(drops: Droppables) -> list[float]:

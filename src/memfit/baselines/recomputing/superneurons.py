@@ -13,23 +13,23 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import partial
 
-from memfit.baselines.policies.policy import all_gaps
+from memfit.baselines.policies.policy import Policy, all_gaps
 from memfit.baselines.policies.superneurons import cached
 from memfit.baselines.recomputing.drops import Droppable, Droppables, Drops, is_dear, turn_of
-from memfit.baselines.recomputing.policy import MixedPlan, RecomputePolicy, mixed
-from memfit.ir import Swap, Trace, align_up
+from memfit.baselines.recomputing.policy import mixed
+from memfit.ir import Plan, Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.lifetimes import working_sets
 
 
-def superneurons(kind: str, trace: Trace, machine: Machine, budget_bytes: int) -> MixedPlan:
+def superneurons(kind: str, trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return the plan of one kind, "speed", "memory" or "cost"; raises BudgetError if it does not fit."""
     drops = Droppables(trace)
     chosen = [each for each in drops.waiting if not drops.is_checkpoint(each)]
     passing = {"speed": [], "memory": chosen, "cost": _large_segments(drops, chosen)}[kind]
     found = drops.carried_out(chosen, passing)
     swaps = _offloaded(found, budget_bytes) if found.peak_bytes > budget_bytes else []
-    return mixed(f"superneurons-{kind}", machine, budget_bytes, found.recomputes, found.made.trace, swaps)
+    return mixed(f"superneurons-{kind}", trace, machine, budget_bytes, found.recomputes, found.made, swaps)
 
 
 def _large_segments(drops: Droppables, chosen: list[Droppable]) -> list[Droppable]:
@@ -57,7 +57,7 @@ def _offloaded(found: Drops, budget_bytes: int) -> list[Swap]:
     return cached(trace, [gap for gap in gaps if gap.storage in outputs], dear, budget_bytes)
 
 
-SUPERNEURONS: dict[str, RecomputePolicy] = {
+SUPERNEURONS: dict[str, Policy] = {
     f"superneurons-{kind}": partial(superneurons, kind) for kind in ("speed", "memory", "cost")
 }
 """One policy for each kind, by its name."""

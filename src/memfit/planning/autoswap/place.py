@@ -103,11 +103,12 @@ def plan_with_addresses(
 
     fitted = fit_within(budget_bytes, attempt, rounds=_ROUNDS)
     if fitted is None:
-        raise _no_addresses(budget_bytes, min(footprints))
+        raise no_addresses(budget_bytes, min(footprints))
     return fitted
 
 
-def _no_addresses(budget_bytes: int, least_bytes: int) -> BudgetError:
+def no_addresses(budget_bytes: int, least_bytes: int) -> BudgetError:
+    """Return the error that the placements found in `budget_bytes` need `least_bytes`."""
     return BudgetError(
         f"no addresses within {format_bytes(budget_bytes)} were found",
         why=f"the smallest footprint found is {least_bytes} bytes: its placements leave holes",

@@ -19,6 +19,7 @@ from memfit.planning.joint.program import Moves, TimeBound, time_bound
 from memfit.planning.joint.rounding import Choice, Rounding
 from memfit.planning.joint.transformed import Transformed, with_recomputes
 from memfit.planning.joint.values import Values
+from memfit.planning.joint.wishes import NO_WISHES, Wishes, without_swaps
 from memfit.planning.lifetimes import Gap
 from memfit.simulate import load_bytes
 
@@ -69,6 +70,7 @@ def plan_jointly(
     *,
     moves: Moves = Moves.JOINT,
     effort: float = 2.0,
+    wishes: Wishes = NO_WISHES,
     never: Collection[int] = (),
 ) -> JointPlan:
     """Return remakings and swaps that keep every op within `budget_bytes`, with the least added time that is found.
@@ -79,7 +81,8 @@ def plan_jointly(
         budget_bytes: What the arena may take.
         moves: What plans may do; with `RECOMPUTE` none of them swaps.
         effort: The seconds of each search for swaps; there are up to a dozen.
-        never: Storages that are not made again.
+        wishes: What is asked for of some storages.
+        never: Storages that cannot be made again, nor on the way.
 
     Returns:
         The plan.
@@ -88,10 +91,11 @@ def plan_jointly(
         BudgetError: No plan was found.
     """
     values = Values.of(corrected(trace), never)
-    bounds = [time_bound(values.trace, machine, budget_bytes, moves=moves)]
+    bounds = [time_bound(values.trace, machine, budget_bytes, moves=moves, wishes=wishes)]
     for factor in _SLOWER:
         slower = machine.slowed(factor, factor)
-        bounds.append(time_bound(values.trace, slower, budget_bytes, moves=moves, segments=_SEGMENTS))
+        bound = time_bound(values.trace, slower, budget_bytes, moves=moves, segments=_SEGMENTS, wishes=wishes)
+        bounds.append(bound)
     search = _Search(values, machine, bounds, effort)
     best = search.start()
     for _ in range(_ROUNDS):
@@ -136,7 +140,9 @@ class _Search:
         made = with_recomputes(self.values, recomputes)
         if self.bounds[0].moves is Moves.RECOMPUTE:
             _require_fit(made.trace, self.bounds[0].budget_bytes)
-        swaps = plan_under_budget(made.trace, self.machine, self.bounds[0].budget_bytes, effort=self.effort)
+        never_swapped = self.bounds[0].wishes.never_swapped
+        free = without_swaps(made.trace, (s for s, was in enumerate(made.storage_of) if was in never_swapped))
+        swaps = plan_under_budget(free, self.machine, self.bounds[0].budget_bytes, effort=self.effort)
         return JointPlan(choice, recomputes, made, swaps, self.compute_us, self.bounds[0])
 
     def improved(self, plan: JointPlan) -> JointPlan | None:

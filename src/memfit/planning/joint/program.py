@@ -27,6 +27,7 @@ from memfit.planning.joint.build import Built, Problem, build
 from memfit.planning.joint.solver import Solution
 from memfit.planning.joint.stretches import DEPTH, Idle, idle_gaps
 from memfit.planning.joint.values import Values
+from memfit.planning.joint.wishes import NO_WISHES, Wishes
 from memfit.planning.lifetimes import Gap, live_bytes
 from memfit.simulate import Simulator, add_span
 
@@ -87,6 +88,7 @@ class TimeBound:
         reached_us: The microseconds that the program's own solution adds; `added_us` is at most that.
         shares: What the solution does in each gap that it may use.
         reruns: What the solution runs again.
+        wishes: What is asked for of some storages.
         relaxed: What the program lets through that plans cannot do.
     """
 
@@ -97,6 +99,7 @@ class TimeBound:
     reached_us: float
     shares: tuple[Share, ...]
     reruns: tuple[Rerun, ...]
+    wishes: Wishes = NO_WISHES
     relaxed: tuple[str, ...] = RELAXED
 
     @property
@@ -120,6 +123,7 @@ def time_bound(
     segments: int = 1000,
     least_bytes: int = 1,
     depth: int = DEPTH,
+    wishes: Wishes = NO_WISHES,
 ) -> TimeBound:
     """Bound the time that any plan of this kind adds.
 
@@ -132,13 +136,14 @@ def time_bound(
         segments: The most segments of time; more of them make the bound higher, and its finding longer.
         least_bytes: Gaps of smaller storages are away at no cost, and have no variables.
         depth: How many remakings in a row, each for the next, have to find their inputs.
+        wishes: What is asked for of some storages.
 
     Returns:
         The bound, and the solution that it comes from.
     """
     trace = corrected(trace)
     simulator = Simulator(trace, machine)
-    found = candidates(trace, ANY_GAP)
+    found = [gap for gap in candidates(trace, ANY_GAP) if gap.storage not in wishes.keep]
     load, begin = simulator.load_bytes.copy(), _begin_bytes(trace)
     for gap in found:
         if gap.size_bytes < least_bytes:
@@ -147,7 +152,7 @@ def time_bound(
             add_span(begin, gap.after + 1, end_of(trace, gap) + 1, -held)
     compute_us = float(simulator.duration_us.sum())
     if load.max() <= budget_bytes:
-        return TimeBound(moves, budget_bytes, compute_us, 0.0, 0.0, (), ())
+        return TimeBound(moves, budget_bytes, compute_us, 0.0, 0.0, (), (), wishes)
     usable = [gap for gap in found if gap.size_bytes >= least_bytes]
     values = None if moves is Moves.SWAP else Values.of(trace)
     problem = Problem(
@@ -155,14 +160,25 @@ def time_bound(
         may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
     )  # fmt: skip
     built = build(problem)
+    _forbid(problem.idle, built, wishes)
     solution = built.program.solve()
     if solution is None:
-        return TimeBound(moves, budget_bytes, compute_us, float("inf"), float("inf"), (), ())
+        return TimeBound(moves, budget_bytes, compute_us, float("inf"), float("inf"), (), (), wishes)
     added_us = max(0.0, min(solution.bound, solution.objective)) * built.us
     return TimeBound(
         moves, budget_bytes, compute_us, added_us, solution.objective * built.us,
-        _shares(problem.idle, built, solution), _reruns(built, solution),
+        _shares(problem.idle, built, solution), _reruns(built, solution), wishes,
     )  # fmt: skip
+
+
+def _forbid(idle: list[Idle], built: Built, wishes: Wishes) -> None:
+    """Leave the columns of ways that storages may not take at nothing."""
+    for number, columns in built.columns.items():
+        storage = idle[number].gap.storage
+        swaps = (columns.swap, columns.beyond_swap) if storage in wishes.never_swapped else ()
+        remakings = (columns.remake, columns.beyond_remake) if storage in wishes.never_remade else ()
+        for column in (column for kind in (*swaps, *remakings) for column in kind.values()):
+            built.program.upper[column] = 0.0
 
 
 def _begin_bytes(trace: Trace) -> Int64Array:

@@ -60,13 +60,18 @@ class Rounding:
     def __init__(self, values: Values, machine: Machine, bound: TimeBound) -> None:
         self.values = values
         self.budget = bound.budget_bytes
-        may_swap = bound.moves is not Moves.RECOMPUTE
-        self.us = {share.gap: remaking_us(values, share.gap) for share in bound.shares}
-        self.shares = {s.gap: s for s in bound.shares if may_swap or self.us[s.gap] is not None}
-        dearer = 1.0 if may_swap else _NEVER
+        wishes = bound.wishes
+
+        def may_swap(gap: Gap) -> bool:
+            return bound.moves is not Moves.RECOMPUTE and gap.storage not in wishes.never_swapped
+
+        gaps = [share.gap for share in bound.shares]
+        self.us = {gap: None if gap.storage in wishes.never_remade else remaking_us(values, gap) for gap in gaps}
+        self.shares = {s.gap: s for s in bound.shares if may_swap(s.gap) or self.us[s.gap] is not None}
         self.copy_us = {
-            gap: dearer * (machine.out.copy_us(gap.size_bytes) + machine.into.copy_us(gap.size_bytes))
+            gap: (machine.out.copy_us(gap.size_bytes) + machine.into.copy_us(gap.size_bytes)) * dearer
             for gap in self.shares
+            for dearer in [1.0 if may_swap(gap) else _NEVER]
         }
 
     def rounded(self, threshold: float) -> Choice:

@@ -251,6 +251,8 @@ def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | Refused:
     """
     if plan.op_count != len(trace.ops):
         return Refused(f"it is for an iteration of {plan.op_count} ops, and this one has {len(trace.ops)}")
+    if plan.recomputes:
+        return Refused("it makes storages again, which runs do not do yet (memfit plan --policy swap does without)")
     free: dict[tuple[int, int, int], list[int]] = {}
     for gap in gaps(trace):
         free.setdefault((gap.size_bytes, gap.after, gap.before), []).append(gap.storage)

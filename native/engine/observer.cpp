@@ -92,13 +92,16 @@ void read_repeatability(OpInfo& info, const c10::FunctionSchema& schema) {
   info.is_seeded = info.handle->hasTag(at::Tag::nondeterministic_seeded);
   info.only_describes = info.handle->hasTag(at::Tag::inplace_view);
   info.overwrites = info.is_seeded || kOverwriters.count(schema.name()) != 0;
-  info.is_repeatable = may_repeat(info, schema.name());
   const bool has_statistics = writes_unmarked(schema.name(), "running_mean");
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     info.overwrites |= schema.arguments()[i].is_out();
     if (schema.arguments()[i].name() == "generator") info.generator_argument = static_cast<int>(i);
     if (has_statistics && schema.arguments()[i].name() == "training") info.training_argument = static_cast<int>(i);
   }
+  // What it calls takes the generator (`randn`).
+  const bool is_explicit = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+  info.is_composite |= is_explicit && info.is_seeded && info.generator_argument < 0;
+  info.is_repeatable = may_repeat(info, schema.name());
 }
 
 void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {

@@ -69,19 +69,26 @@ SwapTable swap_table(const Columns& columns, size_t takes) {
 }
 
 // Ops and drops count from 0; an op that repeats none has 0, otherwise it has one more than the op that it repeats.
-RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages) {
+RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages, size_t takes) {
   const Column &repeats = column(columns, "repeats"), &storage = column(columns, "storage");
-  const Column &after = column(columns, "after"), &before = column(columns, "before");
+  const Column &after = column(columns, "after"), &before = column(columns, "before"), &take = column(columns, "take");
+  const Column &carried = column(columns, "carried"), &last_take = column(columns, "last_take");
   check(repeats.empty() || repeats.size() == ops);
-  check(storage.size() == after.size() && storage.size() == before.size());
+  for (const Column* other : {&after, &before, &take}) check(other->size() == storage.size());
+  check(carried.size() == last_take.size());
   RemakeTable table;
   for (size_t i = 0; i < repeats.size(); ++i) {
     check(repeats[i] <= i);
     table.repeats.push_back(repeats[i] == 0 ? RemakeTable::kFirstTime : static_cast<uint32_t>(repeats[i] - 1));
   }
   for (size_t i = 0; i < storage.size(); ++i) {
-    check(storage[i] < storages && after[i] < before[i] && before[i] < ops);
-    table.drops.push_back({static_cast<uint32_t>(storage[i]), static_cast<uint32_t>(after[i]), static_cast<uint32_t>(before[i])});
+    check(storage[i] < storages && after[i] < before[i] && before[i] < ops && take[i] < takes);
+    table.drops.push_back({static_cast<uint32_t>(storage[i]), static_cast<uint32_t>(after[i]), static_cast<uint32_t>(before[i]),
+                           static_cast<uint32_t>(take[i])});
+  }
+  for (size_t i = 0; i < carried.size(); ++i) {
+    check(last_take[i] < takes);
+    table.carried[static_cast<uint32_t>(carried[i])] = static_cast<uint32_t>(last_take[i]);
   }
   return table;
 }

@@ -21,6 +21,6 @@ const Column& column(const Columns& columns, const char* name);
 // back. `swaps`: how many there are; `takes`: how many an iteration has.
 PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iterations, size_t swaps, size_t alignment);
 SwapTable swap_table(const Columns& columns, size_t takes);
-RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages);
+RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages, size_t takes);
 
 }  // namespace memfit

@@ -35,6 +35,7 @@ void Planned::begin(PlanTable table, std::unique_ptr<Swaps> swaps, RemakeTable r
   stats_.planned_footprint_bytes = offset + table.bytes;
   memory_.arena->set_plan(std::move(table), offset, at_boundary);
   swaps_ = std::move(swaps);
+  tried_ = {};
   if (!remakes.drops.empty()) remakings_ = std::make_unique<Remakings>(std::move(remakes), discarding_);
   thread_ = nullptr;
   is_shared_ = false;
@@ -63,9 +64,7 @@ void Planned::carry_over() {
     int64_t ordinal = books_.is_of_session(*block) ? forecast_.last_ordinal(*block) : -1;
     bool movable = residency_.may_move(*block) || (!block->resident() && !block->copy && block->extent != nullptr);
     if (ordinal < 0 || !movable) continue;
-    uint32_t back = swaps_ ? swaps_->last_arrival(static_cast<uint32_t>(ordinal)) : SwapTable::kNone;
-    size_t take = back == SwapTable::kNone ? memory_.arena->plan()->take_of_allocation(ordinal) : back;
-    Region* region = memory_.arena->plan()->carry_over(take, memory_.arena->round(block->bytes), block);
+    Region* region = memory_.arena->plan()->carry_over(last_take(ordinal), memory_.arena->round(block->bytes), block);
     if (region == nullptr) continue;
     try {
       if (block->resident())
@@ -78,6 +77,14 @@ void Planned::carry_over() {
       return;
     }
   }
+}
+
+// Of a storage that the program allocates, in an iteration.
+size_t Planned::last_take(int64_t ordinal) const {
+  const auto number = static_cast<uint32_t>(ordinal);
+  if (std::optional<uint32_t> take = remakings_ ? remakings_->last_take(number) : std::nullopt) return *take;
+  const uint32_t back = swaps_ ? swaps_->last_arrival(number) : SwapTable::kNone;
+  return back == SwapTable::kNone ? memory_.arena->plan()->take_of_allocation(ordinal) : back;
 }
 
 Region* Planned::place(Block& block, uint32_t again) {
@@ -112,6 +119,7 @@ void Planned::end_swaps() {
 }
 
 void Planned::forget_swaps() {
+  tried_ = tried();
   swaps_.reset();
   remakings_.reset();
   for (Block* block : books_.all()) block->swapped = -1;

@@ -91,7 +91,8 @@ class Planned final : public LastResorts {
   void came_back(const Remaking& remaking, Block& from, Block& block);
   void failed(const Remaking& remaking, const Value& value, const std::string& why);
   void remaking_ends(const Remaking& remaking);
-  const Remakings* remakings() const { return remakings_.get(); }
+  // What is known of the drops of the plan in force, or of the last one that was.
+  Remakings::Tried tried() const { return remakings_ ? remakings_->tried() : tried_; }
   void iteration_ends();
   // A plan knows the ops of one thread. Whether another one has had an op as well since it is in force.
   bool is_shared(const ThreadState& thread);
@@ -106,6 +107,7 @@ class Planned final : public LastResorts {
   void begin(PlanTable table, std::unique_ptr<Swaps> swaps, RemakeTable remakes, size_t offset, bool at_boundary);
   bool is_followed(const Remaking& remaking) const { return remakings_ && swaps_->on_course() && remaking.course == course_; }
   void carry_over();
+  size_t last_take(int64_t ordinal) const;
   void start_out(uint32_t swap);
   void finish_out(uint32_t swap);
   void start_in(uint32_t swap);
@@ -123,6 +125,7 @@ class Planned final : public LastResorts {
   Copies& copies_;
   std::unique_ptr<Swaps> swaps_;  // while there is a plan that swaps, or drops
   std::unique_ptr<Remakings> remakings_;  // while there is one that drops
+  Remakings::Tried tried_;
   const ThreadState* thread_ = nullptr;  // the first that had an op while the plan was in force,
   bool is_shared_ = false;               // and whether it was not the only one
   uint64_t course_ = 0;  // grows when a plan's iteration begins, and when it is no longer followed

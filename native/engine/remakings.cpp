@@ -39,6 +39,7 @@ void Remakings::refuse(State& state, std::string why) {
 void Remakings::drop(uint32_t number, Block& block) {
   State& state = states_[number];
   state.value.reset();
+  state.block = block.id;
   if (!block.is_idle()) return;
   if (state.verdict == Verdict::kUntried && !Values::sources(block)) refuse(state, "what it is made from is not known");
   if (state.verdict != Verdict::kCannot) state.value = block.value;
@@ -88,19 +89,30 @@ void Remakings::end(size_t before) {
 }
 
 void Remakings::iteration_ends() {
-  for (State& state : states_) state.value.reset();
+  for (State& state : states_) state.value.reset(), state.block = 0;
   for (auto& [op, recipes] : recipes_) recipes.clear();
 }
 
-std::vector<Remakings::Failed> Remakings::failures() const {
-  std::vector<Failed> found;
-  for (uint32_t drop = 0; drop < states_.size(); ++drop)
-    if (states_[drop].verdict == Verdict::kCannot) found.push_back({drop, states_[drop].why});
-  return found;
+std::optional<uint32_t> Remakings::last_take(uint32_t ordinal) const {
+  auto found = table_.carried.find(ordinal);
+  return found == table_.carried.end() ? std::nullopt : std::optional(found->second);
 }
 
-size_t Remakings::untried() const {
-  return std::count_if(states_.begin(), states_.end(), [](const State& state) { return state.verdict == Verdict::kUntried; });
+// That of its last drop.
+std::optional<uint32_t> Remakings::place_of(const Block& block) const {
+  const Drop* last = nullptr;
+  for (uint32_t drop = 0; drop < states_.size(); ++drop)
+    if (states_[drop].block == block.id && (last == nullptr || last->after < table_.drops[drop].after)) last = &table_.drops[drop];
+  return last == nullptr ? std::nullopt : std::optional(last->take);
+}
+
+Remakings::Tried Remakings::tried() const {
+  Tried tried;
+  for (uint32_t drop = 0; drop < states_.size(); ++drop) {
+    if (states_[drop].verdict == Verdict::kCannot) tried.failed.push_back({drop, states_[drop].why});
+    tried.untried += states_[drop].verdict == Verdict::kUntried;
+  }
+  return tried;
 }
 
 size_t Remakings::held() const { return held_bytes(table_.repeats, table_.drops, states_); }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -25,10 +26,13 @@ struct RemakeTable {
   struct Drop {
     uint32_t storage = 0;  // among those of the swaps
     uint32_t after = 0;    // its bytes go when this op has ended,
-    uint32_t before = 0;   // and are there again when this one begins
+    uint32_t before = 0;   // and are there again when this one begins,
+    uint32_t take = 0;     // at the place of this take
   };
   std::vector<uint32_t> repeats;  // by op: the one whose call it repeats, or kFirstTime; empty: nothing is made again
   std::vector<Drop> drops;
+  std::unordered_map<uint32_t, uint32_t> carried;  // of those that outlive the iteration: by the ordinal of their
+                                                   // allocation, the take that gives them their last place in it
 };
 
 using Recipes = std::vector<std::shared_ptr<const Recipe>>;
@@ -64,17 +68,27 @@ class Remakings {
   // All that was to be made before the op has been, or cannot be.
   void end(size_t before);
   void iteration_ends();
+  // The take that gives a dropped storage its last place in an iteration, by the ordinal of its allocation.
+  std::optional<uint32_t> last_take(uint32_t ordinal) const;
 
-  std::vector<Failed> failures() const;
-  size_t untried() const;
+  // The take whose place a block that has not come back has to itself.
+  std::optional<uint32_t> place_of(const Block& block) const;
+
+  struct Tried {
+    size_t untried = 0;
+    std::vector<Failed> failed;
+  };
+  Tried tried() const;
   size_t held() const;  // bytes of the heap
 
  private:
   struct State {
     ValueRef value;  // while its bytes are away
+    uint64_t block = 0;  // whose they are
     Verdict verdict = Verdict::kUntried;
     std::string why;
   };
+  using Drop = RemakeTable::Drop;
   using ByOp = std::unordered_map<uint32_t, std::vector<uint32_t>>;
 
   static std::vector<uint32_t> of(const ByOp& drops, size_t op);

@@ -92,8 +92,11 @@ void Planned::start_in(uint32_t swap) {
 
 Region* Planned::place_late(Block& block) {
   Plan* plan = memory_.arena->plan();
-  if (plan == nullptr || !swaps_ || block.swapped < 0 || swaps_->arrival(block) == SwapTable::kNone) return nullptr;
-  return plan->take_late(swaps_->arrival(block), memory_.arena->round(block.bytes), &block);
+  if (plan == nullptr || !swaps_) return nullptr;
+  const uint32_t back = block.swapped >= 0 ? swaps_->arrival(block) : SwapTable::kNone;
+  const auto place = back == SwapTable::kNone && remakings_ ? remakings_->place_of(block) : std::optional(back);
+  if (!place || *place == SwapTable::kNone) return nullptr;
+  return plan->take_late(*place, memory_.arena->round(block.bytes), &block);
 }
 
 }  // namespace memfit

@@ -13,7 +13,7 @@ bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const 
   py::gil_scoped_release no_gil;
   PlanTable table = plan_table(takes, zone_bytes, iterations, column(swaps, "storage").size(), alignment());
   SwapTable swap = swap_table(swaps, table.takes.size() / iterations);
-  RemakeTable remake = remake_table(remakes, swap.op_hashes.size(), swap.storages.size());
+  RemakeTable remake = remake_table(remakes, swap.op_hashes.size(), swap.storages.size(), table.takes.size() / iterations);
   return Engine::get().governing([&](Session& session) {
     return session.use_plan(std::move(table), std::move(swap), std::move(remake), resident, at_boundary);
   });
@@ -38,10 +38,9 @@ bool has_plan() {
 std::pair<size_t, std::vector<std::pair<uint32_t, std::string>>> tried_drops() {
   return Engine::get().in_session([](Session& session) {
     std::pair<size_t, std::vector<std::pair<uint32_t, std::string>>> tried;
-    const Remakings* remakings = session.planned.remakings();
-    if (remakings == nullptr) return tried;
-    tried.first = remakings->untried();
-    for (Remakings::Failed& failed : remakings->failures()) tried.second.emplace_back(failed.drop, std::move(failed.why));
+    Remakings::Tried found = session.planned.tried();
+    tried.first = found.untried;
+    for (Remakings::Failed& failed : found.failed) tried.second.emplace_back(failed.drop, std::move(failed.why));
     return tried;
   });
 }

@@ -57,6 +57,12 @@ class RemakeTableColumns(TypedDict):
     """The op after which its bytes go."""
     before: list[int]
     """The op before which they are made again."""
+    take: list[int]
+    """The take of the iteration that gives the bytes that were made again their address."""
+    carried: list[int]
+    """The number of a storage's allocation in the iteration; a row for each dropped one that outlives it."""
+    last_take: list[int]
+    """The take that gives it its last place in the iteration; rows as above."""
 
 
 class Hold(AbstractContextManager[None], Protocol):
@@ -213,7 +219,7 @@ class EngineModule(Protocol):
         """Return whether a plan is in force."""
 
     def tried_drops(self) -> tuple[int, list[tuple[int, str]]]:
-        """Return how many of the plan's drops have not been tried, and those that cannot be made again, and why."""
+        """Return how many of the last plan's drops are untried, and the number and reason of each that cannot be."""
 
     def op_hash(self, name: str) -> int:
         """Return the hash by which a plan names an op."""

@@ -7,8 +7,8 @@ order; those of the ops that run again come in between, and dropped storages are
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,21 +30,27 @@ class Drop:
         after: Its bytes go when this op has ended.
         before: They are there again when this op begins.
         original: The storage of the recorded iteration.
+        back: The stay that begins, another storage of the iteration with remakings.
     """
 
     storage: int
     after: int
     before: int
     original: int
+    back: int
 
 
 @dataclass(frozen=True)
 class CarriedOut:
-    """An iteration, the storages that are dropped in it, and, by op, the one that it repeats (-1: none)."""
+    """An iteration, the storages that are dropped in it, and, by op, the one that it repeats (-1: none).
+
+    `last` is the last stay of each recorded storage.
+    """
 
     recorded: Recorded
     drops: tuple[Drop, ...] = ()
     repeats: tuple[int, ...] = ()
+    last: Mapping[int, int] = field(default_factory=dict)
 
 
 def carried_out(recorded: Recorded, made: Transformed, recomputes: Iterable[Recompute]) -> CarriedOut:
@@ -52,7 +58,8 @@ def carried_out(recorded: Recorded, made: Transformed, recomputes: Iterable[Reco
     writing = _Writing(recorded, made, sorted(recomputes, key=lambda one: one.after))
     again = zip(made.op_of, made.runs_again, strict=True)
     repeats = tuple(writing.at[op] if runs_again else -1 for op, runs_again in again)
-    return CarriedOut(Recorded(made.trace, writing.blocks, writing.iterations()), tuple(writing.drops), repeats)
+    own = Recorded(made.trace, writing.blocks, writing.iterations())
+    return CarriedOut(own, tuple(writing.drops), repeats, writing.last)
 
 
 class _Writing:
@@ -88,8 +95,10 @@ class _Writing:
         found = []
         for one in recomputes:
             after = self.at[one.after]
+            before = self.at[one.before]
             (stay,) = [s for s in self.stays[one.storage] if self._is_there(s, after)]
-            found.append(Drop(stay, after, self.at[one.before], one.storage))
+            (back,) = [s for s in self.stays[one.storage] if self._is_there(s, before)]
+            found.append(Drop(stay, after, before, one.storage, back))
         return found
 
     def _is_there(self, stay: int, op: int) -> bool:

@@ -31,8 +31,7 @@ def swap_columns(
     is_old = [trace.storages[s].born_before for s in storages]
     allocations = _allocations(iteration)
     known = [(0, 0) if old else allocations[blocks[s]] for s, old in zip(storages, is_old, strict=True)]
-    takes = addresses.columns["swap"]
-    take_of = {swap: take for take, swap in enumerate(takes[: len(takes) // addresses.iterations])}
+    take_of = {swap: take for take, swap in enumerate(_swaps_of_takes(addresses))}
     return SwapTableColumns(
         op_hashes=[op_hash(op.name) for op in trace.ops] if storages else [],
         block=[blocks[s] if old else 0 for s, old in zip(storages, is_old, strict=True)],
@@ -47,21 +46,54 @@ def swap_columns(
     )
 
 
-def remake_columns(iteration: CarriedOut, swaps: Sequence[Swap]) -> RemakeTableColumns:
-    """Return the columns for the drops of an iteration with remakings and `swaps`."""
+def remake_columns(iteration: CarriedOut, swaps: Sequence[Swap], addresses: AddressPlan) -> RemakeTableColumns:
+    """Return the columns for the drops of an iteration with remakings and `swaps`, which has these addresses."""
     index = {storage: i for i, storage in enumerate(_leaving(iteration, swaps))}
     drops = iteration.drops
+    carried = _carried(iteration, swaps, addresses)
+    takes = _takes(iteration, addresses)
     return RemakeTableColumns(
         repeats=[repeated + 1 for repeated in iteration.repeats] if drops else [],
         storage=[index[drop.storage] for drop in drops],
         after=[drop.after for drop in drops],
         before=[drop.before for drop in drops],
+        take=[takes[iteration.recorded.blocks[drop.back]] for drop in drops],
+        carried=list(carried),
+        last_take=list(carried.values()),
     )
+
+
+def _carried(iteration: CarriedOut, swaps: Sequence[Swap], addresses: AddressPlan) -> dict[int, int]:
+    """Return, by the number of its allocation, the last take of each dropped storage that outlives the iteration."""
+    trace, blocks = iteration.recorded.trace, iteration.recorded.blocks
+    allocations = _allocations(iteration)
+    last = _takes(iteration, addresses)
+    for take, swap in enumerate(_swaps_of_takes(addresses)):
+        if swap:
+            last[blocks[swaps[swap - 1].storage]] = take
+    dropped = {drop.original: allocations[blocks[drop.storage]] for drop in reversed(iteration.drops)}
+    return {
+        dropped[original][1]: last[blocks[stay]]
+        for original, stay in iteration.last.items()
+        if original in dropped and trace.outlives(trace.storages[stay])
+    }
 
 
 def _leaving(iteration: CarriedOut, swaps: Sequence[Swap]) -> list[int]:
     """Return the storages that are swapped or dropped: the rows of the columns about storages."""
     return sorted({swap.storage for swap in swaps} | {drop.storage for drop in iteration.drops})
+
+
+def _takes(iteration: CarriedOut, addresses: AddressPlan) -> dict[int, int]:
+    """Return the take of each block's allocation."""
+    by_number = (take for take, swap in enumerate(_swaps_of_takes(addresses)) if not swap)
+    return dict(zip(_allocations(iteration), by_number, strict=True))
+
+
+def _swaps_of_takes(addresses: AddressPlan) -> list[int]:
+    """Return the swap that each take of an iteration ends, counted from 1; 0 for an allocation."""
+    swaps = addresses.columns["swap"]
+    return swaps[: len(swaps) // addresses.iterations]
 
 
 def _allocations(iteration: CarriedOut) -> dict[int, tuple[int, int]]:

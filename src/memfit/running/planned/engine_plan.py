@@ -302,7 +302,7 @@ def _engine_plan(iteration: CarriedOut, placed: _Placed, op_hash: Callable[[str]
     blocks = [iteration.recorded.blocks[s] for s in placed.resident]
     swaps, remakes = (
         swap_columns(iteration, placed.swaps, placed.addresses, op_hash),
-        remake_columns(iteration, placed.swaps),
+        remake_columns(iteration, placed.swaps, placed.addresses),
     )
     dropped = tuple(drop.original for drop in iteration.drops)
     return EnginePlan(placed.addresses, swaps, remakes, blocks, dropped=dropped)

@@ -17,7 +17,20 @@ from memfit.messages import flush_output, say_error
 
 # Modules of memfit.cli in the order --help lists them. Each has `add_parser(subparsers)`, which sets `run` as
 # the parser's default, and `run(args) -> exit code`, which imports all it needs itself.
-COMMANDS = ("run", "trace", "info", "pack", "plan", "simulate", "explain", "compare", "curve", "verify", "doctor")
+COMMANDS = (
+    "run",
+    "trace",
+    "info",
+    "pack",
+    "plan",
+    "simulate",
+    "explain",
+    "whatif",
+    "compare",
+    "curve",
+    "verify",
+    "doctor",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

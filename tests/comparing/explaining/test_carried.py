@@ -58,6 +58,19 @@ def test_remakings_are_found_in_their_gaps_and_swaps_beside_them():
     assert carried.added == pytest.approx(10 / 60)
 
 
+def test_a_swap_in_a_gap_that_only_re_runs_opened_lies_in_none_of_the_trace():
+    builder = TraceBuilder()
+    (first,) = builder.op("aten::ones", outputs=[40])
+    (second,) = builder.op("aten::ones", outputs=[30])
+    builder.op("aten::ones", outputs=[1])
+    builder.op("aten::mm", reads=[first])
+    builder.op("aten::mm", reads=[first, second])
+    trace = builder.build()
+    plan = remade_plan(trace, Swap(0, 40, 3, 4, 5, 5, False), recomputes=(Recompute(second, 1, 4, (1,)),))
+    carried = carry_out(trace, LINK, plan)
+    assert carried.swaps == {} and [gap.storage for gap in carried.remade] == [second]
+
+
 def test_a_plan_may_name_the_trace_with_remakings_too():
     trace = chain()
     remade = (Recompute(1, 1, 5, (1,)),)

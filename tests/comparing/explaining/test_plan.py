@@ -1,9 +1,9 @@
 import pytest
 
-from memfit.comparing.explaining.plan import explain_plan
+from memfit.comparing.explaining.plan import explain_plan, no_worse
 from memfit.ir import Category, Plan, Recompute, Swap
 from memfit.machine import Link, Machine
-from memfit.reporting.explain import to_text
+from memfit.reporting.explain import Outcome, to_text
 from memfit.reporting.show import print_text
 from memfit.simulate import load_bytes
 from planning.joint.test_transformed import layers
@@ -40,6 +40,30 @@ def test_what_becomes_of_the_peaks_bytes_adds_up_to_it():
     figures = report.plan
     assert (report.peak_bytes, report.peak_op.index, figures.policy) == (136, 3, "mine")
     assert (figures.kept_bytes, figures.swapped_bytes, figures.recomputed_bytes) == (66, 40, 30)
+
+
+def test_what_is_back_before_the_peak_is_kept_there():
+    builder = TraceBuilder()
+    (first,) = builder.op("aten::ones", outputs=[40])
+    (second,) = builder.op("aten::ones", outputs=[30])
+    for _ in range(2):
+        builder.op("aten::ones", outputs=[1])
+    (third,) = builder.op("aten::mm", reads=[first], outputs=[50])
+    builder.free(third)
+    builder.op("aten::mm", reads=[second])
+    trace = builder.build()
+    # In the trace with remakings op 0 runs again as op 4, and the peak, op 4, is op 5.
+    swap = Swap(1, 30, 1, 4, 5, 6, False)
+    plan = Plan(trace.signature, len(trace.ops), "p", "m", 200, (swap,), recomputes=(Recompute(0, 0, 4, (0,)),))
+    figures = explain_plan(trace, LINK, 200, plan=plan, effort=0.02).plan
+    assert (figures.kept_bytes, figures.swapped_bytes, figures.recomputed_bytes) == (122, 0, 0)
+
+
+def test_a_plan_for_less_memory_serves_where_none_better_is_found_for_more():
+    at = Outcome(100, 0.2, 0.1, 0.1, 0.05)
+    better, worse, none = (Outcome(120, added, added, 0.0, 0.04) for added in (0.1, 0.3, None))
+    assert no_worse(better, at) == better
+    assert no_worse(worse, at) == no_worse(none, at) == Outcome(120, 0.2, 0.1, 0.1, 0.04)
 
 
 def test_time_is_told_apart_by_waits_and_re_runs():

@@ -93,6 +93,40 @@ def test_a_storage_that_recurs_is_never_unused_at_its_end():
     assert one.made_by is one.alive_from is one.alive_until is None and one.unused_us == 0 and one.gaps == ()
 
 
+def test_a_weight_that_nothing_uses_at_the_end_has_a_gap_over_it_instead():
+    builder = TraceBuilder()
+    weight = builder.before(10)
+    for used in ([weight], [], []):
+        builder.op("aten::mm", reads=used, duration_us=10.0)
+    (one,) = explained(builder.build(), plan_of(builder.build()), "#0").storages
+    assert one.unused_us == 0 and one.last_use.index == 0 and [gap.cyclic for gap in one.gaps] == [True]
+
+
+def test_memory_in_a_gap_is_that_of_the_ops_between_and_not_of_those_around_it():
+    builder = TraceBuilder()
+    (made, *_) = builder.op("aten::ones", outputs=[40], scratch=[500])
+    builder.op("aten::ones", outputs=[7])
+    builder.op("aten::mm", reads=[made], outputs=[600])
+    gap = only_gap(explained(builder.build(), plan_of(builder.build()), "#0"))
+    assert (gap.keep.live_bytes, gap.keep.held_bytes, gap.keep.fullest.index) == (47, 47, 1)
+
+
+def test_a_swap_after_a_re_run_is_told_by_the_op_that_ran_again():
+    builder = TraceBuilder()
+    (first,) = builder.op("aten::ones", outputs=[40])
+    (second,) = builder.op("aten::mm", reads=[first], outputs=[30])
+    (third,) = builder.op("aten::ones", outputs=[5])
+    for _ in range(2):
+        builder.op("aten::ones", outputs=[1])
+    builder.op("aten::mm", reads=[first, second, third])
+    trace = builder.build()
+    # In the trace with remakings ops 1 and 2 run again as ops 5 and 6, and op 5 is op 7.
+    remade = (Recompute(second, 1, 5, (1,)), Recompute(third, 2, 5, (2,)))
+    swap = Swap(0, 40, 5, 6, 7, 7, False)
+    gap = only_gap(explained(trace, Plan(trace.signature, 6, "p", "m", 1000, (swap,), recomputes=remade), "#0"))
+    assert gap.decision == "swapped" and gap.swaps[0].leaves_after.index == 1 and gap.swaps[0].back_before.index == 5
+
+
 def test_what_fits_is_kept():
     trace = two_layers()
     gap = only_gap(explained(trace, plan_of(trace, budget_bytes=80), "#1"))

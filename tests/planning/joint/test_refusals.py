@@ -58,6 +58,15 @@ def test_an_op_that_writes_another_storage_too_is_named():
     assert refused(also=True) == Refusal(Loss.SECOND, 0, 2)
 
 
+def test_what_writes_a_weight_does_not_run_again_for_it():
+    builder = TraceBuilder()
+    weight = builder.before(64)
+    builder.op("aten::add_", reads=[weight], writes=[weight])
+    builder.op("aten::ones", outputs=[1])
+    builder.op("aten::mm", reads=[weight])
+    assert refusal_of(builder, weight) == Refusal(Loss.OUTLIVES, 0, weight)
+
+
 def test_a_value_of_before_the_iteration_is_lost():
     builder = TraceBuilder()
     data = builder.before(64)

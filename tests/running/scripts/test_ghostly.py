@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._foreach_utils import _has_foreach_support
 
 from memfit.errors import InputError
 from memfit.running.scripts.ghostly import ghostly
@@ -49,6 +50,13 @@ def test_numbers_read_from_ghosts_are_made_up():
         assert f"{loss:.2f}" == "1.00"
 
 
+def test_a_number_in_a_tensor_stays_real_when_ghosts_are_added_to_it():
+    with ghostly():
+        total = torch.zeros(())
+        total += nn.Parameter(torch.zeros(2)).sum().detach()
+        assert not is_ghost(total)
+
+
 def test_a_gpu_stands_for_the_cpu():
     with ghostly():
         model = nn.Linear(4, 4, device="cuda").to("cuda:1").cuda()
@@ -71,6 +79,13 @@ def test_a_module_is_converted_and_copied():
         assert model.weight.dtype is torch.bfloat16 and isinstance(model.weight, nn.Parameter)
         twin = copy.deepcopy(model)
         assert is_ghost(twin.weight) and twin.weight is not model.weight
+
+
+def test_ops_on_lists_take_ghosts_as_they_take_tensors():
+    with ghostly():
+        weight = nn.Linear(4, 4).weight.detach()
+        assert _has_foreach_support([weight], torch.device("cpu"))
+    assert not _has_foreach_support([weight], torch.device("cpu"))
 
 
 def test_what_needs_values_is_named_with_its_line():

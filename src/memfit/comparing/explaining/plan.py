@@ -91,11 +91,11 @@ def _neighbours(trace: Trace, machine: Machine, at: Outcome, effort: float) -> t
     less, more = at.budget_bytes - step, min(at.budget_bytes + step, peak)
     found = [_outcome_at(trace, machine, less, effort)] if less > 0 else []
     if more > at.budget_bytes:
-        found.append(_no_worse(_outcome_at(trace, machine, more, effort), at))
+        found.append(no_worse(_outcome_at(trace, machine, more, effort), at))
     return tuple(found)
 
 
-def _no_worse(more: Outcome, at: Outcome) -> Outcome:
+def no_worse(more: Outcome, at: Outcome) -> Outcome:
     """Return the outcome at more memory, where the plan for less serves too, and may be better than what was found."""
     if more.added is not None and at.added is not None and more.added <= at.added:
         return more

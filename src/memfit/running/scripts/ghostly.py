@@ -15,7 +15,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
@@ -30,7 +30,9 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedFakeTensorException,
 )
+from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
+from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -48,6 +50,7 @@ from memfit.tracing.roofline import accelerator_named
 
 _NO_VALUES = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
 _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))
+_FOREACH = "_foreach_supported_types"  # those that ops on lists take
 _GPU = re.compile(r"cuda(:\d+)?")
 _READS = {Tensor.tolist, Tensor.numpy, Tensor.__array__}
 
@@ -168,13 +171,16 @@ def ghostly() -> Iterator[None]:
     def autocast(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
         begin(self, _on_cpu(device_type), *args, **kwargs)
 
-    with (
-        replaced(torch.autocast, "__init__", autocast),
-        replaced(torch.distributions.Distribution, "_validate_args", False),  # made-up numbers are not valid
-        replaced(nn.Parameter, "__new__", staticmethod(parameter)),
-        replaced(module, "register_buffer", register_buffer),
-        replaced(module, "_apply", _apply),
-    ):
+    with ExitStack() as changes:
+        for owner, name, value in (
+            (nn.Parameter, "__new__", staticmethod(parameter)),
+            (module, "register_buffer", register_buffer),
+            (module, "_apply", _apply),
+            (torch.autocast, "__init__", autocast),
+            (torch.distributions.Distribution, "_validate_args", False),  # made-up numbers are not valid
+            *((owner, _FOREACH, [*getattr(owner, _FOREACH), FakeTensor]) for owner in (_foreach_utils, optimizer)),
+        ):
+            changes.enter_context(replaced(owner, name, value))
         try:
             with _MadeUp(), _Spreading(ghosts):  # type: ignore[no-untyped-call]
                 yield

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from memfit._version import __version__
 from memfit.errors import MemfitError, UsageError
@@ -17,7 +17,20 @@ from memfit.messages import flush_output, say_error
 
 # Modules of memfit.cli in the order --help lists them. Each has `add_parser(subparsers)`, which sets `run` as
 # the parser's default, and `run(args) -> exit code`, which imports all it needs itself.
-COMMANDS = ("run", "trace", "info", "pack", "plan", "simulate", "compare", "curve", "verify", "doctor")
+COMMANDS = (
+    "run",
+    "trace",
+    "info",
+    "pack",
+    "plan",
+    "simulate",
+    "explain",
+    "whatif",
+    "compare",
+    "curve",
+    "verify",
+    "doctor",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,6 +84,19 @@ def _module_at(words: list[str]) -> int:
 
 class _Parser(argparse.ArgumentParser):
     """Reports a usage error the way every other error is reported."""
+
+    takes_words_anywhere = False
+    """Whether optional words may stand behind options, too."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, as argparse does, or in two passes if words may stand anywhere: those call this again."""
+        if not self.takes_words_anywhere:
+            return super().parse_known_args(args, namespace)
+        self.takes_words_anywhere = False
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self.takes_words_anywhere = True
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, remedy=f"{self.prog} --help")

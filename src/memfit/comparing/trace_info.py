@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from memfit.comparing.names import op_info, tensor_info
 from memfit.ir import Category, Storage, Trace
 from memfit.planning.lifetimes import (
     Gap,
@@ -19,7 +20,7 @@ from memfit.planning.lifetimes import (
     peak_tick,
     small_bytes,
 )
-from memfit.reporting.info import CategoryBytes, GapInfo, MinimumBudget, OpInfo, SourceBytes, TensorInfo, TraceInfo
+from memfit.reporting.info import CategoryBytes, GapInfo, MinimumBudget, SourceBytes, TraceInfo
 
 _TOP_SOURCES = 3
 _TOP_GAPS = 5
@@ -39,7 +40,7 @@ def describe_trace(trace: Trace) -> TraceInfo:
         storage_count=len(trace.storages),
         duration_us=sum(op.duration_us for op in trace.ops),
         peak_bytes=peak_bytes,
-        peak_op=_op_info(trace, peak_op),
+        peak_op=op_info(trace, peak_op),
         lower_bound_bytes=peak_live(trace, aligned=True)[0],
         live_at_peak=_by_category(at_peak),
         largest_gaps=tuple(_gap_info(trace, gap) for gap in gaps(trace)[:_TOP_GAPS]),
@@ -47,21 +48,11 @@ def describe_trace(trace: Trace) -> TraceInfo:
     )
 
 
-def _op_info(trace: Trace, index: int) -> OpInfo:
-    op = trace.ops[index]
-    return OpInfo(index, op.name, op.phase.value, op.source)
-
-
-def _tensor_info(trace: Trace, storage_id: int) -> TensorInfo:
-    storage = trace.storages[storage_id]
-    return TensorInfo(storage_id, storage.category.value, storage.size_bytes, storage.source)
-
-
 def _gap_info(trace: Trace, gap: Gap) -> GapInfo:
     return GapInfo(
-        tensor=_tensor_info(trace, gap.storage),
-        after=_op_info(trace, gap.after),
-        before=_op_info(trace, gap.before),
+        tensor=tensor_info(trace, gap.storage),
+        after=op_info(trace, gap.after),
+        before=op_info(trace, gap.before),
         duration_us=gap.duration_us,
         cyclic=gap.cyclic,
     )
@@ -93,13 +84,13 @@ def _total(storages: Iterable[Storage]) -> int:
 def _minimum(trace: Trace) -> MinimumBudget:
     iteration_bytes, op = comfortable_budget(trace)
     small = largest_small(executable_budget(trace)[0])
-    tensors = [_tensor_info(trace, s) for s in operands(trace, op)]
+    tensors = [tensor_info(trace, s) for s in operands(trace, op)]
     tensors.sort(key=lambda tensor: (-tensor.size_bytes, tensor.storage))
     return MinimumBudget(
         budget_bytes=max(iteration_bytes, trace.before.total_bytes if trace.before else 0),
         iteration_bytes=iteration_bytes,
         before=trace.before,
-        op=_op_info(trace, op),
+        op=op_info(trace, op),
         workspace_bytes=trace.ops[op].workspace_bytes,
         fixed_bytes=int(fixed_bytes(trace, small)[op]),
         small_bytes=int(small_bytes(trace, small)[op]),

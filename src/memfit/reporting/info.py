@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -10,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memfit.ir import Demand
+from memfit.reporting.names import OpInfo, TensorInfo, brief_op, full_op, short_line, tensor_text
 from memfit.reporting.tables import add_row, exact_bytes, new_table
 from memfit.units import format_bytes, format_us
 
@@ -20,16 +20,6 @@ _NOT_COVERED = (
     "Not covered: ops after the iteration that need more (evaluation, batches of other sizes), and holes beside "
     "storages that cannot move."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class OpInfo:
-    """An op by its place in the iteration."""
-
-    index: int
-    name: str
-    phase: str
-    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +39,6 @@ class CategoryBytes:
     size_bytes: int
     storages: int
     top_sources: tuple[SourceBytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """One storage, by what it holds and where it was allocated."""
-
-    storage: int
-    category: str
-    size_bytes: int
-    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +105,7 @@ def _summary(info: TraceInfo) -> RenderableType:
         ("script", info.script or "unknown"),
         ("iteration", f"{info.iteration} on {info.device}, torch {info.torch_version}"),
         ("ops", f"{info.op_count} in {format_us(info.duration_us)}, {info.storage_count} storages"),
-        ("peak", f"{exact_bytes(info.peak_bytes)} live in {_op(info.peak_op)}"),
+        ("peak", f"{exact_bytes(info.peak_bytes)} live in {full_op(info.peak_op)}"),
         ("lower bound", f"{exact_bytes(info.lower_bound_bytes)} of arena if nothing moves"),
     )
     for label, value in rows:
@@ -137,7 +117,7 @@ def _live_table(info: TraceInfo) -> RenderableType:
     table = new_table("Live at the peak", "category", "bytes", "share", "storages", "allocated at")
     for row in info.live_at_peak:
         share = f"{100 * row.size_bytes / max(info.peak_bytes, 1):.1f} %"
-        sources = "\n".join(f"{_line(s.source)} ({format_bytes(s.size_bytes)})" for s in row.top_sources)
+        sources = "\n".join(f"{short_line(s.source)} ({format_bytes(s.size_bytes)})" for s in row.top_sources)
         add_row(table, row.category, format_bytes(row.size_bytes), share, str(row.storages), sources)
     return table
 
@@ -145,32 +125,32 @@ def _live_table(info: TraceInfo) -> RenderableType:
 def _gap_table(largest: tuple[GapInfo, ...]) -> RenderableType:
     table = new_table("Largest gaps (bytes x time)", "storage", "bytes", "unused for", "from", "until")
     for gap in largest:
-        until = f"{_brief(gap.before)}{', next iteration' if gap.cyclic else ''}"
+        until = f"{brief_op(gap.before)}{', next iteration' if gap.cyclic else ''}"
         size = format_bytes(gap.tensor.size_bytes)
-        add_row(table, _tensor(gap.tensor), size, format_us(gap.duration_us), _brief(gap.after), until)
+        add_row(table, tensor_text(gap.tensor), size, format_us(gap.duration_us), brief_op(gap.after), until)
     return table
 
 
 def _minimum(minimum: MinimumBudget) -> RenderableType:
     before, own = minimum.before, minimum.iteration_bytes
     if before is not None and minimum.budget_bytes > own:
-        at = f" at {_line(before.source)}" if before.source else ""
+        at = f" at {short_line(before.source)}" if before.source else ""
         budget = exact_bytes(minimum.budget_bytes)
         lines = [f"Minimum feasible budget: {budget}, set before the iteration by {before.name}{at}"]
         lines += _parts((before.operand_bytes, "that it uses"), (before.workspace_bytes, _WORKSPACE))
         lines += _kept(before)
-        lines.append(f"The iteration itself needs {exact_bytes(own)}, set by {_op(minimum.op)}")
+        lines.append(f"The iteration itself needs {exact_bytes(own)}, set by {full_op(minimum.op)}")
     else:
         within = (
             "" if before is None else f"; no op before the iteration needed more than {exact_bytes(before.total_bytes)}"
         )
-        lines = [f"Minimum feasible budget: {exact_bytes(own)}, set in the iteration by {_op(minimum.op)}{within}"]
+        lines = [f"Minimum feasible budget: {exact_bytes(own)}, set in the iteration by {full_op(minimum.op)}{within}"]
     return Text("\n".join([*lines, *_needs(minimum), _NOT_COVERED]))
 
 
 def _needs(minimum: MinimumBudget) -> list[str]:
     """Return a line for each part of what the iteration's most demanding op needs."""
-    lines = _parts(*((t.size_bytes, _tensor(t)) for t in minimum.largest_operands))
+    lines = _parts(*((t.size_bytes, tensor_text(t)) for t in minimum.largest_operands))
     more = minimum.operand_count - len(minimum.largest_operands)
     if more:
         lines.append(f"  {'':>10}  and {more} smaller storages")
@@ -185,26 +165,3 @@ def _kept(what: MinimumBudget | Demand) -> list[str]:
 
 def _parts(*parts: tuple[int, str]) -> list[str]:
     return [f"  {format_bytes(size_bytes):>10}  {what}" for size_bytes, what in parts]
-
-
-def _op(op: OpInfo) -> str:
-    return f"{_brief(op)} ({op.phase}, {_line(op.source)})"
-
-
-def _brief(op: OpInfo) -> str:
-    return f"op {op.index} {op.name}"
-
-
-def _tensor(tensor: TensorInfo) -> str:
-    return f"{tensor.category} {tensor.storage} ({_line(tensor.source)})"
-
-
-def _line(source: str) -> str:
-    """Return a source line with its path as short as it can be told by; `--json` has the whole of it."""
-    if not source:
-        return "unknown line"
-    for folder in (f"{os.getcwd()}/", "site-packages/"):
-        if folder in source:
-            return source.rpartition(folder)[2]
-    parts = source.split("/")
-    return source if len(parts) <= 3 else f".../{'/'.join(parts[-2:])}"

@@ -7,22 +7,36 @@ generator's state is put back. Whether its inputs are still there is a question 
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 
 from memfit.ir import Op, Trace
 
 _AFRESH = "aten::"
-_DENIED = frozenset(
-    {
-        # They change what a storage is, or hand bytes to Python.
+
+
+class Rule(StrEnum):
+    """A reason why an op does not run again."""
+
+    NOT_ATEN = "it is not an aten op"
+    OPTIMIZER = "it is an optimizer's op"
+    PYTHON = "it hands bytes to Python or changes what a storage is"
+    UNSEEN = "it may read memory that no recording sees"
+    UNSAID = "it does not say all that it writes"
+    NO_INPUT = "it reads nothing recorded, and is not known to need nothing"
+
+
+_DENIED = {
+    Rule.PYTHON: {
         "set_", "set_data", "resize_", "resize_as_", "item", "_local_scalar_dense", "is_nonzero", "equal", "allclose",
         "record_stream",
-        # The source may be in memory that no recording sees.
-        "copy_", "_copy_from", "_copy_from_and_resize", "_pin_memory", "tensor", "from_file",
-        # Their schemas do not say what they write.
+    },
+    Rule.UNSEEN: {"copy_", "_copy_from", "_copy_from_and_resize", "_pin_memory", "tensor", "from_file"},
+    Rule.UNSAID: {
         "rrelu", "rrelu_", "rrelu_with_noise", "rrelu_with_noise_", "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward",
         "lstm", "gru", "rnn_tanh", "rnn_relu", "_cudnn_rnn", "_cudnn_rnn_backward", "miopen_rnn", "instance_norm",
-    }
-)  # fmt: skip
+    },
+}  # fmt: skip
+_RULES = {name: rule for rule, names in _DENIED.items() for name in names}
 _DENIED_PREFIXES = ("_foreach_", "_fused_", "_amp_")
 _FUSED = frozenset({"_fused_rms_norm", "_fused_rms_norm_backward"})
 """They have an optimizer's prefix, and are functions of their arguments."""
@@ -40,17 +54,27 @@ def base_name(op: Op) -> str:
     return op.name.rpartition("::")[2].partition(".")[0]
 
 
+def rule_against(op: Op) -> Rule | None:
+    """Return the reason why `op` does not run again; None if it makes the same bytes from the same, and nothing else.
+
+    What it writes besides its outputs is not looked at here.
+    """
+    name = base_name(op)
+    if not op.name.startswith(_AFRESH):
+        return Rule.NOT_ATEN
+    if name in _RULES:
+        return _RULES[name]
+    if name.startswith(_DENIED_PREFIXES) and name not in _FUSED:
+        return Rule.OPTIMIZER
+    return None if op.reads or name.startswith(_FACTORIES) else Rule.NO_INPUT
+
+
 def may_run_again(op: Op) -> bool:
     """Return whether `op`, run again on the same bytes, makes the same bytes and has no other effect.
 
     What it writes besides its outputs is not looked at here.
     """
-    name = base_name(op)
-    if not op.name.startswith(_AFRESH) or name in _DENIED:
-        return False
-    if name.startswith(_DENIED_PREFIXES) and name not in _FUSED:
-        return False
-    return bool(op.reads) or name.startswith(_FACTORIES)
+    return rule_against(op) is None
 
 
 def updates_statistics(op: Op) -> bool:

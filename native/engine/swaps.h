@@ -67,7 +67,7 @@ class Swaps {
   void pass_on(Block& from, Block& to);
   void iteration_ends();
   // The program does something else.
-  void leave_course() { on_course_ = false, ++derailments_; fprintf(stderr, "LEAVE at %zu\n", next_op_); }
+  void leave_course() { on_course_ = false, ++derailments_; }
   void bind(Block& block);  // one that is known by its id
 
   const SwapTable::Swap& swap(uint32_t index) const { return table_.swaps[index]; }

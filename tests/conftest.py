@@ -7,6 +7,10 @@ settings.register_profile("memfit", deadline=None)
 settings.load_profile("memfit")
 
 
+# A test that finds the plan of another is not the test that it was.
+os.environ["MEMFIT_PLAN_CACHE"] = "off"
+
+
 def pytest_configure(config):
     """Only the tests marked gpu are of a GPU: the others' sessions would govern one, if they saw it."""
     if config.getoption("markexpr") != "gpu":

@@ -49,6 +49,10 @@ def add_parser(subparsers: Subparsers) -> None:
         help="whether an op that does not fit gets more than the budget while it runs; otherwise it ends the run "
         "(default: yes for a share, no for bytes)",
     )
+    parser.add_argument(
+        "--plan-cache", action=argparse.BooleanOptionalAction, default=True,
+        help="whether plans of earlier runs are used, and this run's are kept (default: yes)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="end with the statistics as JSON on standard error")
     add_program(parser, takes_the_rest=True)
     parser.set_defaults(run=run)
@@ -91,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         args.timeline = os.path.abspath(args.timeline)  # wherever the script goes
     outcome = launch(program, arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
                      plan_file=args.plan, moves=args.moves, measures=args.timeline is not None,
-                     grow=args.grow)  # fmt: skip
+                     grow=args.grow, plan_cache=args.plan_cache)  # fmt: skip
     if args.timeline:
         _write_timelines(args.timeline, outcome)
     say(outcome.to_json() if args.json else outcome.summary())

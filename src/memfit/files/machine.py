@@ -23,7 +23,19 @@ def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: The file cannot be written.
     """
-    body = {
+    write_document(path, _KIND, _VERSION, machine_body(machine))
+
+
+def machine_body(machine: Machine) -> dict[str, Any]:
+    """Return the fields of a machine, as they are in its file.
+
+    Arguments:
+        machine: The machine.
+
+    Returns:
+        Plain data.
+    """
+    return {
         "name": machine.name,
         "capacity_bytes": machine.capacity_bytes,
         "alignment": machine.alignment,
@@ -33,7 +45,6 @@ def save_machine(machine: Machine, path: str | os.PathLike[str]) -> None:
         "out": _link_body(machine.out),
         "into": _link_body(machine.into),
     }
-    write_document(path, _KIND, _VERSION, body)
 
 
 def load_machine(path: str | os.PathLike[str]) -> Machine:
@@ -50,20 +61,35 @@ def load_machine(path: str | os.PathLike[str]) -> Machine:
     """
     fields = read_document(path, _KIND, _VERSION)
     try:
-        return Machine(
-            name=fields.text("name"),
-            out=_link(fields.section("out")),
-            into=_link(fields.section("into")),
-            both_factor=fields.number("both_factor"),
-            capacity_bytes=fields.integer("capacity_bytes", 0),
-            alignment=fields.integer("alignment", 1),
-            loaded_factor=fields.number("loaded_factor", 1.0),
-            memory_bytes_per_s=fields.number("memory_bytes_per_s", 0.0),
-        )
+        return machine_of_fields(fields)
     except InputError as error:
         if str(path) in error.what:
             raise
         raise InputError(f"{path}: {error.what}", why=error.why, remedy=error.remedy) from error
+
+
+def machine_of_fields(fields: Fields) -> Machine:
+    """Read the fields of `machine_body`.
+
+    Arguments:
+        fields: The object that has them.
+
+    Returns:
+        The machine.
+
+    Raises:
+        InputError: A field is malformed.
+    """
+    return Machine(
+        name=fields.text("name"),
+        out=_link(fields.section("out")),
+        into=_link(fields.section("into")),
+        both_factor=fields.number("both_factor"),
+        capacity_bytes=fields.integer("capacity_bytes", 0),
+        alignment=fields.integer("alignment", 1),
+        loaded_factor=fields.number("loaded_factor", 1.0),
+        memory_bytes_per_s=fields.number("memory_bytes_per_s", 0.0),
+    )
 
 
 def find_machine(text: str) -> Machine:

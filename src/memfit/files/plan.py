@@ -32,7 +32,19 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: The file cannot be written.
     """
-    body = {
+    write_document(path, _KIND, _VERSION, plan_body(plan))
+
+
+def plan_body(plan: Plan) -> dict[str, Any]:
+    """Return the fields of a plan, as they are in its file.
+
+    Arguments:
+        plan: The plan.
+
+    Returns:
+        Plain data.
+    """
+    return {
         "signature": plan.signature,
         "op_count": plan.op_count,
         "policy": plan.policy,
@@ -46,7 +58,6 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
             "ops": [op for one in plan.recomputes for op in one.ops],
         },
     }
-    write_document(path, _KIND, _VERSION, body)
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
@@ -62,7 +73,22 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         InputError: The file is malformed. The message names the file, the field and the reason.
     """
     fields = read_document(path, _KIND, _VERSION)
-    has_recomputes = fields.integer("version", 1) >= _FIRST_WITH_RECOMPUTES
+    return plan_of_fields(fields, has_recomputes=fields.integer("version", 1) >= _FIRST_WITH_RECOMPUTES)
+
+
+def plan_of_fields(fields: Fields, *, has_recomputes: bool = True) -> Plan:
+    """Read the fields of `plan_body`.
+
+    Arguments:
+        fields: The object that has them.
+        has_recomputes: Whether recomputes are among them.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InputError: A field is malformed.
+    """
     return Plan(
         signature=fields.text("signature"),
         op_count=fields.integer("op_count", 1),

@@ -3,8 +3,8 @@
 Iterations are recorded, packed, and the table handed to the engine; what does not fit the budget is swapped by the
 plan. An iteration that is not the planned one costs nothing but the table's use: each allocation is checked by its
 size, each op by its name. After several such iterations in a row the plan is made anew; plans are kept by signature.
-When ops wait for copies longer than foreseen, the link's speed is taken from what was measured, and a plan is made
-with it while training goes on.
+When ops wait for copies longer than foreseen, or copies take less time than foreseen, the link's speed is taken from
+what was measured, and a plan is made with it while training goes on. A plan of an earlier run is used as it is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memfit.ir import Plan, Timeline
 from memfit.machine import Machine
@@ -20,6 +20,8 @@ from memfit.messages import say
 from memfit.planning.joint.program import Moves
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
+from memfit.running.planned.chosen import engine_plan_of_kept, kept_plan
+from memfit.running.planned.drift import Drift, alike, gains_by_speed
 from memfit.running.planned.engine_plan import (
     CompressedPlan,
     EnginePlan,
@@ -31,6 +33,8 @@ from memfit.running.planned.engine_plan import (
     make_engine_plan,
 )
 from memfit.running.planned.link import SessionLink
+from memfit.running.planned.making import Made, Making
+from memfit.running.planned.plan_cache import PlanCache
 from memfit.running.planned.recorded import CompressedIterations, Recorded
 from memfit.running.planned.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
@@ -38,56 +42,10 @@ from memfit.tracing.build import RawRecording
 _STRIKES = 3
 _ITERATIONS = 3  # that are recorded; the recording may begin in the midst of the first
 _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on without
-_STALL_SHARE = (
-    0.005  # of an iteration, beyond what was foreseen, in a row of iterations: then the link is not as assumed
-)
-_STALLED = 3  # twice as many after each correction: a link that is never steady is not worth a plan all the time
-_ALIKE = 0.1  # links whose speeds differ by less: another plan would not be better
+_LATELY = 3  # iterations, whose copies tell how fast the link is now
 _ATTEMPTS = 3  # to plan an iteration, each for a part of the budget less than the one before
 _SPARED = 32  # that part
-_LARGE = 1 << 20  # bytes, of a copy whose time tells a link's speed
 _TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
-
-
-@dataclass(frozen=True)
-class _Made:
-    """The result of making a plan, without one where none was found or the making failed."""
-
-    plan: CompressedPlan | None = None
-    refused: Refused | None = None  # the plan that was passed
-
-
-class _Making:
-    """A plan being made in a thread. `make` is told to stop by its argument.
-
-    Where the system has no thread left, training goes on without a plan.
-    """
-
-    def __init__(self, make: Callable[[threading.Event], _Made]) -> None:
-        self._made: list[_Made] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=lambda: self._made.append(make(self._stop)), name="memfit planner")
-        self._started = True
-        try:
-            self._thread.start()
-        except RuntimeError:
-            self._started = False
-
-    def cancel(self) -> _Made:
-        """End it as soon as can be, wait until it has, and return what came of it."""
-        self._stop.set()
-        self.done(None)
-        return self.result()
-
-    def done(self, timeout: float | None = 0.0) -> bool:
-        """Whether it has ended, within `timeout` seconds (None: however long that takes)."""
-        if self._started:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def result(self) -> _Made:
-        """Return the result."""
-        return self._made[0] if self._made else _Made()
 
 
 @dataclass
@@ -96,11 +54,19 @@ class _Known:
 
     iterations: CompressedIterations
     plan: CompressedPlan | None = None
-    making: _Making | None = None
+    making: Making | None = None
     corrections: int = 0  # of the link's speed
     refused: int = 0  # times that the engine had no room for it
     attempts: int = 0  # to plan it that came to nothing
     never: dict[int, str] = field(default_factory=dict)  # storages that cannot be made again, and why
+    key: str = ""  # that its plan is kept by on disk
+    is_kept: bool = False  # the plan was kept there by an earlier run
+
+    def take(self, made: Made) -> None:
+        """Take the plan that was made, if there is one."""
+        if made.plan is not None:
+            self.plan, self.key, self.is_kept = made.plan, made.key, made.is_kept
+            self.never |= made.never
 
     @property
     def record_bytes(self) -> int:
@@ -122,9 +88,9 @@ class _Recording:
 
 @dataclass
 class _InForce:
-    """A plan is in force. `stalled` iterations in a row have waited for copies longer than was foreseen."""
+    """A plan is in force."""
 
-    stalled: int = 0
+    drift: Drift = field(default_factory=Drift)
 
 
 @dataclass(frozen=True)
@@ -155,16 +121,22 @@ class Planner:
     given: Plan | None = None
     measures: bool = False  # note what iterations under a plan did
     moves: Moves = Moves.JOINT  # what plans may do with a storage that is not in use
+    cache: PlanCache | None = None  # plans of earlier runs
     measured: Timeline | None = None  # the last of them
     given_plan: GivenPlan = field(default_factory=Untried)
     known: dict[int, _Known | None] = field(default_factory=dict)
     """By signature; None for an iteration that cannot be planned."""
     followed: int = 0
     """Iterations that a plan was in force for throughout, and right."""
+    searches: int = 0
+    """Times that it was looked for what should leave, and how."""
+    kept_plans: int = 0
+    """Times that a plan of an earlier run came into force."""
     _state: _Watching | _Recording | _InForce | _Closed = field(default_factory=_Watching)
     _signature: int = 0  # of the iteration that is, or was last, recorded or planned
     _strikes: int = 0  # iterations in a row whose plan was wrong, or was given up
-    _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_STALLED + 1))
+    _unfit: set[str] = field(default_factory=set)  # the keys of kept plans that were wrong, or found no room
+    _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_LATELY + 1))
     """The engine's stats when the last iterations ended, the latest last."""
 
     @property
@@ -189,6 +161,8 @@ class Planner:
         for known in list(self.known.values()):
             if known is not None and known.making is not None:
                 self._hear(known.making.cancel())
+        if self.cache is not None:
+            self.cache.close()
         if self.given is not None and isinstance(self.given_plan, Untried):
             self._refuse_given(Refused(_TOO_SHORT))
 
@@ -244,12 +218,13 @@ class Planner:
         known.making.done(_PATIENCE)
         self._use_when_made(known, end)
 
-    def _make(self, known: _Known) -> _Making:
+    def _make(self, known: _Known) -> Making:
         page = self.engine.page_bytes()
-        budget = self.engine.stats()["budget_bytes"] // page * page
-        budget -= known.attempts * (budget // _SPARED)
+        whole = self.engine.stats()["budget_bytes"] // page * page
+        budget = whole - known.attempts * (whole // _SPARED)
         machine, op_hash, given = self._machine(), self.engine.op_hash, self.given
         moves, never, waits = self.moves, tuple(known.never), known.plan is None
+        cache, unfit = self.cache, frozenset(self._unfit)
 
         def plan_of(recorded: Recorded, stopped: Callable[[], bool]) -> EnginePlan | None:
             """Return the first plan that may do when training waits for one: swaps are found much sooner."""
@@ -259,21 +234,27 @@ class Planner:
                     return swapping
             return make_engine_plan(recorded, budget, machine, op_hash, stopped, moves, never)
 
-        def make(stop: threading.Event) -> _Made:
+        def make(stop: threading.Event) -> Made:
             recorded, refused = known.iterations.recorded(), None
             if recorded is None:
-                return _Made()
+                return Made()
             if given is not None:
                 found = given_engine_plan(recorded, given, budget, machine, op_hash)
                 if isinstance(found, EnginePlan):
-                    return _Made(CompressedPlan.of(found, known.iterations))
+                    return Made(CompressedPlan.of(found, known.iterations))
                 refused = found
+            key = cache.key_of(recorded.trace, whole) if cache is not None and whole else ""
+            kept = cache.find(key) if cache is not None and key and waits and key not in unfit else None
+            if kept is not None and (own := engine_plan_of_kept(recorded, kept, budget, machine, op_hash)) is not None:
+                return Made(CompressedPlan.of(own, known.iterations), refused, key, is_kept=True, never=kept.never)
             plan = plan_of(recorded, stop.is_set)
-            return _Made(None if plan is None else CompressedPlan.of(plan, known.iterations), refused)
+            compressed = None if plan is None else CompressedPlan.of(plan, known.iterations)
+            return Made(compressed, refused, key, searched=plan is None or plan.plan is not None)
 
-        return _Making(make)
+        return Making(make)
 
-    def _hear(self, made: _Made) -> None:
+    def _hear(self, made: Made) -> None:
+        self.searches += made.searched
         if made.refused is not None:
             self._refuse_given(made.refused)
 
@@ -287,19 +268,26 @@ class Planner:
 
     def _use_when_made(self, known: _Known, end: _End) -> None:
         """Put a plan in force as soon as there is one; otherwise leave things as they are."""
+        is_new = False
         if known.making is not None:
             if not known.making.done():
                 return
             made, known.making = known.making.result(), None
             self._hear(made)
             if self.in_force and (made.plan is None or not made.plan.improves(known.plan)):
+                self._confirm(known, made)
                 return
-            known.plan = made.plan or known.plan
+            known.take(made)
+            is_new = made.plan is not None
         plan = known.plan
         if plan is not None and self._put_in_force(plan.plan(), end.at_boundary):
             self._become(_InForce())
             self.given_plan = Used() if plan.is_given else self.given_plan
-            if self.moves is Moves.JOINT and plan.may_be_improved:
+            if is_new:
+                self.kept_plans += known.is_kept
+                self._keep(known)
+            is_for_another_link = is_new and known.is_kept and not alike(self._machine(), plan.machine)
+            if is_for_another_link or (self.moves is Moves.JOINT and plan.may_be_improved):
                 known.making = self._make(known)
             return
         self._become(_Watching())
@@ -309,10 +297,24 @@ class Planner:
                 self._refuse_given(Refused("the other live storages leave no room for it"))
             self._plan_again(known)
 
+    def _confirm(self, known: _Known, made: Made) -> None:
+        """Note that no better plan than the one in force was found."""
+        if known.plan is not None and made.plan is not None and made.plan.is_joint:
+            known.plan, known.is_kept = replace(known.plan, is_joint=True), False
+        self._keep(known)
+
+    def _keep(self, known: _Known) -> None:
+        """Let the next run have the plan, unless it is from there, was passed, or nothing leaves by it."""
+        cache, plan, key, never = self.cache, known.plan, known.key, dict(known.never)
+        if cache is None or plan is None or not key or plan.is_given or plan.machine is None or known.is_kept:
+            return
+        cache.keep(lambda: kept_plan(plan, key, never))
+
     def _plan_again(self, known: _Known) -> None:
         """Plan once more, for less of the budget: holes, or other live storages, took what the plan needed."""
         known.attempts += 1
         known.refused = 0
+        self._unfit.add(known.key)
         known.plan = None
         if known.attempts >= _ATTEMPTS or self.given is not None:
             self.known[self._signature] = None
@@ -340,7 +342,7 @@ class Planner:
             known.making = self._make(known)
         elif known is not None and not missed:
             self._measure(known)
-            self._compare_stalls(state, known, end.grew("stall_ns"))
+            self._compare_links(state, known, end.grew("stall_ns"))
 
     def _hear_of_drops(self, known: _Known) -> bool:
         """Return whether the plan drops storages that could not be made again: they are never dropped from now on."""
@@ -360,16 +362,15 @@ class Planner:
         self.measured = measured_timeline(len(plan.predicted.start_us), raw, plan.predicted.host_bytes) or self.measured
         self.engine.start_timeline()
 
-    def _compare_stalls(self, state: _InForce, known: _Known, stall_ns: int) -> None:
+    def _compare_links(self, state: _InForce, known: _Known, stall_ns: int) -> None:
+        """Make another plan if the link is not, or no longer, the one that the plan in force was made for."""
         plan = known.plan
-        if plan is None or plan.compute_us is None:
+        if plan is None:
             return
-        excess_us = stall_ns / 1000 - plan.stall_us
-        state.stalled = state.stalled + 1 if excess_us > _STALL_SHARE * plan.compute_us else 0
-        if state.stalled < _STALLED << known.corrections:
-            return
-        state.stalled = 0
-        if not _alike(self._machine(), plan.machine):
+        is_another = (
+            state.drift.note_stalls(plan, stall_ns, known.corrections) and not alike(self._machine(), plan.machine)
+        ) or (gains_by_speed(plan) and state.drift.note_link(plan, self._machine(), known.corrections))
+        if is_another:
             known.corrections += 1
             known.making = self._make(known)
 
@@ -383,15 +384,10 @@ class Planner:
     def _forget(self) -> None:
         self._strikes = 0
         self._become(_Watching())
-        self.known.pop(self._signature, None)
+        known = self.known.pop(self._signature, None)
+        if known is not None:
+            self._unfit.add(known.key)
 
     def _machine(self) -> Machine:
         """Return the speed of copies in this session, or the assumed one before the first copies."""
         return self.link.machine(self.engine.stats(), self._ended[0] if self._ended else None)
-
-
-def _alike(a: Machine, b: Machine | None) -> bool:
-    if b is None:
-        return False
-    pairs = ((a.out, b.out), (a.into, b.into))
-    return all(abs(x.copy_us(_LARGE) / y.copy_us(_LARGE) - 1) < _ALIKE for x, y in pairs)

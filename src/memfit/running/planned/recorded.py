@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,10 @@ from memfit.tracing.compressed import CompressedRecording
 
 @dataclass(frozen=True)
 class Recorded:
-    """Two whole iterations of a recording, the first of them as a trace."""
+    """Two whole iterations of a recording, the first of them as a trace.
+
+    Storages are numbered by what the iteration does with them, so that another process numbers them alike.
+    """
 
     trace: Trace
     blocks: list[int]
@@ -42,7 +45,8 @@ class Recorded:
         begins = np.append(ops_of_it["start_ns"], until)
         spans = np.maximum(np.diff(begins) - ops_of_it["waited_ns"], 0) / 1000
         ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
-        return cls(_without_idle(replace(trace, ops=ops)), blocks, iterations)
+        trace, blocks = in_order_of_use(replace(trace, ops=ops), blocks, _first_uses(raw, begin, middle))
+        return cls(_without_idle(trace), blocks, iterations)
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,41 @@ class CompressedIterations:
     def recorded(self) -> Recorded | None:
         """Return the iterations; None if they were not alike."""
         return Recorded.of(self.compressed.recording(), self.op_marks, self.tick_marks, self.signature, self.alignment)
+
+
+def _first_uses(raw: RawRecording, begin: int, end: int) -> dict[int, int]:
+    """Return, by block, its place in the order of first uses by ops [begin, end), operand by operand."""
+    ops = raw.accesses["op"]
+    used = raw.accesses["block"][(ops >= begin) & (ops < end)]
+    return {block: place for place, block in enumerate(dict.fromkeys(used.tolist()))}
+
+
+def in_order_of_use(trace: Trace, blocks: Sequence[int], first_use: Mapping[int, int]) -> tuple[Trace, list[int]]:
+    """Return the trace and its blocks with storages in an order that depends on nothing before the iteration.
+
+    First come those alive before, by their first use (without one: by their end), then those that it allocates, by
+    that, and last those that it does not use at all: the engine knows them in the order of their making and moving.
+    """
+
+    def place(index: int) -> tuple[int, int]:
+        storage = trace.storages[index]
+        if not storage.born_before:
+            return 2, storage.alloc_tick
+        if blocks[index] in first_use:
+            return 0, first_use[blocks[index]]
+        return (3, storage.size_bytes) if trace.recurs(storage) else (1, storage.free_tick)
+
+    order = sorted(range(len(blocks)), key=place)
+    number = {old: new for new, old in enumerate(order)}
+    ops = tuple(
+        replace(op, reads=_renumbered(op.reads, number), writes=_renumbered(op.writes, number)) for op in trace.ops
+    )
+    storages = tuple(trace.storages[old] for old in order)
+    return replace(trace, ops=ops, storages=storages), [blocks[old] for old in order]
+
+
+def _renumbered(storages: Sequence[int], number: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(sorted(number[storage] for storage in storages))
 
 
 def _without_idle(trace: Trace) -> Trace:

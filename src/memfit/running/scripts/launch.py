@@ -36,6 +36,8 @@ class Outcome:
     no_limit: str = ""  # why a share never became a limit; empty if it did, or none was asked for
     peak_bytes: int | None = None  # the peak that shares refer to
     planned_iterations: int = 0
+    plan_searches: int = 0
+    kept_plans: int = 0
     tier: str = ""
     seconds: float = 0.0
     peak_rss_bytes: int = 0
@@ -46,7 +48,8 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
-        names = ("given_plan", "no_limit", "planned_iterations", "tier", "seconds", "peak_rss_bytes")
+        names = ("given_plan", "no_limit", "planned_iterations", "plan_searches", "kept_plans", "tier",
+                 "seconds", "peak_rss_bytes")  # fmt: skip
         return {
             "exit_code": self.exit_code,
             **asdict(self.stats),
@@ -114,10 +117,12 @@ def launch(
     moves: str = "joint",
     measures: bool = False,
     grow: bool | None = None,
+    plan_cache: bool = True,
 ) -> Outcome:
     """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
 
-    `measures`: the outcome has the last planned iteration as it was. `moves`, `grow`: as of `memfit.session`.
+    `measures`: the outcome has the last planned iteration as it was. `moves`, `grow`, `plan_cache`: as of
+    `memfit.session`.
 
     The script's own exceptions are reported as Python reports them and become its exit code. Raises
     InputError for a missing script, a malformed tier or an unwritable `stats_file`; BudgetError and
@@ -132,7 +137,8 @@ def launch(
     if plan is not None and budget is None:
         budget = plan.budget_bytes
     session = Session(budget, tier, device=device, script=str(program), plan=plan or True, moves=moves,
-                      measures=measures, announce=None if budget is None else _announce, grow=grow)  # fmt: skip
+                      measures=measures, announce=None if budget is None else _announce, grow=grow,
+                      plan_cache=plan_cache)  # fmt: skip
     failure, code = None, 0
     try:
         code = run_program(program, arguments, session)
@@ -166,6 +172,8 @@ def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
         no_limit=session.why_no_limit if session.stats.ops else "",  # as after --help: there was nothing to limit
         peak_bytes=session.peak_bytes if session.stats.budget_bytes else None,
         planned_iterations=session.planned_iterations,
+        plan_searches=session.plan_searches,
+        kept_plans=session.kept_plans,
         tier=str(session.tier),
         seconds=time.monotonic() - (session.began or 0.0),
         peak_rss_bytes=peak_rss_bytes(),

@@ -42,7 +42,7 @@ class Running:
         self.iterations = Iterations(engine, self._iteration_ended)
         self.planner = Planner(
             engine, SessionLink(settings.tier, settings.measured_machine()), settings.given, settings.measures,
-            settings.possible_moves(),
+            settings.possible_moves(), settings.plan_cache(),
         )  # fmt: skip
         self._settings = settings
         self._share = Share(engine, settings, self.adopt_visible)
@@ -79,7 +79,8 @@ class Running:
             self.planner.close()
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
-            self.planned_iterations, self.compressed_plan, self.measured, self.given_plan,
+            self.planned_iterations, self.compressed_plan, self.measured, self.given_plan, self.plan_searches,
+            self.kept_plans,
         )  # fmt: skip
 
     def stop(self) -> list[str]:
@@ -117,6 +118,16 @@ class Running:
     def planned_iterations(self) -> int:
         """The number of iterations that ran wholly by a plan, from beginning to end."""
         return self.planner.followed
+
+    @property
+    def plan_searches(self) -> int:
+        """The number of times that it was looked for what should leave, and how."""
+        return self.planner.searches
+
+    @property
+    def kept_plans(self) -> int:
+        """The number of times that a plan of an earlier run came into force."""
+        return self.planner.kept_plans
 
     @property
     def compressed_plan(self) -> CompressedPlan | None:
@@ -186,7 +197,8 @@ class Running:
         if announce is None or self._told_of_plan or plan is None or not self.planner.in_force:
             return
         self._told_of_plan = True
-        announce(f"a plan is in force for iterations like this one: {plan.plan().describe()}")
+        earlier = ", as an earlier run has planned it" if self.planner.kept_plans else ""
+        announce(f"a plan is in force for iterations like this one{earlier}: {plan.plan().describe()}")
 
     def _compressed(self, recording: RawRecording, first: int, last: int) -> CompressedIteration:
         settings = self._settings

@@ -49,7 +49,7 @@ class Session:
         self, budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
-        announce: Callable[[str], None] | None = None, moves: str = "joint",
+        announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
     ) -> None:  # fmt: skip
         parsed = None if budget is None else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
@@ -63,6 +63,7 @@ class Session:
             moves=_moves(moves),
             given=plan if isinstance(plan, Plan) else None,
             measures=measures,
+            keeps_plans=plan_cache,
             record=record,
             script=script,
             accelerator=accelerator,
@@ -236,6 +237,16 @@ class Session:
         return self._known.planned_iterations
 
     @property
+    def plan_searches(self) -> int:
+        """The number of times that memfit looked for what should leave, and how."""
+        return self._known.plan_searches
+
+    @property
+    def kept_plans(self) -> int:
+        """The number of times that a plan of an earlier run, kept on disk, came into force."""
+        return self._known.kept_plans
+
+    @property
     def planned(self) -> EnginePlan | None:
         """The plan in force, or the last one that was."""
         compressed = self.compressed_plan
@@ -295,7 +306,8 @@ def _moves(text: str) -> Moves:
 
 
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
-            plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None) -> Session:  # fmt: skip
+            plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None,
+            plan_cache: bool = True) -> Session:  # fmt: skip
     """Return a context manager that keeps every tensor storage of one device within a budget.
 
     Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.
@@ -313,6 +325,7 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
             drops them and has the ops that made them run again, "joint" does the cheaper of both.
         grow: Whether an op that does not fit gets more than the budget while it runs; otherwise it raises. None means
             True for a share, False for bytes.
+        plan_cache: Whether plans of earlier runs are taken from disk, and this run's are kept there.
 
     Returns:
         The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.
@@ -325,4 +338,4 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
         TierError: From an op, or on leaving, when a copy fails.
         AccessError: From a call that is not an op and asks for bytes that are not in memory.
     """
-    return Session(budget, tier, device=device, plan=plan, moves=moves, grow=grow)
+    return Session(budget, tier, device=device, plan=plan, moves=moves, grow=grow, plan_cache=plan_cache)

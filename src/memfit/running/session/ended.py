@@ -74,3 +74,5 @@ class Ended:
     compressed_plan: CompressedPlan | None
     measured: Timeline | None
     given_plan: GivenPlan
+    plan_searches: int
+    kept_plans: int

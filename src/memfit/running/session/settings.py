@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
+from memfit._version import __version__
 from memfit.ir import Plan
 from memfit.machine import Machine
 from memfit.planning.joint.program import Moves
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.machine.measure_cuda import cuda_machine
+from memfit.running.planned.plan_cache import PlanCache, plans_folder
 from memfit.tracing.roofline import Accelerator
 from memfit.units import Budget
 
@@ -33,6 +35,8 @@ class Settings:
     """The plan to run them by, if one was passed."""
     measures: bool
     """Whether the session notes what iterations under a plan did."""
+    keeps_plans: bool
+    """Whether plans are kept on disk for other runs, and those of other runs are used."""
     record: bool
     script: str
     accelerator: Accelerator | None
@@ -49,6 +53,16 @@ class Settings:
     def possible_moves(self) -> Moves:
         """Return `moves` where the engine can make storages again, which it does on the CPU; otherwise swaps."""
         return self.moves if self.device.type == "cpu" else Moves.SWAP
+
+    def plan_cache(self) -> PlanCache | None:
+        """Return the plans that are kept on disk for runs like this one; None if none are."""
+        folder = plans_folder() if self.plans and self.keeps_plans else None
+        if folder is None:
+            return None
+        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
+        tier = f"{self.tier.kind}{'+disk' if self.tier.kind == 'ram' and self.tier.folder else ''}"
+        about = (__version__, torch.__version__, device, tier, self.possible_moves(), str(torch.get_num_threads()))
+        return PlanCache(folder, about)
 
     def measured_machine(self) -> Machine | None:
         """Return the GPU's machine, whose link no session's first copies tell; None for the CPU and for a disk."""

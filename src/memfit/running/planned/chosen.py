@@ -1,0 +1,76 @@
+"""The engine's plan for what an earlier run chose: nothing is searched for but addresses, and all is checked first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from memfit.files.kept_plan import KeptPlan
+from memfit.ir import Plan, Trace
+from memfit.machine import Machine
+from memfit.planning.joint.again import corrected
+from memfit.planning.joint.as_plan import swaps_alone
+from memfit.planning.joint.transformed import Transformed, with_recomputes
+from memfit.planning.joint.values import Values
+from memfit.running.planned.carried_out import CarriedOut, carried_out
+from memfit.running.planned.engine_plan import _EFFORT, CompressedPlan, EnginePlan, _place, _swapping
+from memfit.running.planned.recorded import Recorded
+from memfit.simulate import Simulator
+from memfit.validate_joint import require_known_recomputes, require_valid_joint
+from memfit.validate_plan import require_valid_plan
+
+
+def kept_plan(plan: CompressedPlan, key: str, never: Mapping[int, str]) -> KeptPlan | None:
+    """Return what another run needs of a plan that is in force; None if nothing leaves by it."""
+    made = plan.plan()
+    if made.plan is None or plan.machine is None:
+        return None
+    return KeptPlan(key, made.plan, plan.machine, plan.is_joint, never)
+
+
+def engine_plan_of_kept(
+    recorded: Recorded, kept: KeptPlan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
+) -> EnginePlan | None:
+    """Return the kept plan with addresses for this recording, foreseen on `machine`; None if it does not fit it.
+
+    Its links are those that it was made for, so that it is known when others would do with another plan.
+    """
+    try:
+        return _engine_plan(recorded, kept, budget_bytes, machine, op_hash)
+    except Exception:  # a file may hold anything: whatever that does to what reads it, a plan is made as usual
+        return None
+
+
+def _engine_plan(
+    recorded: Recorded, kept: KeptPlan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
+) -> EnginePlan | None:
+    iteration = _checked(recorded, kept.plan)
+    if any(storage >= len(recorded.trace.storages) for storage in kept.never):
+        return None
+    placed = _place(iteration.recorded, kept.plan.swaps, _EFFORT)
+    if placed.needed_bytes > budget_bytes:
+        return None
+    simulator = Simulator(iteration.recorded.trace, machine)
+    plan = kept.plan
+    found = _swapping(iteration, placed, plan.policy, plan.budget_bytes, simulator, op_hash, plan.recomputes)
+    compute_us = sum(op.duration_us for op in recorded.trace.ops)
+    return replace(found, compute_us=compute_us, machine=kept.machine, is_joint=kept.is_joint)
+
+
+def _checked(recorded: Recorded, plan: Plan) -> CarriedOut:
+    """Return the iteration in which the plan's recomputes are carried out; raises if a promise is broken."""
+    made = _carried_out(recorded.trace, plan)
+    if made is None:
+        require_valid_plan(recorded.trace, plan)
+        return CarriedOut(recorded)
+    require_valid_joint(corrected(recorded.trace), made)
+    require_valid_plan(made.trace, replace(swaps_alone(made, plan), signature=plan.signature))
+    return carried_out(recorded, made, plan.recomputes)
+
+
+def _carried_out(trace: Trace, plan: Plan) -> Transformed | None:
+    """Return the trace that the plan's swaps are of; None if that is `trace` itself."""
+    if plan.signature == trace.signature and not plan.recomputes:
+        return None
+    require_known_recomputes(trace, plan.recomputes)
+    return with_recomputes(Values.of(corrected(trace)), plan.recomputes)

@@ -1,0 +1,58 @@
+"""A plan in the making, in a thread beside training."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from memfit.running.planned.engine_plan import CompressedPlan, Refused
+
+
+@dataclass(frozen=True)
+class Made:
+    """The result of making a plan, without one where none was found or the making failed.
+
+    `key` is what it is kept by on disk, "" where it is not; `never` are the storages that an earlier run could not make
+    again, and why.
+    """
+
+    plan: CompressedPlan | None = None
+    refused: Refused | None = None  # the plan that was passed
+    key: str = ""
+    is_kept: bool = False  # it was kept by an earlier run
+    searched: bool = False  # what leaves, and how, was looked for
+    never: Mapping[int, str] = field(default_factory=dict)
+
+
+class Making:
+    """A plan being made in a thread. `make` is told to stop by its argument.
+
+    Where the system has no thread left, training goes on without a plan.
+    """
+
+    def __init__(self, make: Callable[[threading.Event], Made]) -> None:
+        self._made: list[Made] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: self._made.append(make(self._stop)), name="memfit planner")
+        self._started = True
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._started = False
+
+    def cancel(self) -> Made:
+        """End it as soon as can be, wait until it has, and return what came of it."""
+        self._stop.set()
+        self.done(None)
+        return self.result()
+
+    def done(self, timeout: float | None = 0.0) -> bool:
+        """Whether it has ended, within `timeout` seconds (None: however long that takes)."""
+        if self._started:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def result(self) -> Made:
+        """Return the result."""
+        return self._made[0] if self._made else Made()

@@ -39,6 +39,15 @@ _BYTES_REMEDY = 'write bytes as "2GiB" (1024-based), "512 MB" (1000-based), "1.5
 _BUDGET_REMEDY = 'write a budget as "60%" of the peak, or in bytes as "2GiB"'
 
 
+AUTO = "auto"
+"""A run's budget that is what is free when it begins."""
+
+
+def is_auto(value: str | int | None) -> bool:
+    """Return whether `value` asks for as much as is free."""
+    return isinstance(value, str) and value.strip().lower() == AUTO
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Bytes the arena may have: either `bytes`, or a `fraction` in (0, 1] of the peak live bytes."""
@@ -78,6 +87,11 @@ def parse_budget(value: str | int) -> Budget:
 
     Raises InputError if it is malformed, not positive, or more than 100 %.
     """
+    if is_auto(value):
+        why = "it is what is free when a run begins, and nothing is run here"
+        raise InputError(
+            "a budget of 'auto' is for memfit run and memfit.session alone", why=why, remedy=_BUDGET_REMEDY
+        )
     if not isinstance(value, str) or not value.strip().endswith("%"):
         return Budget(bytes=parse_bytes(value))
     percent, unit = _split(value, "budget", _BUDGET_REMEDY)

@@ -27,7 +27,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--budget",
         metavar="B",
-        help='bytes ("2GiB") or a share of the first whole iteration\'s peak ("60%%")',
+        help='bytes ("2GiB"), a share of the first whole iteration\'s peak ("60%%"), or what is free ("auto")',
     )
     add_tier(parser)
     add_device(parser)
@@ -84,11 +84,11 @@ def run(args: argparse.Namespace) -> int:
     from memfit.messages import say, say_error
     from memfit.running.scripts.launch import launch
     from memfit.running.scripts.script import die_as
-    from memfit.units import parse_budget
+    from memfit.units import is_auto, parse_budget
 
     program, arguments = program_of(args)
     _check_options(args, program, arguments)
-    if args.budget is not None:
+    if args.budget is not None and not is_auto(args.budget):
         parse_budget(args.budget)
     if args.timeline:
         check_folder(args.timeline)

@@ -46,9 +46,10 @@ def run(args: argparse.Namespace) -> int:
     from memfit.running.engine.devices import parse_device
     from memfit.running.engine.tiers import tier_for
     from memfit.running.scripts.verify import verify
-    from memfit.units import parse_budget
+    from memfit.units import is_auto, parse_budget
 
-    parse_budget(args.budget)
+    if not is_auto(args.budget):
+        parse_budget(args.budget)
     if args.steps < 0:
         raise UsageError(f"--steps {args.steps} is negative", remedy="--steps 4")
     device = parse_device(args.device)

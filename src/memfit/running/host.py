@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_FIRST_VERSION = "memory.limit_in_bytes"  # of control groups
 
 
 def host_memory_bytes() -> int:
@@ -46,20 +47,47 @@ def _addresses_left() -> Iterator[int]:
         yield max(memory.get("CommitLimit", 0) - memory.get("Committed_AS", 0), 0)
 
 
+def available_bytes() -> int:
+    """Return the memory that this process may still take without any being swapped or anyone killed.
+
+    Cached files count as free, in the machine and in its container; of limited addresses only a third does.
+    """
+    machine = _table("/proc/meminfo").get("MemAvailable", host_memory_bytes())
+    return max(min([machine, *_left_in_groups(), *(left // 3 for left in _addresses_left())]), 0)
+
+
+def _left_in_groups() -> Iterator[int]:
+    for folder, limit in _limited_groups():
+        usage, cached = "memory.current", "inactive_file"
+        if limit.name == _FIRST_VERSION:
+            usage, cached = "memory.usage_in_bytes", "total_inactive_file"
+        used = _text(folder / usage).strip()
+        if used.isdigit():
+            rows = (line.split() for line in _text(folder / "memory.stat").splitlines())
+            files = sum(int(row[1]) for row in rows if row[:1] == [cached])
+            yield int(_text(limit)) - int(used) + files
+
+
 def _cgroup_limits() -> Iterator[int]:
     """Yield the limit of every control group this process is in, its own and those above it."""
+    for _, limit in _limited_groups():
+        yield int(_text(limit))
+
+
+def _limited_groups() -> Iterator[tuple[Path, Path]]:
+    """Yield the folder of each control group that limits memory, and the file with its limit."""
     for line in _text("/proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
         folder, name = _CGROUPS, "memory.max"
         if controllers:  # version 1
-            folder, name = _CGROUPS / "memory", "memory.limit_in_bytes"
+            folder, name = _CGROUPS / "memory", _FIRST_VERSION
         if controllers and "memory" not in controllers.split(","):
             continue
         path = Path(group.lstrip("/"))
         for part in (path, *path.parents):
-            text = _text(folder / part / name).strip()
-            if text.isdigit():
-                yield int(text)
+            limit = folder / part / name
+            if _text(limit).strip().isdigit():
+                yield limit.parent, limit
 
 
 def _table(path: str) -> dict[str, int]:

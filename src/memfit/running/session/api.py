@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,13 @@ from memfit.running.engine.tiers import TierSpec, tier_for
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, GivenPlan
 from memfit.running.session.active import Running
 from memfit.running.session.ended import Ended
+from memfit.running.session.free import auto_budget
 from memfit.running.session.settings import Settings
 from memfit.running.session.stats import Stats
 from memfit.running.session.unavailable import typed
 from memfit.running.session.undisturbed import Undisturbed
 from memfit.tracing.roofline import Accelerator
-from memfit.units import parse_budget
+from memfit.units import is_auto, parse_budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,12 @@ class Session:
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
     ) -> None:  # fmt: skip
-        parsed = None if budget is None else parse_budget(budget)
+        parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
         where = parse_device("cpu" if accelerator is not None else str(device))
         self._settings = Settings(
             budget=parsed,
+            is_auto=is_auto(budget),
             tier=tier if isinstance(tier, TierSpec) else tier_for(tier, where),
             device=where,
             grow=parsed is not None and parsed.bytes is None if grow is None else grow,
@@ -89,6 +91,8 @@ class Session:
         if device.type == "cuda" and engine.cuda_headers() is None:
             raise EngineError(f"memfit cannot govern {device} yet", why=engine.NO_CUDA_HEADERS, remedy="memfit doctor")
         native = engine.load()
+        if self._settings.is_auto:
+            self._settings = replace(self._settings, budget=auto_budget(device, self._settings.tier))
         if native.is_inert() and _ACTIVE in _entries:  # a forked child's own: it has no more use for its parent's
             _entries[_ACTIVE].session._end()
         self._enter(_Entry(self, threading.get_ident()))
@@ -315,7 +319,8 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
     Arguments:
         budget: Bytes (an int, or text such as "2GiB") hold from the first op. A share such as "60%" is taken of the
             peak of live bytes of the first whole iteration, which runs without a limit, and holds from the next
-            iteration. None sets no limit.
+            iteration. "auto" is what is free when the block begins, less a margin, and holds from the first op. None
+            sets no limit.
         tier: The place of bytes that do not fit: "disk" or "disk:PATH" (a file; the default on the CPU), "ram" (a slab
             of memory; on a GPU page-locked host memory, and the default), "ram:8GiB", or "ram:8GiB+disk:PATH".
         device: "cpu", "cuda", "cuda:N", or "auto": the current GPU if there is one, otherwise the CPU.
@@ -334,7 +339,8 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
         InputError: The budget, the tier, the device or `moves` is malformed.
         UsageError: On entering, another session is active.
         EngineError: On entering, the engine could not be built or loaded.
-        BudgetError: From the op or the optimizer step that finds out that the budget cannot be met.
+        BudgetError: From the op or the optimizer step that finds out that the budget cannot be met; on entering, if
+            too little is free for "auto".
         TierError: From an op, or on leaving, when a copy fails.
         AccessError: From a call that is not an op and asks for bytes that are not in memory.
     """

@@ -23,6 +23,8 @@ class Settings:
     """The settings of a session, given when it is made."""
 
     budget: Budget | None
+    is_auto: bool
+    """Whether the budget is what is free when the session begins."""
     tier: TierSpec
     device: torch.device
     grow: bool

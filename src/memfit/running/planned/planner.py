@@ -20,16 +20,8 @@ from memfit.messages import say
 from memfit.planning.joint.program import Moves
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
-from memfit.running.planned.engine_plan import (
-    CompressedPlan,
-    EnginePlan,
-    GivenPlan,
-    Refused,
-    Untried,
-    Used,
-    given_engine_plan,
-    make_engine_plan,
-)
+from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan
+from memfit.running.planned.given import GivenPlan, Refused, Untried, Used, given_engine_plan
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.recorded import CompressedIterations, Recorded
 from memfit.running.planned.timeline import measured_timeline

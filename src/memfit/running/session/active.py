@@ -16,7 +16,8 @@ from memfit.running import host
 from memfit.running.doors import guards
 from memfit.running.engine import EngineModule, devices
 from memfit.running.engine.disturbed import disturbance_of
-from memfit.running.planned.engine_plan import CompressedPlan, GivenPlan
+from memfit.running.planned.engine_plan import CompressedPlan
+from memfit.running.planned.given import GivenPlan
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.planner import Planner
 from memfit.running.session import chunking

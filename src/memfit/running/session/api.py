@@ -17,7 +17,8 @@ from memfit.running import engine
 from memfit.running.engine import patching
 from memfit.running.engine.devices import parse_device
 from memfit.running.engine.tiers import TierSpec, tier_for
-from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, GivenPlan
+from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
+from memfit.running.planned.given import GivenPlan
 from memfit.running.session.active import Running
 from memfit.running.session.ended import Ended
 from memfit.running.session.settings import Settings

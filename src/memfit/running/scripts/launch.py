@@ -21,6 +21,8 @@ from memfit.running.scripts.script import Program, as_program, check_program
 from memfit.running.session import Session, Stats
 from memfit.units import format_bytes, format_part, format_us
 
+_NAMED = 3  # storages that the summary names, of those that cannot be made again
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -36,6 +38,7 @@ class Outcome:
     no_limit: str = ""  # why a share never became a limit; empty if it did, or none was asked for
     peak_bytes: int | None = None  # the peak that shares refer to
     planned_iterations: int = 0
+    not_made_again: tuple[str, ...] = ()  # with the op and the reason
     tier: str = ""
     seconds: float = 0.0
     peak_rss_bytes: int = 0
@@ -46,7 +49,7 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
-        names = ("given_plan", "no_limit", "planned_iterations", "tier", "seconds", "peak_rss_bytes")
+        names = ("given_plan", "no_limit", "planned_iterations", "not_made_again", "tier", "seconds", "peak_rss_bytes")
         return {
             "exit_code": self.exit_code,
             **asdict(self.stats),
@@ -77,10 +80,19 @@ class Outcome:
             f"moved {format_bytes(s.bytes_out)} out and {format_bytes(s.bytes_in)} in (tier {self.tier}) "
             f"over {s.iterations} iterations ({kinds})",
             f"waited {format_us(self.waited_seconds * 1e6)} of {self.seconds:.1f} s for copies (x{self.slowdown:.2f})",
+            *self._made_again(),
             f"peak RSS {format_bytes(self.peak_rss_bytes)}",
             f"memfit's own records {format_bytes(s.record_bytes)}",
         ]
         return f"memfit: {'; '.join(parts)}"
+
+    def _made_again(self) -> list[str]:
+        s, parts = self.stats, []
+        if s.recomputations:
+            parts.append(f"made {s.recomputations} storages again in {format_us(s.recompute_ns / 1e3)}")
+        if self.not_made_again:
+            parts.append(f"{len(self.not_made_again)} cannot be ({'; '.join(self.not_made_again[:_NAMED])})")
+        return parts
 
     def _limit(self) -> str:
         limit = self.stats.budget_bytes
@@ -166,6 +178,7 @@ def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
         no_limit=session.why_no_limit if session.stats.ops else "",  # as after --help: there was nothing to limit
         peak_bytes=session.peak_bytes if session.stats.budget_bytes else None,
         planned_iterations=session.planned_iterations,
+        not_made_again=session.not_made_again,
         tier=str(session.tier),
         seconds=time.monotonic() - (session.began or 0.0),
         peak_rss_bytes=peak_rss_bytes(),

@@ -80,7 +80,7 @@ class Running:
             self.planner.close()
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
-            self.planned_iterations, self.compressed_plan, self.measured, self.given_plan,
+            self.planned_iterations, self.compressed_plan, self.measured, self.given_plan, self.not_made_again,
         )  # fmt: skip
 
     def stop(self) -> list[str]:
@@ -118,6 +118,11 @@ class Running:
     def planned_iterations(self) -> int:
         """The number of iterations that ran wholly by a plan, from beginning to end."""
         return self.planner.followed
+
+    @property
+    def not_made_again(self) -> tuple[str, ...]:
+        """The storages that plans dropped and that could not be made again, with the reasons."""
+        return tuple(self.planner.not_made_again)
 
     @property
     def compressed_plan(self) -> CompressedPlan | None:

@@ -237,6 +237,11 @@ class Session:
         return self._known.planned_iterations
 
     @property
+    def not_made_again(self) -> tuple[str, ...]:
+        """The storages that plans dropped and that could not be made again: the op that made each, and the reason."""
+        return self._known.not_made_again
+
+    @property
     def planned(self) -> EnginePlan | None:
         """The plan in force, or the last one that was."""
         compressed = self.compressed_plan

@@ -75,3 +75,4 @@ class Ended:
     compressed_plan: CompressedPlan | None
     measured: Timeline | None
     given_plan: GivenPlan
+    not_made_again: tuple[str, ...]

@@ -9,7 +9,7 @@ import torch
 import memfit
 from memfit.errors import UsageError
 from memfit.running import engine
-from memfit.running.planned.engine_plan import Untried
+from memfit.running.planned.given import Untried
 from memfit.running.session import Session
 from running.plainly import descend
 

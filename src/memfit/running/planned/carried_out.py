@@ -44,13 +44,14 @@ class Drop:
 class CarriedOut:
     """An iteration, the storages that are dropped in it, and, by op, the one that it repeats (-1: none).
 
-    `last` is the last stay of each recorded storage.
+    `last` is the last stay of each recorded storage; `recomputes` are as they were planned, in the drops' order.
     """
 
     recorded: Recorded
     drops: tuple[Drop, ...] = ()
     repeats: tuple[int, ...] = ()
     last: Mapping[int, int] = field(default_factory=dict)
+    recomputes: tuple[Recompute, ...] = ()
 
 
 def carried_out(recorded: Recorded, made: Transformed, recomputes: Iterable[Recompute]) -> CarriedOut:
@@ -59,7 +60,7 @@ def carried_out(recorded: Recorded, made: Transformed, recomputes: Iterable[Reco
     again = zip(made.op_of, made.runs_again, strict=True)
     repeats = tuple(writing.at[op] if runs_again else -1 for op, runs_again in again)
     own = Recorded(made.trace, writing.blocks, writing.iterations())
-    return CarriedOut(own, tuple(writing.drops), repeats, writing.last)
+    return CarriedOut(own, tuple(writing.drops), repeats, writing.last, tuple(writing.recomputes))
 
 
 class _Writing:
@@ -77,6 +78,7 @@ class _Writing:
             self.fresh + stay if self._is_made_again(stay) else own[original]
             for stay, original in enumerate(made.storage_of)
         ]
+        self.recomputes = recomputes
         self.drops = self._drops(recomputes)
         self.own_ticks = self._own_ticks()
         self.last = self._last_stays()

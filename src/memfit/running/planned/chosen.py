@@ -13,7 +13,7 @@ from memfit.planning.joint.as_plan import swaps_alone
 from memfit.planning.joint.transformed import Transformed, with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.running.planned.carried_out import CarriedOut, carried_out
-from memfit.running.planned.engine_plan import _EFFORT, CompressedPlan, EnginePlan, _place, _swapping
+from memfit.running.planned.engine_plan import EFFORT, CompressedPlan, EnginePlan, place, swapping_by
 from memfit.running.planned.recorded import Recorded
 from memfit.simulate import Simulator
 from memfit.validate_joint import require_known_recomputes, require_valid_joint
@@ -47,12 +47,12 @@ def _engine_plan(
     iteration = _checked(recorded, kept.plan)
     if any(storage >= len(recorded.trace.storages) for storage in kept.never):
         return None
-    placed = _place(iteration.recorded, kept.plan.swaps, _EFFORT)
+    placed = place(iteration.recorded, kept.plan.swaps, EFFORT)
     if placed.needed_bytes > budget_bytes:
         return None
     simulator = Simulator(iteration.recorded.trace, machine)
     plan = kept.plan
-    found = _swapping(iteration, placed, plan.policy, plan.budget_bytes, simulator, op_hash, plan.recomputes)
+    found = swapping_by(iteration, placed, plan.policy, plan.budget_bytes, simulator, op_hash)
     compute_us = sum(op.duration_us for op in recorded.trace.ops)
     return replace(found, compute_us=compute_us, machine=kept.machine, is_joint=kept.is_joint)
 

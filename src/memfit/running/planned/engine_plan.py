@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from memfit.errors import BudgetError
-from memfit.ir import Plan, Recompute, Swap, Timeline, Trace, align_up
+from memfit.ir import Plan, Swap, Timeline, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.addresses import AddressPlan, plan_addresses, takes_of
 from memfit.planning.autoswap import ANY_GAP
@@ -14,7 +14,6 @@ from memfit.planning.autoswap.search import POLICY, Search
 from memfit.planning.fit import Fitted, Infeasible, fit_within
 from memfit.planning.joint.plan import JointPlan, plan_jointly
 from memfit.planning.joint.program import Moves
-from memfit.planning.lifetimes import gaps
 from memfit.running.engine import RemakeTableColumns, SwapTableColumns
 from memfit.running.planned.carried_out import CarriedOut, carried_out
 from memfit.running.planned.columns import remake_columns, swap_columns
@@ -23,37 +22,12 @@ from memfit.simulate import Simulator
 from memfit.tracing.compressed import Compressed
 from memfit.units import format_bytes
 
-_EFFORT = 0.5  # seconds at most, of the packer and of the search for swaps
+EFFORT = 0.5  # seconds at most, of the packer and of the search for swaps
 _LEAST_EFFORT = 0.05
 _SHARE = 10  # as many iterations is a search worth
 _ROUNDS = 8
 _ENOUGH = 0.005  # of the computation: where swaps add no more, nothing is made again
 _ROOM_BYTES = 1 << 16  # kept free of plans that swap, or a 50th of the budget
-
-
-@dataclass(frozen=True)
-class Untried:
-    """A plan that was passed and has not been tried yet, or none was."""
-
-    sentence = ""
-
-
-@dataclass(frozen=True)
-class Used:
-    """A plan that was passed, and has been in force."""
-
-    sentence = "used"
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A plan that was passed and is not used: `sentence` says why."""
-
-    sentence: str
-
-
-GivenPlan = Untried | Used | Refused
-"""The fate of a plan that was passed."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +124,8 @@ def make_engine_plan(
     and the faster one is taken. `moves` says which of these there are.
     """
     seconds = sum(op.duration_us for op in recorded.trace.ops) / 1e6
-    effort = min(_EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
-    whole = _place(recorded, (), effort)
+    effort = min(EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
+    whole = place(recorded, (), effort)
     if not budget_bytes or whole.needed_bytes <= budget_bytes:
         return _engine_plan(CarriedOut(recorded), whole, op_hash)
     budget_bytes -= min(_ROOM_BYTES, budget_bytes // 50)
@@ -181,7 +155,7 @@ def _swapping_plan(
     search = Search.of(recorded.trace, machine, ANY_GAP)
     start: tuple[int, ...] = ()
 
-    def attempt(limit_bytes: int) -> Fitted[_Placed] | Infeasible | None:
+    def attempt(limit_bytes: int) -> Fitted[Placed] | Infeasible | None:
         nonlocal start
         found = search.run(limit_bytes, effort, 0, start)
         if stopped():
@@ -189,13 +163,13 @@ def _swapping_plan(
         start = tuple(found.chosen.tolist()) if found.is_feasible else ()
         if not found.is_feasible:
             return Infeasible(found.least_bytes)
-        placed = _place(recorded, search.swaps(found), effort)
+        placed = place(recorded, search.swaps(found), effort)
         return Fitted(placed.needed_bytes, placed)
 
     placed = fit_within(budget_bytes, attempt, rounds=_ROUNDS)
     if placed is None:
         return None
-    return _swapping(CarriedOut(recorded), placed, POLICY, budget_bytes, search.simulator, op_hash)
+    return swapping_by(CarriedOut(recorded), placed, POLICY, budget_bytes, search.simulator, op_hash)
 
 
 def _joint_plan(
@@ -208,7 +182,7 @@ def _joint_plan(
     moves: Moves,
     never: Collection[int],
 ) -> EnginePlan | None:
-    def attempt(limit_bytes: int) -> Fitted[tuple[JointPlan, CarriedOut, _Placed]] | Infeasible | None:
+    def attempt(limit_bytes: int) -> Fitted[tuple[JointPlan, CarriedOut, Placed]] | Infeasible | None:
         if stopped():
             return None
         try:
@@ -216,7 +190,7 @@ def _joint_plan(
         except BudgetError as error:
             return Infeasible(error.required_bytes or budget_bytes + 1)
         iteration = carried_out(recorded, plan.transformed, plan.recomputes)
-        placed = _place(iteration.recorded, plan.swaps.plan.swaps, effort)
+        placed = place(iteration.recorded, plan.swaps.plan.swaps, effort)
         return Fitted(placed.needed_bytes, (plan, iteration, placed))
 
     made = fit_within(budget_bytes, attempt, rounds=_ROUNDS)
@@ -224,61 +198,30 @@ def _joint_plan(
         return None
     plan, iteration, placed = made
     simulator = Simulator(iteration.recorded.trace, machine)
-    swapping = _swapping(iteration, placed, POLICY, budget_bytes, simulator, op_hash, plan.recomputes)
+    swapping = swapping_by(iteration, placed, POLICY, budget_bytes, simulator, op_hash)
     return replace(swapping, compute_us=plan.compute_us)
 
 
-def given_engine_plan(
-    recorded: Recorded, given: Plan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
-) -> EnginePlan | Refused:
-    """Return the plan with the swaps of `given`, or the reason why it cannot be used for this iteration."""
-    swaps = same_swaps(recorded.trace, given)
-    if isinstance(swaps, Refused):
-        return swaps
-    placed = _place(recorded, swaps, _EFFORT)  # there is nothing to search: all the more for a packing that fits
-    if budget_bytes and placed.needed_bytes > budget_bytes:
-        needed, budget = format_bytes(placed.needed_bytes), format_bytes(budget_bytes)
-        return Refused(f"with addresses it needs {needed}, and the budget is {budget}")
-    simulator = Simulator(recorded.trace, machine)
-    found = _swapping(CarriedOut(recorded), placed, given.policy, budget_bytes, simulator, op_hash)
-    return replace(found, is_given=True)
-
-
-def same_swaps(trace: Trace, plan: Plan) -> list[Swap] | Refused:
-    """Return the swaps of `plan`, made for another recording of the same iteration, or the reason why it was not.
-
-    A storage is found again by its gap: its size and the ops around it. Of several alike any may be taken.
-    """
-    if plan.op_count != len(trace.ops):
-        return Refused(f"it is for an iteration of {plan.op_count} ops, and this one has {len(trace.ops)}")
-    if plan.recomputes:
-        return Refused("it makes storages again, which runs do not do yet (memfit plan --policy swap does without)")
-    free: dict[tuple[int, int, int], list[int]] = {}
-    for gap in gaps(trace):
-        free.setdefault((gap.size_bytes, gap.after, gap.before), []).append(gap.storage)
-    found = []
-    for swap in plan.swaps:
-        alike = free.get((swap.size_bytes, swap.out_after, swap.in_before % plan.op_count))
-        if not alike:
-            size = format_bytes(swap.size_bytes)
-            return Refused(f"no storage of {size} is idle after op {swap.out_after} of this iteration")
-        found.append(replace(swap, storage=alike.pop()))
-    return found
-
-
-def _swapping(iteration: CarriedOut, placed: _Placed, policy: str, budget_bytes: int, simulator: Simulator,
-              op_hash: Callable[[str], int], recomputes: tuple[Recompute, ...] = ()) -> EnginePlan:  # fmt: skip
+def swapping_by(
+    iteration: CarriedOut,
+    placed: Placed,
+    policy: str,
+    budget_bytes: int,
+    simulator: Simulator,
+    op_hash: Callable[[str], int],
+) -> EnginePlan:
+    """Return the engine's plan for `iteration` with what was `placed`, and what it is foreseen to do."""
     trace = iteration.recorded.trace
     ops = len(trace.ops) - sum(op >= 0 for op in iteration.repeats)
     plan = Plan(trace.signature, ops, policy, simulator.machine.name, budget_bytes, tuple(placed.swaps),
-                footprint_bytes=placed.needed_bytes, recomputes=recomputes)  # fmt: skip
+                footprint_bytes=placed.needed_bytes, recomputes=iteration.recomputes)  # fmt: skip
     predicted = simulator.timeline(placed.swaps)
     whole = _engine_plan(iteration, placed, op_hash)
     return replace(whole, plan=plan, predicted=predicted, machine=simulator.machine, compute_us=predicted.compute_us)
 
 
 @dataclass(frozen=True)
-class _Placed:
+class Placed:
     """Swaps, and the addresses of everything that comes and goes; `resident` storages lie below."""
 
     swaps: Sequence[Swap]
@@ -287,7 +230,8 @@ class _Placed:
     needed_bytes: int
 
 
-def _place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> _Placed:
+def place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> Placed:
+    """Find addresses for everything that takes bytes in an iteration with `swaps`; `effort` in seconds."""
     trace = recorded.trace
     takes = takes_of(recorded.iterations, swaps, recorded.blocks)
     addresses = plan_addresses(takes, alignment=trace.alignment, effort=effort)
@@ -295,10 +239,10 @@ def _place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> _Placed:
     below = sum(align_up(trace.storages[s].size_bytes, trace.alignment) for s in resident) + trace.pinned_bytes
     # Storages that pile up iteration by iteration (losses in a list) have no address in the plan, but need some room.
     beside = sum(align_up(size, trace.alignment) for size in takes.size[takes.upper < 0].tolist())
-    return _Placed(swaps, addresses, resident, below + addresses.zone_bytes + beside)
+    return Placed(swaps, addresses, resident, below + addresses.zone_bytes + beside)
 
 
-def _engine_plan(iteration: CarriedOut, placed: _Placed, op_hash: Callable[[str], int]) -> EnginePlan:
+def _engine_plan(iteration: CarriedOut, placed: Placed, op_hash: Callable[[str], int]) -> EnginePlan:
     blocks = [iteration.recorded.blocks[s] for s in placed.resident]
     swaps, remakes = (
         swap_columns(iteration, placed.swaps, placed.addresses, op_hash),

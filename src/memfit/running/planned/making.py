@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from memfit.running.planned.engine_plan import CompressedPlan, Refused
+from memfit.running.planned.engine_plan import CompressedPlan
+from memfit.running.planned.given import Refused
 
 
 @dataclass(frozen=True)

@@ -14,24 +14,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from memfit.ir import Plan, Timeline
+from memfit.ir import Plan, Timeline, Trace
 from memfit.machine import Machine
 from memfit.messages import say
 from memfit.planning.joint.program import Moves
+from memfit.planning.lifetimes import births
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
 from memfit.running.planned.chosen import engine_plan_of_kept, kept_plan
 from memfit.running.planned.drift import Drift, alike, gains_by_speed
-from memfit.running.planned.engine_plan import (
-    CompressedPlan,
-    EnginePlan,
-    GivenPlan,
-    Refused,
-    Untried,
-    Used,
-    given_engine_plan,
-    make_engine_plan,
-)
+from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan
+from memfit.running.planned.given import GivenPlan, Refused, Untried, Used, given_engine_plan
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.making import Made, Making
 from memfit.running.planned.plan_cache import PlanCache
@@ -126,6 +119,8 @@ class Planner:
     given_plan: GivenPlan = field(default_factory=Untried)
     known: dict[int, _Known | None] = field(default_factory=dict)
     """By signature; None for an iteration that cannot be planned."""
+    not_made_again: list[str] = field(default_factory=list)
+    """The storages that could not be, with the op that made each, its line, and the reason."""
     followed: int = 0
     """Iterations that a plan was in force for throughout, and right."""
     searches: int = 0
@@ -349,7 +344,10 @@ class Planner:
         if known.plan is None or not known.plan.dropped:
             return False
         _, failed = self.engine.tried_drops()
-        known.never |= {known.plan.dropped[drop]: why for drop, why in failed}
+        fresh = {known.plan.dropped[drop]: why for drop, why in failed if known.plan.dropped[drop] not in known.never}
+        if fresh and (trace := known.plan.trace()) is not None:
+            self.not_made_again += [f"{_name_of(trace, storage)}: {why}" for storage, why in fresh.items()]
+        known.never |= fresh
         return bool(failed)
 
     def _measure(self, known: _Known) -> None:
@@ -391,3 +389,9 @@ class Planner:
     def _machine(self) -> Machine:
         """Return the speed of copies in this session, or the assumed one before the first copies."""
         return self.link.machine(self.engine.stats(), self._ended[0] if self._ended else None)
+
+
+def _name_of(trace: Trace, storage: int) -> str:
+    op, source = births(trace).get(storage), trace.storages[storage].source
+    made_by = "a storage" if op is None else trace.ops[op].name
+    return f"{made_by} at {source}" if source else made_by

@@ -21,6 +21,8 @@ from memfit.running.scripts.script import Program, as_program, check_program
 from memfit.running.session import Session, Stats
 from memfit.units import format_bytes, format_part, format_us
 
+_NAMED = 3  # storages that the summary names, of those that cannot be made again
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -38,6 +40,7 @@ class Outcome:
     planned_iterations: int = 0
     plan_searches: int = 0
     kept_plans: int = 0
+    not_made_again: tuple[str, ...] = ()  # with the op and the reason
     tier: str = ""
     seconds: float = 0.0
     peak_rss_bytes: int = 0
@@ -48,8 +51,8 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
-        names = ("given_plan", "no_limit", "planned_iterations", "plan_searches", "kept_plans", "tier",
-                 "seconds", "peak_rss_bytes")  # fmt: skip
+        names = ("given_plan", "no_limit", "planned_iterations", "plan_searches", "kept_plans", "not_made_again",
+                 "tier", "seconds", "peak_rss_bytes")  # fmt: skip
         return {
             "exit_code": self.exit_code,
             **asdict(self.stats),
@@ -80,10 +83,19 @@ class Outcome:
             f"moved {format_bytes(s.bytes_out)} out and {format_bytes(s.bytes_in)} in (tier {self.tier}) "
             f"over {s.iterations} iterations ({kinds})",
             f"waited {format_us(self.waited_seconds * 1e6)} of {self.seconds:.1f} s for copies (x{self.slowdown:.2f})",
+            *self._made_again(),
             f"peak RSS {format_bytes(self.peak_rss_bytes)}",
             f"memfit's own records {format_bytes(s.record_bytes)}",
         ]
         return f"memfit: {'; '.join(parts)}"
+
+    def _made_again(self) -> list[str]:
+        s, parts = self.stats, []
+        if s.recomputations:
+            parts.append(f"made {s.recomputations} storages again in {format_us(s.recompute_ns / 1e3)}")
+        if self.not_made_again:
+            parts.append(f"{len(self.not_made_again)} cannot be ({'; '.join(self.not_made_again[:_NAMED])})")
+        return parts
 
     def _limit(self) -> str:
         limit = self.stats.budget_bytes
@@ -174,6 +186,7 @@ def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
         planned_iterations=session.planned_iterations,
         plan_searches=session.plan_searches,
         kept_plans=session.kept_plans,
+        not_made_again=session.not_made_again,
         tier=str(session.tier),
         seconds=time.monotonic() - (session.began or 0.0),
         peak_rss_bytes=peak_rss_bytes(),

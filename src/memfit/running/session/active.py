@@ -16,7 +16,8 @@ from memfit.running import host
 from memfit.running.doors import guards
 from memfit.running.engine import EngineModule, devices
 from memfit.running.engine.disturbed import disturbance_of
-from memfit.running.planned.engine_plan import CompressedPlan, GivenPlan
+from memfit.running.planned.engine_plan import CompressedPlan
+from memfit.running.planned.given import GivenPlan
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.planner import Planner
 from memfit.running.session import chunking
@@ -80,7 +81,7 @@ class Running:
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
             self.planned_iterations, self.compressed_plan, self.measured, self.given_plan, self.plan_searches,
-            self.kept_plans,
+            self.kept_plans, self.not_made_again,
         )  # fmt: skip
 
     def stop(self) -> list[str]:
@@ -128,6 +129,11 @@ class Running:
     def kept_plans(self) -> int:
         """The number of times that a plan of an earlier run came into force."""
         return self.planner.kept_plans
+
+    @property
+    def not_made_again(self) -> tuple[str, ...]:
+        """The storages that plans dropped and that could not be made again, with the reasons."""
+        return tuple(self.planner.not_made_again)
 
     @property
     def compressed_plan(self) -> CompressedPlan | None:

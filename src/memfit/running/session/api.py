@@ -17,7 +17,8 @@ from memfit.running import engine
 from memfit.running.engine import patching
 from memfit.running.engine.devices import parse_device
 from memfit.running.engine.tiers import TierSpec, tier_for
-from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, GivenPlan
+from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
+from memfit.running.planned.given import GivenPlan
 from memfit.running.session.active import Running
 from memfit.running.session.ended import Ended
 from memfit.running.session.free import auto_budget
@@ -249,6 +250,11 @@ class Session:
     def kept_plans(self) -> int:
         """The number of times that a plan of an earlier run, kept on disk, came into force."""
         return self._known.kept_plans
+
+    @property
+    def not_made_again(self) -> tuple[str, ...]:
+        """The storages that plans dropped and that could not be made again: the op that made each, and the reason."""
+        return self._known.not_made_again
 
     @property
     def planned(self) -> EnginePlan | None:

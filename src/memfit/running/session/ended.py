@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from memfit.ir import Timeline, Trace
 from memfit.planning.lifetimes import peak_live
-from memfit.running.planned.engine_plan import CompressedPlan, GivenPlan
+from memfit.running.planned.engine_plan import CompressedPlan
+from memfit.running.planned.given import GivenPlan
 from memfit.running.session.stats import Stats
 from memfit.tracing.compressed import CompressedIteration
 
@@ -76,3 +77,4 @@ class Ended:
     given_plan: GivenPlan
     plan_searches: int
     kept_plans: int
+    not_made_again: tuple[str, ...]

@@ -10,7 +10,7 @@ from cli.helpers_cli import memfit, run
 from memfit.cli import main
 from memfit.files import find_machine, load_machine
 from memfit.running.engine.tiers import TierSpec
-from memfit.running.machine.doctor import _link
+from memfit.running.machine.doctor import _link, _plans
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -19,7 +19,8 @@ def test_all_is_well_here(tmp_path):
     result = memfit("doctor", "--tier", f"disk:{tmp_path}", cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     lines = result.stdout.splitlines()
-    assert [line.split()[1] for line in lines] == ["memfit", "python", "torch", "compiler", "engine", "disk", "link"]
+    names = "memfit python torch compiler engine plans disk link"
+    assert [line.split()[1] for line in lines] == names.split()
     assert all(line.startswith("ok ") for line in lines)
     assert result.stderr == "next: memfit run --budget 60% SCRIPT\n"
     assert not list(tmp_path.iterdir())
@@ -32,6 +33,18 @@ def test_json_has_numbers(tmp_path, capsys):
     assert report["ok"] is True
     disk = next(finding for finding in report["findings"] if finding["name"] == "disk")
     assert disk["values"]["write_bytes_per_s"] > 0 and disk["values"]["free_bytes"] > 0
+
+
+def test_plans_kept_for_later_runs_are_counted_and_removed(tmp_path, monkeypatch, capsys):
+    for name in ("a.plan.json.gz", "b.plan.json.gz", "notes.txt"):
+        (tmp_path / name).write_bytes(bytes(512))
+    monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path))
+    assert _plans().text == f"2 kept, 1.00 KiB, in {tmp_path} (memfit doctor --clear-plans)"
+    assert main(["doctor", "--clear-plans"]) == 0
+    assert capsys.readouterr().out == f"2 plans removed from {tmp_path}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    monkeypatch.setenv("MEMFIT_PLAN_CACHE", "off")
+    assert main(["doctor", "--clear-plans"]) == 0 and "MEMFIT_PLAN_CACHE is off" in _plans().text
 
 
 def test_the_ram_tier_needs_no_disk(capsys):

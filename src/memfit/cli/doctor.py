@@ -16,6 +16,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("doctor", help="check versions, compiler, engine and disk")
     add_tier(parser)
     add_device(parser)
+    parser.add_argument("--clear-plans", action="store_true", help="only remove the plans kept for later runs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.set_defaults(run=run)
 
@@ -27,8 +28,11 @@ def run(args: argparse.Namespace) -> int:
     from memfit.reporting.show import show
     from memfit.running.engine.devices import parse_device
     from memfit.running.engine.tiers import tier_for
-    from memfit.running.machine.doctor import examine
+    from memfit.running.machine.doctor import clear_plans, examine
 
+    if args.clear_plans:
+        print(clear_plans())
+        return 0
     device = parse_device(args.device)
     findings = examine(tier_for(args.tier, device), device)
     infos = tuple(FindingInfo(f.name, f.ok, f.text, f.values) for f in findings)

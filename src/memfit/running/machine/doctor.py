@@ -23,6 +23,7 @@ from memfit.running import engine
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.machine.measure import machine_file, measure_machine
 from memfit.running.machine.measure_cuda import cuda_machine_file, measure_cuda
+from memfit.running.planned.plan_cache import clear, kept_files, plans_folder
 from memfit.units import format_bytes
 
 _OLDEST_TORCH = (2, 11)
@@ -49,6 +50,7 @@ def examine(tier: TierSpec, device: torch.device) -> list[Finding]:
         _compiler(),
         _engine(),
         *_gpu(device),
+        _plans(),
     ]
     sustained = None
     if tier.kind == "disk":
@@ -89,6 +91,23 @@ def _engine() -> Finding:
     seconds = time.monotonic() - started
     how = "cached" if built else f"built in {seconds:.0f} s"
     return Finding("engine", True, f"{how}: {engine.cached_library()}", {"seconds": seconds})
+
+
+def _plans() -> Finding:
+    folder = plans_folder()
+    if folder is None:
+        return Finding("plans", True, "none are kept: MEMFIT_PLAN_CACHE is off", {})
+    sizes = [size for _, size in kept_files(folder)]
+    text = f"{len(sizes)} kept, {format_bytes(sum(sizes))}, in {folder} (memfit doctor --clear-plans)"
+    return Finding("plans", True, text, {"count": len(sizes), "bytes": sum(sizes)})
+
+
+def clear_plans() -> str:
+    """Remove every plan that was kept for later runs; return a sentence about it."""
+    folder = plans_folder()
+    if folder is None:
+        return "no plans are kept: MEMFIT_PLAN_CACHE is off"
+    return f"{clear(folder)} plans removed from {folder}"
 
 
 def _gpu(device: torch.device) -> list[Finding]:

@@ -101,9 +101,9 @@ def _identity(trace: Trace) -> str:
     return digest.hexdigest()
 
 
-def kept_files(folder: Path) -> list[Path]:
-    """Return the files of kept plans, those used last first."""
-    return [path for _, _, path in _by_age(folder)]
+def kept_files(folder: Path) -> list[tuple[Path, int]]:
+    """Return the files of kept plans and their bytes, those used last first."""
+    return [(path, size) for _, size, path in _by_age(folder)]
 
 
 def trim(folder: Path, most_files: int = _MOST_FILES, most_bytes: int = _MOST_BYTES) -> None:
@@ -113,19 +113,26 @@ def trim(folder: Path, most_files: int = _MOST_FILES, most_bytes: int = _MOST_BY
         count, total = count + 1, total + size
         if count > most_files or total > most_bytes:
             _remove((path,))
-    _remove(path for path in _unfinished(folder) if time.time() - path.stat().st_mtime > _WRITTEN_BY_NOW)
+    _remove(path for path in _unfinished(folder) if _age_s(path) > _WRITTEN_BY_NOW)
 
 
 def clear(folder: Path) -> int:
     """Remove every kept plan, and what killed writers have left; return the number of plans."""
     found = kept_files(folder)
-    _remove((*found, *_unfinished(folder)))
+    _remove((*(path for path, _ in found), *_unfinished(folder)))
     return len(found)
 
 
 def _unfinished(folder: Path) -> list[Path]:
     """Return the files that are being written, or that a writer has left when it was killed."""
     return list(folder.glob(f".*{_ENDING}.*.tmp"))
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:  # it is finished
+        return 0.0
 
 
 def _by_age(folder: Path) -> list[tuple[float, int, Path]]:

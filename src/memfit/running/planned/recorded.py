@@ -46,7 +46,7 @@ class Recorded:
         spans = np.maximum(np.diff(begins) - ops_of_it["waited_ns"], 0) / 1000
         ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
         trace, blocks = in_order_of_use(replace(trace, ops=ops), blocks, _first_uses(raw, begin, middle))
-        return cls(_without_idle(trace), blocks, iterations)
+        return cls(trace, blocks, iterations)
 
 
 @dataclass(frozen=True)
@@ -85,18 +85,18 @@ def in_order_of_use(trace: Trace, blocks: Sequence[int], first_use: Mapping[int,
     """Return the trace and its blocks with storages in an order that depends on nothing before the iteration.
 
     First come those alive before, by their first use (without one: by their end), then those that it allocates, by
-    that, and last those that it does not use at all: the engine knows them in the order of their making and moving.
+    that: the engine knows them in the order of their making and moving. Storages that are there before and after, and
+    that no op of the iteration uses, are left out: the engine moves them away.
     """
 
     def place(index: int) -> tuple[int, int]:
         storage = trace.storages[index]
         if not storage.born_before:
             return 2, storage.alloc_tick
-        if blocks[index] in first_use:
-            return 0, first_use[blocks[index]]
-        return (3, storage.size_bytes) if trace.recurs(storage) else (1, storage.free_tick)
+        return (0, first_use[blocks[index]]) if blocks[index] in first_use else (1, storage.free_tick)
 
-    order = sorted(range(len(blocks)), key=place)
+    kept = (i for i, storage in enumerate(trace.storages) if not trace.recurs(storage) or blocks[i] in first_use)
+    order = sorted(kept, key=place)
     number = {old: new for new, old in enumerate(order)}
     ops = tuple(
         replace(op, reads=_renumbered(op.reads, number), writes=_renumbered(op.writes, number)) for op in trace.ops
@@ -107,13 +107,3 @@ def in_order_of_use(trace: Trace, blocks: Sequence[int], first_use: Mapping[int,
 
 def _renumbered(storages: Sequence[int], number: Mapping[int, int]) -> tuple[int, ...]:
     return tuple(sorted(number[storage] for storage in storages))
-
-
-def _without_idle(trace: Trace) -> Trace:
-    """Return the trace without the bytes of storages that no op of an iteration uses: the engine moves them away."""
-    used = {s for op in trace.ops for s in (*op.reads, *op.writes)}
-    storages = tuple(
-        replace(storage, size_bytes=0) if trace.recurs(storage) and index not in used else storage
-        for index, storage in enumerate(trace.storages)
-    )
-    return replace(trace, storages=storages)

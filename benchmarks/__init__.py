@@ -4,3 +4,8 @@
 AutoSwap's authors. Each module's `run` yields results (`common.result`), which `__main__` prints and writes to
 `results/`; its parameters are the benchmark's options (`common.options`).
 """
+
+import os
+
+# A figure with the plan of an earlier run in it is another figure.
+os.environ.setdefault("MEMFIT_PLAN_CACHE", "off")

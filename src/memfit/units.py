@@ -89,9 +89,7 @@ def parse_budget(value: str | int) -> Budget:
     """
     if is_auto(value):
         why = "it is what is free when a run begins, and nothing is run here"
-        raise InputError(
-            "a budget of 'auto' is for memfit run and memfit.session alone", why=why, remedy=_BUDGET_REMEDY
-        )
+        raise InputError("a budget of 'auto' is for runs alone", why=why, remedy=_BUDGET_REMEDY)
     if not isinstance(value, str) or not value.strip().endswith("%"):
         return Budget(bytes=parse_bytes(value))
     percent, unit = _split(value, "budget", _BUDGET_REMEDY)

@@ -253,3 +253,29 @@ def test_a_limit_on_addresses_leaves_a_session_and_one_that_is_too_low_is_named(
         command = [*limited, *words, "script.py"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
         assert done.returncode == code and part in done.stderr, done.stderr
+
+
+def test_a_second_run_has_the_plan_of_the_first_unless_it_is_not_to(tmp_path):
+    write(tmp_path, TRAINING.replace("64", "128").replace("Tanh(), ", "Tanh(), nn.Linear(128, 128), nn.GELU(), "))
+    environment = {"MEMFIT_PLAN_CACHE": str(tmp_path / "plans")}
+
+    def trained(*options: str) -> tuple[dict[str, object], str]:
+        command = ("-m", "memfit", "run", "--budget", "60%", "--tier", "ram", "--moves", "swap", "--stats", "s.json",
+                   *options, "script.py", "--steps", "14")  # fmt: skip
+        done = run(*command, cwd=tmp_path, environment=environment)
+        assert done.returncode == 0, done.stderr
+        return json.loads((tmp_path / "s.json").read_text()), done.stderr
+
+    first, told = trained("--no-plan-cache")
+    assert first["plan_searches"] > 0 and first["kept_plans"] == 0 and not (tmp_path / "plans").exists()
+    trained()
+    second, told = trained()
+    assert second["kept_plans"] == 1 and "as an earlier run has planned it: " in told
+    assert trained("--no-plan-cache")[0]["kept_plans"] == 0
+
+
+def test_what_is_free_is_a_budget_that_is_said(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("run", "--budget", "auto", "script.py", cwd=tmp_path)
+    assert result.returncode == 0
+    assert result.stderr.startswith("memfit: the budget is ") and " of memory are free" in result.stderr

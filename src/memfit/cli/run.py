@@ -50,9 +50,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "(default: yes for a share, no for bytes)",
     )
     parser.add_argument(
-        "--plan-cache", action=argparse.BooleanOptionalAction, default=True,
-        help="whether plans of earlier runs are used, and this run's are kept (default: yes)",
-    )  # fmt: skip
+        "--no-plan-cache",
+        dest="plan_cache",
+        action="store_false",
+        help="neither use the plans of earlier runs nor keep this run's",
+    )
     parser.add_argument("--json", action="store_true", help="end with the statistics as JSON on standard error")
     add_program(parser, takes_the_rest=True)
     parser.set_defaults(run=run)

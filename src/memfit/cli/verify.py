@@ -25,7 +25,9 @@ def add_parser(subparsers: Subparsers) -> None:
         usage="memfit verify SCRIPT|-m MODULE --budget B [--tier T] [--device D] [--steps N] [--json] [-- ARGS ...]",
     )
     add_program(parser)
-    parser.add_argument("--budget", required=True, metavar="B", help='bytes ("2GiB") or a share of the peak ("60%%")')
+    parser.add_argument(
+        "--budget", required=True, metavar="B", help='bytes ("2GiB"), a share of the peak ("60%%"), or "auto"'
+    )
     add_tier(parser)
     add_device(parser)
     parser.add_argument(

@@ -18,6 +18,7 @@ import memfit
 from memfit.files.kept_plan import KeptPlan, load_kept_plan, save_kept_plan
 from memfit.ir import Plan, Trace
 from memfit.machine import Link, Machine
+from memfit.running.engine import plans
 from memfit.running.planned import plan_cache
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.making import Making
@@ -38,12 +39,12 @@ def machine(gb_per_s: float) -> Machine:
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch) -> Path:
     """A folder of the test's own; a link whose speed is known, and plans that are ready as soon as asked for."""
-    plans = tmp_path / "plans"
-    monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(plans))
+    own = tmp_path / "plans"
+    monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(own))
     monkeypatch.setattr(SessionLink, "machine", lambda *_: machine(0.5))
     done = Making.done
     monkeypatch.setattr(Making, "done", lambda self, timeout=None: done(self, None))
-    return plans
+    return own
 
 
 def train(width: int = 128, activation: type = torch.nn.GELU, steps: int = 14) -> list[torch.Tensor]:
@@ -242,7 +243,7 @@ def said(process: subprocess.Popen[str]) -> list:
 def test_processes_at_once_do_not_disturb_each_other_and_the_next_plans_nothing(tmp_path, folder):
     both = [start(tmp_path, seed) for seed in (1, 2)]
     results = [said(process) for process in both]
-    assert all(plans > 0 for *_, plans, _ in results) and len(list(folder.iterdir())) == 1
+    assert all(in_force > 0 for *_, in_force, _ in results) and len(list(folder.iterdir())) == 1
     kept, searches, _, bits = said(start(tmp_path, 3, before=5))
     assert (kept, searches) == (1, 0)
     assert all(other == bits for *_, other in results)
@@ -291,11 +292,11 @@ def test_those_not_used_for_the_longest_time_go_first(folder):
         path.write_bytes(bytes(100))
         os.utime(path, (1e9 - age, 1e9 - age))
     (folder / "mine.txt").write_text("not memfit's")
-    plan_cache.trim(folder, most_files=4)
-    assert sorted(path.name[0] for path, _ in plan_cache.kept_files(folder)) == ["0", "1", "2", "3"]
-    plan_cache.trim(folder, most_bytes=250)
-    assert sorted(path.name[0] for path, _ in plan_cache.kept_files(folder)) == ["0", "1"]
-    assert plan_cache.clear(folder) == 2 and [path.name for path in folder.iterdir()] == ["mine.txt"]
+    plans.trim(folder, most_files=4)
+    assert sorted(path.name[0] for path, _ in plans.kept_files(folder)) == ["0", "1", "2", "3"]
+    plans.trim(folder, most_bytes=250)
+    assert sorted(path.name[0] for path, _ in plans.kept_files(folder)) == ["0", "1"]
+    assert plans.clear(folder) == 2 and [path.name for path in folder.iterdir()] == ["mine.txt"]
 
 
 def test_what_a_killed_writer_has_left_goes_after_a_while(folder):
@@ -304,5 +305,5 @@ def test_what_a_killed_writer_has_left_goes_after_a_while(folder):
     for path in (old, fresh):
         path.write_bytes(b"half")
     os.utime(old, (1e9, 1e9))
-    plan_cache.trim(folder)
+    plans.trim(folder)
     assert list(folder.iterdir()) == [fresh]

@@ -20,10 +20,10 @@ from memfit.errors import MemfitError
 from memfit.files import save_machine
 from memfit.machine import Machine
 from memfit.running import engine
+from memfit.running.engine.plans import clear, kept_files, plans_folder
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.machine.measure import machine_file, measure_machine
 from memfit.running.machine.measure_cuda import cuda_machine_file, measure_cuda
-from memfit.running.planned.plan_cache import clear, kept_files, plans_folder
 from memfit.units import format_bytes
 
 _OLDEST_TORCH = (2, 11)

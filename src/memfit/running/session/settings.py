@@ -11,9 +11,10 @@ from memfit._version import __version__
 from memfit.ir import Plan
 from memfit.machine import Machine
 from memfit.planning.joint.program import Moves
+from memfit.running.engine.plans import plans_folder
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.machine.measure_cuda import cuda_machine
-from memfit.running.planned.plan_cache import PlanCache, plans_folder
+from memfit.running.planned.plan_cache import PlanCache
 from memfit.tracing.roofline import Accelerator
 from memfit.units import Budget
 

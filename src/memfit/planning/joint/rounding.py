@@ -12,7 +12,7 @@ from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of
 from memfit.planning.joint.arrange import arrange
 from memfit.planning.joint.program import Moves, TimeBound
-from memfit.planning.joint.recipes import recipe_of
+from memfit.planning.joint.recipes import remaking_us
 from memfit.planning.joint.transformed import Transformed, with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap
@@ -40,14 +40,6 @@ class Choice:
     def arranged(self, values: Values) -> tuple[Recompute, ...]:
         """Return when the storages are made again."""
         return tuple(arrange(values, self.remade, self.passing))
-
-
-def remaking_us(values: Values, gap: Gap) -> float | None:
-    """Return the microseconds of making the storage of `gap` again at its end; None if that cannot be done."""
-    if gap.cyclic:
-        return None
-    recipe = recipe_of(values, values.before(gap.storage, gap.before), gap.before)
-    return None if recipe is None else recipe.us
 
 
 class Rounding:

@@ -16,6 +16,8 @@ constexpr std::int64_t kBlocks = 128;    // of ops, each with the gaps that reac
 constexpr int kTries = 24, kCompared = 4;
 constexpr int kPeriod = 50;  // moves from one adjustment of the price of bytes to the next
 constexpr double kUsPerByteSwapped = 1e-9;
+constexpr double kHot = 0.02, kCold = 0.01;  // the first temperature, in typical prices, and what is left of it
+constexpr int kRounds = 3;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Anneal {
@@ -32,7 +34,8 @@ class Anneal {
   Annealed run() {
     cost_ = cost();
     note();
-    for (int round = 0; round < 3; ++round) improve(round / 3.0, (round + 1) / 3.0);
+    for (int round = 0; round < kRounds; ++round)
+      improve(static_cast<double>(round) / kRounds, static_cast<double>(round + 1) / kRounds);
     go_to_best();
     prune();
     found_.modes.resize(all_.gaps.count);
@@ -42,6 +45,7 @@ class Anneal {
       found_.returns[g] = sketch_.returns(g);
     }
     found_.again_us = sketch_.again_us();
+    found_.wait_us = sketch_.wait_us();
     found_.over_bytes = sketch_.is_lost() ? kNever : sketch_.over_bytes();
     found_.worst_bytes = sketch_.worst_bytes();
     found_.steps = sketch_.steps() + steps_;
@@ -72,12 +76,14 @@ class Anneal {
     if (prices.empty()) prices.push_back(1.0), bytes = 1;
     std::sort(prices.begin(), prices.end());
     typical_us_ = std::max(prices[prices.size() / 2], 1e-6);
-    us_per_byte_ = 0.1 * typical_us_ * static_cast<double>(prices.size()) / bytes;
+    us_per_byte_ = 3 * typical_us_ * static_cast<double>(prices.size()) / bytes;
   }
+
+  double added_us() const { return sketch_.again_us() + sketch_.wait_us() + kUsPerByteSwapped * swapped_; }
 
   double cost() const {
     if (sketch_.is_lost()) return kNever;
-    return sketch_.again_us() + us_per_byte_ * sketch_.over_bytes() + kUsPerByteSwapped * swapped_;
+    return added_us() + us_per_byte_ * sketch_.over_bytes();
   }
 
   void put(std::int64_t g, std::uint8_t mode) {
@@ -85,8 +91,8 @@ class Anneal {
     if (old == mode) return;
     changed_.emplace_back(g, old);
     sketch_.set(g, mode);
-    if (old == kSwapped) swapped_ -= static_cast<double>(held(g));
-    if (mode == kSwapped) swapped_ += static_cast<double>(held(g));
+    if (is_swapped(old)) swapped_ -= static_cast<double>(held(g));
+    if (is_swapped(mode)) swapped_ += static_cast<double>(held(g));
     if (old == kKept) {
       place_[g] = static_cast<std::int64_t>(used_.size());
       used_.push_back(g);
@@ -99,11 +105,13 @@ class Anneal {
     }
   }
 
-  void undo() {
+  // Takes the changes back; `is_counted` says whether their bytes were.
+  void undo(bool is_counted) {
     auto changed = std::move(changed_);
     for (auto at = changed.rbegin(); at != changed.rend(); ++at) put(at->first, at->second);
     changed_.clear();
-    sketch_.settle();
+    sketch_.settle_remakings();
+    if (is_counted) sketch_.restore_bytes();
   }
 
   double spent() const { return static_cast<double>(sketch_.steps() + steps_) / kStepsPerSecond; }
@@ -117,9 +125,10 @@ class Anneal {
     cost_ = cost();
     for (std::int64_t moves = 0; spent() < end_s; ++moves) {
       const double cooled = (spent() - start_s) / (end_s - start_s);
-      try_move(typical_us_ * std::pow(0.01, cooled));
+      try_move(kHot * typical_us_ * std::pow(kCold, cooled));
       if (moves % kPeriod == kPeriod - 1) {
         us_per_byte_ *= sketch_.over_bytes() > 0 ? 1.15 : 0.9;
+        is_tight_ = best_over_ > 0 || sketch_.wait_us() > 0;
         cost_ = cost();
       }
     }
@@ -130,21 +139,20 @@ class Anneal {
     propose();
     steps_ += 100;
     if (changed_.empty()) return;
-    sketch_.settle();
+    sketch_.settle_remakings();
     ++found_.evaluations;
+    const double most = cost_ - temperature_us * std::log(1 - random_.unit());
+    if (sketch_.is_lost() || sketch_.again_us() > most) return undo(false);
+    sketch_.settle_bytes();
     const double cost = this->cost();
-    const double worse = cost - cost_;
-    if (worse > 0 && !(random_.unit() < std::exp(-worse / temperature_us))) {
-      undo();
-      return;
-    }
+    if (cost > most) return undo(true);
     cost_ = cost;
     note();
   }
 
   void note() {
     if (sketch_.is_lost()) return;
-    const double over = sketch_.over_bytes(), us = sketch_.again_us() + kUsPerByteSwapped * swapped_;
+    const double over = sketch_.over_bytes(), us = added_us();
     if (!best_.empty() && std::make_pair(over, us) >= std::make_pair(best_over_, best_us_)) return;
     best_over_ = over, best_us_ = us;
     best_.clear();
@@ -192,8 +200,17 @@ class Anneal {
   void turn() {
     const std::int64_t g = some_used();
     if (g < 0) return;
-    if (sketch_.mode(g) == kSwapped && may_remake(g)) put(g, kRemade);
-    else if (is_remade(sketch_.mode(g)) && may_swap(g)) put(g, kSwapped);
+    const std::uint8_t mode = sketch_.mode(g);
+    if (is_swapped(mode) && may_remake(g) && random_.unit() < 0.6) put(g, kRemade);
+    else if (is_swapped(mode)) put(g, other_swap(mode));
+    else if (may_swap(g)) put(g, kSwapped);
+  }
+
+  // With a wait, or another one; or without.
+  std::uint8_t other_swap(std::uint8_t mode) {
+    constexpr std::uint8_t kWays[] = {kSwapped, kLeaving, kComing, kForced};
+    const std::uint8_t way = kWays[random_.below(4)];
+    return way == mode ? kWays[random_.below(4)] : way;
   }
 
   void pass() {
@@ -207,7 +224,9 @@ class Anneal {
   void use(std::int64_t g) {
     if (g < 0 || sketch_.mode(g) != kKept) return;
     const bool remade = may_remake(g) && (!may_swap(g) || random_.unit() < 0.7);
-    put(g, !remade ? kSwapped : random_.unit() < 0.2 ? kPassing : kRemade);
+    const bool waits = is_tight_ && random_.unit() < 0.5;
+    const std::uint8_t swapped = waits ? other_swap(kSwapped) : std::uint8_t{kSwapped};
+    put(g, !remade ? swapped : random_.unit() < 0.2 ? std::uint8_t{kPassing} : std::uint8_t{kRemade});
   }
 
   // Somewhere over the budget: something else away there, or less that runs again there.
@@ -224,6 +243,10 @@ class Anneal {
       const std::int64_t g = event.returned[random_.below(event.returned.size())];
       if (all_.gaps.before[g] > op) return put(g, kPassing);
       return put(g, may_swap(g) && random_.unit() < 0.5 ? kSwapped : kKept);
+    }
+    if (is_tight_ && random_.unit() < 0.3) {  // let ops wait for what is swapped meanwhile
+      const std::int64_t g = some_used();
+      if (g >= 0 && is_swapped(sketch_.mode(g)) && reaches(g, op)) return put(g, other_swap(sketch_.mode(g)));
     }
     const std::int64_t early = some_early(op);
     if (early >= 0 && random_.unit() < 0.5) return put(early, kPassing);
@@ -242,6 +265,10 @@ class Anneal {
 
   bool covers(std::int64_t g, std::int64_t op) const {
     return (all_.gaps.after[g] < op && op < all_.gaps.before[g]) || op + all_.ops.count < all_.gaps.before[g];
+  }
+
+  bool reaches(std::int64_t g, std::int64_t op) const {
+    return (all_.gaps.after[g] <= op && op <= all_.gaps.before[g]) || op + all_.ops.count <= all_.gaps.before[g];
   }
 
   std::int64_t best_covering(std::int64_t op, std::int64_t barred) {
@@ -268,11 +295,11 @@ class Anneal {
       return options_.price_us[a] != options_.price_us[b] ? options_.price_us[a] > options_.price_us[b] : a < b;
     });
     for (std::int64_t g : order) {
-      const double before = sketch_.again_us();
+      const double before = added_us();
       changed_.clear();
       put(g, kKept);
       sketch_.settle();
-      if (sketch_.is_lost() || sketch_.over_bytes() > 0 || sketch_.again_us() > before) undo();
+      if (sketch_.is_lost() || sketch_.over_bytes() > 0 || added_us() > before) undo(true);
     }
   }
 
@@ -284,6 +311,7 @@ class Anneal {
   std::vector<std::vector<std::int64_t>> blocks_;
   std::vector<std::pair<std::int64_t, std::uint8_t>> changed_, best_;
   double best_over_ = 0, best_us_ = 0, cost_ = 0, swapped_ = 0;
+  bool is_tight_ = false;  // nothing without waits has been found
   double typical_us_ = 1, us_per_byte_ = 1;
   std::int64_t steps_ = 0;
   Annealed found_;

@@ -19,7 +19,7 @@ struct AnnealOptions {
 struct Annealed {
   std::vector<std::uint8_t> modes;
   std::vector<std::int64_t> returns;
-  double again_us = 0;
+  double again_us = 0, wait_us = 0;
   double over_bytes = 0;  // 0 if every op keeps to the budget
   std::int64_t worst_bytes = 0, evaluations = 0, steps = 0;
 };

@@ -16,10 +16,12 @@ void Sketch::gather() {
   pieces_.clear();
   for (std::int64_t gap : chosen_swaps_) {
     const std::int64_t after = all_.gaps.after[gap], before = all_.gaps.before[gap];
+    const std::uint8_t mode = modes_[gap];
     double ready = start_us_[after] + all_.ops.us[after];
     const auto until = [&](std::int64_t op, bool is_needed) {
       const double due = time_of(op, is_needed);
-      if (due - ready >= all_.gaps.out_us[gap] + all_.gaps.in_us[gap]) {
+      const double needed = (waits_out(mode) ? 0 : all_.gaps.out_us[gap]) + (waits_in(mode) ? 0 : all_.gaps.in_us[gap]);
+      if (due - ready >= needed) {
         const double shift = ready >= start_us_[count_] ? start_us_[count_] : 0.0;
         pieces_.push_back({ready - shift, due - shift, gap});
       }
@@ -34,16 +36,22 @@ void Sketch::gather() {
   steps_ += 8 * static_cast<std::int64_t>(pieces_.size());
 }
 
-// Copies out, in the order in which they may begin; a second round begins with what the first left undone.
+// Copies out, in the order in which they may begin; a second round begins with what the first left undone. Where ops
+// wait for one, all that follows is later by that; the ends are on the clock without waits.
 void Sketch::leave() {
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
     return a.ready != b.ready ? a.ready < b.ready : a.gap < b.gap;
   });
   double free_us = 0;
   for (int round = 0; round < 2; ++round) {
-    for (Piece& piece : pieces_)
-      free_us = piece.out_end = std::max(free_us, piece.ready) + all_.gaps.out_us[piece.gap];
-    free_us -= start_us_[count_];
+    double waited_us = 0;
+    for (Piece& piece : pieces_) {
+      free_us = std::max(free_us, piece.ready + waited_us) + all_.gaps.out_us[piece.gap];
+      if (waits_out(modes_[piece.gap])) waited_us = std::max(waited_us, free_us - piece.ready);
+      piece.out_end = free_us - waited_us;
+    }
+    now_.wait_us = waited_us;
+    free_us -= start_us_[count_] + waited_us;
     if (free_us <= 0) break;
   }
 }
@@ -62,6 +70,11 @@ void Sketch::come() {
   for (int round = 0; round < 2; ++round) {
     for (std::int64_t k : order_) {
       Piece& piece = pieces_[k];
+      if (waits_in(modes_[piece.gap])) {  // the lane does nothing else while ops wait
+        piece.in_start = piece.due;
+        if (round == 0) now_.wait_us += all_.gaps.in_us[piece.gap];
+        continue;
+      }
       until_us = std::min(until_us, within(piece)) - all_.gaps.in_us[piece.gap];
       piece.in_start = until_us + (piece.due >= whole ? whole : 0.0);
     }
@@ -90,20 +103,18 @@ void Sketch::add_away(std::int64_t from, std::int64_t to, std::int64_t bytes) {
     }
   };
   if (to - from >= count_) return;
-  add(swapped_, from, to);
-  add(swapped_ahead_, from + 1, to + 1);
+  add(now_.swapped, from, to);
+  add(now_.ahead, from + 1, to + 1);
 }
 
 void Sketch::copy() {
-  if (chosen_swaps_.empty()) {
-    if (has_swapped_) {
-      std::fill(swapped_.begin(), swapped_.end(), 0);
-      std::fill(swapped_ahead_.begin(), swapped_ahead_.end(), 0);
-    }
-    has_swapped_ = false;
-    return;
+  now_.wait_us = 0;
+  if (!now_.is_empty) {
+    std::fill(now_.swapped.begin(), now_.swapped.end(), 0);
+    std::fill(now_.ahead.begin(), now_.ahead.end(), 0);
   }
-  has_swapped_ = true;
+  now_.is_empty = chosen_swaps_.empty();
+  if (now_.is_empty) return;
   double now = 0;
   for (std::int64_t op = 0; op < count_; ++op) {
     start_us_[op] = now += event_us_[op];
@@ -113,8 +124,6 @@ void Sketch::copy() {
   gather();
   leave();
   come();
-  std::fill(swapped_.begin(), swapped_.end(), 0);
-  std::fill(swapped_ahead_.begin(), swapped_ahead_.end(), 0);
   for (const Piece& piece : pieces_) {
     if (piece.in_start < piece.out_end || piece.in_start < 0) continue;
     const std::int64_t from = first_from(piece.out_end);
@@ -123,8 +132,8 @@ void Sketch::copy() {
     if (from < to) add_away(from, to, all_.held_bytes[all_.gaps.storage[piece.gap]]);
   }
   for (std::int64_t op = 1; op < count_; ++op) {
-    swapped_[op] += swapped_[op - 1];
-    swapped_ahead_[op] += swapped_ahead_[op - 1];
+    now_.swapped[op] += now_.swapped[op - 1];
+    now_.ahead[op] += now_.ahead[op - 1];
   }
   const auto sorting = static_cast<std::int64_t>(pieces_.size());
   steps_ += count_ + 16 * sorting;
@@ -139,8 +148,8 @@ void Sketch::count_over() {
     over += static_cast<double>(std::max<std::int64_t>(0, during(op) - all_.budget_bytes) +
                                 std::max<std::int64_t>(0, ahead(op) - all_.budget_bytes));
   }
-  over_ = over;
-  worst_ = worst;
+  now_.over = over;
+  now_.worst = worst;
   steps_ += count_ / 2;
 }
 

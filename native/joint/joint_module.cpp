@@ -96,8 +96,8 @@ class Columns {
     problem.most_ops = most_ops;
     const std::vector<std::uint8_t> modes(start.data(), start.data() + start.shape(0));
     for (std::size_t g = 0; g < modes.size(); ++g)
-      require(modes[g] <= kPassing && (!is_remade(modes[g]) || problem.gaps.remakable[g]) &&
-                  (modes[g] != kSwapped || out_us(g) < 1e300),
+      require(modes[g] <= kForced && (!is_remade(modes[g]) || problem.gaps.remakable[g]) &&
+                  (!is_swapped(modes[g]) || out_us(g) < 1e300),
               "the start asks for what may not be done");
     nb::gil_scoped_release release;
     return anneal(problem, modes, {effort, seed, price_us.data()});
@@ -116,6 +116,7 @@ class Columns {
 void register_joint(nb::module_& m) {
   nb::class_<Annealed> found(m, "FoundChoice");
   found.def_ro("again_us", &Annealed::again_us)
+      .def_ro("wait_us", &Annealed::wait_us)
       .def_ro("over_bytes", &Annealed::over_bytes)
       .def_ro("worst_bytes", &Annealed::worst_bytes)
       .def_ro("evaluations", &Annealed::evaluations)

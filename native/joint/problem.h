@@ -60,8 +60,12 @@ struct Problem {
   std::int64_t most_ops;  // of a recipe
 };
 
-enum Mode : std::uint8_t { kKept = 0, kSwapped = 1, kRemade = 2, kPassing = 3 };
+// A storage that is swapped leaves and returns while ops run, or they wait for its copy out, its copy in, or both.
+enum Mode : std::uint8_t { kKept = 0, kSwapped = 1, kRemade = 2, kPassing = 3, kLeaving = 4, kComing = 5, kForced = 6 };
 
-inline bool is_remade(std::uint8_t mode) { return mode >= kRemade; }
+inline bool is_remade(std::uint8_t mode) { return mode == kRemade || mode == kPassing; }
+inline bool is_swapped(std::uint8_t mode) { return mode != kKept && !is_remade(mode); }
+inline bool waits_out(std::uint8_t mode) { return mode == kLeaving || mode == kForced; }
+inline bool waits_in(std::uint8_t mode) { return mode == kComing || mode == kForced; }
 
 }  // namespace memfit::joint

@@ -21,8 +21,6 @@ Sketch::Sketch(const Problem& problem)
       needed_(problem.gaps.count),
       held_(problem.ops.load_bytes, problem.ops.load_bytes + count_),
       begin_(problem.ops.begin_bytes, problem.ops.begin_bytes + count_),
-      swapped_(count_, 0),
-      swapped_ahead_(count_, 0),
       peaks_(count_, kNothing),
       event_us_(count_, 0),
       place_of_(problem.gaps.count, -1),
@@ -32,6 +30,7 @@ Sketch::Sketch(const Problem& problem)
       own_seen_op_(count_, 0),
       last_use_(problem.storages, -1),
       own_mark_(problem.storages, 0) {
+  for (Bytes* bytes : {&now_, &last_}) bytes->swapped.assign(count_, 0), bytes->ahead.assign(count_, 0);
   settle();
 }
 
@@ -78,17 +77,18 @@ void Sketch::set(std::int64_t gap, std::uint8_t mode) {
     auto& ending = ending_[before];
     ending.insert(std::lower_bound(ending.begin(), ending.end(), gap), gap);
   }
-  if (old == kSwapped) {
+  if (is_swapped(old) && !is_swapped(mode)) {
     const std::int64_t place = place_of_[gap], moved = chosen_swaps_.back();
     chosen_swaps_[place] = moved;
     place_of_[moved] = place;
     chosen_swaps_.pop_back();
     place_of_[gap] = -1;
   }
-  if (mode == kSwapped) {
+  if (is_swapped(mode) && !is_swapped(old)) {
     place_of_[gap] = static_cast<std::int64_t>(chosen_swaps_.size());
     chosen_swaps_.push_back(gap);
   }
+  if (is_swapped(mode) && is_swapped(old)) return;
   if (before < count_) dirty_.insert(before);
   ask_again(gap, -1);
 }
@@ -116,15 +116,21 @@ void Sketch::ask_again(std::int64_t gap, std::int64_t from) {
     if (op > from) dirty_.insert(op);
 }
 
-void Sketch::settle() {
+void Sketch::settle_remakings() {
   while (!dirty_.empty()) {
     const std::int64_t op = *dirty_.begin();
     dirty_.erase(dirty_.begin());
     look_at(op);
   }
+}
+
+void Sketch::settle_bytes() {
+  std::swap(now_, last_);
   copy();
   count_over();
 }
+
+void Sketch::restore_bytes() { std::swap(now_, last_); }
 
 void Sketch::forget(std::int64_t op) {
   Event& event = events_[op];
@@ -193,7 +199,7 @@ void Sketch::make(std::int64_t gap, std::int64_t op) {
     for (std::int64_t storage : needs_) {
       const std::int64_t other = ask(storage, op);
       if (other < 0) continue;
-      if (modes_[other] == kSwapped) {
+      if (is_swapped(modes_[other])) {
         if (std::find(event.swapped.begin(), event.swapped.end(), other) != event.swapped.end()) continue;
         event.swapped.push_back(other);
         auto& needed = needed_[other];

@@ -27,18 +27,27 @@ class Sketch {
   std::uint8_t mode(std::int64_t gap) const { return modes_[gap]; }
   void set(std::int64_t gap, std::uint8_t mode);
 
-  // Works out what the changes since the last call mean.
-  void settle();
+  // Works out what the changes since the last call mean: first what runs again, then the swaps and the bytes.
+  void settle() {
+    settle_remakings();
+    settle_bytes();
+  }
+  void settle_remakings();
+  void settle_bytes();
+
+  // Takes the bytes back that were there before the last `settle_bytes`, when the modes are as they were then.
+  void restore_bytes();
 
   bool is_lost() const { return lost_ > 0; }  // something cannot be made again
   double again_us() const { return again_us_; }
-  double over_bytes() const { return over_; }  // summed over ops, and over the remakings before them
-  std::int64_t worst_bytes() const { return worst_; }
+  double wait_us() const { return now_.wait_us; }  // of all for copies, about
+  double over_bytes() const { return now_.over; }  // summed over ops, and over the remakings before them
+  std::int64_t worst_bytes() const { return now_.worst; }
   std::int64_t steps() const { return steps_; }
 
   // The bytes while an op runs, and before it while others run again; with swaps.
-  std::int64_t during(std::int64_t op) const { return held_[op] - swapped_[op]; }
-  std::int64_t ahead(std::int64_t op) const { return begin_[op] - swapped_ahead_[op] + peaks_[op]; }
+  std::int64_t during(std::int64_t op) const { return held_[op] - now_.swapped[op]; }
+  std::int64_t ahead(std::int64_t op) const { return begin_[op] - now_.ahead[op] + peaks_[op]; }
   const Event& event(std::int64_t op) const { return events_[op]; }
   std::int64_t returns(std::int64_t gap) const { return returns_[gap]; }
 
@@ -46,6 +55,13 @@ class Sketch {
   std::int64_t gap_at(std::int64_t storage, std::int64_t op) const;
 
  private:
+  // What swaps take away, and what is over the budget with them.
+  struct Bytes {
+    std::vector<std::int64_t> swapped, ahead;
+    double over = 0, wait_us = 0;
+    std::int64_t worst = 0;
+    bool is_empty = true;
+  };
   struct Piece {
     double ready, due;
     std::int64_t gap;
@@ -79,7 +95,8 @@ class Sketch {
   std::vector<std::int64_t> returns_;
   std::vector<Event> events_;
   std::vector<std::vector<std::int64_t>> ending_, asking_, needed_;
-  std::vector<std::int64_t> held_, begin_, swapped_, swapped_ahead_, peaks_;
+  std::vector<std::int64_t> held_, begin_, peaks_;
+  Bytes now_, last_;
   std::vector<double> event_us_;
   std::set<std::int64_t> dirty_;
   std::vector<std::int64_t> chosen_swaps_, place_of_;
@@ -89,9 +106,8 @@ class Sketch {
   std::vector<std::int64_t> seen_value_, seen_op_, own_seen_op_, last_use_, own_mark_;
   std::int64_t stamp_ = 0, event_stamp_ = 0;
   std::vector<std::int64_t> wanted_, waiting_, own_, needs_;
-  double again_us_ = 0, over_ = 0;
-  std::int64_t worst_ = 0, lost_ = 0, steps_ = 0;
-  bool has_swapped_ = false;
+  double again_us_ = 0;
+  std::int64_t lost_ = 0, steps_ = 0;
 };
 
 }  // namespace memfit::joint

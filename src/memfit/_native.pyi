@@ -218,6 +218,7 @@ class FoundChoice:
     """
 
     again_us: float
+    wait_us: float
     over_bytes: float
     worst_bytes: int
     evaluations: int
@@ -284,4 +285,7 @@ class JointColumns:
         effort: float,
         seed: int,
     ) -> FoundChoice:
-        """Return the best modes found from `start` on: 0 stays, 1 swapped, 2 made again, 3 made again and passing."""
+        """Return the best modes found from `start` on: 0 stays, 1 swapped, 2 made again, 3 made again and passing.
+
+        4 to 6 are swaps for which ops wait: for the copy out, the copy in, and both.
+        """

@@ -7,7 +7,8 @@ planner of swaps plans the result, which the simulator times. All of it counts i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +17,8 @@ from memfit import _native
 from memfit.errors import BudgetError
 from memfit.ir import Recompute, Trace
 from memfit.machine import Machine
-from memfit.planning.autoswap.candidates import ANY_GAP, candidates
-from memfit.planning.autoswap.search import SwapPlan, plan_under_budget, too_small
+from memfit.planning.autoswap.candidates import ANY_GAP, Thresholds, candidates
+from memfit.planning.autoswap.search import Search, SwapPlan, plan_under_budget, too_small
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.arrange import arrange
 from memfit.planning.joint.columns import KEPT, PASSING, REMADE, SWAPPED, JointColumns
@@ -33,10 +34,12 @@ _COARSE, _FINE = 3000, 20_000
 _MOST_OPS = 40_000
 """Of a trace whose program is solved; the search of longer ones begins with nothing away."""
 _USED = 0.4  # of a gap: the program uses it
-_SLOWER = (1.05, 1.15, 1.05, 1.25)
-"""The links of the search's runs: both directions at once are slower, and whole storages wait now and then."""
-_LONG = 0.5  # seconds of a run; the runs are fewer where there is less effort
-_OF_SWAPS = 0.3  # of the effort goes to the planner of swaps, if anything waits
+_SLOWER, _STEP, _SLOWEST = 1.08, 0.09, 1.5
+"""By how much the links are slower in a search: both directions at once are, and whole storages wait now and then."""
+_LONG, _MOST_RUNS = 0.5, 8  # seconds of a run; the runs are shorter where there is less effort
+_AFRESH = 3  # the run that begins with nothing away
+_ENOUGH = 1e-3  # of the computation: a plan so near to the bound is not improved
+_OF_SWAPS = 0.3  # of the effort is what the planner of swaps has in each run, if anything waits
 _FREE = 1e-6  # of the computation: shorter stalls do not count
 
 
@@ -148,35 +151,44 @@ class _Search:
         """Return the best plan of what the runs find, and of swaps alone if none of that can be planned."""
         if self.moves is Moves.SWAP or load_bytes(self.values.trace).max() <= self.budget_bytes:
             return self._plan(NOTHING)
-        best: JointPlan | None = None
-        for choice, again_us in self._choices():
-            if best is not None and again_us >= best.added_us:
-                break
-            try:
-                plan = self._plan(choice)
-            except BudgetError:
-                continue
-            if best is None or plan.added_us < best.added_us:
-                best = plan
+        best = self._best_of_runs()
         return self._plan(NOTHING) if best is None else best
 
-    def _choices(self) -> Iterator[tuple[Choice, float]]:
-        """Yield what the runs find with the microseconds of what runs again, the best first."""
+    def _best_of_runs(self) -> JointPlan | None:
+        """Search from the program's solution, then from the best so far, and of many runs once from nothing.
+
+        After a plan that waits the links count as slower than they are, after one that does not as faster.
+        """
+        columns = self._columns()
+        start, slower = self._rounded(columns), _SLOWER
+        best: JointPlan | None = None
+        runs = max(2, min(_MOST_RUNS, round(self.effort / _LONG)))
+        for run in range(runs):
+            found = columns.search(
+                [KEPT] * len(columns.gaps) if run == _AFRESH else start,
+                self.machine.slowed(slower, slower),
+                self.budget_bytes,
+                effort=self.effort * (1 - _OF_SWAPS) / runs,
+                seed=run,
+                may_swap=self.moves is not Moves.RECOMPUTE,
+            )
+            try:
+                plan = self._plan(_choice(columns, found))
+            except BudgetError:
+                start = found.modes.tolist()
+                continue
+            if best is None or plan.added_us < best.added_us:
+                best, start = plan, found.modes.tolist()
+            if best.added_us - self.bound.added_us <= _ENOUGH * self.compute_us:
+                break
+            waits = plan.swaps.timeline.stall_us > _FREE * self.compute_us
+            slower = min(slower + _STEP, _SLOWEST) if waits else max(slower - _STEP / 3, 1.0)
+        return best
+
+    def _columns(self) -> JointColumns:
         least = max(1, self.budget_bytes // _FINE)
         found = [gap for gap in candidates(self.values.trace, ANY_GAP) if gap.size_bytes >= least]
-        columns = JointColumns.of(self.values, found)
-        runs = max(1, min(len(_SLOWER), int(self.effort * (1 - _OF_SWAPS) / _LONG)))
-        effort = self.effort * (1 - _OF_SWAPS) / runs
-        starts = [self._rounded(columns), [KEPT] * len(columns.gaps)]
-        annealed = [
-            columns.search(
-                starts[run // 2 % 2], self.machine.slowed(_SLOWER[run], _SLOWER[run]), self.budget_bytes,
-                effort=effort, seed=run, may_swap=self.moves is not Moves.RECOMPUTE,
-            )
-            for run in range(runs)
-        ]  # fmt: skip
-        for one in sorted(annealed, key=lambda one: (one.over_bytes > 0, one.again_us)):
-            yield _choice(columns, one), one.again_us
+        return JointColumns.of(self.values, found)
 
     def _rounded(self, columns: JointColumns) -> list[int]:
         """Return the modes that the program has more of, where it uses a gap enough."""
@@ -198,9 +210,42 @@ class _Search:
         made = with_recomputes(self.values, recomputes)
         if self.moves is Moves.RECOMPUTE:
             _require_fit(made.trace, self.budget_bytes)
-        effort = self.effort * _OF_SWAPS
-        swaps = plan_under_budget(made.trace, self.machine, self.budget_bytes, effort=effort)
+        swaps = self._swaps(made, choice.swapped)
         return JointPlan(choice, recomputes, made, swaps, self.compute_us, self.bound)
+
+    def _swaps(self, made: Transformed, swapped: frozenset[Gap]) -> SwapPlan:
+        """Return swaps of the trace with remakings: from those of the search on, if any op waits then from others."""
+        effort = self.effort * _OF_SWAPS / 2
+        search = Search.of(made.trace, self.machine, Thresholds())
+        meant: dict[int, list[Gap]] = defaultdict(list)
+        for gap in swapped:
+            meant[gap.storage].append(gap)
+        start = [
+            number
+            for number, gap in enumerate(search.found)
+            if any(_lies_within(made, gap, whole) for whole in meant.get(made.storage_of[gap.storage], ()))
+        ]
+        found = search.run(self.budget_bytes, effort, 0, start)
+        plan = search.plan(self.budget_bytes, found) if found.is_feasible else None
+        if plan is not None and plan.timeline.overhead <= _FREE:
+            return plan
+        other = plan_under_budget(made.trace, self.machine, self.budget_bytes, effort=effort)
+        return min((each for each in (plan, other) if each), key=lambda each: each.timeline.iteration_us)
+
+
+def _lies_within(made: Transformed, gap: Gap, whole: Gap) -> bool:
+    """Return whether `gap` of the trace with remakings is a part of the gap `whole` of the original one."""
+    if whole.cyclic or gap.cyclic:
+        return whole.cyclic and gap.cyclic
+    again = made.runs_again[gap.after]
+    return (again or whole.after <= made.op_of[gap.after]) and whole.after < _next_op(made, gap.before) <= whole.before
+
+
+def _next_op(made: Transformed, op: int) -> int:
+    """Return the original op that `op` of the trace with remakings is, or runs again for."""
+    while made.runs_again[op]:
+        op += 1
+    return made.op_of[op]
 
 
 def _choice(columns: JointColumns, found: _native.FoundChoice) -> Choice:

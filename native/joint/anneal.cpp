@@ -17,6 +17,7 @@ constexpr int kTries = 24, kCompared = 4;
 constexpr int kPeriod = 50;  // moves from one adjustment of the price of bytes to the next
 constexpr double kUsPerByteSwapped = 1e-9;
 constexpr double kHot = 0.02, kCold = 0.01;  // the first temperature, in typical prices, and what is left of it
+constexpr double kDear = 30, kCheap = 3;  // the first price of bytes, for typical gaps; which one is better depends
 constexpr int kRounds = 3;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -34,6 +35,7 @@ class Anneal {
   Annealed run() {
     cost_ = cost();
     note();
+    if (options_.mends) mend();
     for (int round = 0; round < kRounds; ++round)
       improve(static_cast<double>(round) / kRounds, static_cast<double>(round + 1) / kRounds);
     go_to_best();
@@ -76,7 +78,7 @@ class Anneal {
     if (prices.empty()) prices.push_back(1.0), bytes = 1;
     std::sort(prices.begin(), prices.end());
     typical_us_ = std::max(prices[prices.size() / 2], 1e-6);
-    us_per_byte_ = 3 * typical_us_ * static_cast<double>(prices.size()) / bytes;
+    us_per_byte_ = (options_.seed % 2 == 0 ? kDear : kCheap) * typical_us_ * static_cast<double>(prices.size()) / bytes;
   }
 
   double added_us() const { return sketch_.again_us() + sketch_.wait_us() + kUsPerByteSwapped * swapped_; }
@@ -223,7 +225,7 @@ class Anneal {
 
   void use(std::int64_t g) {
     if (g < 0 || sketch_.mode(g) != kKept) return;
-    const bool remade = may_remake(g) && (!may_swap(g) || random_.unit() < 0.7);
+    const bool remade = may_remake(g) && (!may_swap(g) || random_.unit() < options_.remake[g]);
     const bool waits = is_tight_ && random_.unit() < 0.5;
     const std::uint8_t swapped = waits ? other_swap(kSwapped) : std::uint8_t{kSwapped};
     put(g, !remade ? swapped : random_.unit() < 0.2 ? std::uint8_t{kPassing} : std::uint8_t{kRemade});
@@ -281,9 +283,58 @@ class Anneal {
       ++steps_;
       if (g == barred || sketch_.mode(g) != kKept || !covers(g, op)) continue;
       ++compared;
-      const double score = static_cast<double>(held(g)) / (options_.price_us[g] + 0.1 * typical_us_) * random_.unit();
+      const double price = (options_.price_us[g] + 0.1 * typical_us_) * options_.keep[g];
+      const double score = static_cast<double>(held(g)) / price * random_.unit();
       if (score > best_score) best_score = score, best = g;
     }
+    return best;
+  }
+
+  // From the fullest op to the next: the largest storage that was made again early is not kept, otherwise what is the
+  // cheapest for its bytes is away too.
+  void mend() {
+    std::vector<std::pair<double, std::int64_t>> order;
+    for (std::int64_t g : usable_)
+      order.emplace_back((options_.price_us[g] + 0.1 * typical_us_) * options_.keep[g] / static_cast<double>(held(g)), g);
+    std::sort(order.begin(), order.end());
+    for (std::size_t left = 2 * order.size(); left > 0 && sketch_.over_bytes() > 0 && spent() < options_.effort_s / 2; --left) {
+      const std::int64_t op = fullest();
+      changed_.clear();
+      const std::int64_t early = largest_early(op);
+      if (early >= 0) put(early, kPassing);
+      else {
+        const auto at = std::find_if(order.begin(), order.end(), [&](const auto& each) {
+          return sketch_.mode(each.second) == kKept && covers(each.second, op);
+        });
+        steps_ += at - order.begin();
+        if (at == order.end()) return;
+        const bool remade = may_remake(at->second) && (!may_swap(at->second) || options_.remake[at->second] >= 0.5);
+        put(at->second, remade ? kRemade : kSwapped);
+      }
+      sketch_.settle();
+      if (sketch_.is_lost()) return undo(true);
+      note();
+    }
+    if (sketch_.over_bytes() > 0) return;
+    prune();
+    note();
+  }
+
+  std::int64_t fullest() const {
+    const auto most = [&](std::int64_t op) { return std::max(sketch_.during(op), sketch_.ahead(op)); };
+    std::int64_t worst = 0;
+    for (std::int64_t op = 1; op < all_.ops.count; ++op)
+      if (most(op) > most(worst)) worst = op;
+    return worst;
+  }
+
+  std::int64_t largest_early(std::int64_t op) {
+    std::int64_t best = -1;
+    for (std::int64_t g : used_)
+      if (sketch_.mode(g) == kRemade && sketch_.returns(g) <= op && op < all_.gaps.before[g] &&
+          sketch_.returns(g) < all_.gaps.before[g] && (best < 0 || held(g) > held(best)))
+        best = g;
+    steps_ += static_cast<std::int64_t>(used_.size());
     return best;
   }
 

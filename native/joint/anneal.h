@@ -9,11 +9,16 @@
 
 namespace memfit::joint {
 
-// `effort_s` is of counted work, about a second of a slow core for each. `price_us` is what using a gap may cost.
+// `effort_s` is of counted work, about a second of a slow core for each. For each gap, `price_us` is what making its
+// storage again may cost, `keep` how likely it is that the storage stays, and `remake` that it is made again if not. If it `mends`, it first
+// uses one gap after the other where there is too much, and leaves out what is not needed then.
 struct AnnealOptions {
   double effort_s;
   std::uint64_t seed;
   const double* price_us;
+  const double* keep;
+  const double* remake;
+  bool mends;
 };
 
 struct Annealed {

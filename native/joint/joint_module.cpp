@@ -84,10 +84,10 @@ class Columns {
     gap_flags_ = {remakable};
   }
 
-  Annealed search(Flag start, Double price_us, Double out_us, Double in_us, std::int64_t budget_bytes,
-                  std::int64_t most_ops, double effort, std::uint64_t seed) const {
+  Annealed search(Flag start, Double price_us, Double keep, Double remake, Double out_us, Double in_us, std::int64_t budget_bytes,
+                  std::int64_t most_ops, double effort, std::uint64_t seed, bool mends) const {
     Problem problem = all_;
-    for (const Double& column : {price_us, out_us, in_us}) same_length(problem.gaps.count, column);
+    for (const Double& column : {price_us, keep, remake, out_us, in_us}) same_length(problem.gaps.count, column);
     same_length(problem.gaps.count, start);
     require(!value_columns_.empty() && !gap_columns_.empty(), "there are no values or no gaps");
     problem.gaps.out_us = out_us.data();
@@ -100,7 +100,7 @@ class Columns {
                   (!is_swapped(modes[g]) || out_us(g) < 1e300),
               "the start asks for what may not be done");
     nb::gil_scoped_release release;
-    return anneal(problem, modes, {effort, seed, price_us.data()});
+    return anneal(problem, modes, {effort, seed, price_us.data(), keep.data(), remake.data(), mends});
   }
 
  private:
@@ -133,8 +133,10 @@ void register_joint(nb::module_& m) {
            nb::arg("of_storage"))
       .def("gaps", &Columns::gaps, nb::kw_only(), nb::arg("storage"), nb::arg("after"), nb::arg("before"),
            nb::arg("remakable"), nb::arg("of_storage_start"), nb::arg("of_storage"))
-      .def("search", &Columns::search, nb::kw_only(), nb::arg("start"), nb::arg("price_us"), nb::arg("out_us"),
-           nb::arg("in_us"), nb::arg("budget_bytes"), nb::arg("most_ops"), nb::arg("effort"), nb::arg("seed"));
+      .def("search", &Columns::search, nb::kw_only(), nb::arg("start"), nb::arg("price_us"), nb::arg("keep"),
+           nb::arg("remake"), nb::arg("out_us"),
+           nb::arg("in_us"), nb::arg("budget_bytes"), nb::arg("most_ops"), nb::arg("effort"), nb::arg("seed"),
+           nb::arg("mends"));
 }
 
 }  // namespace memfit::joint

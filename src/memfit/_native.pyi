@@ -278,12 +278,15 @@ class JointColumns:
         *,
         start: NDArray[np.uint8],
         price_us: NDArray[np.float64],
+        keep: NDArray[np.float64],
+        remake: NDArray[np.float64],
         out_us: NDArray[np.float64],
         in_us: NDArray[np.float64],
         budget_bytes: int,
         most_ops: int,
         effort: float,
         seed: int,
+        mends: bool,
     ) -> FoundChoice:
         """Return the best modes found from `start` on: 0 stays, 1 swapped, 2 made again, 3 made again and passing.
 

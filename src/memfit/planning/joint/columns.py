@@ -24,6 +24,14 @@ _NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Hints:
+    """For each gap, parts of 1: how likely its storage stays, more than 0; and if it does not, is made again."""
+
+    keep: Float64Array
+    remake: Float64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class JointColumns:
     """A trace that is ready to be searched at any budget.
 
@@ -57,6 +65,8 @@ class JointColumns:
         effort: float,
         seed: int = 0,
         may_swap: bool = True,
+        hints: Hints | None = None,
+        mends: bool = False,
     ) -> _native.FoundChoice:
         """Return the modes of the gaps that are found from `modes` on.
 
@@ -67,6 +77,8 @@ class JointColumns:
             effort: Seconds of counted work.
             seed: Of the random numbers.
             may_swap: Whether gaps may be swapped.
+            hints: What is likely to be done in each gap; by default all is as likely.
+            mends: Whether it first uses gap after gap where there is too much, and leaves out what is not needed then.
 
         Returns:
             What was found; it may be over the budget if the search ended before that was mended.
@@ -76,15 +88,19 @@ class JointColumns:
             out_us, in_us = machine.out.copies_us(sizes), machine.into.copies_us(sizes)
         else:
             out_us = in_us = np.full(len(sizes), _NEVER)
+        keep, remake = (hints.keep, hints.remake) if hints else (np.ones(len(sizes)), np.full(len(sizes), 0.7))
         return self._columns.search(
             start=np.array(modes, dtype=np.uint8),
             price_us=np.where(np.isfinite(self.remaking_us), self.remaking_us, 0.0),
+            keep=keep,
+            remake=remake,
             out_us=out_us,
             in_us=in_us,
             budget_bytes=budget_bytes,
             most_ops=MOST_OPS,
             effort=effort,
             seed=seed,
+            mends=mends,
         )
 
 

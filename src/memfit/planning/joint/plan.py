@@ -21,7 +21,7 @@ from memfit.planning.autoswap.candidates import ANY_GAP, Thresholds, candidates
 from memfit.planning.autoswap.search import Search, SwapPlan, plan_under_budget, too_small
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.arrange import arrange
-from memfit.planning.joint.columns import KEPT, PASSING, REMADE, SWAPPED, JointColumns
+from memfit.planning.joint.columns import KEPT, PASSING, REMADE, SWAPPED, Hints, JointColumns
 from memfit.planning.joint.program import Moves, TimeBound, time_bound
 from memfit.planning.joint.transformed import Transformed, with_recomputes
 from memfit.planning.joint.values import Values
@@ -34,10 +34,11 @@ _COARSE, _FINE = 3000, 20_000
 _MOST_OPS = 40_000
 """Of a trace whose program is solved; the search of longer ones begins with nothing away."""
 _USED = 0.4  # of a gap: the program uses it
+_LEAST = 0.1  # of what the program does not do in a gap, the search tries so much
 _SLOWER, _STEP, _SLOWEST = 1.08, 0.09, 1.5
 """By how much the links are slower in a search: both directions at once are, and whole storages wait now and then."""
 _LONG, _MOST_RUNS = 0.5, 8  # seconds of a run; the runs are shorter where there is less effort
-_AFRESH = 3  # the run that begins with nothing away
+_MENDED, _AFRESH = 2, 3  # the runs that begin with the program's solution, mended first, and with nothing away
 _ENOUGH = 1e-3  # of the computation: a plan so near to the bound is not improved
 _OF_SWAPS = 0.3  # of the effort is what the planner of swaps has in each run, if anything waits
 _FREE = 1e-6  # of the computation: shorter stalls do not count
@@ -155,22 +156,26 @@ class _Search:
         return self._plan(NOTHING) if best is None else best
 
     def _best_of_runs(self) -> JointPlan | None:
-        """Search from the program's solution, then from the best so far, and of many runs once from nothing.
+        """Search from the program's solution, then from the best so far, and of many runs two from elsewhere.
 
         After a plan that waits the links count as slower than they are, after one that does not as faster.
         """
         columns = self._columns()
-        start, slower = self._rounded(columns), _SLOWER
+        (rounded, hints), slower = self._rounded(columns), _SLOWER
+        starts = {_MENDED: rounded, _AFRESH: [KEPT] * len(rounded)}
+        start = rounded
         best: JointPlan | None = None
         runs = max(2, min(_MOST_RUNS, round(self.effort / _LONG)))
         for run in range(runs):
             found = columns.search(
-                [KEPT] * len(columns.gaps) if run == _AFRESH else start,
+                starts.get(run, start),
                 self.machine.slowed(slower, slower),
                 self.budget_bytes,
                 effort=self.effort * (1 - _OF_SWAPS) / runs,
                 seed=run,
                 may_swap=self.moves is not Moves.RECOMPUTE,
+                hints=None if run == _AFRESH else hints,
+                mends=run == _MENDED,
             )
             try:
                 plan = self._plan(_choice(columns, found))
@@ -190,20 +195,24 @@ class _Search:
         found = [gap for gap in candidates(self.values.trace, ANY_GAP) if gap.size_bytes >= least]
         return JointColumns.of(self.values, found)
 
-    def _rounded(self, columns: JointColumns) -> list[int]:
-        """Return the modes that the program has more of, where it uses a gap enough."""
+    def _rounded(self, columns: JointColumns) -> tuple[list[int], Hints]:
+        """Return the modes that the program has more of, where it uses a gap enough; and what it has of each."""
         shares = {(share.gap.storage, share.gap.after): share for share in self.bound.shares}
         modes = [KEPT] * len(columns.gaps)
+        hints = Hints(np.ones(len(modes)), np.full(len(modes), 0.7))
         for number, gap in enumerate(columns.gaps):
             share = shares.get((gap.storage, gap.after))
-            if share is None or share.swap + share.recompute < _USED:
+            if share is None:
                 continue
-            is_remade = share.recompute > share.swap or self.moves is Moves.RECOMPUTE
-            if is_remade and np.isfinite(columns.remaking_us[number]):
-                modes[number] = REMADE
-            elif self.moves is not Moves.RECOMPUTE:
-                modes[number] = SWAPPED
-        return modes
+            away = share.swap + share.recompute
+            hints.keep[number] = max(share.keep, _LEAST)
+            hints.remake[number] = min(max(share.recompute / max(away, 1e-9), _LEAST), 1 - _LEAST)
+            if away >= _USED:
+                is_remade = np.isfinite(columns.remaking_us[number]) and share.recompute > share.swap
+                modes[number] = REMADE if is_remade else SWAPPED
+        if self.moves is Moves.RECOMPUTE:
+            modes = [KEPT if mode == SWAPPED else mode for mode in modes]
+        return modes, hints
 
     def _plan(self, choice: Choice) -> JointPlan:
         recomputes = choice.arranged(self.values)

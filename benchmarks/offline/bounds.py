@@ -71,10 +71,13 @@ def _joint_plans(trace: Trace, machine: Machine, budget_bytes: int) -> Row:
     """Return what joint plans of each effort add, and the seconds that they take."""
     found: Row = {}
     for name, effort in _EFFORTS.items():
-        plan = partial(plan_jointly, trace, machine, budget_bytes, effort=effort)
-        reached, seconds = timed(lambda plan=plan: _overhead(lambda: plan().overhead))
+        reached, seconds = timed(partial(_joint_overhead, trace, machine, budget_bytes, effort))
         found |= {name: reached, f"{name}_seconds": round(seconds, 1)}
     return found
+
+
+def _joint_overhead(trace: Trace, machine: Machine, budget_bytes: int, effort: float) -> float | None:
+    return _overhead(lambda: plan_jointly(trace, machine, budget_bytes, effort=effort).overhead)
 
 
 def _overhead(planned: Callable[[], float]) -> float | None:

@@ -17,14 +17,19 @@ constexpr int kTries = 24, kCompared = 4;
 constexpr int kPeriod = 50;  // moves from one adjustment of the price of bytes to the next
 constexpr double kUsPerByteSwapped = 1e-9;
 constexpr double kHot = 0.02, kCold = 0.01;  // the first temperature, in typical prices, and what is left of it
-constexpr double kDear = 30, kCheap = 3;  // the first price of bytes, for typical gaps; which one is better depends
+constexpr double kDear = 30, kCheap = 3;  // the first price of bytes, for typical gaps: neither is always better
 constexpr int kRounds = 3;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Anneal {
  public:
   Anneal(const Problem& all, const std::vector<std::uint8_t>& start, const AnnealOptions& options)
-      : all_(all), options_(options), sketch_(all), random_(options.seed), place_(all.gaps.count, -1), blocks_(kBlocks) {
+      : all_(all),
+        options_(options),
+        sketch_(all),
+        random_(options.seed),
+        place_(all.gaps.count, -1),
+        blocks_(kBlocks) {
     for (std::int64_t g = 0; g < all.gaps.count; ++g) list(g);
     for (std::int64_t g = 0; g < all.gaps.count; ++g) put(g, start[g]);
     changed_.clear();
@@ -56,6 +61,7 @@ class Anneal {
 
  private:
   std::int64_t held(std::int64_t g) const { return all_.held_bytes[all_.gaps.storage[g]]; }
+  double price(std::int64_t g) const { return (options_.price_us[g] + 0.1 * typical_us_) * options_.keep[g]; }
   bool may_swap(std::int64_t g) const { return all_.gaps.out_us[g] < kNever; }
   bool may_remake(std::int64_t g) const { return all_.gaps.remakable[g] != 0; }
   std::int64_t block(std::int64_t op) const { return op * kBlocks / all_.ops.count; }
@@ -283,8 +289,7 @@ class Anneal {
       ++steps_;
       if (g == barred || sketch_.mode(g) != kKept || !covers(g, op)) continue;
       ++compared;
-      const double price = (options_.price_us[g] + 0.1 * typical_us_) * options_.keep[g];
-      const double score = static_cast<double>(held(g)) / price * random_.unit();
+      const double score = static_cast<double>(held(g)) / price(g) * random_.unit();
       if (score > best_score) best_score = score, best = g;
     }
     return best;
@@ -294,10 +299,10 @@ class Anneal {
   // cheapest for its bytes is away too.
   void mend() {
     std::vector<std::pair<double, std::int64_t>> order;
-    for (std::int64_t g : usable_)
-      order.emplace_back((options_.price_us[g] + 0.1 * typical_us_) * options_.keep[g] / static_cast<double>(held(g)), g);
+    for (std::int64_t g : usable_) order.emplace_back(price(g) / static_cast<double>(held(g)), g);
     std::sort(order.begin(), order.end());
-    for (std::size_t left = 2 * order.size(); left > 0 && sketch_.over_bytes() > 0 && spent() < options_.effort_s / 2; --left) {
+    for (std::size_t left = 2 * order.size(); left > 0 && sketch_.over_bytes() > 0; --left) {
+      if (spent() > options_.effort_s / 2) break;
       const std::int64_t op = fullest();
       changed_.clear();
       const std::int64_t early = largest_early(op);

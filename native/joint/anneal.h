@@ -10,8 +10,8 @@
 namespace memfit::joint {
 
 // `effort_s` is of counted work, about a second of a slow core for each. For each gap, `price_us` is what making its
-// storage again may cost, `keep` how likely it is that the storage stays, and `remake` that it is made again if not. If it `mends`, it first
-// uses one gap after the other where there is too much, and leaves out what is not needed then.
+// storage again may cost, `keep` how likely it is that the storage stays, and `remake` that it is made again if not.
+// A search that `mends` first uses one gap after the other where there is too much, and leaves out what is not needed.
 struct AnnealOptions {
   double effort_s;
   std::uint64_t seed;

@@ -47,7 +47,8 @@ class Columns {
           Int64 reads_start, Int64 reads, Int64 writes_start, Int64 writes, Int64 held_bytes)
       : us_(us), again_us_(again_us), load_(load_bytes), begin_(begin_bytes), born_start_(born_start), born_(born),
         reads_start_(reads_start), reads_(reads), writes_start_(writes_start), writes_(writes), held_(held_bytes) {
-    const auto count = static_cast<std::int64_t>(us.shape(0)), storages = static_cast<std::int64_t>(held_bytes.shape(0));
+    const auto count = static_cast<std::int64_t>(us.shape(0));
+    const auto storages = static_cast<std::int64_t>(held_bytes.shape(0));
     require(count > 0, "a trace has one op or more");
     same_length(count, again_us), same_length(count, load_bytes), same_length(count, begin_bytes);
     all_.ops = {count, us_.data(), again_us_.data(), load_.data(), begin_.data(),
@@ -84,8 +85,9 @@ class Columns {
     gap_flags_ = {remakable};
   }
 
-  Annealed search(Flag start, Double price_us, Double keep, Double remake, Double out_us, Double in_us, std::int64_t budget_bytes,
-                  std::int64_t most_ops, double effort, std::uint64_t seed, bool mends) const {
+  Annealed search(Flag start, Double price_us, Double keep, Double remake, Double out_us, Double in_us,
+                  std::int64_t budget_bytes, std::int64_t most_ops, double effort, std::uint64_t seed,
+                  bool mends) const {
     Problem problem = all_;
     for (const Double& column : {price_us, keep, remake, out_us, in_us}) same_length(problem.gaps.count, column);
     same_length(problem.gaps.count, start);

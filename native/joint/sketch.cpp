@@ -37,7 +37,8 @@ Sketch::Sketch(const Problem& problem)
 std::int64_t Sketch::gap_at(std::int64_t storage, std::int64_t op) const {
   const auto *begin = all_.gaps.of_storage.begin(storage), *end = all_.gaps.of_storage.end(storage);
   if (begin == end) return -1;
-  const auto* at = std::lower_bound(begin, end, op, [&](std::int64_t g, std::int64_t o) { return all_.gaps.after[g] < o; });
+  const auto is_before = [&](std::int64_t gap, std::int64_t other) { return all_.gaps.after[gap] < other; };
+  const auto* at = std::lower_bound(begin, end, op, is_before);
   if (at != begin) return op <= all_.gaps.before[at[-1]] ? at[-1] : -1;
   const std::int64_t last = end[-1];  // it alone may reach over the iteration's end
   return op + count_ <= all_.gaps.before[last] ? last : -1;
@@ -45,7 +46,8 @@ std::int64_t Sketch::gap_at(std::int64_t storage, std::int64_t op) const {
 
 std::int64_t Sketch::value_at(std::int64_t storage, std::int64_t op) const {
   const auto *begin = all_.values.of_storage.begin(storage), *end = all_.values.of_storage.end(storage);
-  const auto* at = std::lower_bound(begin + 1, end, op, [&](std::int64_t v, std::int64_t o) { return all_.values.writer[v] < o; });
+  const auto is_before = [&](std::int64_t value, std::int64_t other) { return all_.values.writer[value] < other; };
+  const auto* at = std::lower_bound(begin + 1, end, op, is_before);
   return at[-1];
 }
 
@@ -167,7 +169,8 @@ void Sketch::look_at(std::int64_t op) {
   if (event.is_lost) ++lost_;
   again_us_ += event_us_[op];
   for (std::int64_t gap : event.returned)
-    if (std::find(before.begin(), before.end(), gap) == before.end()) ask_again(gap, op), dirty_.insert(all_.gaps.before[gap]);
+    if (std::find(before.begin(), before.end(), gap) == before.end())
+      ask_again(gap, op), dirty_.insert(all_.gaps.before[gap]);
   for (std::int64_t gap : before)
     if (is_remade(modes_[gap]) && returns_[gap] != op) ask_again(gap, op), dirty_.insert(all_.gaps.before[gap]);
   dirty_.erase(op);

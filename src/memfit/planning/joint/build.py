@@ -24,7 +24,8 @@ Rerun = tuple[int, int]
 class Problem:
     """What the program is built from.
 
-    `again_us` are of the ops when they run again. When nothing is away, `load_bytes` are those of each op, `begin_bytes` those right before it begins.
+    `again_us` are of the ops when they run again. When nothing is away, `load_bytes` are those of each op,
+    `begin_bytes` those right before it begins.
     """
 
     trace: Trace

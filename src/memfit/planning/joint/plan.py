@@ -137,7 +137,9 @@ class _Search:
         self.moves, self.effort = moves, effort
         self.compute_us = sum(op.duration_us for op in values.trace.ops)
         coarse = len(values.trace.ops) <= most_ops and moves is not Moves.SWAP
-        self.bound = self._coarse() if coarse else self._no_bound()
+        found = self._coarse() if coarse else self._no_bound()
+        # Without a solution there is no plan, or the solver failed: the search finds out.
+        self.bound = found if found.is_feasible else self._no_bound()
 
     def _coarse(self) -> TimeBound:
         return time_bound(

@@ -155,8 +155,8 @@ def time_bound(
     values = None if moves is Moves.SWAP else Values.of(trace, again_us)
     again = simulator.duration_us if values is None else np.array(values.again_us, dtype=np.float64)
     problem = Problem(
-        trace, machine, simulator.duration_us, again, load, begin, idle_gaps(trace, usable, values, depth), budget_bytes,
-        may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
+        trace, machine, simulator.duration_us, again, load, begin, idle_gaps(trace, usable, values, depth),
+        budget_bytes, may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
     )  # fmt: skip
     built = build(problem)
     solution = built.program.solve()

@@ -37,7 +37,7 @@ _USED = 0.4  # of a gap: the program uses it
 _LEAST = 0.1  # of what the program does not do in a gap, the search tries so much
 _SLOWER, _STEP, _SLOWEST = 1.08, 0.09, 1.5
 """By how much the links are slower in a search: both directions at once are, and whole storages wait now and then."""
-_LONG, _MOST_RUNS = 0.5, 8  # seconds of a run; the runs are shorter where there is less effort
+_LONG, _LONG_OP, _MOST_RUNS = 0.5, 4e-4, 8  # seconds of a run, and for each op; shorter where there is less effort
 _MENDED, _AFRESH = 2, 3  # the runs that begin with the program's solution, mended first, and with nothing away
 _ENOUGH = 1e-3  # of the computation: a plan so near to the bound is not improved
 _OF_SWAPS = 0.3  # of the effort is what the planner of swaps has in each run, if anything waits
@@ -167,7 +167,8 @@ class _Search:
         starts = {_MENDED: rounded, _AFRESH: [KEPT] * len(rounded)}
         start = rounded
         best: JointPlan | None = None
-        runs = max(2, min(_MOST_RUNS, round(self.effort / _LONG)))
+        long = max(_LONG, _LONG_OP * len(self.values.trace.ops))
+        runs = max(2, min(_MOST_RUNS, round(self.effort / long)))
         for run in range(runs):
             found = columns.search(
                 starts.get(run, start),

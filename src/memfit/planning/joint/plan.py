@@ -8,7 +8,7 @@ planner of swaps plans the result, which the simulator times. All of it counts i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,10 @@ _MENDED, _AFRESH = 2, 3  # the runs that begin with the program's solution, mend
 _ENOUGH = 1e-3  # of the computation: a plan so near to the bound is not improved
 _OF_SWAPS = 0.3  # of the effort is what the planner of swaps has in each run, if anything waits
 _FREE = 1e-6  # of the computation: shorter stalls do not count
+
+
+class Cancelled(Exception):
+    """Nobody wants the plan any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,7 @@ def plan_jointly(
     most_ops: int = _MOST_OPS,
     wishes: Wishes = NO_WISHES,
     never: Collection[int] = (),
+    stopped: Callable[[], bool] = lambda: False,
 ) -> JointPlan:
     """Return remakings and swaps that keep every op within `budget_bytes`, with the least added time that is found.
 
@@ -123,16 +128,18 @@ def plan_jointly(
         most_ops: No program is solved for a trace of more ops.
         wishes: What is asked for of some storages.
         never: Storages that cannot be made again, nor on the way.
+        stopped: Whether nobody wants the plan any more, asked now and then.
 
     Returns:
         The plan.
 
     Raises:
         BudgetError: No plan was found.
+        Cancelled: It was `stopped`.
         InputError: `again_us` has not one number for each op.
     """
     values = Values.of(corrected(trace), again_us, never)
-    return _Search(values, machine, budget_bytes, moves, effort, most_ops, wishes).run()
+    return _Search(values, machine, budget_bytes, moves, effort, most_ops, wishes, stopped).run()
 
 
 class _Search:
@@ -145,9 +152,10 @@ class _Search:
         effort: float,
         most_ops: int,
         wishes: Wishes,
+        stopped: Callable[[], bool],
     ) -> None:
         self.values, self.machine, self.budget_bytes = values, machine, budget_bytes
-        self.moves, self.effort, self.wishes = moves, effort, wishes
+        self.moves, self.effort, self.wishes, self.stopped = moves, effort, wishes, stopped
         self.compute_us = sum(op.duration_us for op in values.trace.ops)
         coarse = len(values.trace.ops) <= most_ops and moves is not Moves.SWAP
         found = self._coarse() if coarse else self._no_bound()
@@ -184,6 +192,8 @@ class _Search:
         long = max(_LONG, _LONG_OP * len(self.values.trace.ops))
         runs = max(2, min(_MOST_RUNS, round(self.effort / long)))
         for run in range(runs):
+            if self.stopped():
+                raise Cancelled
             found = columns.search(
                 starts.get(run, start),
                 self.machine.slowed(slower, slower),

@@ -187,7 +187,7 @@ def _joint_plan(
             return None
         try:
             plan = plan_jointly(recorded.trace, machine, limit_bytes, moves=moves, effort=effort, never=never,
-                                stopped=stopped)  # fmt: skip
+                                again_us=recorded.again_us, stopped=stopped)  # fmt: skip
         except Cancelled:
             return None
         except BudgetError as error:

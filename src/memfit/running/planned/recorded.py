@@ -20,6 +20,8 @@ class Recorded:
     trace: Trace
     blocks: list[int]
     iterations: TwoIterations
+    again_us: tuple[float, ...] = ()
+    """For each op the microseconds of its own, without the Python code that follows it."""
 
     @classmethod
     def of(
@@ -42,7 +44,9 @@ class Recorded:
         begins = np.append(ops_of_it["start_ns"], until)
         spans = np.maximum(np.diff(begins) - ops_of_it["waited_ns"], 0) / 1000
         ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
-        return cls(_without_idle(replace(trace, ops=ops)), blocks, iterations)
+        own = np.minimum((ops_of_it["end_ns"] - ops_of_it["start_ns"] - ops_of_it["waited_ns"]) / 1000, spans)
+        again_us = tuple(np.maximum(own, 0).tolist())
+        return cls(_without_idle(replace(trace, ops=ops)), blocks, iterations, again_us)
 
 
 @dataclass(frozen=True)

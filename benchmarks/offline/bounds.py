@@ -8,12 +8,13 @@ can be below its time bound (`memfit.planning.joint`); "inf" says that no plan m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from benchmarks.common.paths import TRACES
+from benchmarks.common.paths import RESULTS, TRACES
 from benchmarks.common.result import Result, Row, Table
 from benchmarks.common.timing import timed
 from memfit.errors import BudgetError
@@ -37,26 +38,46 @@ _KINDS = {
 """The bounds: what plans may do, and whether they know of clean copies. memfit's plans copy everything out."""
 
 
+_EFFORTS = {"joint_plan": 6.0, "joint_plan_fast": 1.0}
+"""The joint plans: seconds of counted work."""
+
+
 def budget_of(trace: Trace, share: int) -> int:
     """Return the budget that leaves `share` percent of the activation peak, beside what is always there."""
     always = sum(storage.size_bytes for storage in trace.storages if trace.recurs(storage))
     return always + (int(load_bytes(trace).max()) - always) * share // 100
 
 
-def cell(trace: Trace, machine: Machine, share: int, effort: float, *, jointly: bool) -> Row:
-    """Return the figures of one budget: added times as parts of the computation, None where there is no plan."""
+def cell(trace: Trace, machine: Machine, share: int, effort: float, *, jointly: bool, known: Row) -> Row:
+    """Return the figures of one budget: added times as parts of the computation, None where there is no plan.
+
+    What `known` has of the same cell is not measured again, joint plans excepted.
+    """
     budget = budget_of(trace, share)
+    if known.get("budget_bytes") == budget:
+        return known | (_joint_plans(trace, machine, budget) if jointly else {})
     swaps = _overhead(lambda: plan_under_budget(trace, machine, budget, effort=effort).timeline.overhead)
     found: Row = {"machine": machine.name, "share": share, "budget_bytes": budget, "swap_plan": swaps}
     if jointly:
-        plan = partial(plan_jointly, trace, machine, budget, effort=effort / 4)
-        reached, seconds = timed(lambda: _overhead(lambda: plan().overhead))
-        found |= {"joint_plan": reached, "joint_plan_seconds": round(seconds, 1)}
+        found |= _joint_plans(trace, machine, budget)
     for name, (moves, clean_copies) in _KINDS.items():
         bind = partial(time_bound, trace, machine, budget, moves=moves, clean_copies=clean_copies)
         bound, seconds = timed(bind)
         found |= {name: bound.overhead if bound.is_feasible else None, f"{name}_seconds": round(seconds, 1)}
     return found
+
+
+def _joint_plans(trace: Trace, machine: Machine, budget_bytes: int) -> Row:
+    """Return what joint plans of each effort add, and the seconds that they take."""
+    found: Row = {}
+    for name, effort in _EFFORTS.items():
+        reached, seconds = timed(partial(_joint_overhead, trace, machine, budget_bytes, effort))
+        found |= {name: reached, f"{name}_seconds": round(seconds, 1)}
+    return found
+
+
+def _joint_overhead(trace: Trace, machine: Machine, budget_bytes: int, effort: float) -> float | None:
+    return _overhead(lambda: plan_jointly(trace, machine, budget_bytes, effort=effort).overhead)
 
 
 def _overhead(planned: Callable[[], float]) -> float | None:
@@ -66,11 +87,16 @@ def _overhead(planned: Callable[[], float]) -> float | None:
         return None
 
 
-def model(path: Path, machines: Sequence[str], shares: Sequence[int], effort: float, plans: Sequence[str]) -> Row:
-    """Return the figures of one model."""
+def model(
+    path: Path, machines: Sequence[str], shares: Sequence[int], effort: float, plans: Sequence[str], known: Row
+) -> Row:
+    """Return the figures of one model; `known` are those of an earlier run."""
     trace = corrected(load_trace(path))
+    of_before = {(each["machine"], each["share"]): each for each in known.get("cells", ())}
     cells = [
-        cell(trace, find_machine(name), share, effort, jointly=name in plans) for name in machines for share in shares
+        cell(trace, find_machine(name), share, effort, jointly=name in plans, known=of_before.get((name, share), {}))
+        for name in machines
+        for share in shares
     ]
     return {"name": path.name.split(".")[0], "ops": len(trace.ops), "peak_bytes": int(load_bytes(trace).max()),
             "step_us": sum(op.duration_us for op in trace.ops), "cells": cells}  # fmt: skip
@@ -78,15 +104,15 @@ def model(path: Path, machines: Sequence[str], shares: Sequence[int], effort: fl
 
 def table(figures: Row, machine: str = "pcie5") -> Table:
     """Return one row a model and budget."""
-    kinds = ["swap_plan", "swap_copies_all", "swap", "joint_plan", "joint", "recompute"]
+    kinds = ["swap_plan", "swap_copies_all", "swap", "joint_plan_fast", "joint_plan", "joint", "recompute"]
     rows = [
         [each["name"], f"{cell['share']} %", *(_percent(cell, kind) for kind in kinds)]
         for each in figures["models"]
         for cell in each["cells"]
         if cell["machine"] == machine
     ]
-    columns = ["model", "budget", "swap plan", "swap bound", "with clean copies", "joint plan", "joint bound",
-               "recompute bound"]  # fmt: skip
+    columns = ["model", "budget", "swap plan", "swap bound", "with clean copies", "fast joint plan", "joint plan",
+               "joint bound", "recompute bound"]  # fmt: skip
     return Table(f"Added time on {machine}, % of the step", columns, rows)
 
 
@@ -103,10 +129,21 @@ def run(
     machines: Annotated[Sequence[str], {"choices": profile_names()}] = MACHINES,
     shares: Sequence[int] = SHARES,
     plans: Annotated[Sequence[str], {"choices": profile_names(), "help": "machines for joint plans"}] = ("pcie5",),
-    effort: Annotated[float, {"help": "seconds for a plan"}] = 2.0,
+    effort: Annotated[float, {"help": "seconds for a plan of swaps"}] = 2.0,
+    keep: Annotated[bool, {"help": "the last result's bounds and swap plans; joint plans are made again"}] = False,
 ) -> Iterator[Result]:
     """Bound the added time of each trace of the folder at each budget."""
     paths = [p for p in sorted(traces.glob("*.json.gz")) if not models or p.name.split(".")[0] in models]
-    found = [model(path, machines, shares, effort, plans) for path in paths]
+    known = {each["name"]: each for each in _last_models()} if keep else {}
+    found = [model(path, machines, shares, effort, plans, known.get(path.name.split(".")[0], {})) for path in paths]
     figures: Row = {"relaxed": RELAXED, "models": found}
     yield Result("bounds", figures, [table(figures, machine) for machine in machines])
+
+
+def _last_models() -> list[Row]:
+    """Return the models of the last result; none if there is none."""
+    path = RESULTS / "bounds.json"
+    if not path.exists():
+        return []
+    models: list[Row] = json.loads(path.read_text())["models"]
+    return models

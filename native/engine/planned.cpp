@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pointers.h"
+#include "values.h"
 
 namespace memfit {
 
@@ -49,7 +50,14 @@ void Planned::iteration_ends() {
   if (plan != nullptr && !plan->begun()) carry_over();
   if (plan != nullptr) plan->iteration_ends();
   if (swaps_) swaps_->iteration_ends();
-  if (remakings_) remakings_->iteration_ends();
+  if (remakings_) forget_recipes();
+}
+
+// A storage that lives on (a loss in a list) would keep those of all that it was made from.
+void Planned::forget_recipes() {
+  remakings_->iteration_ends();
+  for (Block* block : books_.all())
+    if (!block->discarded) Values::forget_planned_recipe(*block);
 }
 
 bool Planned::is_shared(const ThreadState& thread) {

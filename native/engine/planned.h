@@ -112,6 +112,7 @@ class Planned final : public LastResorts {
   void finish_out(uint32_t swap);
   void start_in(uint32_t swap);
   void forget_swaps();
+  void forget_recipes();
 
   Books& books_;
   Memory& memory_;

@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "held.h"
 #include "observer.h"
 #include "operands.h"
 
@@ -88,6 +89,10 @@ torch::jit::Stack stack_of(const Recipe& recipe, const std::vector<at::Tensor>& 
 }
 
 }  // namespace
+
+size_t Recipe::held() const {
+  return sizeof(Recipe) + held_bytes(arguments, operands, lists, results) + (generator ? sizeof(GeneratorState) : 0);
+}
 
 ReRun::ReRun(std::shared_ptr<const Recipe> recipe, std::vector<c10::Storage> storages) : recipe_(std::move(recipe)) {
   for (size_t i = 0; i < storages.size(); ++i) operands_.push_back(tensor_over(recipe_->operands[i], std::move(storages[i])));

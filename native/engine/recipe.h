@@ -68,6 +68,8 @@ struct Recipe {
   int threads = 1;  // a sum is cut into as many parts
   bool is_planned = false;  // a plan asks for it: its chain ends
   mutable std::vector<std::weak_ptr<Value>> results;  // the values that it makes
+
+  size_t held() const;  // bytes of the heap, about
 };
 
 // One more run of a recipe's op, on these storages: one for each operand (a missing one's is not looked at). It runs

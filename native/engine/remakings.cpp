@@ -115,6 +115,11 @@ Remakings::Tried Remakings::tried() const {
   return tried;
 }
 
-size_t Remakings::held() const { return held_bytes(table_.repeats, table_.drops, states_); }
+size_t Remakings::held() const {
+  size_t held = held_bytes(table_.repeats, table_.drops, states_);
+  for (const auto& [op, recipes] : recipes_)
+    for (const auto& recipe : recipes) held += recipe->held();
+  return held;
+}
 
 }  // namespace memfit

@@ -60,6 +60,11 @@ void Values::end(Block& block) {
   if (!SourceSearch(nullptr).collect_inputs(*value, kDeepest)) value->recipe.reset();
 }
 
+void Values::forget_planned_recipe(Block& block) {
+  if (!block.value || !block.value->dependents.empty()) return;
+  if (block.value->recipe && block.value->recipe->is_planned) block.value->recipe.reset();
+}
+
 std::optional<std::vector<ValueRef>> Values::sources(const Block& block, const Block* gone) {
   SourceSearch sources(gone);
   if (!block.value || !block.value->recipe || block.value->is_blank || !sources.collect_inputs(*block.value, kDeepest)) return std::nullopt;

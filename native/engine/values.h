@@ -22,6 +22,8 @@ class Values {
   static const ValueRef& of(Block& block);
   // They are others from now on.
   static void end(Block& block);
+  // Of what nothing is to be made from, and what is not to be made again.
+  static void forget_planned_recipe(Block& block);
   // The storages that the block's bytes are to be made from, none of them missing: values that exist, discarded ones
   // included, but not those of `gone`. Nothing when one is missing, or may change unseen, or the chain is too long.
   static std::optional<std::vector<ValueRef>> sources(const Block& block, const Block* gone = nullptr);

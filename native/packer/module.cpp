@@ -10,6 +10,7 @@
 #include "common/factories.h"
 #include "common/period.h"
 #include "common/sizes.h"
+#include "joint/joint_module.h"
 #include "packer/clairvoyant.h"
 #include "packer/packing_module.h"
 #include "simulator/simulator_module.h"
@@ -91,4 +92,5 @@ NB_MODULE(_native, m) {
 
   memfit::packing::register_packing(m);
   memfit::swapping::register_swapping(m);
+  memfit::joint::register_joint(m);
 }

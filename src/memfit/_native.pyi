@@ -210,3 +210,85 @@ def search_swaps(
 
     Raises ValueError on malformed columns.
     """
+
+class FoundChoice:
+    """The result of `JointColumns.search`: the mode of each gap, and the op before which each remade one returns.
+
+    `over_bytes` is 0 if all ops keep to the budget; otherwise what they are over it is summed up.
+    """
+
+    again_us: float
+    wait_us: float
+    over_bytes: float
+    worst_bytes: int
+    evaluations: int
+    steps: int
+    modes: NDArray[np.uint8]
+    returns: NDArray[np.int64]
+
+class JointColumns:
+    """A trace's ops, values and gaps, for a search of what is made again and what is swapped (`native/joint`).
+
+    Rows of different lengths are columns of their starts, and of all values. Raises ValueError on malformed columns.
+    """
+
+    def __init__(
+        self,
+        *,
+        us: NDArray[np.float64],
+        again_us: NDArray[np.float64],
+        load_bytes: NDArray[np.int64],
+        begin_bytes: NDArray[np.int64],
+        born_start: NDArray[np.int64],
+        born: NDArray[np.int64],
+        reads_start: NDArray[np.int64],
+        reads: NDArray[np.int64],
+        writes_start: NDArray[np.int64],
+        writes: NDArray[np.int64],
+        held_bytes: NDArray[np.int64],
+    ) -> None: ...
+    def values(
+        self,
+        *,
+        storage: NDArray[np.int64],
+        writer: NDArray[np.int64],
+        last: NDArray[np.int64],
+        remakable: NDArray[np.uint8],
+        reads_start: NDArray[np.int64],
+        reads: NDArray[np.int64],
+        of_storage_start: NDArray[np.int64],
+        of_storage: NDArray[np.int64],
+    ) -> None:
+        """Say which values there are; a writer is -1 if it is none of the ops."""
+
+    def gaps(
+        self,
+        *,
+        storage: NDArray[np.int64],
+        after: NDArray[np.int64],
+        before: NDArray[np.int64],
+        remakable: NDArray[np.uint8],
+        of_storage_start: NDArray[np.int64],
+        of_storage: NDArray[np.int64],
+    ) -> None:
+        """Say which gaps there are; `before` is counted on over the iteration's end."""
+
+    def search(
+        self,
+        *,
+        start: NDArray[np.uint8],
+        price_us: NDArray[np.float64],
+        keep: NDArray[np.float64],
+        remake: NDArray[np.float64],
+        out_us: NDArray[np.float64],
+        in_us: NDArray[np.float64],
+        budget_bytes: int,
+        most_ops: int,
+        effort: float,
+        seed: int,
+        mends: bool,
+    ) -> FoundChoice:
+        """Return the best modes found from `start` on: 0 stays, 1 swapped, 2 made again, 3 made again and passing.
+
+        4 to 6 are swaps for which ops wait: for the copy out, the copy in, and both.
+        """

@@ -86,8 +86,8 @@ def test_memfits_remakings_are_near_the_optimum(layers, skips, percent):
     assert best is not None and not plan.swaps.plan.swaps
     us, peak = carried_out(trace, best.recomputes)
     assert peak <= budget and plan.bound.added_us <= us * (1 + 1e-6)
-    # 15 of the 20 are the optimum itself; the others are 8 to 13 % above it, and where memory is tightest 83 and 88 %.
-    assert best.bound_us * (1 - 1e-6) <= plan.added_us <= us * (1.15 if percent >= 50 else 2.0)
+    # 19 of the 20 are the optimum itself; the other one is 9 % above it.
+    assert best.bound_us * (1 - 1e-6) <= plan.added_us <= us * (1.1 if (layers, percent) == (5, 50) else 1 + 1e-6)
 
 
 @pytest.mark.parametrize("name", sorted(RECOMPUTE_POLICIES))

@@ -2,11 +2,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from memfit.errors import BudgetError
+from memfit.errors import BudgetError, InputError
 from memfit.ir import Plan
 from memfit.machine import Link, Machine
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.plan import plan_jointly
+from memfit.planning.joint.program import Moves
+from memfit.planning.joint.solver import LinearProgram
 from memfit.simulate import load_bytes
 from memfit.validate_plan import check_plan
 from planning.joint.test_transformed import assert_same_values, layers
@@ -49,3 +51,53 @@ def test_a_budget_without_a_plan_is_refused():
     trace, _ = layers(4)
     with pytest.raises(BudgetError):
         plan_jointly(trace, Machine("m", Link.affine(0.0, 1.0), Link.affine(0.0, 1.0)), 100)
+
+
+def test_second_runs_take_the_time_that_is_said():
+    link = Link.affine(0.0, 1_000_000.0)
+    trace, _ = layers(4)
+    quick = [op.duration_us / 4 for op in trace.ops]
+    plain = plan_jointly(trace, Machine("slow", link, link), 330, effort=0.1)
+    plan = plan_jointly(trace, Machine("slow", link, link), 330, effort=0.1, again_us=quick)
+    again = [
+        op.duration_us for op, is_again in zip(plan.transformed.trace.ops, plan.transformed.runs_again, strict=True)
+        if is_again
+    ]  # fmt: skip
+    assert again and plan.added_us == pytest.approx(sum(again)) and plan.added_us < plain.added_us / 2
+    assert plan.compute_us == plain.compute_us and plan.bound.added_us <= plan.added_us * (1 + 1e-6)
+
+
+def test_times_of_second_runs_that_do_not_fit_the_trace_are_refused():
+    trace, _ = layers(2)
+    with pytest.raises(InputError, match="second runs"):
+        plan_jointly(trace, Machine("m", Link.affine(0.0, 1.0), Link.affine(0.0, 1.0)), 300, again_us=[1.0])
+
+
+def test_without_a_program_there_is_a_plan_and_no_bound():
+    link = Link.affine(0.0, 1_000_000.0)
+    trace, _ = layers(4)
+    plan = plan_jointly(trace, Machine("slow", link, link), 330, effort=0.1, most_ops=0)
+    assert plan.recomputes and plan.swaps.timeline.peak_bytes <= 330
+    assert plan.bound.added_us == 0 and not plan.bound.shares
+
+
+def test_the_same_question_has_the_same_answer():
+    link = Link.affine(0.0, 0.01)
+    trace, _ = layers(6)
+    one, other = (plan_jointly(trace, Machine("m", link, link), 330, effort=0.1) for _ in range(2))
+    assert one.recomputes == other.recomputes and one.swaps.plan == other.swaps.plan
+
+
+def test_with_swaps_alone_nothing_runs_again():
+    link = Link.affine(0.0, 1e-3)
+    trace, _ = layers(4)
+    plan = plan_jointly(trace, Machine("fast", link, link), 330, moves=Moves.SWAP, effort=0.1)
+    assert not plan.recomputes and plan.swaps.plan.swaps
+
+
+def test_a_solver_that_finds_nothing_is_no_reason_not_to_plan(monkeypatch):
+    monkeypatch.setattr(LinearProgram, "solve", lambda *_, **__: None)
+    link = Link.affine(0.0, 1_000_000.0)
+    trace, _ = layers(4)
+    plan = plan_jointly(trace, Machine("slow", link, link), 330, effort=0.1)
+    assert plan.recomputes and plan.bound.added_us == 0

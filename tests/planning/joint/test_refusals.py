@@ -4,9 +4,8 @@ from hypothesis import given
 from memfit.ir import Phase
 from memfit.planning.autoswap.candidates import ANY_GAP, candidates
 from memfit.planning.joint.again import Rule, corrected
-from memfit.planning.joint.recipes import MOST_OPS
+from memfit.planning.joint.recipes import MOST_OPS, remaking_us
 from memfit.planning.joint.refusals import Loss, Refusal, refusal
-from memfit.planning.joint.rounding import remaking_us
 from memfit.planning.joint.values import Values
 from trace_builder import TraceBuilder, traces
 

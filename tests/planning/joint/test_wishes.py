@@ -1,5 +1,6 @@
 """What a user wants of some storages: the patterns that name them, and plans that honour it."""
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -9,9 +10,9 @@ from memfit.errors import BudgetError, UsageError
 from memfit.ir import Phase
 from memfit.machine import Link, Machine
 from memfit.planning.autoswap.candidates import ANY_GAP, candidates
+from memfit.planning.joint.columns import JointColumns
 from memfit.planning.joint.judged import judged
 from memfit.planning.joint.program import time_bound
-from memfit.planning.joint.rounding import Rounding
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.wishes import Wishes, require_possible, wishes_of, without_swaps
 from memfit.simulate import load_bytes
@@ -117,13 +118,13 @@ def test_layers_are_planned_as_is_wished(machine):
         found = plan_by("memfit", Asked(TRACE, machine, PEAK * 3 // 4, 0.1, wishes=wishes))
         result = judged(TRACE, machine, found.plan)
         assert_honoured(TRACE, result, wishes)
-        plans[wish] = result, found.bound_us
-    assert {one.storage for one in plans["recompute"][0].plan.recomputes} & set(saved)
-    assert {plans["swap"][0].made.storage_of[s.storage] for s in plans["swap"][0].plan.swaps} & set(saved)
-    added = {wish: result.added_us for wish, (result, _) in plans.items()}
+        plans[wish] = result
+    assert {one.storage for one in plans["recompute"].plan.recomputes} & set(saved)
+    assert {plans["swap"].made.storage_of[s.storage] for s in plans["swap"].plan.swaps} & set(saved)
+    added = {wish: result.added_us for wish, result in plans.items()}
     assert added["none"] <= min(added.values()) + 1e-6
     forced = "swap" if machine is SLOW else "recompute"
-    assert added[forced] > added["none"] + 1e-6 and plans[forced][1] > plans["none"][1] + 1e-6
+    assert added[forced] > added["none"] + 1e-6
 
 
 def test_a_wish_makes_no_bound_lower():
@@ -136,15 +137,15 @@ def test_a_wish_makes_no_bound_lower():
         assert SAVED[1] not in shares and shares[SAVED[2]].recompute == 0 == shares[SAVED[3]].swap
 
 
-def test_the_rounding_has_no_price_for_what_is_not_wished():
-    swapped, remade, kept = SAVED[1:4]
-    wishes = Wishes(frozenset({kept}), frozenset({swapped}), frozenset({remade}))
-    bound = time_bound(TRACE, SLOW, PEAK // 2, wishes=wishes)
-    rounding = Rounding(Values.of(TRACE), SLOW, bound)
-    gaps = {gap.storage: gap for gap in rounding.shares if gap.storage in SAVED[1:4]}
+def test_the_search_may_not_do_what_is_not_wished():
+    swapped, remade = SAVED[1:3]
+    columns = JointColumns.of(
+        Values.of(TRACE), candidates(TRACE, ANY_GAP), Wishes(swap=frozenset({swapped}), recompute=frozenset({remade}))
+    )
+    gaps = {gap.storage: number for number, gap in enumerate(columns.gaps) if gap.storage in SAVED[1:3]}
     assert set(gaps) == {swapped, remade}
-    assert rounding.us[gaps[swapped]] is None and rounding.us[gaps[remade]] is not None
-    assert rounding.copy_us[gaps[remade]] > 1e3 * rounding.copy_us[gaps[swapped]]
+    assert np.isinf(columns.remaking_us[gaps[swapped]]) and columns.may_leave[gaps[swapped]]
+    assert np.isfinite(columns.remaking_us[gaps[remade]]) and not columns.may_leave[gaps[remade]]
 
 
 def test_an_impossible_budget_says_that_wishes_are_why():

@@ -8,7 +8,7 @@ from memfit.planning.joint.as_plan import as_plan
 from memfit.planning.joint.plan import plan_jointly
 
 _EFFORT = 0.5
-"""Seconds of each search for swaps, as in the benchmark of the bounds."""
+"""Seconds of counted work of all searches."""
 
 
 def memfit_joint(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:

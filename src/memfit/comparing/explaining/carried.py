@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from memfit.ir import Plan, Recompute, Timeline, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import ANY_GAP, candidates
 from memfit.planning.joint.again import corrected
+from memfit.planning.joint.judged import judged
 from memfit.planning.joint.plan import JointPlan
-from memfit.planning.joint.transformed import Transformed, with_recomputes
+from memfit.planning.joint.transformed import Transformed
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap
-from memfit.simulate import Simulator, require_same_trace
-from memfit.validate_joint import require_valid_joint
-from memfit.validate_plan import require_valid_plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,30 +89,15 @@ def carry_out(trace: Trace, machine: Machine, plan: Plan) -> Carried:
         InvalidSwapsError: The swaps break a promise, or the bytes exceed the budget.
         InvalidRemakingsError: An op would read other values.
     """
+    found = judged(trace, machine, plan)
     values = Values.of(corrected(trace))
-    if not plan.recomputes:
-        require_same_trace(trace, plan)
-        made = _as_it_is(values.trace)
-    else:
-        made = with_recomputes(values, plan.recomputes)
-        if (plan.signature, plan.op_count) == (trace.signature, len(trace.ops)):
-            plan = replace(plan, signature=made.trace.signature, op_count=len(made.trace.ops))
-        require_same_trace(made.trace, plan)
-        require_valid_joint(values.trace, made)
-    require_valid_plan(made.trace, plan)
-    timeline = Simulator(made.trace, machine).timeline(plan.swaps)
-    return _carried(values, machine, plan, plan.recomputes, made, timeline)
+    return _carried(values, machine, found.swaps, plan.recomputes, found.made, found.timeline)
 
 
 def carried_jointly(trace: Trace, machine: Machine, found: JointPlan) -> Carried:
     """Return a joint plan of `trace` as one that has been carried out."""
     values, swaps = Values.of(corrected(trace)), found.swaps
     return _carried(values, machine, swaps.plan, found.recomputes, found.transformed, swaps.timeline)
-
-
-def _as_it_is(trace: Trace) -> Transformed:
-    ops, storages = range(len(trace.ops)), range(len(trace.storages))
-    return Transformed(trace, tuple(ops), (False,) * len(ops), tuple(storages))
 
 
 def _carried(

@@ -56,7 +56,7 @@ def arrange(values: Values, chosen: Iterable[Gap], passing: Collection[Gap] = ()
 
 def added_us(values: Values, recomputes: Sequence[Recompute]) -> float:
     """Return the microseconds of what runs again."""
-    return sum(values.trace.ops[op].duration_us for made in remakings(recomputes) for op in made.ops)
+    return sum(values.again_us[op] for made in remakings(recomputes) for op in made.ops)
 
 
 class _Arranging:

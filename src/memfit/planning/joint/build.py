@@ -24,12 +24,14 @@ Rerun = tuple[int, int]
 class Problem:
     """What the program is built from.
 
-    When nothing is away, `load_bytes` are those of each op, `begin_bytes` those right before it begins.
+    `again_us` are of the ops when they run again. When nothing is away, `load_bytes` are those of each op,
+    `begin_bytes` those right before it begins.
     """
 
     trace: Trace
     machine: Machine
     duration_us: Float64Array
+    again_us: Float64Array
     load_bytes: Int64Array
     begin_bytes: Int64Array
     idle: list[Idle]
@@ -254,7 +256,7 @@ class _Builder:
         alone: dict[int, float] = defaultdict(float)
         where: dict[int, int] = {}
         for (op, before), remakes in self.reruns.items():
-            us = float(self.problem.duration_us[op]) / self.us
+            us = float(self.problem.again_us[op]) / self.us
             segment = self.segments.until(before)
             if us == 0:
                 continue

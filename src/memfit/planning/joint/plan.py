@@ -1,35 +1,74 @@
 """A joint plan: what is dropped and made again, and swaps for the rest, as near to the time bound as is found.
 
-The program's solution is rounded; the trace with these remakings is planned by memfit's planner of swaps and timed by
-the simulator. Where ops wait for copies, swaps whose storages are made again in less time than they are copied become
-remakings, as long as that helps.
+A coarse program says where to begin. A native search goes on from there and from nothing, with the exact time and
+bytes of remakings and a sketch of swaps (native/joint). What it finds is carried out on the trace, and memfit's
+planner of swaps plans the result, which the simulator times. All of it counts its work and reads no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from memfit import _native
 from memfit.errors import BudgetError
 from memfit.ir import Recompute, Trace
 from memfit.machine import Machine
-from memfit.planning.autoswap.search import SwapPlan, plan_under_budget, too_small
+from memfit.planning.autoswap.candidates import ANY_GAP, Thresholds, candidates
+from memfit.planning.autoswap.search import Search, SwapPlan, plan_under_budget, too_small
 from memfit.planning.joint.again import corrected
+from memfit.planning.joint.arrange import arrange
+from memfit.planning.joint.columns import KEPT, PASSING, REMADE, SWAPPED, Hints, JointColumns
 from memfit.planning.joint.program import Moves, TimeBound, time_bound
-from memfit.planning.joint.rounding import Choice, Rounding
 from memfit.planning.joint.transformed import Transformed, with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.wishes import NO_WISHES, Wishes, without_swaps
 from memfit.planning.lifetimes import Gap
 from memfit.simulate import load_bytes
 
-_THRESHOLDS = (0.5, 0.3)
-_SLOWER = (1.1, 1.25)
-"""The program's bytes are a fluid; whole storages on its link wait now and then, those on a slower one do not."""
-_SEGMENTS = 500
-"""Of the programs with slower links: these bound nothing."""
-_ROUNDS = 6
+_SEGMENTS = 150
+_COARSE, _FINE = 3000, 20_000
+"""Storages below these parts of the budget are away at no cost in the program, and stay in the search."""
+_MOST_OPS = 40_000
+"""Of a trace whose program is solved; the search of longer ones begins with nothing away."""
+_USED = 0.4  # of a gap: the program uses it
+_LEAST = 0.1  # of what the program does not do in a gap, the search tries so much
+_SLOWER, _STEP, _SLOWEST = 1.08, 0.09, 1.5
+"""By how much the links are slower in a search: both directions at once are, and whole storages wait now and then."""
+_LONG, _LONG_OP, _MOST_RUNS = 0.5, 4e-4, 8  # seconds of a run, and for each op; shorter where there is less effort
+_MENDED, _AFRESH = 2, 3  # the runs that begin with the program's solution, mended first, and with nothing away
 _ENOUGH = 1e-3  # of the computation: a plan so near to the bound is not improved
+_OF_SWAPS = 0.3  # of the effort is what the planner of swaps has in each run, if anything waits
+_FREE = 1e-6  # of the computation: shorter stalls do not count
+
+
+class Cancelled(Exception):
+    """Nobody wants the plan any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is done in each gap.
+
+    Attributes:
+        remade: The gaps in which storages are dropped and made again.
+        passing: Those of them that do not end when another storage is made from theirs: see `arrange`.
+        swapped: The gaps in which storages are meant to be swapped; the planner of swaps decides.
+    """
+
+    remade: frozenset[Gap]
+    passing: frozenset[Gap]
+    swapped: frozenset[Gap]
+
+    def arranged(self, values: Values) -> tuple[Recompute, ...]:
+        """Return when the storages are made again."""
+        return tuple(arrange(values, self.remade, self.passing))
+
+
+NOTHING = Choice(frozenset(), frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +81,8 @@ class JointPlan:
         transformed: The trace in which that is done.
         swaps: The swaps of that trace, and its timeline.
         compute_us: Microseconds of the original trace's ops.
-        bound: The time bound of the budget.
+        bound: A time bound of the budget, from a coarse program: `time_bound` finds a higher one. It is 0 where no
+            program was solved.
     """
 
     choice: Choice
@@ -69,9 +109,12 @@ def plan_jointly(
     budget_bytes: int,
     *,
     moves: Moves = Moves.JOINT,
-    effort: float = 2.0,
+    effort: float = 1.0,
+    again_us: Sequence[float] | None = None,
+    most_ops: int = _MOST_OPS,
     wishes: Wishes = NO_WISHES,
     never: Collection[int] = (),
+    stopped: Callable[[], bool] = lambda: False,
 ) -> JointPlan:
     """Return remakings and swaps that keep every op within `budget_bytes`, with the least added time that is found.
 
@@ -80,108 +123,176 @@ def plan_jointly(
         machine: The links of the tier.
         budget_bytes: What the arena may take.
         moves: What plans may do; with `RECOMPUTE` none of them swaps.
-        effort: The seconds of each search for swaps; there are up to a dozen.
+        effort: Seconds of counted work of all searches, about those of a slow core; the program's are not counted.
+        again_us: For each op the microseconds that it takes when it runs again; by default its duration.
+        most_ops: No program is solved for a trace of more ops.
         wishes: What is asked for of some storages.
         never: Storages that cannot be made again, nor on the way.
+        stopped: Whether nobody wants the plan any more, asked now and then.
 
     Returns:
         The plan.
 
     Raises:
         BudgetError: No plan was found.
+        Cancelled: It was `stopped`.
+        InputError: `again_us` has not one number for each op.
     """
-    values = Values.of(corrected(trace), never)
-    bounds = [time_bound(values.trace, machine, budget_bytes, moves=moves, wishes=wishes)]
-    for factor in _SLOWER:
-        slower = machine.slowed(factor, factor)
-        bound = time_bound(values.trace, slower, budget_bytes, moves=moves, segments=_SEGMENTS, wishes=wishes)
-        bounds.append(bound)
-    search = _Search(values, machine, bounds, effort)
-    best = search.start()
-    for _ in range(_ROUNDS):
-        if best.added_us - best.bound.added_us <= _ENOUGH * best.compute_us:
-            break
-        better = search.improved(best)
-        if better is None:
-            break
-        best = better
-    return best
+    values = Values.of(corrected(trace), again_us, never)
+    return _Search(values, machine, budget_bytes, moves, effort, most_ops, wishes, stopped).run()
 
 
 class _Search:
-    def __init__(self, values: Values, machine: Machine, bounds: list[TimeBound], effort: float) -> None:
-        self.values, self.machine, self.effort = values, machine, effort
-        self.bounds = bounds
-        self.roundings = [Rounding(values, machine, each) for each in bounds]
-        self.gaps = {(gap.storage, gap.after): gap for gap in self.roundings[0].shares}
+    def __init__(
+        self,
+        values: Values,
+        machine: Machine,
+        budget_bytes: int,
+        moves: Moves,
+        effort: float,
+        most_ops: int,
+        wishes: Wishes,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self.values, self.machine, self.budget_bytes = values, machine, budget_bytes
+        self.moves, self.effort, self.wishes, self.stopped = moves, effort, wishes, stopped
         self.compute_us = sum(op.duration_us for op in values.trace.ops)
-        self.seen: set[tuple[frozenset[Gap], frozenset[Gap]]] = set()
+        coarse = len(values.trace.ops) <= most_ops and moves is not Moves.SWAP
+        found = self._coarse() if coarse else self._no_bound()
+        # Without a solution there is no plan, or the solver failed: the search finds out.
+        self.bound = found if found.is_feasible else self._no_bound()
 
-    def start(self) -> JointPlan:
-        """Return the best of the rounded solutions, and of no remakings at all if none of them can be planned."""
-        choices = [each.rounded(threshold) for each in self.roundings for threshold in _THRESHOLDS]
-        plans = [plan for each in choices if (plan := self.plan(each)) is not None]
-        if not plans:
-            return self._plan(Choice(frozenset(), frozenset(), frozenset()))
-        return min(plans, key=lambda plan: plan.added_us)
+    def _coarse(self) -> TimeBound:
+        return time_bound(
+            self.values.trace, self.machine, self.budget_bytes, moves=self.moves, segments=_SEGMENTS,
+            least_bytes=max(1, self.budget_bytes // _COARSE), again_us=self.values.again_us, wishes=self.wishes,
+            never=self.values.never,
+        )  # fmt: skip
 
-    def plan(self, choice: Choice) -> JointPlan | None:
-        """Return the plan of `choice`; None if its swaps cannot keep to the budget, or it was tried before."""
-        if (choice.remade, choice.passing) in self.seen:
-            return None
-        self.seen.add((choice.remade, choice.passing))
-        try:
-            return self._plan(choice)
-        except BudgetError:
-            return None
+    def _no_bound(self) -> TimeBound:
+        return TimeBound(self.moves, self.budget_bytes, self.compute_us, 0.0, 0.0, (), (), self.wishes)
+
+    def run(self) -> JointPlan:
+        """Return the best plan of what the runs find, and of swaps alone if none of that can be planned."""
+        if self.moves is Moves.SWAP or load_bytes(self.values.trace).max() <= self.budget_bytes:
+            return self._plan(NOTHING)
+        best = self._best_of_runs()
+        return self._plan(NOTHING) if best is None else best
+
+    def _best_of_runs(self) -> JointPlan | None:
+        """Search from the program's solution, then from the best so far, and of many runs two from elsewhere.
+
+        After a plan that waits the links count as slower than they are, after one that does not as faster.
+        """
+        columns = self._columns()
+        (rounded, hints), slower = self._rounded(columns), _SLOWER
+        starts = {_MENDED: rounded, _AFRESH: [KEPT] * len(rounded)}
+        start = rounded
+        best: JointPlan | None = None
+        long = max(_LONG, _LONG_OP * len(self.values.trace.ops))
+        runs = max(2, min(_MOST_RUNS, round(self.effort / long)))
+        for run in range(runs):
+            if self.stopped():
+                raise Cancelled
+            found = columns.search(
+                starts.get(run, start),
+                self.machine.slowed(slower, slower),
+                self.budget_bytes,
+                effort=self.effort * (1 - _OF_SWAPS) / runs,
+                seed=run,
+                may_swap=self.moves is not Moves.RECOMPUTE,
+                hints=None if run == _AFRESH else hints,
+                mends=run == _MENDED,
+            )
+            try:
+                plan = self._plan(_choice(columns, found))
+            except BudgetError:
+                start = found.modes.tolist()
+                continue
+            if best is None or plan.added_us < best.added_us:
+                best, start = plan, found.modes.tolist()
+            if best.added_us - self.bound.added_us <= _ENOUGH * self.compute_us:
+                break
+            waits = plan.swaps.timeline.stall_us > _FREE * self.compute_us
+            slower = min(slower + _STEP, _SLOWEST) if waits else max(slower - _STEP / 3, 1.0)
+        return best
+
+    def _columns(self) -> JointColumns:
+        least = max(1, self.budget_bytes // _FINE)
+        found = [gap for gap in candidates(self.values.trace, ANY_GAP) if gap.size_bytes >= least]
+        allowed = [gap for gap in found if gap.storage not in self.wishes.keep]
+        return JointColumns.of(self.values, allowed, self.wishes)
+
+    def _rounded(self, columns: JointColumns) -> tuple[list[int], Hints]:
+        """Return the modes that the program has more of, where it uses a gap enough; and what it has of each."""
+        shares = {(share.gap.storage, share.gap.after): share for share in self.bound.shares}
+        modes = [KEPT] * len(columns.gaps)
+        hints = Hints(np.ones(len(modes)), np.full(len(modes), 0.7))
+        for number, gap in enumerate(columns.gaps):
+            share = shares.get((gap.storage, gap.after))
+            if share is None:
+                continue
+            away = share.swap + share.recompute
+            hints.keep[number] = max(share.keep, _LEAST)
+            hints.remake[number] = min(max(share.recompute / max(away, 1e-9), _LEAST), 1 - _LEAST)
+            if away >= _USED:
+                is_remade = np.isfinite(columns.remaking_us[number]) and share.recompute > share.swap
+                modes[number] = REMADE if is_remade else SWAPPED
+        if self.moves is Moves.RECOMPUTE:
+            modes = [KEPT if mode == SWAPPED else mode for mode in modes]
+        return modes, hints
 
     def _plan(self, choice: Choice) -> JointPlan:
         recomputes = choice.arranged(self.values)
         made = with_recomputes(self.values, recomputes)
-        if self.bounds[0].moves is Moves.RECOMPUTE:
-            _require_fit(made.trace, self.bounds[0].budget_bytes)
-        never_swapped = self.bounds[0].wishes.never_swapped
-        free = without_swaps(made.trace, (s for s, was in enumerate(made.storage_of) if was in never_swapped))
-        swaps = plan_under_budget(free, self.machine, self.bounds[0].budget_bytes, effort=self.effort)
-        return JointPlan(choice, recomputes, made, swaps, self.compute_us, self.bounds[0])
+        if self.moves is Moves.RECOMPUTE:
+            _require_fit(made.trace, self.budget_bytes)
+        swaps = self._swaps(made, choice.swapped)
+        return JointPlan(choice, recomputes, made, swaps, self.compute_us, self.bound)
 
-    def improved(self, plan: JointPlan) -> JointPlan | None:
-        """Return a faster plan: with remakings in place of the dearest swaps, or without the dearest remakings."""
-        swapped, stall_us = self._swapped(plan), plan.swaps.timeline.stall_us
-        cheap, dear = self._cheap(swapped), self._dear(plan)
-        more = [(_until(cheap, part * stall_us), True) for part in (1.0, 0.5, 0.2)]
-        fewer = [(set(dear[:count]), False) for count in (1, 4)]
-        for chosen, is_more in more + fewer:
-            tried = self._changed(plan, swapped, chosen, is_more=is_more) if chosen else None
-            if tried is not None and tried.added_us < plan.added_us:
-                return tried
-        return None
+    def _swaps(self, made: Transformed, swapped: frozenset[Gap]) -> SwapPlan:
+        """Return swaps of the trace with remakings: from those of the search on, if any op waits then from others."""
+        effort = self.effort * _OF_SWAPS / 2
+        never_swapped = self.wishes.never_swapped
+        trace = without_swaps(made.trace, (s for s, was in enumerate(made.storage_of) if was in never_swapped))
+        search = Search.of(trace, self.machine, Thresholds())
+        meant: dict[int, list[Gap]] = defaultdict(list)
+        for gap in swapped:
+            meant[gap.storage].append(gap)
+        start = [
+            number
+            for number, gap in enumerate(search.found)
+            if any(_lies_within(made, gap, whole) for whole in meant.get(made.storage_of[gap.storage], ()))
+        ]
+        found = search.run(self.budget_bytes, effort, 0, start)
+        plan = search.plan(self.budget_bytes, found) if found.is_feasible else None
+        if plan is not None and plan.timeline.overhead <= _FREE:
+            return plan
+        other = plan_under_budget(trace, self.machine, self.budget_bytes, effort=effort)
+        return min((each for each in (plan, other) if each), key=lambda each: each.timeline.iteration_us)
 
-    def _changed(self, plan: JointPlan, swapped: set[Gap], chosen: set[Gap], *, is_more: bool) -> JointPlan | None:
-        remade = plan.choice.remade | chosen if is_more else plan.choice.remade - chosen
-        may_swap = self.bounds[0].moves is not Moves.RECOMPUTE
-        others = swapped - chosen if is_more or not may_swap else swapped | chosen
-        return self.plan(self.roundings[0].settled(remade, others))
 
-    def _swapped(self, plan: JointPlan) -> set[Gap]:
-        """Return the gaps of the original trace that the plan's swaps lie in."""
-        ops, storages = plan.transformed.op_of, plan.transformed.storage_of
-        found = (self.gaps.get((storages[s.storage], ops[s.out_after])) for s in plan.swaps.plan.swaps)
-        return {gap for gap in found if gap is not None} - plan.choice.remade
+def _lies_within(made: Transformed, gap: Gap, whole: Gap) -> bool:
+    """Return whether `gap` of the trace with remakings is a part of the gap `whole` of the original one."""
+    if whole.cyclic or gap.cyclic:
+        return whole.cyclic and gap.cyclic
+    again = made.runs_again[gap.after]
+    return (again or whole.after <= made.op_of[gap.after]) and whole.after < _next_op(made, gap.before) <= whole.before
 
-    def _cheap(self, swapped: set[Gap]) -> list[tuple[Gap, float]]:
-        """Return swapped gaps that are made again in less time than their copies take, the cheapest first."""
-        priced = [(us / copy_us, gap, copy_us) for gap, us, copy_us in self._prices(swapped) if us < copy_us]
-        return [(gap, copy_us) for _, gap, copy_us in sorted(priced, key=lambda each: (each[0], each[1].storage))]
 
-    def _dear(self, plan: JointPlan) -> list[Gap]:
-        """Return remade gaps, those first that cost the most for what their copies would take."""
-        priced = [(-us / copy_us, gap) for gap, us, copy_us in self._prices(plan.choice.remade)]
-        return [gap for _, gap in sorted(priced, key=lambda each: (each[0], each[1].storage))]
+def _next_op(made: Transformed, op: int) -> int:
+    """Return the original op that `op` of the trace with remakings is, or runs again for."""
+    while made.runs_again[op]:
+        op += 1
+    return made.op_of[op]
 
-    def _prices(self, gaps: Iterable[Gap]) -> list[tuple[Gap, float, float]]:
-        rounding = self.roundings[0]
-        return [(gap, us, rounding.copy_us[gap]) for gap in gaps if (us := rounding.us[gap]) is not None]
+
+def _choice(columns: JointColumns, found: _native.FoundChoice) -> Choice:
+    of_mode: dict[int, set[Gap]] = {mode: set() for mode in range(7)}
+    for gap, mode in zip(columns.gaps, found.modes.tolist(), strict=True):
+        of_mode[mode].add(gap)
+    swapped = of_mode[SWAPPED].union(*(of_mode[mode] for mode in (4, 5, 6)))
+    return Choice(frozenset(of_mode[REMADE] | of_mode[PASSING]), frozenset(of_mode[PASSING]), frozenset(swapped))
 
 
 def _require_fit(trace: Trace, budget_bytes: int) -> None:
@@ -189,14 +300,3 @@ def _require_fit(trace: Trace, budget_bytes: int) -> None:
     held = load_bytes(trace)
     if held.max() > budget_bytes:
         raise too_small(trace, budget_bytes, int(held.max()), int(held.argmax()))
-
-
-def _until(priced: list[tuple[Gap, float]], us: float) -> set[Gap]:
-    """Return the first gaps whose copies take `us` together."""
-    chosen: set[Gap] = set()
-    for gap, copies_us in priced:
-        if us <= 0:
-            break
-        chosen.add(gap)
-        us -= copies_us
-    return chosen

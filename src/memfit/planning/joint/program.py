@@ -13,6 +13,7 @@ time: the copy engines are first in, first out, and bytes are interchangeable. A
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -123,7 +124,9 @@ def time_bound(
     segments: int = 1000,
     least_bytes: int = 1,
     depth: int = DEPTH,
+    again_us: Sequence[float] | None = None,
     wishes: Wishes = NO_WISHES,
+    never: Collection[int] = (),
 ) -> TimeBound:
     """Bound the time that any plan of this kind adds.
 
@@ -136,7 +139,9 @@ def time_bound(
         segments: The most segments of time; more of them make the bound higher, and its finding longer.
         least_bytes: Gaps of smaller storages are away at no cost, and have no variables.
         depth: How many remakings in a row, each for the next, have to find their inputs.
+        again_us: For each op the microseconds that it takes when it runs again; by default its duration.
         wishes: What is asked for of some storages.
+        never: Storages that cannot be made again, nor on the way.
 
     Returns:
         The bound, and the solution that it comes from.
@@ -154,10 +159,11 @@ def time_bound(
     if load.max() <= budget_bytes:
         return TimeBound(moves, budget_bytes, compute_us, 0.0, 0.0, (), (), wishes)
     usable = [gap for gap in found if gap.size_bytes >= least_bytes]
-    values = None if moves is Moves.SWAP else Values.of(trace)
+    values = None if moves is Moves.SWAP else Values.of(trace, again_us, never)
+    again = simulator.duration_us if values is None else np.array(values.again_us, dtype=np.float64)
     problem = Problem(
-        trace, machine, simulator.duration_us, load, begin, idle_gaps(trace, usable, values, depth), budget_bytes,
-        may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
+        trace, machine, simulator.duration_us, again, load, begin, idle_gaps(trace, usable, values, depth),
+        budget_bytes, may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
     )  # fmt: skip
     built = build(problem)
     _forbid(problem.idle, built, wishes)

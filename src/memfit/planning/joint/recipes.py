@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from memfit.ir import align_up
 from memfit.planning.joint.values import Values
+from memfit.planning.lifetimes import Gap
 
 MOST_OPS = 32
 """The longest recipe: longer ones are never worth their time, and hold too much at once."""
@@ -19,7 +20,7 @@ class Recipe:
     Attributes:
         ops: The ops to run, in their order.
         needs: The numbers of the values that have to be there: their storages hold them at this op.
-        us: Microseconds of the ops.
+        us: Microseconds of the ops when they run again.
         room_bytes: For each op, what it allocates and its inputs that are made on the way take at least.
     """
 
@@ -64,8 +65,16 @@ def recipe_of(
                 seen.add(read)
                 wanted.append(read)
     ordered = tuple(sorted(ops))
-    us = sum(values.trace.ops[p].duration_us for p in ordered)
+    us = sum(values.again_us[p] for p in ordered)
     return Recipe(ordered, tuple(sorted(needs)), us, tuple(_room_bytes(values, p, op) for p in ordered))
+
+
+def remaking_us(values: Values, gap: Gap) -> float | None:
+    """Return the microseconds of making the storage of `gap` again at its end; None if that cannot be done."""
+    if gap.cyclic:
+        return None
+    recipe = recipe_of(values, values.before(gap.storage, gap.before), gap.before)
+    return None if recipe is None else recipe.us
 
 
 def _room_bytes(values: Values, maker: int, op: int) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from memfit.arrays import Float64Array
 
 INFINITY = float("inf")
+_IPM, _SIMPLEX = 300, 100_000  # iterations: a program that needs more is in trouble
 Term = tuple[int, float]
 
 
@@ -62,23 +63,23 @@ class LinearProgram:
         self.row_lower.append(lower)
         self.row_upper.append(upper)
 
-    def solve(self, *, seconds: float = 600.0) -> Solution | None:
-        """Solve the program.
-
-        Arguments:
-            seconds: The time limit.
+    def solve(self) -> Solution | None:
+        """Solve the program, in as many iterations as are worth while: the same program has the same solution.
 
         Returns:
-            The solution; None if the solver says that there is none, or has none when its time is over.
+            The solution; None if there is none. Where the solver gives up, nothing is in it, and it bounds nothing.
         """
-        solver = solver_of(self.model(), time_limit=seconds, solver="ipm", run_crossover="off")
+        limits = {"ipm_iteration_limit": _IPM, "simplex_iteration_limit": _SIMPLEX}
+        solver = solver_of(self.model(), solver="ipm", run_crossover="off", **limits)
         solver.run()
         if solver.getModelStatus() == highspy.HighsModelStatus.kUnknown:  # it gave up; its method of last resort
             solver.setOptionValue("solver", "simplex")
             solver.run()
+        if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+            return None
         found = solver.getSolution()
         if solver.getModelStatus() not in _SOLVED or not found.value_valid:
-            return None
+            return Solution(np.zeros(len(self.cost)), -INFINITY, 0.0)
         values = np.clip(np.array(found.col_value), 0.0, self.upper)
         bound = self._bound(np.array(found.row_dual)) if found.dual_valid else -INFINITY
         return Solution(values, bound, float(np.dot(values, self.cost)))
@@ -122,4 +123,5 @@ def solver_of(model: highspy.HighsLp, **options: str | float) -> highspy.Highs:
     return solver
 
 
-_SOLVED = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kUnknown, highspy.HighsModelStatus.kTimeLimit)
+_SOLVED = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kUnknown,
+           highspy.HighsModelStatus.kIterationLimit)  # fmt: skip

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from memfit.ir import BEFORE_FIRST_TICK, Recompute, Trace
-from memfit.planning.joint.again import updates_statistics
 from memfit.planning.joint.arrange import Remaking, remakings
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.writer import TraceWriter
@@ -85,7 +84,8 @@ class _Transforming:
             self.writer.free(self.current.pop(storage))
 
     def _begin(self, index: int, *, again: bool) -> None:
-        self.writer.begin(self.original.ops[index])
+        op = self.original.ops[index]
+        self.writer.begin(op, self.values.again_us[index] if again else op.duration_us)
         self.op_of.append(index)
         self.runs_again.append(again)
 
@@ -108,26 +108,17 @@ class _Transforming:
 
     def _run_again(self, index: int, made: Remaking, own: dict[int, int]) -> None:
         self._begin(index, again=True)
-        op, here = self.original.ops[index], self._made_here(index, made)
+        here = self._made_here(index, made)
         for tick in range(self.starts[index], self.starts[index + 1]):
             storage, is_alloc = self.ticks[tick]
             if is_alloc and self.born.get(storage) == index:
                 own[storage] = self.writer.alloc(storage, inside=True)
-        kept = self._operands(index)
-        self.writer.operands(
-            [own[s] if s in here else self.current[s] for s in op.reads if s in kept],
-            [own[s] for s in op.writes if s in kept],
-        )
+        reads, writes = self.values.operands(index)
+        self.writer.operands([own[s] if s in here else self.current[s] for s in reads], [own[s] for s in writes])
         for tick in range(self.starts[index], self.starts[index + 1]):
             storage, is_alloc = self.ticks[tick]
             if not is_alloc and self.born.get(storage) == index and storage not in made.storages:
                 self.writer.free(own.pop(storage))
-
-    def _operands(self, index: int) -> set[int]:
-        """Return the storages that a second run uses: not statistics, which it leaves as they are."""
-        op = self.original.ops[index]
-        recurring = {s for s in op.writes if self.original.recurs(self.original.storages[s])}
-        return {*op.reads, *op.writes} - (recurring if updates_statistics(op) else set())
 
     def _made_here(self, index: int, made: Remaking) -> set[int]:
         """Return the storages that `index` uses, run again, and that are not those of the trace then."""
@@ -135,7 +126,8 @@ class _Transforming:
         there = {s for s in op.reads if s in self.current and self._is_there(s, index, made.before)}
         ticks = self.ticks[self.starts[index] : self.starts[index + 1]]
         inside = {storage for storage, _ in ticks if self.born.get(storage) == index}
-        return (self._operands(index) - (there - set(op.writes))) | inside
+        used = {s for operands in self.values.operands(index) for s in operands}
+        return (used - (there - set(op.writes))) | inside
 
     def _is_there(self, storage: int, reader: int, op: int) -> bool:
         return self.values.is_there(self.values.before(storage, reader), op)

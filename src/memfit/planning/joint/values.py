@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from memfit.errors import InputError
 from memfit.ir import Trace, align_up
 from memfit.planning.joint.again import may_run_again, updates_statistics
 from memfit.planning.lifetimes import births
@@ -43,21 +44,40 @@ class Values:
         values: The values; a value's number is its position.
         of_storage: The numbers of each storage's values, in order; the first is what it held at the beginning.
         allocated_bytes: For each op, the most that what it allocates takes until the next one begins.
+        again_us: For each op the microseconds that it takes when it runs again.
+        never: The storages that are not made again, whatever made them.
     """
 
     trace: Trace
     values: tuple[Value, ...]
     of_storage: tuple[tuple[int, ...], ...]
     allocated_bytes: tuple[int, ...]
+    again_us: tuple[float, ...]
+    never: frozenset[int]
     _writers: tuple[tuple[int, ...], ...] = field(repr=False)
 
     @classmethod
-    def of(cls, trace: Trace, never: Collection[int] = ()) -> Values:
+    def of(cls, trace: Trace, again_us: Sequence[float] | None = None, never: Collection[int] = ()) -> Values:
         """Return the values of `trace`, whose ops write what they say (`again.corrected`).
 
-        Storages in `never` are not made again.
+        Arguments:
+            trace: The recorded iteration.
+            again_us: For each op the microseconds that it takes when it runs again; by default its duration, which in
+                a training process counts the Python code before the next op too.
+            never: Storages that are not made again.
+
+        Raises:
+            InputError: `again_us` has not one number for each op.
         """
-        return _Reader(trace, never).result()
+        durations = tuple(op.duration_us for op in trace.ops)
+        again = durations if again_us is None else tuple(float(us) for us in again_us)
+        if len(again) != len(durations):
+            raise InputError(
+                "the times of second runs do not fit the trace",
+                why=f"there are {len(again)} of them and {len(durations)} ops",
+                remedy="give one for each op",
+            )
+        return _Reader(trace, never).result(again)
 
     def before(self, storage: int, op: int) -> int:
         """Return the number of the value that `storage` holds, or held last, when `op` begins."""
@@ -67,6 +87,12 @@ class Values:
         """Return whether `value` is its storage's value, and the storage alive, when `op` begins."""
         held = self.values[value]
         return (held.writer is None or held.writer < op) and op <= held.last
+
+    def operands(self, op: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return what `op` reads and writes when it runs again: not statistics, which it leaves as they are."""
+        each, trace = self.trace.ops[op], self.trace
+        left = {s for s in each.writes if trace.recurs(trace.storages[s])} if updates_statistics(each) else set()
+        return tuple(s for s in each.reads if s not in left), tuple(s for s in each.writes if s not in left)
 
     def written_by(self, op: int) -> Iterator[int]:
         """Yield the numbers of the values that `op` wrote."""
@@ -85,13 +111,13 @@ class _Reader:
         for storage in range(len(trace.storages)):
             self._add(storage, None, (), False)
 
-    def result(self) -> Values:
+    def result(self, again_us: tuple[float, ...]) -> Values:
         for index in range(len(self.trace.ops)):
             self._read(index)
         writers = tuple(tuple(w for v in found if (w := self.rows[v][2]) is not None) for found in self.of_storage)
         values = [Value(*row, last=self._last(row[0], row[1], writers[row[0]])) for row in self.rows]
         of_storage = tuple(tuple(found) for found in self.of_storage)
-        return Values(self.trace, tuple(values), of_storage, self._allocated_bytes(), writers)
+        return Values(self.trace, tuple(values), of_storage, self._allocated_bytes(), again_us, self.never, writers)
 
     def _allocated_bytes(self) -> tuple[int, ...]:
         """Follow what each op allocates from tick to tick, while it runs and until the next op begins."""

@@ -18,6 +18,7 @@ class TraceWriter:
     _ends: dict[int, tuple[int, int]] = field(default_factory=dict)
     _ops: list[Op] = field(default_factory=list)
     _ticks: int = 0
+    _begun: tuple[Op, float, int] = field(init=False)
 
     def born_before(self, original: int) -> int:
         """Add a storage that was alive before the iteration; return its id."""
@@ -33,13 +34,17 @@ class TraceWriter:
         self._ends[storage] = (len(self._ops), self._ticks)
         self._ticks += 1
 
-    def begin(self, op: Op) -> None:
-        """Begin an op that is like `op`."""
-        self._ops.append(replace(op, first_tick=self._ticks, reads=(), writes=()))
+    def begin(self, op: Op, duration_us: float) -> None:
+        """Begin an op that is like `op` and takes `duration_us`; say next what it reads and writes."""
+        self._begun = (op, duration_us, self._ticks)
+        self._ops.append(op)
 
     def operands(self, reads: Iterable[int], writes: Iterable[int]) -> None:
         """Say what the last op reads and writes."""
-        self._ops[-1] = replace(self._ops[-1], reads=tuple(reads), writes=tuple(writes))
+        like, us, first_tick = self._begun
+        self._ops[-1] = Op(
+            like.name, like.phase, us, like.source, tuple(reads), tuple(writes), first_tick, like.workspace_bytes
+        )
 
     def trace(self, signature: str) -> Trace:
         """Return what was written."""
@@ -55,4 +60,4 @@ class TraceWriter:
         alloc, alloc_tick = self._lives[index]
         free, free_tick = self._ends.get(index, (len(self._ops), self._ticks))
         like = self.source.storages[self.originals[index]]
-        return replace(like, alloc=alloc, free=free, alloc_tick=alloc_tick, free_tick=free_tick)
+        return Storage(like.size_bytes, like.category, alloc, free, alloc_tick, free_tick, like.source)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from memfit.files.kept_plan import KeptPlan
-from memfit.ir import Plan, Trace
+from memfit.ir import Plan
 from memfit.machine import Machine
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.as_plan import swaps_alone
-from memfit.planning.joint.transformed import Transformed, with_recomputes
+from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.running.planned.carried_out import CarriedOut, carried_out
 from memfit.running.planned.engine_plan import EFFORT, CompressedPlan, EnginePlan, place, swapping_by
@@ -59,18 +59,14 @@ def _engine_plan(
 
 def _checked(recorded: Recorded, plan: Plan) -> CarriedOut:
     """Return the iteration in which the plan's recomputes are carried out; raises if a promise is broken."""
-    made = _carried_out(recorded.trace, plan)
-    if made is None:
-        require_valid_plan(recorded.trace, plan)
-        return CarriedOut(recorded)
-    require_valid_joint(corrected(recorded.trace), made)
-    require_valid_plan(made.trace, replace(swaps_alone(made, plan), signature=plan.signature))
-    return carried_out(recorded, made, plan.recomputes)
-
-
-def _carried_out(trace: Trace, plan: Plan) -> Transformed | None:
-    """Return the trace that the plan's swaps are of; None if that is `trace` itself."""
+    trace = recorded.trace
     if plan.signature == trace.signature and not plan.recomputes:
-        return None
+        require_valid_plan(trace, plan)
+        return CarriedOut(recorded)
     require_known_recomputes(trace, plan.recomputes)
-    return with_recomputes(Values.of(corrected(trace)), plan.recomputes)
+    plain = corrected(trace)
+    made = with_recomputes(Values.of(plain), plan.recomputes)
+    require_valid_joint(plain, made)
+    require_valid_plan(made.trace, replace(swaps_alone(made, plan), signature=plan.signature))
+    timed = with_recomputes(Values.of(plain, recorded.again_us or None), plan.recomputes)  # the same, but for durations
+    return carried_out(recorded, timed, plan.recomputes)

@@ -12,7 +12,7 @@ from memfit.planning.addresses import AddressPlan, plan_addresses, takes_of
 from memfit.planning.autoswap import ANY_GAP
 from memfit.planning.autoswap.search import POLICY, Search
 from memfit.planning.fit import Fitted, Infeasible, fit_within
-from memfit.planning.joint.plan import JointPlan, plan_jointly
+from memfit.planning.joint.plan import Cancelled, JointPlan, plan_jointly
 from memfit.planning.joint.program import Moves
 from memfit.running.engine import RemakeTableColumns, SwapTableColumns
 from memfit.running.planned.carried_out import CarriedOut, carried_out
@@ -186,7 +186,10 @@ def _joint_plan(
         if stopped():
             return None
         try:
-            plan = plan_jointly(recorded.trace, machine, limit_bytes, moves=moves, effort=effort, never=never)
+            plan = plan_jointly(recorded.trace, machine, limit_bytes, moves=moves, effort=effort, never=never,
+                                again_us=recorded.again_us, stopped=stopped)  # fmt: skip
+        except Cancelled:
+            return None
         except BudgetError as error:
             return Infeasible(error.required_bytes or budget_bytes + 1)
         iteration = carried_out(recorded, plan.transformed, plan.recomputes)

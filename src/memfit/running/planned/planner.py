@@ -340,7 +340,7 @@ class Planner:
             self._compare_links(state, known, end.grew("stall_ns"))
 
     def _hear_of_drops(self, known: _Known) -> bool:
-        """Return whether the plan drops storages that could not be made again: they are never dropped from now on."""
+        """Return whether it is new that storages cannot be made again: they are never dropped from now on."""
         if known.plan is None or not known.plan.dropped:
             return False
         _, failed = self.engine.tried_drops()
@@ -348,7 +348,7 @@ class Planner:
         if fresh and (trace := known.plan.trace()) is not None:
             self.not_made_again += [f"{_name_of(trace, storage)}: {why}" for storage, why in fresh.items()]
         known.never |= fresh
-        return bool(failed)
+        return bool(fresh)
 
     def _measure(self, known: _Known) -> None:
         if not self.measures or known.plan is None or known.plan.compute_us is None:

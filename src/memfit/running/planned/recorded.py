@@ -23,6 +23,8 @@ class Recorded:
     trace: Trace
     blocks: list[int]
     iterations: TwoIterations
+    again_us: tuple[float, ...] = ()
+    """For each op the microseconds of its own, without the Python code that follows it."""
 
     @classmethod
     def of(
@@ -45,8 +47,10 @@ class Recorded:
         begins = np.append(ops_of_it["start_ns"], until)
         spans = np.maximum(np.diff(begins) - ops_of_it["waited_ns"], 0) / 1000
         ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
+        own = np.minimum((ops_of_it["end_ns"] - ops_of_it["start_ns"] - ops_of_it["waited_ns"]) / 1000, spans)
+        again_us = tuple(np.maximum(own, 0).tolist())
         trace, blocks = in_order_of_use(replace(trace, ops=ops), blocks, _first_uses(raw, begin, middle))
-        return cls(trace, blocks, iterations)
+        return cls(trace, blocks, iterations, again_us)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from memfit.ir import Plan, Timeline, Trace
@@ -22,13 +22,14 @@ from memfit.planning.lifetimes import births
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
 from memfit.running.planned.chosen import engine_plan_of_kept, kept_plan
-from memfit.running.planned.drift import Drift, alike, gains_by_speed
+from memfit.running.planned.drift import alike, gains_by_speed
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan
 from memfit.running.planned.given import GivenPlan, Refused, Untried, Used, given_engine_plan
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.making import Made, Making
 from memfit.running.planned.plan_cache import PlanCache
 from memfit.running.planned.recorded import CompressedIterations, Recorded
+from memfit.running.planned.states import Closed, End, InForce, Known, Recording, Watching
 from memfit.running.planned.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
 
@@ -39,70 +40,6 @@ _LATELY = 3  # iterations, whose copies tell how fast the link is now
 _ATTEMPTS = 3  # to plan an iteration, each for a part of the budget less than the one before
 _SPARED = 32  # that part
 _TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
-
-
-@dataclass
-class _Known:
-    """The knowledge of one iteration signature."""
-
-    iterations: CompressedIterations
-    plan: CompressedPlan | None = None
-    making: Making | None = None
-    corrections: int = 0  # of the link's speed
-    refused: int = 0  # times that the engine had no room for it
-    attempts: int = 0  # to plan it that came to nothing
-    never: dict[int, str] = field(default_factory=dict)  # storages that cannot be made again, and why
-    key: str = ""  # that its plan is kept by on disk
-    is_kept: bool = False  # the plan was kept there by an earlier run
-
-    def take(self, made: Made) -> None:
-        """Take the plan that was made, if there is one."""
-        if made.plan is not None:
-            self.plan, self.key, self.is_kept = made.plan, made.key, made.is_kept
-            self.never |= made.never
-
-    @property
-    def record_bytes(self) -> int:
-        """The size of the record."""
-        return self.iterations.compressed.size_bytes + (self.plan.compressed.size_bytes if self.plan else 0)
-
-
-@dataclass(frozen=True)
-class _Watching:
-    """Nothing is under way until an iteration repeats, or comes back."""
-
-
-@dataclass
-class _Recording:
-    """Iterations are recorded for a plan; `left` of them are yet to end."""
-
-    left: int
-
-
-@dataclass
-class _InForce:
-    """A plan is in force."""
-
-    drift: Drift = field(default_factory=Drift)
-
-
-@dataclass(frozen=True)
-class _Closed:
-    """The session is over."""
-
-
-@dataclass(frozen=True)
-class _End:
-    """An iteration's end."""
-
-    signatures: Sequence[int]
-    stats: dict[str, int]
-    before: dict[str, int]  # the stats at the end of the iteration before
-    at_boundary: bool  # nothing has been allocated since
-
-    def grew(self, name: str) -> int:
-        """Return by how much a figure grew in the iteration."""
-        return self.stats[name] - self.before[name]
 
 
 @dataclass
@@ -117,7 +54,7 @@ class Planner:
     cache: PlanCache | None = None  # plans of earlier runs
     measured: Timeline | None = None  # the last of them
     given_plan: GivenPlan = field(default_factory=Untried)
-    known: dict[int, _Known | None] = field(default_factory=dict)
+    known: dict[int, Known | None] = field(default_factory=dict)
     """By signature; None for an iteration that cannot be planned."""
     not_made_again: list[str] = field(default_factory=list)
     """The storages that could not be, with the op that made each, its line, and the reason."""
@@ -127,7 +64,7 @@ class Planner:
     """Times that it was looked for what should leave, and how."""
     kept_plans: int = 0
     """Times that a plan of an earlier run came into force."""
-    _state: _Watching | _Recording | _InForce | _Closed = field(default_factory=_Watching)
+    _state: Watching | Recording | InForce | Closed = field(default_factory=Watching)
     _signature: int = 0  # of the iteration that is, or was last, recorded or planned
     _strikes: int = 0  # iterations in a row whose plan was wrong, or was given up
     _unfit: set[str] = field(default_factory=set)  # the keys of kept plans that were wrong, or found no room
@@ -148,11 +85,11 @@ class Planner:
     @property
     def in_force(self) -> bool:
         """Whether a plan is in force."""
-        return isinstance(self._state, _InForce)
+        return isinstance(self._state, InForce)
 
     def close(self) -> None:
         """End what is under way: the session is over."""
-        self._state = _Closed()
+        self._state = Closed()
         for known in list(self.known.values()):
             if known is not None and known.making is not None:
                 self._hear(known.making.cancel())
@@ -164,36 +101,36 @@ class Planner:
     def iteration_ended(self, at_boundary: bool = True) -> None:
         """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended."""
         state = self._state
-        if isinstance(state, _Closed):
+        if isinstance(state, Closed):
             return
         signatures, stats = self.engine.signatures(), self.engine.stats()
-        end = _End(signatures, stats, self._ended[-1] if self._ended else stats, at_boundary)
+        end = End(signatures, stats, self._ended[-1] if self._ended else stats, at_boundary)
         self._ended.append(stats)
         match state:
-            case _Recording():
+            case Recording():
                 self._record(state, end)
-            case _InForce() if self.engine.has_plan():
+            case InForce() if self.engine.has_plan():
                 self._watch(state, end)
-            case _InForce():
+            case InForce():
                 self._lost()
         repeats = signatures[-1] in self.known or signatures[-2:-1] == signatures[-1:]
-        if repeats and isinstance(self._state, _Watching):
+        if repeats and isinstance(self._state, Watching):
             self._begin(end)
 
-    def _become(self, state: _Watching | _Recording | _InForce) -> None:
+    def _become(self, state: Watching | Recording | InForce) -> None:
         """Enter a state, unless the session has ended meanwhile, in another thread."""
-        if not isinstance(self._state, _Closed):
+        if not isinstance(self._state, Closed):
             self._state = state
 
-    def _begin(self, end: _End) -> None:
+    def _begin(self, end: End) -> None:
         self._signature = signature = end.signatures[-1]
         if signature not in self.known:
-            self._become(_Recording(_ITERATIONS))
+            self._become(Recording(_ITERATIONS))
             self.engine.start_recording()
         elif known := self.known[signature]:
             self._use_when_made(known, end)
 
-    def _record(self, state: _Recording, end: _End) -> None:
+    def _record(self, state: Recording, end: End) -> None:
         state.left -= 1
         signature = end.signatures[-1]
         if signature == self._signature and state.left:
@@ -201,19 +138,19 @@ class Planner:
         # The ends of the last two whole iterations.
         op_marks, tick_marks = self.engine.iteration_marks()[-3:], self.engine.tick_marks()[-3:]
         raw = RawRecording.of(self.engine.stop_recording())
-        self._become(_Watching())
+        self._become(Watching())
         if signature != self._signature or len(tick_marks) != 3 or len(op_marks) != 3:
             return
         text = f"{signature:016x}"
         self._plan_for(CompressedIterations.of(raw, op_marks, tick_marks, text, self.engine.alignment()), end)
 
-    def _plan_for(self, iterations: CompressedIterations, end: _End) -> None:
-        self.known[self._signature] = known = _Known(iterations)
+    def _plan_for(self, iterations: CompressedIterations, end: End) -> None:
+        self.known[self._signature] = known = Known(iterations)
         known.making = self._make(known)
         known.making.done(_PATIENCE)
         self._use_when_made(known, end)
 
-    def _make(self, known: _Known) -> Making:
+    def _make(self, known: Known) -> Making:
         page = self.engine.page_bytes()
         whole = self.engine.stats()["budget_bytes"] // page * page
         budget = whole - known.attempts * (whole // _SPARED)
@@ -261,7 +198,7 @@ class Planner:
         remedy = "the session plans by itself; for another plan: memfit trace, then memfit plan --addresses"
         say(f"memfit: warning: the given plan is not used: {refused.sentence}; {remedy}")
 
-    def _use_when_made(self, known: _Known, end: _End) -> None:
+    def _use_when_made(self, known: Known, end: End) -> None:
         """Put a plan in force as soon as there is one; otherwise leave things as they are."""
         is_new = False
         if known.making is not None:
@@ -276,7 +213,7 @@ class Planner:
             is_new = made.plan is not None
         plan = known.plan
         if plan is not None and self._put_in_force(plan.plan(), end.at_boundary):
-            self._become(_InForce())
+            self._become(InForce())
             self.given_plan = Used() if plan.is_given else self.given_plan
             if is_new:
                 self.kept_plans += known.is_kept
@@ -285,27 +222,27 @@ class Planner:
             if is_for_another_link or (self.moves is Moves.JOINT and plan.may_be_improved):
                 known.making = self._make(known)
             return
-        self._become(_Watching())
+        self._become(Watching())
         known.refused += 1
         if plan is None or known.refused >= _STRIKES:
             if plan is not None and plan.is_given:
                 self._refuse_given(Refused("the other live storages leave no room for it"))
             self._plan_again(known)
 
-    def _confirm(self, known: _Known, made: Made) -> None:
+    def _confirm(self, known: Known, made: Made) -> None:
         """Note that no better plan than the one in force was found."""
         if known.plan is not None and made.plan is not None and made.plan.is_joint:
             known.plan, known.is_kept = replace(known.plan, is_joint=True), False
         self._keep(known)
 
-    def _keep(self, known: _Known) -> None:
+    def _keep(self, known: Known) -> None:
         """Let the next run have the plan, unless it is from there, was passed, or nothing leaves by it."""
         cache, plan, key, never = self.cache, known.plan, known.key, dict(known.never)
         if cache is None or plan is None or not key or plan.is_given or plan.machine is None or known.is_kept:
             return
         cache.keep(lambda: kept_plan(plan, key, never))
 
-    def _plan_again(self, known: _Known) -> None:
+    def _plan_again(self, known: Known) -> None:
         """Plan once more, for less of the budget: holes, or other live storages, took what the plan needed."""
         known.attempts += 1
         known.refused = 0
@@ -323,7 +260,7 @@ class Planner:
         host.give_back_freed()  # recording, planning and restoring took many times what is kept
         return used
 
-    def _watch(self, state: _InForce, end: _End) -> None:
+    def _watch(self, state: InForce, end: End) -> None:
         """The plan was in force throughout the iteration: was it right?"""
         known = self.known.get(self._signature)
         missed = end.grew("plan_mismatches") > 0 or end.grew("derailments") > 0
@@ -339,7 +276,7 @@ class Planner:
             self._measure(known)
             self._compare_links(state, known, end.grew("stall_ns"))
 
-    def _hear_of_drops(self, known: _Known) -> bool:
+    def _hear_of_drops(self, known: Known) -> bool:
         """Return whether it is new that storages cannot be made again: they are never dropped from now on."""
         if known.plan is None or not known.plan.dropped:
             return False
@@ -350,7 +287,7 @@ class Planner:
         known.never |= fresh
         return bool(fresh)
 
-    def _measure(self, known: _Known) -> None:
+    def _measure(self, known: Known) -> None:
         if not self.measures or known.plan is None or known.plan.compute_us is None:
             return
         plan = known.plan.plan()
@@ -360,7 +297,7 @@ class Planner:
         self.measured = measured_timeline(len(plan.predicted.start_us), raw, plan.predicted.host_bytes) or self.measured
         self.engine.start_timeline()
 
-    def _compare_links(self, state: _InForce, known: _Known, stall_ns: int) -> None:
+    def _compare_links(self, state: InForce, known: Known, stall_ns: int) -> None:
         """Make another plan if the link is not, or no longer, the one that the plan in force was made for."""
         plan = known.plan
         if plan is None:
@@ -374,14 +311,14 @@ class Planner:
 
     def _lost(self) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""
-        self._become(_Watching())
+        self._become(Watching())
         self._strikes += 1
         if self._strikes >= _STRIKES:
             self._forget()
 
     def _forget(self) -> None:
         self._strikes = 0
-        self._become(_Watching())
+        self._become(Watching())
         known = self.known.pop(self._signature, None)
         if known is not None:
             self._unfit.add(known.key)

@@ -187,6 +187,28 @@ def test_as_many_threads_sum_as_before(before):
         torch.set_num_threads(1)
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_a_library_is_used_as_before(before):
+    def images(by_onednn: bool) -> Tensor:
+        torch._C._set_mkldnn_enabled(by_onednn)
+        return F.conv2d(pictures, weight, padding=1)
+
+    def work() -> list[Tensor]:
+        made = images(before)
+        torch._C._set_mkldnn_enabled(not before)
+        seen = [made * 2, made + 1]
+        assert torch._C._get_mkldnn_enabled() is not before  # for the program's own ops
+        return seen
+
+    torch.manual_seed(0)
+    pictures, weight = torch.randn(4, 16, 24, 24), torch.randn(16, 16, 3, 3)
+    try:
+        assert not torch.equal(images(True), images(False)), "it would not show"
+        same(work)
+    finally:
+        torch._C._set_mkldnn_enabled(True)
+
+
 def test_a_loss_keeps_the_storage_of_its_terms_and_is_right():
     def work() -> list[Tensor]:
         x = torch.randn(300, requires_grad=True)

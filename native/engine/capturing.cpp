@@ -1,8 +1,6 @@
 #include "capturing.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <mutex>
@@ -69,8 +67,7 @@ std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const Op
   auto recipe = std::make_shared<Recipe>();
   recipe->op = &op;
   recipe->arguments.resize(inputs.size());
-  recipe->grad_mode = at::GradMode::is_enabled();
-  recipe->threads = at::get_num_threads();
+  recipe->surroundings = Surroundings::now();
   recipe->is_planned = thread.captures;
   const bool trains = op.training_argument >= 0 && inputs[op.training_argument].isBool() && inputs[op.training_argument].toBool();
   for (size_t i = 0; i < inputs.size(); ++i) {

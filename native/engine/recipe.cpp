@@ -1,10 +1,8 @@
 #include "recipe.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
-#include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <utility>
@@ -37,22 +35,6 @@ c10::impl::LocalDispatchKeySet backend_keys() {
   keys.excluded_ = c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView;
   return keys;
 }
-
-class Threads {
- public:
-  explicit Threads(int then) : before_(at::get_num_threads()), differs_(then != before_) {
-    if (differs_) at::set_num_threads(then);
-  }
-  ~Threads() {
-    if (differs_) at::set_num_threads(before_);
-  }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-  bool differs_;
-};
 
 // A generator of the call's own, so that other threads' draws from the shared one are as they would have been.
 at::Generator generator_of(const GeneratorState& state) {
@@ -102,8 +84,7 @@ ReRun::ReRun(std::shared_ptr<const Recipe> recipe, std::vector<c10::Storage> sto
 void ReRun::run() {
   at::DisableRecordFunctionGuard unseen;
   c10::impl::ForceDispatchKeyGuard keys(backend_keys());
-  at::AutoGradMode grad_mode(recipe_->grad_mode);
-  Threads threads(recipe_->threads);
+  Within surroundings(recipe_->surroundings);
   recipe_->op->handle->callBoxed(stack_);
 }
 

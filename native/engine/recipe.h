@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "surroundings.h"
+
 namespace memfit {
 
 struct Block;
@@ -64,8 +66,7 @@ struct Recipe {
   std::vector<Operand> operands;
   std::vector<List> lists;
   std::unique_ptr<const GeneratorState> generator;
-  bool grad_mode = false;
-  int threads = 1;  // a sum is cut into as many parts
+  Surroundings surroundings;
   bool is_planned = false;  // a plan asks for it: its chain ends
   mutable std::vector<std::weak_ptr<Value>> results;  // the values that it makes
 

@@ -4,6 +4,7 @@
 // A drop is tried before it is trusted: the first time a copy goes to the tier as well, and what comes out of the re-run
 // is compared with what the copy was made of. A storage that came out different, or not at all, is copied whenever it is
 // dropped, until there is another plan.
+// It has a method for each thing that happens to a drop.
 #pragma once
 
 #include <cstddef>

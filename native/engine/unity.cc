@@ -49,6 +49,7 @@
 #include "shelf.cpp"
 #include "source.cpp"
 #include "stress.cpp"
+#include "surroundings.cpp"
 #include "swapping.cpp"
 #include "swaps.cpp"
 #include "tier.cpp"

@@ -4,6 +4,8 @@
 // Remakings are exact: their time and bytes are those of the trace that `with_recomputes` makes of the same choice.
 // Swaps are a sketch: each direction copies one after the other, out as soon as possible and in as late as possible,
 // and nothing waits. A swap that has no time to leave and return stays.
+// Its members are what it knows by op, gap and storage, so that a change need not be worked out from the beginning; it
+// has a method for each figure of them.
 #pragma once
 
 #include <cstdint>

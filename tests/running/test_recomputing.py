@@ -187,6 +187,28 @@ def test_as_many_threads_sum_as_before(before):
         torch.set_num_threads(1)
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_a_library_is_used_as_before(before):
+    def images(by_onednn: bool) -> Tensor:
+        torch._C._set_mkldnn_enabled(by_onednn)
+        return F.conv2d(pictures, weight, padding=1)
+
+    def work() -> list[Tensor]:
+        made = images(before)
+        torch._C._set_mkldnn_enabled(not before)
+        seen = [made * 2, made + 1]
+        assert torch._C._get_mkldnn_enabled() is not before  # for the program's own ops
+        return seen
+
+    torch.manual_seed(0)
+    pictures, weight = torch.randn(4, 16, 24, 24), torch.randn(16, 16, 3, 3)
+    try:
+        assert not torch.equal(images(True), images(False)), "it would not show"
+        same(work)
+    finally:
+        torch._C._set_mkldnn_enabled(True)
+
+
 def test_a_loss_keeps_the_storage_of_its_terms_and_is_right():
     def work() -> list[Tensor]:
         x = torch.randn(300, requires_grad=True)
@@ -362,10 +384,9 @@ def test_chains_are_bounded_and_so_is_what_is_kept():
 
 def test_other_bytes_are_an_error_and_never_a_result():
     torch.manual_seed(0)
-    expected = torch.rand(1000)
-    torch.manual_seed(0)
+    x = torch.rand(1000)  # before the session: it cannot be made again itself
+    expected = x.clone()
     with memfit.session(BUDGET, "ram", device="cpu") as session, stressed("recompute"):
-        x = torch.rand(1000)
         y = torch.sqrt(x)
         torch.ones(4) + 1  # y is discarded
         bytes_of_x = (ctypes.c_float * 1000).from_address(session_address(x))

@@ -67,8 +67,8 @@ READS: dict[str, Callable[[Tensor], Tensor]] = {
     "a view": lambda tensor: tensor.detach().flatten(1)[:, 3:7].contiguous(),
     "fork": through_a_fork,
 }
-EVENTS = ("evaluate", "skip a layer", "another batch", "fail in forward", "fail in backward", "gradients", "hook", "retain",
-          "write to a weight", "extra op")  # fmt: skip
+EVENTS = ("evaluate", "skip a layer", "another batch", "fail in forward", "fail in backward", "gradients", "hook",
+          "retain", "write to a weight", "extra op")  # fmt: skip
 
 
 @dataclass

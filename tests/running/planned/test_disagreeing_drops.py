@@ -1,4 +1,4 @@
-"""Drops that cannot be trusted: other bytes the second time, or no way to run again. Nothing is lost, and it is told."""
+"""Drops that cannot be trusted: other bytes the second time, or no way to run again. Nothing is lost; it is told."""
 
 from __future__ import annotations
 

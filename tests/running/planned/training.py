@@ -1,4 +1,4 @@
-"""Training within a budget by plans that make storages again, at fixed steps, compared bit by bit with the plain run."""
+"""Training by plans that make storages again, at fixed steps, compared bit by bit with the plain run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from running.planned.networks import Work
 SLOW = DisturbedTier("ram", link_bytes_per_second=1e8)
 """A link over which making again is worth while."""
 LEARNT = 8
-"""Steps after which a plan is in force, and a joint one as well: one to see the optimizer, two alike, three recorded."""
+"""Steps after which a plan is in force, and a joint one too: one to see the optimizer, two alike, three recorded."""
 
 
 def plan_at_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:

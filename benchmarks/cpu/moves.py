@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.common.examples import TIMED, Run, median_step, run_worker, sized
+from benchmarks.common.examples import TIMED, Run, Sizes, median_step, run_worker, sized
 from benchmarks.common.result import Result, Row, Table
 
 PLANNED = ("swap", "recompute", "joint")
 MODES = ("reactive", *PLANNED)
-SIZES = TIMED | {"lstm": ["--width", "256", "--batch", "64"], "gan": ["--width", "64", "--batch", "128"]}
+SIZES: Sizes = {**TIMED, "lstm": ["--width", "256", "--batch", "64"], "gan": ["--width", "64", "--batch", "128"]}
 
 
 def settled_steps(run: Run) -> list[float]:

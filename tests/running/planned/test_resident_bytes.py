@@ -59,7 +59,7 @@ def carried(monkeypatch) -> list[tuple[CarriedOut, EnginePlan]]:
     return made
 
 
-@pytest.mark.parametrize("budget", ["70%", "60%"])
+@pytest.mark.parametrize("budget", [pytest.param("70%", marks=pytest.mark.slow), "60%"])
 @pytest.mark.parametrize("moves", ["swap", "recompute", "joint"])
 @pytest.mark.parametrize("name", ["convolutional", "residual in place"])
 def test_the_arena_holds_what_the_plan_says_at_every_op(carried, name, moves, budget):

@@ -21,6 +21,7 @@ from memfit.running import engine
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.engine.tiers import parse_tier
 from memfit.running.host import peak_rss_bytes
+from memfit.running.planned import planner
 from memfit.running.scripts.script import run_as_main
 from memfit.running.session import Session
 
@@ -28,6 +29,8 @@ from memfit.running.session import Session
 def main() -> None:
     request = json.loads(sys.argv[1])
     torch.set_num_threads(request.get("threads", torch.get_num_threads()))
+    if request.get("waits"):
+        wait_for_plans()
     steps: list[dict[str, Any]] = []
     session = None if request["budget"] == "plain" else session_of(request)
     error = ""
@@ -52,6 +55,12 @@ def main() -> None:
     print(json.dumps(result))
 
 
+def wait_for_plans() -> None:
+    """Let training wait for every plan: a run of few steps would otherwise end before there is one."""
+    done = planner._Making.done
+    planner._Making.done = lambda self, timeout=0.0: done(self, None)  # type: ignore[method-assign]
+
+
 def session_of(request: dict[str, Any]) -> Session:
     tier = parse_tier(request.get("tier", "disk"))
     if request.get("link"):
@@ -67,8 +76,8 @@ def about_plan(session: Session) -> dict[str, Any]:
     if planned is None or planned.plan is None or planned.predicted is None:
         return {}
     found = planned.predicted
-    facts = {"swaps": len(planned.plan.swaps), "predicted_us": found.iteration_us, "compute_us": found.compute_us,
-             "predicted_stall_us": found.stall_us}  # fmt: skip
+    facts = {"swaps": len(planned.plan.swaps), "drops": len(planned.dropped), "predicted_us": found.iteration_us,
+             "compute_us": found.compute_us, "predicted_stall_us": found.stall_us}  # fmt: skip
     if measured is not None:
         facts |= {"measured_us": measured.iteration_us, "stall_us": measured.stall_us}
     return facts

@@ -1,0 +1,120 @@
+"""Drops that cannot be trusted: other bytes the second time, or no way to run again. Nothing is lost; it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from memfit.running import engine
+from running.plainly import same_bits
+from running.planned.networks import Work
+from running.planned.training import inside, train
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.usefixtures("steady", "on_its_own"),
+    pytest.mark.unstressed("what plans drop"),
+]
+STEPS = 20
+
+
+class Forgetful:
+    """A kernel that adds something whenever an input comes a second time: no re-run gives the bytes of the first."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[float, ...]] = set()
+        self.repeated = 0
+
+    def silu(self, x: Tensor) -> Tensor:
+        y = torch.sigmoid(x).mul_(x)
+        known = (x.sum().item(), x[:4].square().sum().item())  # read by ops: a pointer would pin the input
+        if known in self.seen:
+            self.repeated += 1
+            y.add_(1e-3)
+        self.seen.add(known)
+        return y
+
+
+@pytest.fixture
+def forgetful() -> Iterator[Forgetful]:
+    kernel = Forgetful()
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("silu", kernel.silu, "CPU")
+    try:
+        yield kernel
+    finally:
+        library._destroy()
+    x = torch.ones(64)
+    assert torch.equal(F.silu(x), F.silu(x))
+
+
+def with_activation(activation: Callable[[], nn.Module], layers: int = 6) -> Work:
+    def network() -> nn.Module:
+        modules = (m for _ in range(layers) for m in (nn.Linear(64, 64), activation()))
+        return nn.Sequential(*modules, nn.Linear(64, 10))
+
+    return Work(network, lambda size: torch.randn(size, 64), 1024)
+
+
+def test_a_storage_that_comes_out_different_is_named_and_never_dropped_again(forgetful):
+    work = with_activation(nn.SiLU)
+    plain = train(work, STEPS)
+    forgetful.seen.clear()
+    assert forgetful.repeated == 0
+    tried: list[tuple[int, list[tuple[int, str]]]] = []
+    plans: list[tuple[int, ...]] = []
+
+    def look(step: int) -> None:
+        tried.append(engine.load().tried_drops())
+        plan = session.compressed_plan
+        plans.append(plan.dropped if plan else ())
+
+    with inside("joint", "60%") as session:
+        limited = train(work, STEPS, look)
+    assert same_bits(plain, limited)
+    failed = {(dropped[number], why) for dropped, (_, found) in zip(plans, tried, strict=True) for number, why in found}
+    named = {storage for storage, _ in failed}
+    assert forgetful.repeated > 0 and named
+    assert {why for _, why in failed} <= {f"aten::{op}: they came out different" for op in ("silu", "addmm")}
+    assert any("silu" in why for _, why in failed)
+    assert session.stats.plans >= 2 and not named & set(plans[-1])
+    assert tried[-1] == (0, []), "what the last plan drops can be made again"
+
+
+def test_a_value_that_the_kernel_makes_is_never_wrong_even_on_the_way_to_another(forgetful):
+    """The wrong output of a re-run may be an input of the next: it is the drop's bytes that are compared."""
+    work = with_activation(lambda: nn.Sequential(nn.SiLU(), nn.Tanh()))
+    plain = train(work, STEPS)
+    forgetful.seen.clear()
+    with inside("recompute", "50%") as session:
+        assert same_bits(plain, train(work, STEPS))
+    assert forgetful.repeated > 0 and session.stats.failed_recomputations > 0
+
+
+class Foreign(nn.Module):
+    """An activation that reads bytes which are not the session's: no recipe is kept of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = np.linspace(0.5, 1.5, 64, dtype=np.float32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x * torch.from_numpy(self.scales))
+
+
+def test_a_storage_without_a_recipe_is_named_and_never_dropped_again():
+    work = with_activation(Foreign)
+    plain = train(work, STEPS)
+    with inside("joint", "50%") as session:
+        told: set[str] = set()
+        limited = train(work, STEPS, lambda step: told.update(why for _, why in engine.load().tried_drops()[1]))
+        (untried, failed), plan = engine.load().tried_drops(), session.planned
+    assert same_bits(plain, limited)
+    assert told == {"what it is made from is not known"}
+    assert (untried, failed) == (0, []) and plan.plan.swaps, "the last plan drops what can be made again only"
+    assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes

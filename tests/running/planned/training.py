@@ -1,0 +1,66 @@
+"""Training by plans that make storages again, at fixed steps, compared bit by bit with the plain run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor
+
+from memfit import Stats
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.planned import planner
+from memfit.running.session import Session
+from running.plainly import descend, same_bits
+from running.planned.networks import Work
+
+SLOW = DisturbedTier("ram", link_bytes_per_second=1e8)
+"""A link over which making again is worth while."""
+LEARNT = 8
+"""Steps after which a plan is in force, and a joint one too: one to see the optimizer, two alike, three recorded."""
+
+
+def plan_at_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let training wait for each plan, and keep to the first link's speed."""
+    done = planner._Making.done
+    monkeypatch.setattr(planner._Making, "done", lambda self, timeout=0.0: done(self, None))
+    monkeypatch.setattr(planner, "_STALLED", 1 << 20)
+
+
+def everything(net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return whatever training leaves behind, the generator's state too."""
+    moments = [value for state in optimizer.state.values() for value in state.values()]
+    return [tensor.detach().clone() for tensor in (*net.state_dict().values(), *moments)] + [torch.get_rng_state()]
+
+
+def train(work: Work, steps: int, after: Callable[[int], object] = lambda step: None) -> list[Tensor]:
+    """Train, and return everything; `after` is told of each step."""
+    torch.manual_seed(0)
+    net = work.network()
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    losses = []
+    for step, loss in enumerate(descend(optimizer, lambda: work.loss(net), steps)):
+        losses.append(loss.item())
+        after(step)
+    return [torch.tensor(losses), *everything(net, optimizer)]
+
+
+@contextmanager
+def inside(
+    moves: str, budget: str | int, tier: DisturbedTier = SLOW, *, measures: bool = False, grow: bool | None = None
+) -> Iterator[Session]:
+    """Run a `with` block in a session."""
+    with Session(budget, tier, device="cpu", moves=moves, measures=measures, grow=grow) as session:
+        yield session
+
+
+def trained_inside(work: Work, moves: str, budget: str, steps: int) -> tuple[Session, list[Stats]]:
+    """Train plainly and in a session, to the same bits; return the session and its figures after each step."""
+    plain = train(work, steps)
+    stats: list[Stats] = []
+    with inside(moves, budget) as session:
+        limited = train(work, steps, lambda step: stats.append(session.stats))
+    assert same_bits(plain, limited), "the session changed a bit"
+    return session, stats

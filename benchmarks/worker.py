@@ -21,7 +21,7 @@ from memfit.running import engine
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.engine.tiers import parse_tier
 from memfit.running.host import peak_rss_bytes
-from memfit.running.planned import planner
+from memfit.running.planned.making import Making
 from memfit.running.scripts.script import run_as_main
 from memfit.running.session import Session
 
@@ -57,8 +57,8 @@ def main() -> None:
 
 def wait_for_plans() -> None:
     """Let training wait for every plan: a run of few steps would otherwise end before there is one."""
-    done = planner._Making.done
-    planner._Making.done = lambda self, timeout=0.0: done(self, None)  # type: ignore[method-assign]
+    done = Making.done
+    Making.done = lambda self, timeout=0.0: done(self, None)  # type: ignore[method-assign]
 
 
 def session_of(request: dict[str, Any]) -> Session:

@@ -35,20 +35,21 @@ void Remakings::refuse(State& state, std::string why) {
   state.value.reset();
 }
 
-// If the tier has no room either, it stays: others will do without the place.
+// If the tier has no room either, it stays, and others have to do without its place: better not to drop it again.
 void Remakings::drop(uint32_t number, Block& block) {
   State& state = states_[number];
   state.value.reset();
   state.block = block.id;
-  if (!block.is_idle()) return;
+  if (!block.is_idle()) return refuse(state, "its bytes may not leave");
   if (state.verdict == Verdict::kUntried && !Values::sources(block)) refuse(state, "what it is made from is not known");
   if (state.verdict != Verdict::kCannot) state.value = block.value;
   if (state.verdict == Verdict::kSame && discarding_.discard(block, Discarding::By::kPlan)) return;
   try {
     discarding_.set_aside(block);
-  } catch (const TierFailure&) {
-    return;
+  } catch (const TierFailure& failure) {
+    return refuse(state, failure.what());
   }
+  if (block.resident()) refuse(state, "its bytes may not leave");
 }
 
 bool Remakings::is_away(const State& state) {

@@ -54,8 +54,8 @@ def carried(monkeypatch) -> list[tuple[CarriedOut, EnginePlan]]:
         made.append((one, swapping(one, *about)))
         return made[-1][1]
 
-    swapping = engine_plan._swapping
-    monkeypatch.setattr(engine_plan, "_swapping", note)
+    swapping = engine_plan.swapping_by
+    monkeypatch.setattr(engine_plan, "swapping_by", note)
     return made
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from memfit import Stats
 from memfit.running.engine.disturbed import DisturbedTier
-from memfit.running.planned import planner
+from memfit.running.planned import drift
+from memfit.running.planned.making import Making
 from memfit.running.session import Session
 from running.plainly import descend, same_bits
 from running.planned.networks import Work
@@ -24,9 +25,10 @@ LEARNT = 8
 
 def plan_at_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let training wait for each plan, and keep to the first link's speed."""
-    done = planner._Making.done
-    monkeypatch.setattr(planner._Making, "done", lambda self, timeout=0.0: done(self, None))
-    monkeypatch.setattr(planner, "_STALLED", 1 << 20)
+    done = Making.done
+    monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
+    monkeypatch.setattr(drift, "_STALLED", 1 << 20)
+    monkeypatch.setattr(drift, "_FASTER", 1 << 20)
 
 
 def everything(net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -14,6 +14,8 @@ from memfit.planning.autoswap.search import POLICY, Search
 from memfit.planning.fit import Fitted, Infeasible, fit_within
 from memfit.planning.joint.plan import Cancelled, JointPlan, plan_jointly
 from memfit.planning.joint.program import Moves
+from memfit.planning.joint.wishes import Wishes
+from memfit.planning.lifetimes import largest_small
 from memfit.running.engine import RemakeTableColumns, SwapTableColumns
 from memfit.running.planned.carried_out import CarriedOut, carried_out
 from memfit.running.planned.columns import remake_columns, swap_columns
@@ -182,12 +184,16 @@ def _joint_plan(
     moves: Moves,
     never: Collection[int],
 ) -> EnginePlan | None:
+    storages, small = recorded.trace.storages, largest_small(budget_bytes)
+    # They lie on the shelf, and leave it while no op runs: no drop right after an op takes them away.
+    wishes = Wishes(swap=frozenset(i for i, storage in enumerate(storages) if storage.size_bytes <= small))
+
     def attempt(limit_bytes: int) -> Fitted[tuple[JointPlan, CarriedOut, Placed]] | Infeasible | None:
         if stopped():
             return None
         try:
             plan = plan_jointly(recorded.trace, machine, limit_bytes, moves=moves, effort=effort, never=never,
-                                again_us=recorded.again_us, stopped=stopped)  # fmt: skip
+                                wishes=wishes, again_us=recorded.again_us, stopped=stopped)  # fmt: skip
         except Cancelled:
             return None
         except BudgetError as error:

@@ -313,8 +313,11 @@ class Planner:
         """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""
         self._become(Watching())
         self._strikes += 1
+        known = self.known.get(self._signature)
         if self._strikes >= _STRIKES:
             self._forget()
+        elif known is not None and known.making is None and self._hear_of_drops(known):
+            known.making = self._make(known)  # what was not dropped may be why there was no room
 
     def _forget(self) -> None:
         self._strikes = 0

@@ -140,7 +140,9 @@ void Planned::abandon() {
 
 size_t Planned::held() const {
   const Plan* plan = memory_.arena ? memory_.arena->plan() : nullptr;
-  return (swaps_ ? swaps_->held() : 0) + (remakings_ ? remakings_->held() : 0) + (plan != nullptr ? plan->held() : 0);
+  size_t recipes = 0;
+  for (const Block* block : books_.all()) recipes += Values::held_by_plan(*block);
+  return recipes + (swaps_ ? swaps_->held() : 0) + (remakings_ ? remakings_->held() : 0) + (plan != nullptr ? plan->held() : 0);
 }
 
 }  // namespace memfit

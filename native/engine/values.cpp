@@ -61,8 +61,12 @@ void Values::end(Block& block) {
 }
 
 void Values::forget_planned_recipe(Block& block) {
-  if (!block.value || !block.value->dependents.empty()) return;
-  if (block.value->recipe && block.value->recipe->is_planned) block.value->recipe.reset();
+  if (block.value && block.value->dependents.empty() && held_by_plan(block) != 0) block.value->recipe.reset();
+}
+
+size_t Values::held_by_plan(const Block& block) {
+  const bool is_planned = block.value && block.value->recipe && block.value->recipe->is_planned;
+  return is_planned ? block.value->recipe->held() : 0;
 }
 
 std::optional<std::vector<ValueRef>> Values::sources(const Block& block, const Block* gone) {

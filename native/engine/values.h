@@ -24,6 +24,7 @@ class Values {
   static void end(Block& block);
   // Of what nothing is to be made from, and what is not to be made again.
   static void forget_planned_recipe(Block& block);
+  static size_t held_by_plan(const Block& block);  // bytes of the heap, about
   // The storages that the block's bytes are to be made from, none of them missing: values that exist, discarded ones
   // included, but not those of `gone`. Nothing when one is missing, or may change unseen, or the chain is too long.
   static std::optional<std::vector<ValueRef>> sources(const Block& block, const Block* gone = nullptr);

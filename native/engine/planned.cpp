@@ -9,6 +9,7 @@ namespace memfit {
 
 bool Planned::use(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary) {
   drop();
+  tried_ = {};
   if (!swaps.swaps.empty() && !copies_.make_lanes()) return false;
   auto fresh = swaps.op_hashes.empty() ? nullptr : std::make_unique<Swaps>(std::move(swaps), at_boundary);
   const std::unordered_set<uint64_t> stays(resident.begin(), resident.end());
@@ -36,7 +37,6 @@ void Planned::begin(PlanTable table, std::unique_ptr<Swaps> swaps, RemakeTable r
   stats_.planned_footprint_bytes = offset + table.bytes;
   memory_.arena->set_plan(std::move(table), offset, at_boundary);
   swaps_ = std::move(swaps);
-  tried_ = {};
   if (!remakes.drops.empty()) remakings_ = std::make_unique<Remakings>(std::move(remakes), discarding_);
   thread_ = nullptr;
   is_shared_ = false;

@@ -4,31 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from memfit import Stats
+from memfit.machine import Link, Machine
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.planned import drift
+from memfit.running.planned.link import SessionLink
 from memfit.running.planned.making import Making
+from memfit.running.planned.recorded import Recorded
 from memfit.running.session import Session
 from running.plainly import descend, same_bits
 from running.planned.networks import Work
 
 SLOW = DisturbedTier("ram", link_bytes_per_second=1e8)
 """A link over which making again is worth while."""
+LINK = Machine("slow", Link.of_bandwidth(0.1, latency_us=0.0), Link.of_bandwidth(0.1, latency_us=0.0))
+BYTES_A_US = 4000
 LEARNT = 8
 """Steps after which a plan is in force, and a joint one too: one to see the optimizer, two alike, three recorded."""
 
 
 def plan_at_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let training wait for each plan, and keep to the first link's speed."""
-    done = Making.done
+    """Let training wait for each plan, and have times and a link that no other job changes: the same plans."""
+    done, recorded = Making.done, Recorded.of
     monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
     monkeypatch.setattr(drift, "_STALLED", 1 << 20)
     monkeypatch.setattr(drift, "_FASTER", 1 << 20)
+    monkeypatch.setattr(SessionLink, "machine", lambda *_: LINK)
+    monkeypatch.setattr(Recorded, "of", lambda *about: timed(recorded(*about)))
+
+
+def timed(recorded: Recorded | None) -> Recorded | None:
+    """Return the iteration with ops that take a time for each byte of their operands."""
+    if recorded is None:
+        return None
+    trace = recorded.trace
+    sizes = [sum(trace.storages[s].size_bytes for s in {*op.reads, *op.writes}) for op in trace.ops]
+    again_us = tuple(5 + size / BYTES_A_US for size in sizes)
+    ops = tuple(replace(op, duration_us=10 + us) for op, us in zip(trace.ops, again_us, strict=True))
+    return replace(recorded, trace=replace(trace, ops=ops), again_us=again_us)
 
 
 def everything(net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -35,6 +35,14 @@ bool covers(const at::Tensor& tensor, const Block& block) {
   return static_cast<size_t>(tensor.numel()) * tensor.itemsize() == block.bytes && tensor.is_non_overlapping_and_dense();
 }
 
+bool is_operand(const Recipe& recipe, const c10::IValue& input) {
+  bool found = false;
+  each_storage(input, [&](const c10::Storage& storage, Part) {
+    for (const Operand& operand : recipe.operands) found |= operand.storage == storage.unsafeGetStorageImpl();
+  });
+  return found;
+}
+
 // Nothing while another thread draws. (Its lock must not be waited for: who has it may wait for the engine's.)
 std::unique_ptr<const GeneratorState> state_of(const c10::IValue& argument) {
   const at::Generator& generator = argument.isGenerator() ? argument.toGenerator() : at::detail::getDefaultCPUGenerator();
@@ -74,6 +82,9 @@ std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const Op
     const bool is_held_off = trains && op.writes[i];  // an effect that is not to happen twice
     if (!is_held_off && !add(*recipe, inputs[i], i)) return nullptr;
   }
+  // Statistics that are an input as well: the op reads what it has written of them.
+  for (size_t i = 0; trains && i < inputs.size(); ++i)
+    if (op.writes[i] && is_operand(*recipe, inputs[i])) return nullptr;
   if (!op.is_seeded) return recipe;
   if (op.generator_argument < 0 || !draws_alone(thread)) return nullptr;
   recipe->generator = state_of(inputs[op.generator_argument]);

@@ -74,7 +74,7 @@ c10::Storage Making::storage_of(const Operand& operand) {
   auto known = made_.find(&value);
   if (known != made_.end()) return known->second;
   c10::Storage storage = source(value);
-  if (!storage) storage = make(value);
+  if (!storage) storage = value.is_blank && !recipe_of(value) ? fresh(value.bytes) : make(value);
   made_.emplace(&value, storage);
   return storage;
 }

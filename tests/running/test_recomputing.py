@@ -209,6 +209,15 @@ def test_a_library_is_used_as_before(before):
         torch._C._set_mkldnn_enabled(True)
 
 
+def test_statistics_that_are_weights_too_are_read_as_they_were_written():
+    def work() -> list[Tensor]:
+        weight = torch.rand(64)
+        y = F.batch_norm(torch.randn(32, 64), weight, torch.ones(64), weight, torch.zeros(64), training=True)
+        return [y * 2, y + 1, weight + 0]
+
+    same(work)
+
+
 def test_a_loss_keeps_the_storage_of_its_terms_and_is_right():
     def work() -> list[Tensor]:
         x = torch.randn(300, requires_grad=True)

@@ -241,6 +241,29 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Transformed:
+    """A trace with remakings in it.
+
+    Attributes:
+        trace: The trace.
+        op_of: For each of its ops the original one.
+        runs_again: For each of its ops whether it runs again there.
+        storage_of: For each of its storages the original one: each stay of a dropped one is a storage of its own.
+    """
+
+    trace: Trace
+    op_of: tuple[int, ...]
+    runs_again: tuple[bool, ...]
+    storage_of: tuple[int, ...]
+
+    @classmethod
+    def unchanged(cls, trace: Trace) -> Transformed:
+        """Return `trace` itself, in which nothing is dropped."""
+        ops, storages = range(len(trace.ops)), range(len(trace.storages))
+        return cls(trace, tuple(ops), (False,) * len(ops), tuple(storages))
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """One copy of a timeline. It belongs to an absence that began in this iteration, and may lie in the next one.
 

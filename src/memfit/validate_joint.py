@@ -13,30 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from memfit.errors import MemfitError
-from memfit.ir import Op, Recompute, Storage, Trace
-
-
-class Remade(Protocol):
-    """A trace with ops that run again, and what each of its ops and storages was."""
-
-    @property
-    def trace(self) -> Trace:
-        """The trace."""
-
-    @property
-    def op_of(self) -> Sequence[int]:
-        """For each of its ops the original one."""
-
-    @property
-    def runs_again(self) -> Sequence[bool]:
-        """For each of its ops whether it runs again there."""
-
-    @property
-    def storage_of(self) -> Sequence[int]:
-        """For each of its storages the original one."""
+from memfit.ir import Op, Recompute, Storage, Trace, Transformed
 
 
 class JointPromise(StrEnum):
@@ -77,7 +56,7 @@ class InvalidRemakingsError(MemfitError):
         self.violation = violation
 
 
-def check_joint(original: Trace, made: Remade) -> JointViolation | None:
+def check_joint(original: Trace, made: Transformed) -> JointViolation | None:
     """Check a trace with remakings against the trace that it is made of.
 
     Arguments:
@@ -135,7 +114,7 @@ def _misnumbered(original: Trace, one: Recompute) -> str | None:
     return None
 
 
-def require_valid_joint(original: Trace, made: Remade) -> None:
+def require_valid_joint(original: Trace, made: Transformed) -> None:
     """Refuse a trace with remakings that is broken.
 
     Arguments:
@@ -150,7 +129,7 @@ def require_valid_joint(original: Trace, made: Remade) -> None:
         raise InvalidRemakingsError(violation)
 
 
-def _check_ops(original: Trace, made: Remade) -> JointViolation | None:
+def _check_ops(original: Trace, made: Transformed) -> JointViolation | None:
     firsts = [op for op, again in zip(made.op_of, made.runs_again, strict=True) if not again]
     if firsts != list(range(len(original.ops))) or len(made.op_of) != len(made.trace.ops):
         text = f"{len(firsts)} of {len(original.ops)} ops run once, or in another order"
@@ -162,7 +141,7 @@ def _check_ops(original: Trace, made: Remade) -> JointViolation | None:
     return None
 
 
-def _check_storages(original: Trace, made: Remade) -> JointViolation | None:
+def _check_storages(original: Trace, made: Transformed) -> JointViolation | None:
     frame = (original.alignment, original.pinned_bytes)
     if (made.trace.alignment, made.trace.pinned_bytes) != frame:
         return JointViolation(JointPromise.STORAGE, "the alignment or the pinned bytes are others")
@@ -189,7 +168,7 @@ def _allocations(trace: Trace) -> list[list[int]]:
     return found
 
 
-def _check_values(original: Trace, made: Remade) -> JointViolation | None:
+def _check_values(original: Trace, made: Transformed) -> JointViolation | None:
     names: dict[object, int] = {}
     ops, storages = range(len(original.ops)), range(len(original.storages))
     before, after = _Replay(original, ops, storages, names), _Replay(made.trace, made.op_of, made.storage_of, names)

@@ -6,49 +6,23 @@ The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from memfit.ir import Direction, Plan, Timeline, Trace
+from memfit.ir import Direction, Plan, Timeline, Trace, Transformed
 
 _COMPUTE, _OUT, _IN = 1, 2, 3
 _ROWS = {_COMPUTE: "computation", _OUT: "copies out", _IN: "copies in"}
 
 
-class Remade(Protocol):
-    """What each op and storage of a trace with ops that run again was."""
-
-    @property
-    def op_of(self) -> Sequence[int]:
-        """For each of its ops the original one."""
-
-    @property
-    def runs_again(self) -> Sequence[bool]:
-        """For each of its ops whether it runs again there."""
-
-    @property
-    def storage_of(self) -> Sequence[int]:
-        """For each of its storages the original one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _AsRecorded:
-    """The trace is the one that was recorded."""
-
-    op_of: Sequence[int]
-    runs_again: Sequence[bool]
-    storage_of: Sequence[int]
-
-
-def to_chrome(trace: Trace, plan: Plan, timelines: Mapping[str, Timeline], made: Remade | None = None) -> str:
+def to_chrome(trace: Trace, plan: Plan, timelines: Mapping[str, Timeline], made: Transformed | None = None) -> str:
     """Return iterations by name as JSON, one process each, to be looked at one above the other.
 
     Each has a row of ops and waits, a row of copies each way, and a counter of bytes. If ops of `trace` run again,
     `made` says which: they are named so, and all numbers are those of the trace that was recorded.
     """
-    ops, storages = range(len(trace.ops)), range(len(trace.storages))
-    shown = _Shown(trace, plan, made or _AsRecorded(ops, (False,) * len(ops), storages))
+    shown = _Shown(trace, plan, made or Transformed.unchanged(trace))
     events: list[dict[str, Any]] = []
     for number, (name, timeline) in enumerate(timelines.items(), 1):
         events.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}})
@@ -60,7 +34,7 @@ def to_chrome(trace: Trace, plan: Plan, timelines: Mapping[str, Timeline], made:
 class _Shown:
     trace: Trace
     plan: Plan
-    made: Remade
+    made: Transformed
 
     def events(self, timeline: Timeline) -> list[dict[str, Any]]:
         spans = [*self._ops(timeline), *self._waits(timeline), *self._copies(timeline)]

@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from memfit.ir import Phase, Recompute, Trace
+from memfit.ir import Phase, Recompute, Trace, Transformed
 from memfit.planning.addresses import TwoIterations, plan_addresses, takes_of
 from memfit.planning.autoswap.candidates import ANY_GAP, candidates
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.arrange import arrange
-from memfit.planning.joint.transformed import Transformed, with_recomputes
+from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import live_bytes
 from memfit.running.planned.carried_out import CarriedOut, carried_out

@@ -16,10 +16,10 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from memfit.baselines.policies.capuchin import fed_back, free_us
-from memfit.baselines.policies.policy import Times, all_gaps
+from memfit.baselines.policies.policy import Times, all_gaps, plan_that_waits_for_room
 from memfit.baselines.recomputing.drops import Droppable, Droppables, Drops, counts, gaps_within
 from memfit.baselines.recomputing.lane import Lanes
-from memfit.baselines.recomputing.policy import mixed_that_waits_for_room
+from memfit.baselines.recomputing.policy import mixed
 from memfit.ir import Plan, Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of, swap_of
@@ -42,8 +42,15 @@ def capuchin_whole(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
             break
     assert best is not None
     swaps = fed_back(best.found.made.trace, machine, budget_bytes, best.swaps)
-    return mixed_that_waits_for_room(
-        "capuchin-whole", trace, machine, budget_bytes, best.found.recomputes, best.found.made, swaps
+    return mixed(
+        "capuchin-whole",
+        trace,
+        machine,
+        budget_bytes,
+        best.found.recomputes,
+        best.found.made,
+        swaps,
+        plan_that_waits_for_room,
     )
 
 

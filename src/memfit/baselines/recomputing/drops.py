@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from memfit.baselines.policies.policy import all_gaps, is_convolution
-from memfit.ir import Phase, Recompute, Trace
+from memfit.ir import Phase, Recompute, Trace, Transformed
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.arrange import arrange
 from memfit.planning.joint.recipes import recipe_of
-from memfit.planning.joint.transformed import Transformed, with_recomputes
+from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap
 from memfit.simulate import load_bytes

@@ -11,9 +11,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from memfit.baselines.policies.policy import Times, overlapped
+from memfit.baselines.policies.policy import Times, overlapped, plan_that_waits_for_room
 from memfit.baselines.recomputing.drops import Droppable, Droppables, Drops, counts, gaps_within
-from memfit.baselines.recomputing.policy import mixed_that_waits_for_room
+from memfit.baselines.recomputing.policy import mixed
 from memfit.ir import Plan, Swap, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import end_of, swap_of
@@ -35,8 +35,15 @@ def hybrid(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     if _held(made, swaps) > budget_bytes:
         swaps = [swap_of(made, gap, gap.after + 1, end_of(made, gap)) for gap in gaps]
     count = bisect_left(range(len(swaps)), -budget_bytes, key=lambda number: -_held(made, swaps[:number]))
-    return mixed_that_waits_for_room(
-        "swap-convolutions", trace, machine, budget_bytes, found.recomputes, found.made, swaps[:count]
+    return mixed(
+        "swap-convolutions",
+        trace,
+        machine,
+        budget_bytes,
+        found.recomputes,
+        found.made,
+        swaps[:count],
+        plan_that_waits_for_room,
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from memfit.baselines.policies.policy import plan_of_swaps, plan_that_waits_for_room
-from memfit.ir import Plan, Recompute, Swap, Trace
+from memfit.baselines.policies.policy import plan_of_swaps
+from memfit.ir import Plan, Recompute, Swap, Trace, Transformed
 from memfit.machine import Machine
 from memfit.planning.joint.as_plan import joined
-from memfit.planning.joint.transformed import Transformed
 
 
 def mixed(
@@ -19,23 +18,12 @@ def mixed(
     recomputes: Iterable[Recompute],
     made: Transformed,
     swaps: Iterable[Swap],
+    planned: Callable[[str, Trace, Machine, int, Iterable[Swap]], Plan] = plan_of_swaps,
 ) -> Plan:
     """Return the plan of `recomputes`, and of `swaps` on the trace `made` of them.
 
+    `planned` makes the plan of the swaps alone: `plan_that_waits_for_room` waits for copies out as late as it can.
+
     Raises BudgetError if these do not fit.
     """
-    return joined(trace, tuple(recomputes), made, plan_of_swaps(name, made.trace, machine, budget_bytes, swaps))
-
-
-def mixed_that_waits_for_room(
-    name: str,
-    trace: Trace,
-    machine: Machine,
-    budget_bytes: int,
-    recomputes: Iterable[Recompute],
-    made: Transformed,
-    swaps: Iterable[Swap],
-) -> Plan:
-    """Return the same with each copy out waited for only where its room is needed."""
-    alone = plan_that_waits_for_room(name, made.trace, machine, budget_bytes, swaps)
-    return joined(trace, tuple(recomputes), made, alone)
+    return joined(trace, tuple(recomputes), made, planned(name, made.trace, machine, budget_bytes, swaps))

@@ -7,13 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from memfit.ir import Plan, Recompute, Timeline, Trace
+from memfit.ir import Plan, Recompute, Timeline, Trace, Transformed
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import ANY_GAP, candidates
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.judged import judged
 from memfit.planning.joint.plan import JointPlan
-from memfit.planning.joint.transformed import Transformed
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap
 

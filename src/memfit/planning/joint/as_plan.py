@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memfit.ir import Plan, Recompute, Trace
+from memfit.ir import Plan, Recompute, Trace, Transformed
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.plan import JointPlan
-from memfit.planning.joint.transformed import Transformed, with_recomputes
+from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.simulate import require_same_trace
 from memfit.validate_joint import InvalidRemakingsError, JointPromise, JointViolation, require_known_recomputes
@@ -52,8 +52,7 @@ def carried_out(trace: Trace, plan: Plan) -> Transformed:
     """
     require_same_trace(trace, plan)
     if not plan.recomputes:
-        ops, storages = range(len(trace.ops)), range(len(trace.storages))
-        return Transformed(trace, tuple(ops), (False,) * len(ops), tuple(storages))
+        return Transformed.unchanged(trace)
     require_known_recomputes(trace, plan.recomputes)
     try:
         return with_recomputes(Values.of(corrected(trace)), plan.recomputes)

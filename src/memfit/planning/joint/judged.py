@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memfit.ir import Plan, Timeline, Trace
+from memfit.ir import Plan, Timeline, Trace, Transformed
 from memfit.machine import Machine
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.as_plan import carried_out, swaps_alone
-from memfit.planning.joint.transformed import Transformed
 from memfit.simulate import simulate
 from memfit.validate_joint import require_valid_joint
 from memfit.validate_plan import require_valid_plan

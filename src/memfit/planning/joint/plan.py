@@ -15,7 +15,7 @@ import numpy as np
 
 from memfit import _native
 from memfit.errors import BudgetError
-from memfit.ir import Recompute, Trace
+from memfit.ir import Recompute, Trace, Transformed
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import ANY_GAP, Thresholds, candidates
 from memfit.planning.autoswap.search import Search, SwapPlan, plan_under_budget, too_small
@@ -23,7 +23,7 @@ from memfit.planning.joint.again import corrected
 from memfit.planning.joint.arrange import arrange
 from memfit.planning.joint.columns import KEPT, PASSING, REMADE, SWAPPED, Hints, JointColumns
 from memfit.planning.joint.program import Moves, TimeBound, time_bound
-from memfit.planning.joint.transformed import Transformed, with_recomputes
+from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.wishes import NO_WISHES, Wishes, without_swaps
 from memfit.planning.lifetimes import Gap

@@ -4,30 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from memfit.ir import BEFORE_FIRST_TICK, Recompute, Trace
+from memfit.ir import BEFORE_FIRST_TICK, Recompute, Trace, Transformed
 from memfit.planning.joint.arrange import Remaking, remakings
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.writer import TraceWriter
 from memfit.planning.lifetimes import births
-
-
-@dataclass(frozen=True, slots=True)
-class Transformed:
-    """A trace with remakings in it.
-
-    Attributes:
-        trace: The trace.
-        op_of: For each of its ops the original one.
-        runs_again: For each of its ops whether it runs again there.
-        storage_of: For each of its storages the original one: each stay of a dropped one is a storage of its own.
-    """
-
-    trace: Trace
-    op_of: tuple[int, ...]
-    runs_again: tuple[bool, ...]
-    storage_of: tuple[int, ...]
 
 
 def with_recomputes(values: Values, recomputes: Iterable[Recompute]) -> Transformed:
@@ -50,7 +32,7 @@ class _Transforming:
         for one in recomputes:
             self.dropped[one.after].append(one.storage)
         self.born = births(self.original)
-        self.ticks = _ticks(self.original)
+        self.ticks = ticks_of(self.original)
         self.starts = [op.first_tick for op in self.original.ops] + [self.original.ticks]
         self.current: dict[int, int] = {}
         self.runs_again: list[bool] = []
@@ -133,7 +115,7 @@ class _Transforming:
         return self.values.is_there(self.values.before(storage, reader), op)
 
 
-def _ticks(trace: Trace) -> list[tuple[int, bool]]:
+def ticks_of(trace: Trace) -> list[tuple[int, bool]]:
     """Return, for each tick, the storage, and whether it is allocated."""
     found = [(0, False)] * trace.ticks
     for index, storage in enumerate(trace.storages):

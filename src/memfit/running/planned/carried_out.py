@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memfit.ir import BEFORE_FIRST_TICK, Recompute
+from memfit.ir import Recompute, Transformed
 from memfit.planning.addresses import TwoIterations
-from memfit.planning.joint.transformed import Transformed
+from memfit.planning.joint.transformed import ticks_of
 from memfit.running.planned.recorded import Recorded
 
 _Row = tuple[int, int, int, int]
@@ -52,6 +52,11 @@ class CarriedOut:
     repeats: tuple[int, ...] = ()
     last: Mapping[int, int] = field(default_factory=dict)
     recomputes: tuple[Recompute, ...] = ()
+
+    def own_us(self) -> list[float]:
+        """Return the microseconds of the program's own ops."""
+        ops = self.recorded.trace.ops
+        return [op.duration_us for number, op in enumerate(ops) if not self.repeats or self.repeats[number] < 0]
 
 
 def carried_out(recorded: Recorded, made: Transformed, recomputes: Iterable[Recompute]) -> CarriedOut:
@@ -174,15 +179,8 @@ class _Writing:
     def _own_ticks(self) -> dict[int, list[tuple[int, bool]]]:
         """Return, by op that runs again, what is allocated (True) and freed in it and until the next op, in order."""
         trace = self.made.trace
-        ticks: dict[int, tuple[int, bool]] = {}
-        for stay, storage in enumerate(trace.storages):
-            if storage.alloc_tick != BEFORE_FIRST_TICK:
-                ticks[storage.alloc_tick] = (stay, True)
-            if not trace.outlives(storage):
-                ticks[storage.free_tick] = (stay, False)
+        ticks = ticks_of(trace)
         ends = [op.first_tick for op in trace.ops[1:]] + [trace.ticks]
         return {
-            op: [ticks[tick] for tick in range(trace.ops[op].first_tick, ends[op])]
-            for op, again in enumerate(self.made.runs_again)
-            if again
+            op: ticks[trace.ops[op].first_tick : ends[op]] for op, again in enumerate(self.made.runs_again) if again
         }

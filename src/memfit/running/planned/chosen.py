@@ -53,8 +53,7 @@ def _engine_plan(
     simulator = Simulator(iteration.recorded.trace, machine)
     plan = kept.plan
     found = swapping_by(iteration, placed, plan.policy, plan.budget_bytes, simulator, op_hash)
-    compute_us = sum(op.duration_us for op in recorded.trace.ops)
-    return replace(found, compute_us=compute_us, machine=kept.machine, is_joint=kept.is_joint)
+    return replace(found, machine=kept.machine, is_joint=kept.is_joint)
 
 
 def _checked(recorded: Recorded, plan: Plan) -> CarriedOut:

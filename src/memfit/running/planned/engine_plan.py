@@ -12,7 +12,7 @@ from memfit.planning.addresses import AddressPlan, plan_addresses, takes_of
 from memfit.planning.autoswap import ANY_GAP
 from memfit.planning.autoswap.search import POLICY, Search
 from memfit.planning.fit import Fitted, Infeasible, fit_within
-from memfit.planning.joint.plan import Cancelled, JointPlan, plan_jointly
+from memfit.planning.joint.plan import Cancelled, plan_jointly
 from memfit.planning.joint.program import Moves
 from memfit.planning.joint.wishes import Wishes
 from memfit.planning.lifetimes import largest_small
@@ -188,7 +188,7 @@ def _joint_plan(
     # They lie on the shelf, and leave it while no op runs: no drop right after an op takes them away.
     wishes = Wishes(swap=frozenset(i for i, storage in enumerate(storages) if storage.size_bytes <= small))
 
-    def attempt(limit_bytes: int) -> Fitted[tuple[JointPlan, CarriedOut, Placed]] | Infeasible | None:
+    def attempt(limit_bytes: int) -> Fitted[tuple[CarriedOut, Placed]] | Infeasible | None:
         if stopped():
             return None
         try:
@@ -200,15 +200,14 @@ def _joint_plan(
             return Infeasible(error.required_bytes or budget_bytes + 1)
         iteration = carried_out(recorded, plan.transformed, plan.recomputes)
         placed = place(iteration.recorded, plan.swaps.plan.swaps, effort)
-        return Fitted(placed.needed_bytes, (plan, iteration, placed))
+        return Fitted(placed.needed_bytes, (iteration, placed))
 
     made = fit_within(budget_bytes, attempt, rounds=_ROUNDS)
     if made is None:
         return None
-    plan, iteration, placed = made
+    iteration, placed = made
     simulator = Simulator(iteration.recorded.trace, machine)
-    swapping = swapping_by(iteration, placed, POLICY, budget_bytes, simulator, op_hash)
-    return replace(swapping, compute_us=plan.compute_us)
+    return swapping_by(iteration, placed, POLICY, budget_bytes, simulator, op_hash)
 
 
 def swapping_by(
@@ -221,12 +220,12 @@ def swapping_by(
 ) -> EnginePlan:
     """Return the engine's plan for `iteration` with what was `placed`, and what it is foreseen to do."""
     trace = iteration.recorded.trace
-    ops = len(trace.ops) - sum(op >= 0 for op in iteration.repeats)
-    plan = Plan(trace.signature, ops, policy, simulator.machine.name, budget_bytes, tuple(placed.swaps),
+    own_us = iteration.own_us()
+    plan = Plan(trace.signature, len(own_us), policy, simulator.machine.name, budget_bytes, tuple(placed.swaps),
                 footprint_bytes=placed.needed_bytes, recomputes=iteration.recomputes)  # fmt: skip
     predicted = simulator.timeline(placed.swaps)
     whole = _engine_plan(iteration, placed, op_hash)
-    return replace(whole, plan=plan, predicted=predicted, machine=simulator.machine, compute_us=predicted.compute_us)
+    return replace(whole, plan=plan, predicted=predicted, machine=simulator.machine, compute_us=sum(own_us))
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,7 @@ def given_engine_plan(
         return Refused(f"with addresses it needs {needed}, and the budget is {budget}")
     simulator = Simulator(iteration.recorded.trace, machine)
     found = swapping_by(iteration, placed, given.policy, budget_bytes, simulator, op_hash)
-    compute_us = sum(op.duration_us for op in recorded.trace.ops)
-    return replace(found, is_given=True, compute_us=compute_us)
+    return replace(found, is_given=True)
 
 
 def same_recomputes(recorded: Recorded, given: Plan) -> CarriedOut | Refused:

@@ -1,7 +1,7 @@
-// Discarding: storages whose bytes can be made again are given up without a copy. Engine::recompute makes them again.
+// Discarding: storages whose bytes can be made again are given up without a copy. Recomputing and Repeating make them.
 //
-// What they are to be made from is kept alive, and made again from before it changes. Their bytes are compared with
-// what they were by a fingerprint: whatever may go wrong ends in an error, and never in other bytes.
+// What they are to be made from is kept, or made again first; before it changes, they are made. Their bytes are compared
+// with what they were by a fingerprint: whatever may go wrong ends in an error, and never in other bytes.
 #pragma once
 
 #include <ATen/core/ivalue.h>

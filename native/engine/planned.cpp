@@ -128,6 +128,7 @@ void Planned::end_swaps() {
 
 void Planned::forget_swaps() {
   tried_ = tried();
+  if (remakings_) forget_recipes();
   swaps_.reset();
   remakings_.reset();
   for (Block* block : books_.all()) block->swapped = -1;
@@ -141,7 +142,8 @@ void Planned::abandon() {
 size_t Planned::held() const {
   const Plan* plan = memory_.arena ? memory_.arena->plan() : nullptr;
   size_t recipes = 0;
-  for (const Block* block : books_.all()) recipes += Values::held_by_plan(*block);
+  if (remakings_)
+    for (const Block* block : books_.all()) recipes += Values::held_by_plan(*block);
   return recipes + (swaps_ ? swaps_->held() : 0) + (remakings_ ? remakings_->held() : 0) + (plan != nullptr ? plan->held() : 0);
 }
 

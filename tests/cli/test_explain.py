@@ -4,28 +4,12 @@ import json
 
 import pytest
 
-from memfit.cli import main
-from memfit.files import save_trace
-from memfit.ir import Phase
-from trace_builder import TraceBuilder
-
-SIZE = 1 << 20
+from cli.small_trace import SIZE, chain_in, run
 
 
 @pytest.fixture
 def trace(tmp_path):
-    builder = TraceBuilder(alignment=512)
-    made = [builder.op("aten::mm", outputs=[SIZE], duration_us=100.0, source=f"m.py:{n}")[0] for n in range(6)]
-    for storage in reversed(made):
-        builder.op("aten::mm", reads=[storage], duration_us=100.0, phase=Phase.BACKWARD)
-        builder.free(storage)
-    save_trace(builder.build(), tmp_path / "t.json")
-    return str(tmp_path / "t.json")
-
-
-def run(capsys, *words, code=0):
-    assert main(list(words)) == code
-    return capsys.readouterr()
+    return chain_in(tmp_path)
 
 
 def test_a_plan_is_made_and_explained(capsys, trace):

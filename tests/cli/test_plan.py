@@ -6,31 +6,17 @@ import sys
 
 import pytest
 
+from cli.small_trace import SIZE, chain_in, run
 from memfit.baselines.policies import POLICIES
-from memfit.cli import main
 from memfit.files import load_plan, load_timeline, save_machine, save_trace
-from memfit.ir import Phase
 from memfit.machine import Link, Machine
 from planning.joint.test_transformed import layers
 from trace_builder import TraceBuilder
 
-SIZE = 1 << 20
-
 
 @pytest.fixture
 def trace(tmp_path):
-    builder = TraceBuilder(alignment=512)
-    made = [builder.op("aten::mm", outputs=[SIZE], duration_us=100.0, source="m.py:3")[0] for _ in range(6)]
-    for storage in reversed(made):
-        builder.op("aten::mm", reads=[storage], duration_us=100.0, phase=Phase.BACKWARD)
-        builder.free(storage)
-    save_trace(builder.build(), tmp_path / "t.json")
-    return str(tmp_path / "t.json")
-
-
-def run(capsys, *words, code=0):
-    assert main(list(words)) == code
-    return capsys.readouterr()
+    return chain_in(tmp_path)
 
 
 def test_a_plan_is_saved_and_simulated(tmp_path, capsys, trace):

@@ -69,6 +69,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=256, help="embedding width, a multiple of 32")
     parser.add_argument("--context", type=int, default=128, help="bytes in a window of text")
     parser.add_argument("--attention", choices=("sdpa", "eager"), default="sdpa")
+    parser.add_argument("--checkpoint", action="store_true", help="torch.utils.checkpoint around each layer")
     parser.add_argument("--accumulate", type=int, default=1, help="batches per optimizer step")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--warmup", type=int, default=4, help="steps of linear warmup")
@@ -81,6 +82,8 @@ def main() -> None:
 
     text = load_text().to(args.device)
     model = build_model(args.layers, args.width, args.context, args.attention).to(args.device)
+    if args.checkpoint:
+        model.gradient_checkpointing_enable()
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1, foreach=True)
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=args.warmup)
 

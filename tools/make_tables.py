@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.common.paths import RESULTS, ROOT
 from benchmarks.common.result import Table
-from benchmarks.cpu import checks, executed, how_low, matrix, overhead, planned, records, rss, traffic, versions
+from benchmarks.cpu import checks, executed, how_low, matrix, moves, overhead, planned, records, rss, traffic, versions
 from benchmarks.offline import allocators, bounds, packing, peers, recomputing, swapping
 from tools.pages import with_part
 
@@ -19,11 +19,13 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TABLES: dict[str, Callable[[Any], Table]] = {
     "allocators": allocators.table,
     "bounds": bounds.table,
+    "checkpoints": moves.checkpoint_table,
     "checks": checks.table,
     "executed": executed.table,
     "how_low": how_low.table,
     "instructions": versions.instructions_table,
     "matrix": matrix.table,
+    "moves": moves.table,
     "overhead": overhead.table,
     "packing": packing.table,
     "peers": peers.table,

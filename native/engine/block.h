@@ -28,6 +28,7 @@ struct Discarded {
   std::vector<std::shared_ptr<Value>> sources;  // and what they are to be made from
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> keeps;  // those of these that the program has let go of
   std::string why;  // it could not be done, when it was last tried
+  bool is_compared = true;   // with what they were, by the block's fingerprint
   bool is_planned = false;  // by a plan that has it made again
 };
 

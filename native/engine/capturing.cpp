@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "observer.h"
 #include "operands.h"
@@ -20,54 +19,39 @@ bool is_plain(const c10::IValue& value) {
          value.isComplexDouble() || value.isIntList() || value.isDoubleList() || value.isBoolList();
 }
 
-// A strided tensor of the host's, whose bytes are what its elements say.
-bool is_plain(const at::Tensor& tensor) {
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const c10::DispatchKeySet keys = impl->key_set();
-  const bool is_strided = impl->has_storage() && impl->layout() == at::kStrided && !impl->has_symbolic_sizes_strides();
-  const bool is_literal = !tensor.is_conj() && !tensor.is_neg() && !impl->is_quantized() && !impl->is_nested();
-  const bool is_wrapper = keys.has(c10::DispatchKey::Python) || keys.has_any(c10::functorch_transforms_ks);
-  return is_strided && impl->is_cpu() && is_literal && !is_wrapper;
-}
-
 // Each of the block's bytes is the tensor's.
 bool covers(const at::Tensor& tensor, const Block& block) {
   return static_cast<size_t>(tensor.numel()) * tensor.itemsize() == block.bytes && tensor.is_non_overlapping_and_dense();
 }
 
-bool is_operand(const Recipe& recipe, const c10::IValue& input) {
+bool is_constant(const Recipe& recipe, const c10::IValue& input) {
   bool found = false;
   each_storage(input, [&](const c10::Storage& storage, Part) {
-    for (const Operand& operand : recipe.operands) found |= operand.storage == storage.unsafeGetStorageImpl();
+    for (const Operand& operand : recipe.operands)
+      found |= !operand.constant.empty() && operand.storage == storage.unsafeGetStorageImpl();
   });
   return found;
 }
 
-// Nothing while another thread draws. (Its lock must not be waited for: who has it may wait for the engine's.)
-std::unique_ptr<const GeneratorState> state_of(const c10::IValue& argument) {
-  const at::Generator& generator = argument.isGenerator() ? argument.toGenerator() : at::detail::getDefaultCPUGenerator();
-  if (!generator.defined() || !generator.device().is_cpu()) return nullptr;
-  auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
-  std::unique_lock<std::mutex> lock(impl->mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return nullptr;
-  return std::make_unique<GeneratorState>(
-      GeneratorState{impl->engine(), impl->next_float_normal_sample(), impl->next_double_normal_sample()});
+// The generator that the op is given, if any.
+at::Generator generator_of(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  const bool is_given = op.generator_argument >= 0 && inputs[op.generator_argument].isGenerator();
+  return is_given ? inputs[op.generator_argument].toGenerator() : at::Generator();
 }
 
 }  // namespace
 
-bool Capturing::is_on() const { return !memory_.device->is_asynchronous() && !memory_.is_closed && lasting_.tracks; }
-
 void Capturing::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (!is_on() || op.is_composite || thread.recomputing) return;
+  const bool is_doubtful = thread.doubts(*memory_.device);
   if (thread.leaf == 0) {
     thread.leaf = thread.depth;
     thread.first_id = lasting_.books.last_id() + 1;
     // (At depth 1 whoever called it may fill it unseen.)
-    const bool may_repeat = op.is_repeatable && (!op.uninitialised || thread.depth > 1) && is_on(thread);
+    const bool may_repeat = op.is_repeatable && !is_doubtful && (!op.uninitialised || thread.depth > 1) && is_on(thread);
     thread.recipe = may_repeat && thread.failure.kind == Failure::Kind::kNone ? recipe_of(thread, op, inputs) : nullptr;
   }
-  if (!op.only_describes) end_written(op, inputs);  // also by what it calls: a batched tensor shows its rows only there
+  if (!op.only_describes) end_written(op, inputs, is_doubtful);  // also by what it calls: a batched tensor shows its rows only there
 }
 
 std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const OpInfo& op,
@@ -82,13 +66,12 @@ std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const Op
     const bool is_held_off = trains && op.writes[i];  // an effect that is not to happen twice
     if (!is_held_off && !add(*recipe, inputs[i], i)) return nullptr;
   }
-  // Statistics that are an input as well: the op reads what it has written of them.
-  for (size_t i = 0; trains && i < inputs.size(); ++i)
-    if (op.writes[i] && is_operand(*recipe, inputs[i])) return nullptr;
+  // What was kept by value may not be what the op reads. (Of the others none that is in use twice gets here.)
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (op.may_write(i) && is_constant(*recipe, inputs[i])) return nullptr;
   if (!op.is_seeded) return recipe;
-  if (op.generator_argument < 0 || !draws_alone(thread)) return nullptr;
-  recipe->generator = state_of(inputs[op.generator_argument]);
-  return recipe->generator ? recipe : nullptr;
+  if (draws_alone(thread)) recipe->draws = Draws::of(*memory_.device, generator_of(op, inputs), op.generator_argument >= 0);
+  return recipe->draws ? recipe : nullptr;
 }
 
 // Since its outermost op began no other has: nobody else has drawn a number.
@@ -111,18 +94,29 @@ bool Capturing::add(Recipe& recipe, const c10::IValue& input, size_t argument) c
   return true;
 }
 
+// A strided tensor of the host's or the device's, whose bytes are what its elements say.
+bool Capturing::is_ordinary(const at::Tensor& tensor) const {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const c10::DispatchKeySet keys = impl->key_set();
+  const bool is_strided = impl->has_storage() && impl->layout() == at::kStrided && !impl->has_symbolic_sizes_strides();
+  const bool is_literal = !tensor.is_conj() && !tensor.is_neg() && !impl->is_quantized() && !impl->is_nested();
+  const bool is_wrapper = keys.has(c10::DispatchKey::Python) || keys.has_any(c10::functorch_transforms_ks);
+  return is_strided && (impl->is_cpu() || memory_.device->has(impl->device())) && is_literal && !is_wrapper;
+}
+
 bool Capturing::add_tensor(Recipe& recipe, const at::Tensor& tensor, size_t argument, int32_t item) const {
   Operand& operand = recipe.operands.emplace_back();
   operand.argument = static_cast<int32_t>(argument);
   operand.item = item;
   if (!tensor.defined()) return true;
-  if (!is_plain(tensor)) return false;
+  if (!is_ordinary(tensor)) return false;
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   operand.is_defined = true;
   operand.sizes.assign(impl->sizes().begin(), impl->sizes().end());
   operand.strides.assign(impl->strides().begin(), impl->strides().end());
   operand.offset = impl->storage_offset();
   operand.dtype = impl->dtype();
+  operand.device = impl->device();
   operand.is_wrapped_number = impl->is_wrapped_number();
   operand.requires_grad = at::isFloatingType(tensor.scalar_type()) && impl->requires_grad();
   return !recipe.op->reads_data || add_bytes(operand, *recipe.op, tensor);
@@ -135,7 +129,8 @@ bool Capturing::add_bytes(Operand& operand, const OpInfo& op, const at::Tensor& 
   operand.storage = &impl;
   if (impl.nbytes() == 0) return true;
   Block* block = lasting_.books.find(impl);
-  if (!written && (operand.is_wrapped_number || impl.nbytes() <= kLargestConstant)) {
+  const bool is_readable = operand.device.is_cpu();  // elsewhere to look at the bytes is to wait for the device
+  if (!written && is_readable && (operand.is_wrapped_number || impl.nbytes() <= kLargestConstant)) {
     const auto* data = static_cast<const char*>(impl._mutable_data_ptr_no_checks().get());
     if (data != nullptr) operand.constant.assign(data, impl.nbytes());
     return data != nullptr;
@@ -147,9 +142,9 @@ bool Capturing::add_bytes(Operand& operand, const OpInfo& op, const at::Tensor& 
   return !operand.value->is_blank || (written && op.overwrites && covers(tensor, *block));
 }
 
-void Capturing::end_written(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
+void Capturing::end_written(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool is_doubtful) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!op.may_write(i)) continue;
+    if (!op.may_write(i, is_doubtful)) continue;
     each_storage(inputs[i], [&](const c10::Storage& storage, Part) {
       if (Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl())) Values::end(*block);
     });
@@ -162,7 +157,7 @@ void Capturing::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10
   std::shared_ptr<const Recipe> recipe = std::move(thread.recipe);
   thread.recipe.reset();
   if (!is_on() || !recipe) return;
-  if (recipe->generator ? !draws_alone(thread) : was_disturbed(*recipe)) return;
+  if (recipe->draws ? !draws_alone(thread) || !recipe->draws->end() : was_disturbed(*recipe)) return;
   int32_t number = 0;
   for (const c10::IValue& output : outputs)
     each_tensor(output, [&](const at::Tensor& tensor) { keep_result(thread, tensor, number++, recipe); });
@@ -180,7 +175,7 @@ bool Capturing::was_disturbed(const Recipe& recipe) {
 // are whatever lay there (a reduced loss keeps the storage of its terms).
 void Capturing::keep_result(const ThreadState& thread, const at::Tensor& tensor, int32_t output,
                             const std::shared_ptr<const Recipe>& recipe) const {
-  if (!tensor.defined() || !is_plain(tensor)) return;
+  if (!tensor.defined() || !is_ordinary(tensor)) return;
   const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
   Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
   if (block == nullptr || block->pinned || block->value || block->active > 1 || block->written_by != thread.serial) return;

@@ -7,10 +7,12 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace memfit {
 
@@ -66,6 +68,9 @@ class Device {
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
   // As `copy`, where the two overlap and `to` is the lower one. False: it would take too long; nothing is done.
   virtual bool slide(void* to, const void* from, size_t bytes) = 0;
+  // Of bytes as they are when everything that was asked for so far is done, which is waited for. Raises TierFailure when
+  // there is no memory to look at them.
+  virtual uint64_t fingerprint_of(const void* address, size_t bytes) = 0;
   // Returns when everything that was asked for so far is done.
   virtual void finish() {}
 
@@ -77,6 +82,8 @@ class Device {
   // The lane for one direction's copies from and to `tier`.
   virtual std::unique_ptr<Lane> make_lane(const Tier& tier) = 0;
 
+  // The compute stream, for who runs ops in its order whatever stream the calling thread is in; none on a host.
+  virtual std::optional<c10::Stream> compute_stream() const { return std::nullopt; }
   // Whether the calling thread's ops run beside the compute stream, and how they are put into its order: `follow`
   // before such an op, `lead` after it.
   virtual bool is_aside() const { return false; }

@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "fingerprint.h"
 #include "observer.h"
 #include "operands.h"
 #include "pointers.h"
@@ -30,7 +29,8 @@ bool Discarding::discard(Block& block, By by) {
   discarded->value = block.value;
   discarded->sources = std::move(*sources);
   discarded->is_planned = by == By::kPlan;
-  take_print(block);
+  discarded->is_compared = by == By::kStress || !memory_.device->is_asynchronous();
+  if (discarded->is_compared) take_print(block);
   if (block.extent != nullptr) block.tier->release(std::exchange(block.extent, nullptr));
   block.tier = memory_.tier;
   moves_.leave_arena(block, *storage);
@@ -40,22 +40,29 @@ bool Discarding::discard(Block& block, By by) {
   return true;
 }
 
-void Discarding::set_aside(Block& block) {
+// (On a host the fingerprint is the copy's too, which is compared before that is trusted.)
+void Discarding::set_aside(Block& block, bool is_tried) {
   if (!residency_.may_move(block)) return;
-  if (block.dirty) take_print(block);
+  if (memory_.device->is_asynchronous() ? is_tried : block.dirty) take_print(block);
   moves_.evict(block);
 }
 
 void Discarding::take_print(Block& block) {
   Stopwatch stopwatch(stats_.check_ns);
-  block.print = fingerprint(block.address(), block.bytes);
+  block.print = memory_.device->fingerprint_of(block.address(), block.bytes);
+}
+
+void Discarding::compare(const Block& block, const Block& made) {
+  if (block.discarded && !block.discarded->is_compared) return;
+  Stopwatch stopwatch(stats_.check_ns);
+  if (memory_.device->fingerprint_of(made.address(), made.bytes) != block.print) throw std::runtime_error("they came out different");
 }
 
 // The storage is dying, and another takes its place. (A reference to the program's own would show: autograd adds in place
 // to what nobody else has.)
 bool Discarding::outlives_its_storage(Block& block) {
   if (!block.value || block.value->dependents.empty() || do_without(block)) return false;
-  at::DataPtr pointer(block.resident() ? block.address() : nullptr, &block, &delete_by_block, at::Device(at::kCPU));
+  at::DataPtr pointer(block.resident() ? block.address() : nullptr, &block, &delete_by_block, block.device->name());
   auto kept = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), block.bytes, std::move(pointer),
                                                     &block.device->own(), /*resizable=*/true);
   block.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(kept);
@@ -78,7 +85,7 @@ bool Discarding::do_without(Block& source) {
   return true;
 }
 
-std::vector<Block*> Discarding::wanted_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+std::vector<Block*> Discarding::wanted_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool is_doubtful) {
   std::vector<Block*> wanted;
   if (books_.discarded() == 0) return wanted;
   const bool is_profiled = at::hasThreadLocalCallbacks();  // which may ask for the address of a view's input too
@@ -88,8 +95,9 @@ std::vector<Block*> Discarding::wanted_by(const OpInfo& op, c10::ArrayRef<const 
       Block* block = books_.find(*storage.unsafeGetStorageImpl());
       if (block == nullptr) return;
       const bool stays = part == Part::kDescription || op.keeps_pointers;
-      if (block->discarded && (op.reads(i) || op.may_write(i) || stays || is_profiled)) wanted.push_back(block);
-      if ((op.may_write(i) || stays) && block->value && (stays || !do_without(*block)))
+      const bool is_written = op.may_write(i, is_doubtful);
+      if (block->discarded && (op.reads(i) || is_written || stays || is_profiled)) wanted.push_back(block);
+      if ((is_written || stays) && block->value && (stays || !do_without(*block)))
         wanted.insert(wanted.end(), block->value->dependents.begin(), block->value->dependents.end());
     });
   return wanted;
@@ -109,10 +117,7 @@ void Discarding::come_back(Block& block, c10::StorageImpl& made) {
   if (storage == nullptr) return;
   const bool is_there = from != nullptr && is_behind(made._mutable_data_ptr_no_checks(), *from) && memory_.holds(*from);
   if (!is_there || from->bytes != block.bytes || from->active != 0) throw std::runtime_error("they came out elsewhere");
-  {
-    Stopwatch stopwatch(stats_.check_ns);
-    if (fingerprint(from->address(), from->bytes) != block.print) throw std::runtime_error("they came out different");
-  }
+  compare(block, *from);
   books_.leaves(*from);
   data_of(made._mutable_data_ptr_no_checks()) = nullptr;
   block.region = std::exchange(from->region, nullptr);

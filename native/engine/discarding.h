@@ -1,7 +1,8 @@
 // Discarding: storages whose bytes can be made again are given up without a copy. Recomputing and Repeating make them.
 //
 // What they are to be made from is kept, or made again first; before it changes, they are made. Their bytes are compared
-// with what they were by a fingerprint: whatever may go wrong ends in an error, and never in other bytes.
+// with what they were by a fingerprint: whatever may go wrong ends in an error, and never in other bytes. (On a device that
+// compares no bytes a plan's are compared only the first time: to look at them is to wait for the device.)
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -30,10 +31,10 @@ class Discarding {
   enum class By { kStress, kPlan };
   // False when the block has to stay, or cannot be made again.
   bool discard(Block& block, By by);
-  // Its bytes go to the tier instead, until it is known whether they come out the same. Raises TierFailure.
-  void set_aside(Block& block);
+  // Its bytes go to the tier instead; `is_tried`: until it is known whether they come out the same. Raises TierFailure.
+  void set_aside(Block& block, bool is_tried);
   // What has to be made again before the op begins: what it reads, and what is to be made from what it writes to.
-  std::vector<Block*> wanted_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
+  std::vector<Block*> wanted_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool is_doubtful);
   // The same before somebody may write to the block through a raw pointer.
   static std::vector<Block*> wanted_with(Block& block);
   // The program has let go of the block's storage, but its bytes are still to be read again.
@@ -45,6 +46,7 @@ class Discarding {
  private:
   bool may_go(const Block& block, By by) const;
   void take_print(Block& block);
+  void compare(const Block& block, const Block& made);
   bool do_without(Block& source);
 
   Books& books_;

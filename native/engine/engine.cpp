@@ -191,6 +191,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
     const std::vector<Block*> wanted = begin_op(thread, op, inputs, source, sequence_number, attempt);
     if (wanted.empty()) return;
     recomputing_.make(wanted);
+    thread.remade = true;
   }
 }
 
@@ -210,7 +211,7 @@ std::vector<Block*> Engine::begin_op(ThreadState& thread, const OpInfo& op, c10:
   if (lock.governing() == nullptr) return {};
   if (outermost && attempt == 0 && !thread.recomputing) session->pressing.discard_all(lasting_.stress);
   std::vector<Block*> wanted;
-  if (attempt < kAttempts) wanted = session->discarding.wanted_by(op, inputs);
+  if (attempt < kAttempts) wanted = session->discarding.wanted_by(op, inputs, thread.doubts(*session->memory.device));
   Books::hold(wanted);
   if (wanted.empty()) session->ops.begin(thread, op, inputs, outermost, source, sequence_number);
   return wanted;

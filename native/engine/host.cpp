@@ -11,6 +11,7 @@
 #include "common/sizes.h"
 #include "device.h"
 #include "engine.h"
+#include "fingerprint.h"
 #include "lanes.h"
 #include "pointers.h"
 
@@ -83,6 +84,7 @@ class Host final : public Device {
     std::memmove(to, from, bytes);
     return true;
   }
+  uint64_t fingerprint_of(const void* address, size_t bytes) override { return fingerprint(address, bytes); }
   std::unique_ptr<Medium> slab(size_t capacity) override { return make_ram(capacity); }
   std::unique_ptr<Medium> through_host(std::unique_ptr<Medium> inner) override { return inner; }
   std::unique_ptr<Lane> make_lane(const Tier&) override { return std::make_unique<ThreadLane>(); }

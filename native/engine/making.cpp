@@ -1,6 +1,6 @@
 #include "making.h"
 
-#include <c10/core/CPUAllocator.h>
+#include <c10/core/Allocator.h>
 #include <pybind11/gil.h>
 
 #include <cstring>
@@ -17,6 +17,9 @@ Aside::Aside() : thread_(this_thread()), own_(std::exchange(thread_, ThreadState
   thread_.recomputing = true;
   thread_.suspended = own_.suspended + (own_.in_frame ? 1 : 0);
 }
+
+Making::Making(Engine& engine)
+    : engine_(engine), in_order_(engine.governing([](Session& session) { return session.memory.device->compute_stream(); })) {}
 
 c10::Storage Making::make(const Value& value) {
   const std::shared_ptr<const Recipe> recipe = recipe_of(value);
@@ -68,13 +71,13 @@ std::vector<ValueRef> Making::results_of(const Recipe& recipe) {
 
 c10::Storage Making::storage_of(const Operand& operand) {
   if (!operand.is_defined) return {};
-  if (!operand.constant.empty()) return fresh(operand.constant.size(), operand.constant);
-  if (!operand.value) return fresh(0);
+  if (!operand.constant.empty()) return fresh(operand.device, operand.constant.size(), operand.constant);
+  if (!operand.value) return fresh(operand.device, 0);
   const Value& value = *operand.value;
   auto known = made_.find(&value);
   if (known != made_.end()) return known->second;
   c10::Storage storage = source(value);
-  if (!storage) storage = value.is_blank && !recipe_of(value) ? fresh(value.bytes) : make(value);
+  if (!storage) storage = value.is_blank && !recipe_of(value) ? fresh(operand.device, value.bytes) : make(value);
   made_.emplace(&value, storage);
   return storage;
 }
@@ -93,10 +96,11 @@ c10::Storage Making::source(const Value& value) {
 }
 
 // Nobody else has its address, so that it may move at once.
-c10::Storage Making::fresh(size_t bytes, const std::string& content) {
-  at::DataPtr data = c10::GetCPUAllocator()->allocate(bytes);
-  if (!content.empty()) std::memcpy(data.get(), content.data(), content.size());
-  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), c10::GetCPUAllocator(), /*resizable=*/true);
+c10::Storage Making::fresh(c10::Device device, size_t bytes, const std::string& content) {
+  c10::Allocator* allocator = c10::GetAllocator(device.type());
+  at::DataPtr data = allocator->allocate(bytes);
+  if (!content.empty()) std::memcpy(data.get(), content.data(), content.size());  // a constant is the host's
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), allocator, /*resizable=*/true);
   engine_.adopt(storage);
   return storage;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <c10/core/Storage.h>
+#include <c10/core/StreamGuard.h>
 
 #include <memory>
 #include <string>
@@ -34,8 +35,10 @@ class Aside {
 
 class Making {
  public:
-  explicit Making(Engine& engine) : engine_(engine) {}
+  explicit Making(Engine& engine);
 
+  // On a device what is made is a part of its work, and the time until it is asked for tells nothing.
+  bool is_timed() const { return !in_order_.current_stream(); }
   // A storage with the value's bytes. Raises what its op raises, and std::runtime_error when it cannot be made.
   c10::Storage make(const Value& value);
   // The values that the recipe makes and anybody may still ask for. `made` knows their storages until they are forgotten.
@@ -49,9 +52,11 @@ class Making {
   std::vector<ValueRef> results_of(const Recipe& recipe);
   c10::Storage storage_of(const Operand& operand);
   c10::Storage source(const Value& value);
-  c10::Storage fresh(size_t bytes, const std::string& content = {});
+  c10::Storage fresh(c10::Device device, size_t bytes, const std::string& content = {});
 
   Engine& engine_;
+  // What is made takes its turn in the session's order of things, whatever stream the thread is in.
+  c10::OptionalStreamGuard in_order_;
   std::unordered_map<const Value*, c10::Storage> made_;
 };
 

@@ -78,17 +78,20 @@ bool begins_with(const std::string& name, std::string_view prefix) { return name
 
 const std::unordered_set<std::string_view> kOverwriters = {"aten::copy_", "aten::fill_", "aten::zero_"};
 
-// Only of torch's own; and not of lists of parameters, whose chains of versions have no end.
-bool may_repeat(const OpInfo& info, const std::string& name) {
-  const bool of_lists = begins_with(name, "aten::_foreach_") || begins_with(name, "aten::_fused_") || begins_with(name, "aten::_amp_");
+// Only of torch's own; and not of lists of parameters, whose chains of versions have no end. (`_fused_rms_norm` is of none.)
+bool may_repeat(const OpInfo& info, const c10::FunctionSchema& schema) {
+  const std::string& name = schema.name();
+  const bool takes_list = !schema.arguments().empty() && schema.arguments()[0].type()->kind() == c10::TypeKind::ListType;
+  const bool of_lists = begins_with(name, "aten::_foreach_") || (begins_with(name, "aten::_fused_") && takes_list) || begins_with(name, "aten::_amp_");
   return begins_with(name, "aten::") && !of_lists && !info.is_composite && !info.is_view && !info.only_describes && kNotRepeatable.count(name) == 0;
 }
 
 void read_repeatability(OpInfo& info, const c10::FunctionSchema& schema) {
   info.handle = c10::Dispatcher::singleton().findSchema(schema.operator_name());
   if (!info.handle) return;
-  info.is_composite = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-                      !info.handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  const bool has_kernel = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
+                          info.handle->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+  info.is_composite = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !has_kernel;
   info.is_seeded = info.handle->hasTag(at::Tag::nondeterministic_seeded);
   info.only_describes = info.handle->hasTag(at::Tag::inplace_view);
   info.overwrites = info.is_seeded || kOverwriters.count(schema.name()) != 0;
@@ -101,7 +104,7 @@ void read_repeatability(OpInfo& info, const c10::FunctionSchema& schema) {
   // What it calls takes the generator (`randn`).
   const bool is_explicit = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
   info.is_composite |= is_explicit && info.is_seeded && info.generator_argument < 0;
-  info.is_repeatable = may_repeat(info, schema.name());
+  info.is_repeatable = may_repeat(info, schema);
 }
 
 void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
@@ -130,6 +133,15 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   info.keeps_pointers = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional::", 0) == 0;
   const auto* last = std::end(kUninitialisedFactories);
   info.uninitialised = std::find(std::begin(kUninitialisedFactories), last, name) != last;
+}
+
+// One of torch's own to which no bytes come but those that it says it writes to.
+bool writes_all_it_reads(const OpInfo& info, const c10::FunctionSchema& schema) {
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const bool is_tensor = schema.arguments()[i].type()->repr_str().find("Tensor") != std::string::npos;
+    if (is_tensor && info.reads(i) && !info.writes[i]) return false;
+  }
+  return !info.writes_any && !info.is_view;
 }
 
 // RecordFunction copies the schema for whoever asks. Naming a private member in an explicit instantiation is allowed,
@@ -183,7 +195,7 @@ class OpTable final : public c10::OpRegistrationListener {
     info->is_operator = kLookedThrough.count(schema.name()) == 0;
     if (!schema.overload_name().empty()) info->name += "." + schema.overload_name();
     read_schema(*info, schema);
-    info->verified = std::binary_search(std::begin(kVerifiedOps), std::end(kVerifiedOps), info->name);
+    info->verified = writes_all_it_reads(*info, schema) || std::binary_search(std::begin(kVerifiedOps), std::end(kVerifiedOps), info->name);
     info->name_hash = fnv1a(info->name);
     std::unique_lock<std::shared_mutex> lock(mutex_);
     auto [it, is_new] = by_schema_.emplace(&schema, info.get());

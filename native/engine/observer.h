@@ -20,7 +20,7 @@ struct OpInfo {
   bool reads_data = true;  // false: views and factories that look at metadata only (but for what `reads` says)
   bool is_view = false;
   bool writes_any = false; // the schema is not to be trusted: every argument may be written to
-  bool verified = false;   // it was seen to write to nothing but what `writes` says
+  bool verified = false;   // it was seen to write to nothing but what `writes` says, or cannot
   bool uninitialised = false;  // its output is filled by whoever called it
   bool keeps_pointers = false;  // works on its arguments after it has returned: they must stay where they are
   std::vector<std::string> arguments;  // their names
@@ -38,8 +38,9 @@ struct OpInfo {
   int size_argument = -1;  // of a factory: the shape of what it returns
   std::vector<size_t> raw_arguments;  // of one that is looked through: what it reads through raw pointers all along
 
-  bool may_write(size_t argument) const {
-    return writes_any || (argument < writes.size() && writes[argument]);
+  // `is_doubtful`: it is not believed to leave what it reads as it was.
+  bool may_write(size_t argument, bool is_doubtful = false) const {
+    return writes_any || (argument < writes.size() && writes[argument]) || (is_doubtful && reads(argument));
   }
   // A view reads none of what it is a view of, but may well read another argument (indices to split at).
   bool reads(size_t argument) const { return reads_data || (is_view && !aliased[argument]); }

@@ -59,7 +59,8 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   if (outermost && op.reads_data) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
   if (op.keeps_pointers)
     for (Block* block : thread.touched) block->pinned = true;
-  const bool comes_in = !thread.missing.empty() || !thread.foreign.empty();
+  const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
+  thread.remade = false;
   guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, outermost); });
   thread.starting = false;
   if (outermost) on_.lasting.turns.op_starts(thread);
@@ -98,11 +99,9 @@ void Ops::settle_dues(ThreadState& thread, const OpInfo& op) {
 void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   // A profiler that notes shapes asks all inputs for their addresses, a view's too.
   const bool profiled = at::hasThreadLocalCallbacks();
-  // On a device that compares no bytes, only a verified op, with those it calls, is believed to leave its inputs as
-  // they were.
-  const bool doubtful = thread.verified_at == 0 && on_.memory.device->is_asynchronous();
+  const bool is_doubtful = thread.doubts(*on_.memory.device);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    bool reads = op.reads(i) || profiled, write = op.may_write(i) || (doubtful && reads);
+    bool reads = op.reads(i) || profiled, write = op.may_write(i) || (is_doubtful && reads);
     guarded(thread, [&] {
       each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
         if (part == Part::kElements)

@@ -27,7 +27,6 @@ uint32_t Plan::slot_of(const PlanTable::Take& take, uint64_t period) const {
 
 Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again) {
   if (!begun_) return nullptr;
-  if (again == 0) pass_over(0);  // an op that was to run again has not
   if (ordinal_ >= iteration_end_) return mismatch();
   const PlanTable::Take& take = table_.takes[ordinal_];
   if (take.swap != swap || take.again != again) return mismatch();  // out of step until the iteration ends
@@ -40,13 +39,9 @@ Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again) {
   return give(slot, owner);
 }
 
-// 0: of whichever op.
 void Plan::pass_over(uint32_t again) {
   if (!begun_) return;
-  while (ordinal_ < iteration_end_ && table_.takes[ordinal_].again != 0 && (again == 0 || table_.takes[ordinal_].again == again)) {
-    if (again == 0) ++mismatches_;
-    note_due(ordinal_++);
-  }
+  while (ordinal_ < iteration_end_ && table_.takes[ordinal_].again == again) note_due(ordinal_++);
 }
 
 void Plan::skip(int64_t swap) {

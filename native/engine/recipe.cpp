@@ -1,6 +1,7 @@
 #include "recipe.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -17,7 +18,7 @@ namespace {
 
 at::Tensor tensor_over(const Operand& operand, c10::Storage storage) {
   if (!operand.is_defined) return {};
-  const c10::DispatchKeySet keys(c10::DispatchKey::CPU);
+  const c10::DispatchKeySet keys(c10::computeDispatchKey(std::nullopt, std::nullopt, operand.device));
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, operand.dtype);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   impl->set_storage_offset(operand.offset);
@@ -34,16 +35,6 @@ c10::impl::LocalDispatchKeySet backend_keys() {
   keys.included_ = c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
   keys.excluded_ = c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView;
   return keys;
-}
-
-// A generator of the call's own, so that other threads' draws from the shared one are as they would have been.
-at::Generator generator_of(const GeneratorState& state) {
-  at::Generator generator = at::detail::createCPUGenerator();
-  auto* impl = at::check_generator<at::CPUGeneratorImpl>(generator);
-  impl->set_engine(state.engine);
-  impl->set_next_float_normal_sample(state.next_float);
-  impl->set_next_double_normal_sample(state.next_double);
-  return generator;
 }
 
 template <typename Item>
@@ -66,14 +57,14 @@ torch::jit::Stack stack_of(const Recipe& recipe, const std::vector<at::Tensor>& 
     const Operand& operand = recipe.operands[i];
     if (operand.item < 0) stack[operand.argument] = operand.is_defined ? c10::IValue(tensors[i]) : c10::IValue();
   }
-  if (recipe.generator) stack[recipe.op->generator_argument] = generator_of(*recipe.generator);
+  if (recipe.draws && recipe.op->generator_argument >= 0) stack[recipe.op->generator_argument] = recipe.draws->again();
   return stack;
 }
 
 }  // namespace
 
 size_t Recipe::held() const {
-  return sizeof(Recipe) + held_bytes(arguments, operands, lists, results) + (generator ? sizeof(GeneratorState) : 0);
+  return sizeof(Recipe) + held_bytes(arguments, operands, lists, results) + (draws ? sizeof(Draws) + sizeof(at::CPUGeneratorImpl) : 0);
 }
 
 ReRun::ReRun(std::shared_ptr<const Recipe> recipe, std::vector<c10::Storage> storages) : recipe_(std::move(recipe)) {
@@ -85,7 +76,9 @@ void ReRun::run() {
   at::DisableRecordFunctionGuard unseen;
   c10::impl::ForceDispatchKeyGuard keys(backend_keys());
   Within surroundings(recipe_->surroundings);
+  Draws::Repeated draws(recipe_->draws.get());
   recipe_->op->handle->callBoxed(stack_);
+  draws.check();
 }
 
 c10::Storage ReRun::result(const Value& value) const {

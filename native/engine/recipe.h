@@ -1,7 +1,6 @@
 // Recipe: an op's call, kept so that it can run once more and give the same bytes.
 #pragma once
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/StorageImpl.h>
@@ -11,10 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "draws.h"
 #include "surroundings.h"
 
 namespace memfit {
@@ -43,16 +42,10 @@ struct Operand {
   c10::SmallVector<int64_t, 5> sizes, strides;
   int64_t offset = 0;
   caffe2::TypeMeta dtype;
+  c10::Device device = c10::kCPU;
   bool is_defined = false, is_wrapped_number = false, requires_grad = false;
   int32_t argument = 0, item = -1;  // the position among the arguments, and in a list
   const c10::StorageImpl* storage = nullptr;  // identity, while the op runs
-};
-
-// A generator's state when the op began.
-struct GeneratorState {
-  at::mt19937 engine;
-  std::optional<float> next_float;
-  std::optional<double> next_double;
 };
 
 struct Recipe {
@@ -65,7 +58,7 @@ struct Recipe {
   std::vector<c10::IValue> arguments;  // but for tensors
   std::vector<Operand> operands;
   std::vector<List> lists;
-  std::unique_ptr<const GeneratorState> generator;
+  std::unique_ptr<Draws> draws;  // null: it draws no random numbers
   Surroundings surroundings;
   bool is_planned = false;  // a plan asks for it: its chain ends
   mutable std::vector<std::weak_ptr<Value>> results;  // the values that it makes

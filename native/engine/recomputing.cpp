@@ -45,8 +45,9 @@ bool Recomputing::make(Block& block) {
     uint64_t took_ns = 0;
     c10::Storage made;
     {
-      Stopwatch stopwatch(took_ns);
-      made = Making(engine_).make(*value);
+      Making making(engine_);
+      Stopwatch stopwatch(took_ns, nullptr, making.is_timed());
+      made = making.make(*value);
     }
     return bring_back(block, made, took_ns);
   } catch (const c10::Error& error) {

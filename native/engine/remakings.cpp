@@ -45,7 +45,7 @@ void Remakings::drop(uint32_t number, Block& block) {
   if (state.verdict != Verdict::kCannot) state.value = block.value;
   if (state.verdict == Verdict::kSame && discarding_.discard(block, Discarding::By::kPlan)) return;
   try {
-    discarding_.set_aside(block);
+    discarding_.set_aside(block, /*is_tried=*/state.value != nullptr);
   } catch (const TierFailure& failure) {
     return refuse(state, failure.what());
   }

@@ -65,7 +65,7 @@ void Repeating::run(Making& making, const Planned::Remaking& remaking, const Pla
     ValueRefs made;
     uint64_t took_ns = 0;
     try {
-      Stopwatch stopwatch(took_ns);
+      Stopwatch stopwatch(took_ns, nullptr, making.is_timed());
       made = making.make_all(recipe);
     } catch (const std::exception& error) {
       const auto* raised = dynamic_cast<const c10::Error*>(&error);

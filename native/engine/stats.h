@@ -31,7 +31,7 @@ namespace memfit {
   X(uint64_t, bytes_discarded, "their bytes")                                                                          \
   X(uint64_t, recomputations, "storages that were made again, by the ops that had made them")                                 \
   X(uint64_t, failed_recomputations, "re-runs that failed, or gave other bytes")                                              \
-  X(uint64_t, recompute_ns, "time that re-runs took")                                                                     \
+  X(uint64_t, recompute_ns, "time that re-runs took (on a GPU they are part of its work: 0)")                            \
   X(uint64_t, relocations, "storages moved inside the arena")                                                          \
   X(uint64_t, bytes_relocated, "their bytes")                                                                          \
   X(uint64_t, consolidations, "times that an op's inputs were slid together")                                          \

@@ -1,13 +1,13 @@
 #include "stress.h"
 
-#include <cstring>
+#include <string>
 #include <vector>
 
 namespace memfit {
 
 namespace {
 
-constexpr int kGarbage = 0xC7;  // no size, no index and no sum comes out right with it
+constexpr char kGarbage = '\xC7';  // no size, no index and no sum comes out right with it
 
 }  // namespace
 
@@ -19,7 +19,7 @@ void Pressing::press_out_all(Stress stress) {
 }
 
 void Pressing::discard_all(Stress stress) {
-  if (stress != Stress::kRecompute || memory_.device->is_asynchronous()) return;
+  if (stress != Stress::kRecompute) return;
   for (Block* block : std::vector<Block*>(books_.all())) {
     if (!memory_.holds(*block)) continue;
     char* before = block->address();
@@ -43,7 +43,9 @@ void Pressing::press_out(Block& block, Stress stress) {
 
 // Unless something else lies there already.
 void Pressing::leave_garbage(char* where, size_t offset, size_t bytes) const {
-  if (memory_.arena->ranges.hole_at(offset) != nullptr) std::memset(where, kGarbage, bytes);
+  if (memory_.arena->ranges.hole_at(offset) == nullptr) return;
+  const std::string garbage(bytes, kGarbage);
+  memory_.device->copy(where, garbage.data(), bytes);
 }
 
 }  // namespace memfit

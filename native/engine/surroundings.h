@@ -3,14 +3,21 @@
 
 #include <ATen/Context.h>
 
+#include <array>
+#include <bitset>
+#include <cstddef>
+
 namespace memfit {
 
 struct Surroundings {
+  static constexpr size_t kFlags = 12, kPrecisions = 4, kReductions = 2;
+
   int threads = 1;  // a sum is cut into as many parts
   bool grad_mode = false;
-  bool deterministic = false, warns_only = false, fills = false;  // as of `torch.use_deterministic_algorithms`
-  bool onednn = true, onednn_deterministic = false;
-  at::Float32Precision products = at::Float32Precision::NONE, convolutions = at::Float32Precision::NONE;  // oneDNN's
+  bool deterministic = false, warns_only = false;  // as of `torch.use_deterministic_algorithms`
+  std::bitset<kFlags> flags;                       // of the libraries and the kernels that are chosen between
+  std::array<at::Float32Precision, kPrecisions> precisions{};  // of products and convolutions
+  std::array<at::CuBLASReductionOption, kReductions> reductions{};  // of products of 16 bits
 
   static Surroundings now();
   bool operator==(const Surroundings&) const = default;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "device.h"
 #include "failure.h"
 #include "needs.h"
 #include "op_window.h"
@@ -35,6 +36,7 @@ struct ThreadState {
   bool starting = false;  // the op has its inputs brought in: it holds no raw pointers yet
   bool stepped_aside = false;  // since when any of them may have left again
   bool aside = false;     // runs on another stream than the compute stream, in its order
+  bool remade = false;    // something was made again there for the op that is about to begin
   bool gave_way = false;  // has let everybody else go first, once
   uint64_t serial = 0;
   uint64_t session = 0;  // in which its op began
@@ -60,6 +62,9 @@ struct ThreadState {
   Failure failure;      // raised from the op's next allocation
   bool untold = false;  // and, if it makes none, from the next one of all
 
+  // On a device that compares no bytes, only a verified op, with those it calls, is believed to leave its inputs as they
+  // were. (What runs again was believed the first time.)
+  bool doubts(const Device& device) const { return device.is_asynchronous() && verified_at == 0 && !recomputing; }
   // The op is over, or forgotten: `let_go(block)` of each that it has on its list.
   template <typename LetGo>
   void end(const LetGo& let_go) {

@@ -9,6 +9,7 @@
 #include "copies.cpp"
 #include "discarding.cpp"
 #include "doors.cpp"
+#include "draws.cpp"
 #include "engine.cpp"
 #include "exchange.cpp"
 #include "forecast.cpp"

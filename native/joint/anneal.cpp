@@ -17,9 +17,10 @@ constexpr int kTries = 24, kCompared = 4;
 constexpr int kPeriod = 50;  // moves from one adjustment of the price of bytes to the next
 constexpr double kUsPerByteSwapped = 1e-9;
 constexpr double kHot = 0.02, kCold = 0.01;  // the first temperature, in typical prices, and what is left of it
+constexpr double kHotTimed = 2;  // the first temperature if waits are timed: copies are far dearer than ops
 constexpr double kDear = 30, kCheap = 3;  // the first price of bytes, for typical gaps: neither is always better
 constexpr int kRounds = 3;
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 class Anneal {
  public:
@@ -53,7 +54,7 @@ class Anneal {
     }
     found_.again_us = sketch_.again_us();
     found_.wait_us = sketch_.wait_us();
-    found_.over_bytes = sketch_.is_lost() ? kNever : sketch_.over_bytes();
+    found_.over_bytes = sketch_.is_lost() ? kInfinite : sketch_.over_bytes();
     found_.worst_bytes = sketch_.worst_bytes();
     found_.steps = sketch_.steps() + steps_;
     return std::move(found_);
@@ -62,7 +63,7 @@ class Anneal {
  private:
   std::int64_t held(std::int64_t g) const { return all_.held_bytes[all_.gaps.storage[g]]; }
   double price(std::int64_t g) const { return (options_.price_us[g] + 0.1 * typical_us_) * options_.keep[g]; }
-  bool may_swap(std::int64_t g) const { return all_.gaps.out_us[g] < kNever; }
+  bool may_swap(std::int64_t g) const { return all_.gaps.out_us[g] < kInfinite; }
   bool may_remake(std::int64_t g) const { return all_.gaps.remakable[g] != 0; }
   std::int64_t block(std::int64_t op) const { return op * kBlocks / all_.ops.count; }
 
@@ -90,7 +91,7 @@ class Anneal {
   double added_us() const { return sketch_.again_us() + sketch_.wait_us() + kUsPerByteSwapped * swapped_; }
 
   double cost() const {
-    if (sketch_.is_lost()) return kNever;
+    if (sketch_.is_lost()) return kInfinite;
     return added_us() + us_per_byte_ * sketch_.over_bytes();
   }
 
@@ -128,15 +129,16 @@ class Anneal {
   // the search goes along the budget's edge.
   void improve(double from, double to) {
     const double end_s = options_.effort_s * to, start_s = std::max(spent(), options_.effort_s * from);
+    const double hot = all_.waits == kTimed ? kHotTimed : kHot;
     if (start_s >= end_s || usable_.empty()) return;
     go_to_best();
     cost_ = cost();
     for (std::int64_t moves = 0; spent() < end_s; ++moves) {
       const double cooled = (spent() - start_s) / (end_s - start_s);
-      try_move(kHot * typical_us_ * std::pow(kCold, cooled));
+      try_move(hot * typical_us_ * std::pow(kCold, cooled));
       if (moves % kPeriod == kPeriod - 1) {
         us_per_byte_ *= sketch_.over_bytes() > 0 ? 1.15 : 0.9;
-        is_tight_ = best_over_ > 0 || sketch_.wait_us() > 0;
+        is_tight_ = all_.waits == kWhereForced && (best_over_ > 0 || sketch_.wait_us() > 0);
         cost_ = cost();
       }
     }
@@ -210,7 +212,7 @@ class Anneal {
     if (g < 0) return;
     const std::uint8_t mode = sketch_.mode(g);
     if (is_swapped(mode) && may_remake(g) && random_.unit() < 0.6) put(g, kRemade);
-    else if (is_swapped(mode)) put(g, other_swap(mode));
+    else if (is_swapped(mode)) put(g, all_.waits == kWhereForced ? other_swap(mode) : kKept);
     else if (may_swap(g)) put(g, kSwapped);
   }
 

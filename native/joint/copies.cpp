@@ -1,4 +1,4 @@
-// The part of a sketch that swaps: copies in a row each way, and what is away meanwhile.
+// The part of a sketch that swaps: what is away, and where nothing waits, copies in a row each way.
 #include <algorithm>
 #include <limits>
 
@@ -6,9 +6,14 @@
 
 namespace memfit::joint {
 
-double Sketch::time_of(std::int64_t op, bool before_event) const {
-  const std::int64_t round = op / count_, within = op % count_;
-  return static_cast<double>(round) * start_us_[count_] + start_us_[within] - (before_event ? event_us_[within] : 0.0);
+// On the clock without waits.
+double Sketch::begin_of(std::int64_t moment) const {
+  const std::int64_t op = moment / 2, round = op / count_, within = op % count_;
+  return static_cast<double>(round) * start_us_[count_] + start_us_[within] - (moment % 2 ? 0.0 : event_us_[within]);
+}
+
+double Sketch::end_of(std::int64_t moment) const {
+  return begin_of(moment) + (moment % 2 ? all_.ops.us : event_us_.data())[moment / 2 % count_];
 }
 
 // Asked for as pieces: a storage that an op which runs again reads is back by then, and may leave again.
@@ -16,22 +21,16 @@ void Sketch::gather() {
   pieces_.clear();
   for (std::int64_t gap : chosen_swaps_) {
     const std::int64_t after = all_.gaps.after[gap], before = all_.gaps.before[gap];
-    const std::uint8_t mode = modes_[gap];
-    double ready = start_us_[after] + all_.ops.us[after];
-    const auto until = [&](std::int64_t op, bool is_needed) {
-      const double due = time_of(op, is_needed);
-      const double needed = (waits_out(mode) ? 0 : all_.gaps.out_us[gap]) + (waits_in(mode) ? 0 : all_.gaps.in_us[gap]);
-      if (due - ready >= needed) {
-        const double shift = ready >= start_us_[count_] ? start_us_[count_] : 0.0;
-        pieces_.push_back({ready - shift, due - shift, gap});
-      }
-      ready = time_of(op, false);
+    std::int64_t from = 2 * after + 1, last = after;
+    const auto until = [&](std::int64_t moment) {
+      const std::int64_t shift = from / 2 >= count_ ? 2 * count_ : 0;
+      pieces_.push_back({gap, from - shift, moment - shift});
+      from = moment;
     };
-    std::int64_t last = after;
     for (const bool is_next : {false, true})
       for (std::int64_t op : needed_[gap])
-        if ((op <= after) == is_next) until(last = op + count_ * is_next, true);
-    if (last != before) until(before, false);
+        if ((op <= after) == is_next) until(2 * (last = op + count_ * is_next));
+    if (last != before) until(2 * before + 1);
   }
   steps_ += 8 * static_cast<std::int64_t>(pieces_.size());
 }
@@ -92,19 +91,43 @@ std::int64_t Sketch::first_from(double us) const {
   return round * count_ + (std::lower_bound(begin, begin + count_, rest) - begin);
 }
 
-void Sketch::add_away(std::int64_t from, std::int64_t to, std::int64_t bytes) {
-  const auto add = [&](std::vector<std::int64_t>& row, std::int64_t begin, std::int64_t end) {
-    row[begin % count_] += bytes;
-    if (end % count_ > begin % count_) {
-      row[end % count_] -= bytes;
-    } else {  // over the iteration's end
-      row[0] += bytes;
-      row[end % count_] -= bytes;
-    }
+// Adds to the ops [begin, end), counted on; the rows are summed up later.
+void Sketch::add_away(std::vector<std::int64_t>& row, std::int64_t begin, std::int64_t end, std::int64_t bytes) const {
+  if (begin >= end || end - begin >= count_) return;
+  row[begin % count_] += bytes;
+  if (end % count_ <= begin % count_) row[0] += bytes;  // over the iteration's end
+  row[end % count_] -= bytes;
+}
+
+// Between its copies if nothing waits, otherwise from its first moment to its last.
+void Sketch::take_away(const Piece& piece) {
+  const std::int64_t bytes = all_.held_bytes[all_.gaps.storage[piece.gap]];
+  if (all_.waits == kTimed) {
+    add_away(now_.swapped, (piece.from + 1) / 2, piece.to / 2, bytes);
+    add_away(now_.ahead, piece.from / 2 + 1, (piece.to + 1) / 2, bytes);
+    return;
+  }
+  if (piece.in_start < piece.out_end || piece.in_start < 0) return;
+  const std::int64_t from = first_from(piece.out_end);
+  std::int64_t to = first_from(piece.in_start);
+  if (begin_of(2 * to + 1) > piece.in_start) --to;  // the op under way then
+  add_away(now_.swapped, from, to, bytes);
+  if (from < to) add_away(now_.ahead, from + 1, to + 1, bytes);
+}
+
+// Those that have the time copy one after the other.
+void Sketch::run_lanes() {
+  for (Piece& piece : pieces_) piece.ready = end_of(piece.from), piece.due = begin_of(piece.to);
+  const auto has_no_time = [&](const Piece& piece) {
+    const std::uint8_t mode = modes_[piece.gap];
+    const double out_us = waits_out(mode) ? 0 : all_.gaps.out_us[piece.gap];
+    return piece.due - piece.ready < out_us + (waits_in(mode) ? 0 : all_.gaps.in_us[piece.gap]);
   };
-  if (to - from >= count_) return;
-  add(now_.swapped, from, to);
-  add(now_.ahead, from + 1, to + 1);
+  pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(), has_no_time), pieces_.end());
+  for (Piece& piece : pieces_)
+    if (piece.ready >= start_us_[count_]) piece.ready -= start_us_[count_], piece.due -= start_us_[count_];
+  leave();
+  come();
 }
 
 void Sketch::copy() {
@@ -122,21 +145,15 @@ void Sketch::copy() {
   }
   start_us_[count_] = now;
   gather();
-  leave();
-  come();
-  for (const Piece& piece : pieces_) {
-    if (piece.in_start < piece.out_end || piece.in_start < 0) continue;
-    const std::int64_t from = first_from(piece.out_end);
-    std::int64_t to = first_from(piece.in_start);
-    if (time_of(to, false) > piece.in_start) --to;  // the op under way then
-    if (from < to) add_away(from, to, all_.held_bytes[all_.gaps.storage[piece.gap]]);
-  }
+  if (all_.waits != kTimed) run_lanes();
+  for (const Piece& piece : pieces_) take_away(piece);
   for (std::int64_t op = 1; op < count_; ++op) {
     now_.swapped[op] += now_.swapped[op - 1];
     now_.ahead[op] += now_.ahead[op - 1];
   }
   const auto sorting = static_cast<std::int64_t>(pieces_.size());
   steps_ += count_ + 16 * sorting;
+  if (all_.waits == kTimed) schedule();
 }
 
 void Sketch::count_over() {

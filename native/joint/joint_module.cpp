@@ -86,16 +86,19 @@ class Columns {
   }
 
   Annealed search(Flag start, Double price_us, Double keep, Double remake, Double out_us, Double in_us,
-                  std::int64_t budget_bytes, std::int64_t most_ops, double effort, std::uint64_t seed,
-                  bool mends) const {
+                  std::int64_t budget_bytes, std::int64_t most_ops, double both_factor, double effort,
+                  std::uint64_t seed, bool mends, std::uint8_t waits) const {
     Problem problem = all_;
     for (const Double& column : {price_us, keep, remake, out_us, in_us}) same_length(problem.gaps.count, column);
     same_length(problem.gaps.count, start);
+    require(waits <= kTimed, "there are no such waits");
     require(!value_columns_.empty() && !gap_columns_.empty(), "there are no values or no gaps");
     problem.gaps.out_us = out_us.data();
     problem.gaps.in_us = in_us.data();
     problem.budget_bytes = budget_bytes;
     problem.most_ops = most_ops;
+    problem.waits = waits;
+    problem.both_factor = both_factor;
     const std::vector<std::uint8_t> modes(start.data(), start.data() + start.shape(0));
     for (std::size_t g = 0; g < modes.size(); ++g)
       require(modes[g] <= kForced && (!is_remade(modes[g]) || problem.gaps.remakable[g]) &&
@@ -137,8 +140,8 @@ void register_joint(nb::module_& m) {
            nb::arg("remakable"), nb::arg("of_storage_start"), nb::arg("of_storage"))
       .def("search", &Columns::search, nb::kw_only(), nb::arg("start"), nb::arg("price_us"), nb::arg("keep"),
            nb::arg("remake"), nb::arg("out_us"),
-           nb::arg("in_us"), nb::arg("budget_bytes"), nb::arg("most_ops"), nb::arg("effort"), nb::arg("seed"),
-           nb::arg("mends"));
+           nb::arg("in_us"), nb::arg("budget_bytes"), nb::arg("most_ops"), nb::arg("both_factor"),
+           nb::arg("effort"), nb::arg("seed"), nb::arg("mends"), nb::arg("waits"));
 }
 
 }  // namespace memfit::joint

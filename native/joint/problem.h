@@ -50,6 +50,9 @@ struct GapColumns {
   Rows of_storage;
 };
 
+// What ops may wait for: nothing, the copies whose mode says so, or whatever the scheduler of swap plans finds.
+enum Waits : std::uint8_t { kNever = 0, kWhereForced = 1, kTimed = 2 };
+
 struct Problem {
   OpColumns ops;
   ValueColumns values;
@@ -58,9 +61,12 @@ struct Problem {
   const std::int64_t* held_bytes;  // of each storage
   std::int64_t budget_bytes;
   std::int64_t most_ops;  // of a recipe
+  std::uint8_t waits;     // of `Waits`
+  double both_factor;     // the part of its speed that a link has while the other direction is busy too
 };
 
-// A storage that is swapped leaves and returns while ops run, or they wait for its copy out, its copy in, or both.
+// A storage that is swapped leaves and returns while ops run, or they wait for its copy out, its copy in, or both. If
+// waits are timed, the four are the same.
 enum Mode : std::uint8_t { kKept = 0, kSwapped = 1, kRemade = 2, kPassing = 3, kLeaving = 4, kComing = 5, kForced = 6 };
 
 inline bool is_remade(std::uint8_t mode) { return mode == kRemade || mode == kPassing; }

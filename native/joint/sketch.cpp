@@ -165,6 +165,7 @@ void Sketch::look_at(std::int64_t op) {
   for (std::int64_t gap : ending_[op])
     if (returns_[gap] == op && std::find(event.returned.begin(), event.returned.end(), gap) == event.returned.end())
       make(gap, op);
+  if (!event.is_lost) join(op);
   if (!event.ops.empty()) run_again(op);
   if (event.is_lost) ++lost_;
   again_us_ += event_us_[op];
@@ -251,6 +252,20 @@ bool Sketch::follow(std::int64_t value, std::int64_t op) {
     }
   }
   return true;
+}
+
+// Lets what the ops write besides return with what they are run for, if it is away and may stay.
+void Sketch::join(std::int64_t op) {
+  Event& event = events_[op];
+  for (std::int64_t maker : event.ops)
+    for (const auto* s = all_.ops.writes.begin(maker); s != all_.ops.writes.end(maker); ++s) {
+      const std::int64_t value = value_at(*s, op);
+      if (all_.values.writer[value] != maker || !is_held(value, op)) continue;
+      const std::int64_t gap = ask(*s, op);
+      if (gap < 0 || modes_[gap] != kRemade || !is_away(gap, op) || returns_[gap] == op) continue;
+      change_return(gap, op);
+      event.returned.push_back(gap);
+    }
 }
 
 // Whether `maker`, run again before `op`, uses a storage that is made there and not the trace's.

@@ -2,8 +2,9 @@
 // and only what a change reaches is worked out anew.
 //
 // Remakings are exact: their time and bytes are those of the trace that `with_recomputes` makes of the same choice.
-// Swaps are a sketch: each direction copies one after the other, out as soon as possible and in as late as possible,
-// and nothing waits. A swap that has no time to leave and return stays.
+// Swaps are a sketch, of one of two kinds. The quick one copies one after the other each way, out as soon as possible
+// and in as late as possible; ops wait only for swaps whose mode says so, and one that has no time to leave and return
+// stays. In the timed one all that is swapped is away, and the scheduler of swap plans says how long ops wait.
 // Its members are what it knows by op, gap and storage, so that a change need not be worked out from the beginning; it
 // has a method for each figure of them.
 #pragma once
@@ -64,10 +65,11 @@ class Sketch {
     std::int64_t worst = 0;
     bool is_empty = true;
   };
+  // An absence of a swapped storage, strictly between two moments: 2 x op is what runs again before the op, 2 x op + 1
+  // the op itself, counted on over the iteration's end.
   struct Piece {
-    double ready, due;
-    std::int64_t gap;
-    double out_end = 0, in_start = 0;
+    std::int64_t gap, from, to;
+    double ready = 0, due = 0, out_end = 0, in_start = 0;
   };
 
   bool is_away(std::int64_t gap, std::int64_t op) const;
@@ -80,15 +82,21 @@ class Sketch {
   std::int64_t ask(std::int64_t storage, std::int64_t op);
   void make(std::int64_t gap, std::int64_t op);
   bool follow(std::int64_t value, std::int64_t op);
+  void join(std::int64_t op);
   void run_again(std::int64_t op);
   bool is_made_here(std::int64_t storage, std::int64_t maker, std::int64_t op) const;
   void copy();
   void gather();
+  void run_lanes();
   void leave();
   void come();
-  void add_away(std::int64_t from, std::int64_t to, std::int64_t bytes);
+  void take_away(const Piece& piece);
+  void add_away(std::vector<std::int64_t>& row, std::int64_t begin, std::int64_t end, std::int64_t bytes) const;
   std::int64_t first_from(double us) const;
-  double time_of(std::int64_t op, bool before_event) const;
+  double begin_of(std::int64_t moment) const;
+  double end_of(std::int64_t moment) const;
+  void schedule();
+  void number_moments();
   void count_over();
 
   const Problem& all_;
@@ -105,6 +113,8 @@ class Sketch {
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> order_;
   std::vector<double> start_us_;
+  std::vector<std::int64_t> number_of_, slack_;  // of moments
+  std::vector<double> moment_us_;
   std::vector<std::int64_t> seen_value_, seen_op_, own_seen_op_, last_use_, own_mark_;
   std::int64_t stamp_ = 0, event_stamp_ = 0;
   std::vector<std::int64_t> wanted_, waiting_, own_, needs_;

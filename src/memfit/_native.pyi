@@ -284,11 +284,14 @@ class JointColumns:
         in_us: NDArray[np.float64],
         budget_bytes: int,
         most_ops: int,
+        both_factor: float,
         effort: float,
         seed: int,
         mends: bool,
+        waits: int,
     ) -> FoundChoice:
         """Return the best modes found from `start` on: 0 stays, 1 swapped, 2 made again, 3 made again and passing.
 
-        4 to 6 are swaps for which ops wait: for the copy out, the copy in, and both.
+        4 to 6 are swaps for which ops wait: for the copy out, the copy in, and both. What ops may wait for is nothing
+        (`waits` 0), the copies of such swaps (1), or what the scheduler of swap plans says (2).
         """

@@ -20,6 +20,8 @@ namespace {
 std::mutex mutex;
 std::condition_variable passed;  // some moment has
 thread_local bool in_host_function = false;
+thread_local bool in_stream = false;
+int64_t waits = 0;  // by threads of the host's
 thread_local cudaError_t last_error = cudaSuccess;
 int64_t longest_delay_us = 0;
 uint64_t seed = 0;
@@ -49,6 +51,7 @@ struct Stream {
   }
 
   void run() {
+    in_stream = true;
     std::unique_lock<std::mutex> lock(mutex);
     while (true) {
       arrived.wait(lock, [this] { return !queue.empty() || closing; });
@@ -130,6 +133,7 @@ MomentPtr give(cudaStream_t stream, std::function<void()> work, bool delayed) {
 
 void wait_for(const MomentPtr& moment) {
   std::unique_lock<std::mutex> lock(mutex);
+  waits += !in_stream;
   passed.wait(lock, [&] { return moment->passed; });
 }
 
@@ -177,6 +181,10 @@ int64_t events_alive = 0;
 extern "C" {
 
 int64_t simulated_events() { return events_alive; }
+int64_t simulated_waits() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return waits;
+}
 int64_t simulated_streams() {
   std::lock_guard<std::mutex> lock(mutex);
   return static_cast<int64_t>(streams().size());

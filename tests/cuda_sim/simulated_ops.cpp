@@ -3,6 +3,8 @@
 // An operator's outputs are allocated at once, its addresses are taken at once, and the work is given to the current
 // stream as a host function that reads and writes whatever lies at those addresses by then: as a kernel does. It needs
 // no interpreter lock, which the thread that waits for the stream may have.
+#include "simulated_ops.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/cuda/EmptyTensor.h>
@@ -135,6 +137,8 @@ void run(void* data) {
   }
 }
 
+}  // namespace
+
 void simulate(const OperatorHandle& op, Stack* stack) {
   at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -166,6 +170,8 @@ void simulate(const OperatorHandle& op, Stack* stack) {
   for (IValue& result : results) stack->push_back(std::move(result));
 }
 
+namespace {
+
 // Copies that are plain bytes, or to and from the host, are torch's own.
 at::Tensor& copy(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
   bool both = self.is_cuda() && from.is_cuda();
@@ -178,6 +184,14 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
 }
 
 bool equal(const at::Tensor& self, const at::Tensor& other) { return self.cpu().equal(other.cpu()); }
+
+// One that writes to its input, though its schema says nothing of it. (Which of torch's do is not known.)
+at::Tensor write_unsaid(const at::Tensor& input) {
+  at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+  at::Tensor result = input * 1;
+  at::Tensor(input).mul_(2);
+  return result;
+}
 
 const std::unordered_set<std::string> kLeftAlone = {
     "aten::set_", "aten::resize_", "aten::record_stream", "aten::is_set_to", "aten::equal", "aten::native_dropout",
@@ -218,5 +232,7 @@ extern "C" int simulate_operators() {
   }
   library->impl("copy_", TORCH_FN(copy));
   library->impl("equal", TORCH_FN(equal));
+  library->impl("_cslt_compress", TORCH_FN(write_unsaid));
+  simulate_draws(*library);
   return count;
 }

@@ -20,7 +20,7 @@ from memfit.running.machine.measure_cuda import cuda_machine_file
 MIB = 1 << 20
 _HERE = Path(__file__).parent
 _RUNTIME = ("fake_streams.cpp", "fake_memory.cpp", "fake_runtime.cpp", "fake_driver.cpp")
-_OPERATORS = "simulated_ops.cpp"
+_OPERATORS = ("simulated_ops.cpp", "simulated_draws.cpp")
 
 
 def missing() -> str:
@@ -55,7 +55,7 @@ def _compile(folder: Path) -> None:
     subprocess.run([*compiler, *runtime, "-o", str(folder / "runtime.so")], check=True)
     links = [f"-L{home / 'lib'}", "-lc10", "-ltorch_cpu", "-lc10_cuda", "-ltorch_cuda"]
     made = folder / "operators.so.part"
-    subprocess.run([*compiler, str(_HERE / _OPERATORS), *links, "-o", str(made)], check=True)
+    subprocess.run([*compiler, *(str(_HERE / name) for name in _OPERATORS), *links, "-o", str(made)], check=True)
     os.replace(made, folder / "operators.so")
 
 
@@ -84,7 +84,7 @@ class Gpu:
         folder = Path(os.environ["SIMULATED_GPU"])
         ctypes.PyDLL(str(folder / "operators.so")).simulate_operators()
         self.runtime = ctypes.CDLL(None)
-        for name in ("in_use", "peak", "locked", "events", "streams"):
+        for name in ("in_use", "peak", "locked", "events", "streams", "waits"):
             getattr(self.runtime, f"simulated_{name}").restype = ctypes.c_int64
         self.runtime.cudaMemcpyAsync.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
                                                  ctypes.c_void_p]  # fmt: skip
@@ -95,7 +95,7 @@ class Gpu:
         save_machine(profile("pcie5"), cuda_machine_file(torch.device("cuda", 0)))
 
     def count(self, what: str) -> int:
-        """Return bytes `in_use`, their `peak`, page-`locked` ones, or how many `events` and `streams` there are."""
+        """Return a number: of bytes `in_use`, their `peak`, `locked` ones, `events`, `streams`, `waits` of the host."""
         return int(getattr(self.runtime, f"simulated_{what}")())
 
     def reset_peak(self) -> None:

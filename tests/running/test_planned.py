@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import memfit
 from memfit.running import engine
 from memfit.running.engine import RemakeTableColumns, SwapTableColumns
-from memfit.running.planned import planner
+from memfit.running.planned import planner, wanted
 from running.plainly import as_plainly, same_bits, train_by_hand
 
 pytestmark = pytest.mark.timeout(120)
@@ -112,8 +112,8 @@ def test_each_swap_names_the_take_with_which_its_bytes_come_back(monkeypatch):
 
 def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeypatch):
     asked, attempts = [], []
-    make, put = planner.make_engine_plan, planner.Planner._put_in_force
-    monkeypatch.setattr(planner, "make_engine_plan", lambda *args: asked.append(args[1]) or make(*args))
+    make, put = wanted.make_engine_plan, planner.Planner._put_in_force
+    monkeypatch.setattr(wanted, "make_engine_plan", lambda *args: asked.append(args[1]) or make(*args))
     monkeypatch.setattr(planner, "_PATIENCE", 60.0)
 
     def refuse_at_first(self, *args) -> bool:
@@ -128,7 +128,7 @@ def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeyp
 
 def test_an_iteration_that_finds_no_plan_is_given_up_after_a_few_attempts(monkeypatch):
     asked = []
-    monkeypatch.setattr(planner, "make_engine_plan", lambda *args: asked.append(args[1]))
+    monkeypatch.setattr(wanted, "make_engine_plan", lambda *args: asked.append(args[1]))
     assert as_plainly(lambda: training(60), "60%", "ram", moves="swap").stats.plans == 0
     assert len(asked) == planner._ATTEMPTS and sorted(asked, reverse=True) == asked
 

@@ -209,11 +209,13 @@ def test_a_library_is_used_as_before(before):
         torch._C._set_mkldnn_enabled(True)
 
 
-def test_statistics_that_are_weights_too_are_read_as_they_were_written():
+@pytest.mark.parametrize("count", [4, 64])  # of which four are few enough to be kept by value
+def test_statistics_that_are_weights_too_are_read_as_they_were_written(count):
     def work() -> list[Tensor]:
-        weight = torch.rand(64)
-        y = F.batch_norm(torch.randn(32, 64), weight, torch.ones(64), weight, torch.zeros(64), training=True)
-        return [y * 2, y + 1, weight + 0]
+        weight = torch.rand(count)
+        x = torch.randn(32, count)
+        y = F.batch_norm(x, weight, torch.ones(count), weight, torch.zeros(count), training=True)
+        return [y * 2, y + 1, weight + 0, x * 2]
 
     same(work)
 

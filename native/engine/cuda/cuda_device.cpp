@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "../fingerprint.h"
 #include "../lanes.h"
 #include "../ranges.h"
 #include "../tier.h"
@@ -128,6 +131,16 @@ bool CudaDevice::slide(void* to, const void* from, size_t bytes) {
   return true;
 }
 
+uint64_t CudaDevice::fingerprint_of(const void* address, size_t bytes) try {
+  std::vector<char> on_host(bytes);
+  copy(on_host.data(), address, bytes);
+  OnDevice guard(index_);
+  check(cudaStreamSynchronize(compute_), "waiting for a copy");
+  return fingerprint(on_host.data(), bytes);
+} catch (const std::bad_alloc&) {
+  throw TierFailure("the host has no memory to look at " + std::to_string(bytes) + " bytes of the GPU's");
+}
+
 void CudaDevice::finish() {
   OnDevice guard(index_);
   check(cudaDeviceSynchronize(), "waiting for the GPU");
@@ -160,6 +173,10 @@ std::unique_ptr<Lane> CudaDevice::make_lane(const Tier& tier) {
     check(cudaStreamSynchronize(stream.get()), "waiting for a copy");  // not every medium behind a tier waits itself
   };
   return std::make_unique<ThreadLane>(pushed, perform);
+}
+
+std::optional<c10::Stream> CudaDevice::compute_stream() const {
+  return c10::cuda::getStreamFromExternal(compute_, name().index()).unwrap();
 }
 
 bool CudaDevice::is_aside() const {

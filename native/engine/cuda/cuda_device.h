@@ -65,11 +65,13 @@ class CudaDevice final : public Device {
   bool allocated(const void* address) const override;
   void copy(void* to, const void* from, size_t bytes) override;
   bool slide(void* to, const void* from, size_t bytes) override;
+  uint64_t fingerprint_of(const void* address, size_t bytes) override;
   void finish() override;
   std::unique_ptr<Medium> slab(size_t capacity) override;
   std::unique_ptr<Medium> through_host(std::unique_ptr<Medium> inner) override;
   void delay_copies(int64_t longest_us) override { longest_delay_us_ = longest_us; }
   std::unique_ptr<Lane> make_lane(const Tier& tier) override;
+  std::optional<c10::Stream> compute_stream() const override;
   bool is_aside() const override;
   void follow() override;
   void lead() override;

@@ -3,18 +3,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memfit.ir import align_up
 from memfit.machine import Link, Machine
-from memfit.planning.autoswap.candidates import ANY_GAP, candidates
+from memfit.planning.autoswap.candidates import ANY_GAP, candidates, end_of
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.arrange import added_us, arrange
-from memfit.planning.joint.columns import KEPT, PASSING, REMADE, SWAPPED, Hints, JointColumns
+from memfit.planning.joint.columns import KEPT, PASSING, REMADE, SWAPPED, Hints, JointColumns, Waits
 from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
-from memfit.simulate import load_bytes
+from memfit.simulate import load_bytes, sum_of_spans
 from planning.joint.test_transformed import layers
 from trace_builder import traces
 
 FAST = Machine("fast", Link.affine(0.0, 1e-6), Link.affine(0.0, 1e-6))
+MACHINE = Machine("both", Link.affine(1.0, 10.0), Link.affine(1.0, 10.0), 0.5)
 SLOW = Machine("slow", Link.affine(0.0, 1e6), Link.affine(0.0, 1e6))
 
 
@@ -112,10 +114,28 @@ def test_a_swap_frees_bytes_only_where_its_copies_have_the_time_and_waits_where_
             ("forced", forced, SLOW),
         )
     }
+    timed = columns.search(swapped, SLOW, 0, effort=0, waits=Waits.TIMED)
+    assert timed.wait_us == pytest.approx(over["forced"].wait_us, rel=1e-3)
+    assert timed.over_bytes <= over["fast"].over_bytes
     assert over["fast"].over_bytes < over["slow"].over_bytes == over["none"].over_bytes
     assert over["forced"].over_bytes <= over["fast"].over_bytes
     assert over["forced"].wait_us == pytest.approx(2 * SLOW.out.copy_us(largest.size_bytes), rel=1e-3)
     assert over["slow"].wait_us == over["fast"].wait_us == 0
+
+
+@settings(max_examples=200)
+@given(traces(max_ops=16), st.data())
+def test_where_waits_are_timed_all_that_is_swapped_is_away(trace, data):
+    columns = columns_of(trace)
+    swapped = [data.draw(st.sampled_from((KEPT, SWAPPED))) for _ in columns.gaps]
+    chosen = [gap for gap, mode in zip(columns.gaps, swapped, strict=True) if mode == SWAPPED]
+    spans = [(gap.after + 1, end_of(trace, gap), align_up(gap.size_bytes, trace.alignment)) for gap in chosen]
+    needed = int((load_bytes(trace) - sum_of_spans(spans, len(trace.ops))).max())
+    found = columns.search(swapped, MACHINE, needed - 1, effort=0, waits=Waits.TIMED)
+    assert found.worst_bytes == needed and found.over_bytes > 0
+    assert found.modes.tolist() == swapped and found.again_us == 0 and found.wait_us >= 0
+    if not chosen:
+        assert found.wait_us == 0
 
 
 @pytest.mark.parametrize("mode", [REMADE, 7])

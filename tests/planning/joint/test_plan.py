@@ -88,6 +88,15 @@ def test_the_same_question_has_the_same_answer():
     assert one.recomputes == other.recomputes and one.swaps.plan == other.swaps.plan
 
 
+@pytest.mark.parametrize(("less", "more"), [(1.0, 2.0), (2.0, 3.5)])
+def test_more_effort_is_never_worse(less, more):
+    link = Link.affine(0.0, 2e4)
+    trace, _ = layers(10)
+    machine, budget = Machine("m", link, link), int(load_bytes(trace).max()) * 2 // 5
+    first, second = (plan_jointly(trace, machine, budget, effort=effort) for effort in (less, more))
+    assert second.added_us <= first.added_us
+
+
 def test_with_swaps_alone_nothing_runs_again():
     link = Link.affine(0.0, 1e-3)
     trace, _ = layers(4)

@@ -9,6 +9,7 @@ from memfit.errors import BudgetError
 from memfit.ir import Category
 from memfit.machine import Link, Machine
 from memfit.planning.autoswap import plan_under_budget, smallest_budget
+from memfit.planning.joint.plan import plan_jointly
 from memfit.planning.joint.program import RELAXED, Moves, time_bound
 from memfit.simulate import load_bytes, simulate
 from planning.joint.remade import Judge
@@ -55,6 +56,72 @@ def test_no_choice_of_remakings_is_below_the_bounds_with_remakings(trace, machin
     for moves in (Moves.RECOMPUTE, Moves.JOINT):
         for depth in (0, 1, 3):
             assert not is_below(least, time_bound(trace, machine, budget, moves=moves, depth=depth).added_us)
+
+
+def shared(*, reads_one=False):
+    """Two storages from a dear one that is gone, and two more from these; all are read again, the last one first.
+
+    With `reads_one` there is another one that is made from the first of them, and is read again right after the last.
+    """
+    builder = TraceBuilder()
+    weight = builder.before(1)
+    (dear,) = builder.op("aten::mm", reads=[weight], outputs=[10], duration_us=100.0)
+    v, w = (builder.op("aten::relu", reads=[dear], outputs=[10])[0] for _ in range(2))
+    builder.free(dear)
+    (y,) = builder.op("aten::add", reads=[v, w], outputs=[10])
+    (x,) = builder.op("aten::relu", reads=[y], outputs=[10])
+    others = builder.op("aten::relu", reads=[v], outputs=[10]) if reads_one else []
+    (large,) = builder.op("aten::mm", reads=[weight], outputs=[80])
+    builder.free(large)
+    for storage in (x, *others, v, w, y):
+        builder.op("aten::mm", reads=[storage])
+        builder.op("aten::mm", reads=[weight])
+    return builder.build()
+
+
+@pytest.mark.parametrize("reads_one", [False, True])
+@pytest.mark.parametrize("depth", [0, 1, 2, 4])
+def test_what_one_re_run_makes_for_several_at_once_is_paid_for_once(depth, reads_one):
+    slow = Machine("slow", *(Link.of_bandwidth(1e-9, latency_us=0.0) for _ in range(2)))
+    trace = shared(reads_one=reads_one)
+    for moves in (Moves.RECOMPUTE, Moves.JOINT):
+        plan = plan_jointly(trace, slow, 81, moves=moves)
+        assert plan.added_us == pytest.approx(104 + reads_one)
+        for bound in (time_bound(trace, slow, 81, moves=moves, depth=depth), plan.bound):
+            assert bound.added_us > 100 and not is_below(plan.added_us, bound.added_us)
+
+
+@st.composite
+def nets(draw):
+    """Ops of one or two outputs, some of which die at once; then a large one; then all is read, in any order."""
+    builder = TraceBuilder()
+    weight, alive = builder.before(1), []
+    for _ in range(draw(st.integers(3, 8))):
+        reads = draw(st.lists(st.sampled_from(alive), min_size=1, max_size=2, unique=True)) if alive else [weight]
+        sizes = draw(st.lists(st.sampled_from([20, 40, 60]), min_size=1, max_size=2))
+        alive += builder.op(
+            "aten::mm", reads=reads, outputs=sizes, duration_us=draw(st.sampled_from([1.0, 10.0, 100.0]))
+        )
+        if len(alive) > 1 and draw(st.booleans()):
+            builder.free(alive.pop(draw(st.integers(0, len(alive) - 1))))
+    builder.free(*builder.op("aten::mm", reads=[weight], outputs=[draw(st.sampled_from([100, 200]))]))
+    for storage in draw(st.permutations(alive)) if draw(st.booleans()) else reversed(alive):
+        builder.op("aten::mm", reads=[storage], duration_us=10.0)
+        builder.free(storage)
+    return builder.build()
+
+
+@settings(max_examples=40)
+@given(
+    nets(), MACHINES, st.floats(0.5, 0.98), st.sampled_from([Moves.RECOMPUTE, Moves.JOINT]), st.sampled_from([0, 1, 3])
+)
+def test_no_plan_that_makes_again_in_rows_is_below_the_bound(trace, machine, share, moves, depth):
+    budget = int(share * int(load_bytes(trace).max()))
+    try:
+        plan = plan_jointly(trace, machine, budget, moves=moves, effort=0.05)
+    except BudgetError:
+        return
+    assert not is_below(plan.added_us, time_bound(trace, machine, budget, moves=moves, depth=depth).added_us)
 
 
 @settings(max_examples=60)

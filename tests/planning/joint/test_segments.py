@@ -29,3 +29,5 @@ def test_spans_make_up_the_iteration_and_ends_lie_within(ops, most, data):
     end = data.draw(st.integers(begin, begin + len(ops)))
     inside = {segments.ends.index(op % len(ops)) for op in range(begin, end) if op % len(ops) in segments.ends}
     assert set(segments.within(begin, end)) == inside
+    first, last = sorted(op % len(ops) for op in (begin, end))
+    assert segments.befores(first, last) == {segments.until(op) for op in range(first, last + 1)}

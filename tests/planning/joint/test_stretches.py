@@ -43,7 +43,30 @@ def test_the_second_output_may_return_with_the_first():
 
 def test_beyond_the_depth_inputs_count_as_being_there():
     found = cuts(depth=0)
-    assert [cut.op for cut in found[1][1]] == [6] and found[2][1][0].needs == ()
+    assert [cut.op for cut in found[1][1] if cut.since is None] == [6] and found[2][1][0].needs == ()
+
+
+def test_one_cut_stands_for_all_ops_at_which_a_storage_may_return_unfollowed():
+    (loose, own) = cuts(depth=0)[1][1]  # x may return before op 4, where y is made from it, and before op 5, for z
+    assert (loose.since, loose.op, loose.recipe.ops, loose.needs) == (4, 5, (0,), ())
+    assert (own.since, own.op) == (None, 6)
+    assert all(cut.since is None for _, each in cuts(depth=2).values() for cut in each)
+
+
+def test_at_a_loose_cut_runs_what_runs_at_the_first_of_its_ops():
+    builder = TraceBuilder()
+    (x,) = builder.op("aten::mm", reads=[builder.before(8)], outputs=[64])
+    (y,) = builder.op("aten::relu", reads=[x], outputs=[64])
+    first, second = (builder.op("aten::relu", reads=[y], outputs=[64])[0] for _ in range(2))
+    builder.op("aten::backward", outputs=[4])
+    builder.op("aten::backward", reads=[first])
+    builder.free(x)
+    builder.op("aten::backward", reads=[second])
+    builder.op("aten::backward", reads=[y])
+    trace = builder.build()
+    idle = {each.gap.storage: each for each in idle_gaps(trace, candidates(trace, ANY_GAP), Values.of(trace), 0)}
+    found = [(cut.since, cut.op, cut.recipe and cut.recipe.ops) for cut in idle[y].cuts]
+    assert found == [(5, 6, (1,)), (None, 7, (0, 1))]
 
 
 def test_without_values_no_gap_is_cut():

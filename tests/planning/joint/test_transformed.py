@@ -100,6 +100,36 @@ def test_an_input_in_passing_is_made_on_the_way_and_again_for_its_own_use():
     assert_same_values(trace, made)
 
 
+def pooling():
+    """An op with two outputs, which the backward part reads one after the other."""
+    builder = TraceBuilder()
+    weight = builder.before(8)
+    (x,) = builder.op("aten::embedding", reads=[weight], outputs=[64])
+    pooled, indices = builder.op("aten::max_pool2d", reads=[x], outputs=[32, 16], duration_us=5.0)
+    builder.op("aten::sum", reads=[pooled])
+    builder.op("aten::sum", reads=[x])
+    for each in (pooled, x, indices):
+        builder.op("aten::mm", reads=[each, weight], outputs=[8], phase=Phase.BACKWARD)
+        builder.free(each)
+    return builder.build(), pooled, indices
+
+
+def test_what_an_op_makes_besides_stays_for_its_own_use():
+    trace, pooled, indices = pooling()
+    gaps = {gap.storage: gap for gap in candidates(trace, ANY_GAP)}
+    recomputes, made, us = transform(trace, [gaps[pooled], gaps[indices]])
+    assert us == 5.0 and {(one.storage, one.before) for one in recomputes} == {(pooled, 4), (indices, 4)}
+    assert_same_values(trace, made)
+
+
+def test_what_an_op_makes_besides_and_passes_is_made_again_for_its_own_use():
+    trace, pooled, indices = pooling()
+    gaps = {gap.storage: gap for gap in candidates(trace, ANY_GAP)}
+    recomputes, made, us = transform(trace, [gaps[pooled], gaps[indices]], [gaps[indices]])
+    assert us == 11.0 and {(one.storage, one.before) for one in recomputes} == {(pooled, 4), (indices, 6)}
+    assert_same_values(trace, made)
+
+
 def test_what_is_made_between_two_ops_and_dies_in_the_next_is_not_made_when_that_runs_again():
     builder = TraceBuilder()
     weight = builder.before(8)

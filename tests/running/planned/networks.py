@@ -127,3 +127,13 @@ WORKS = {
     "embedding": Work(_worded, _words, 32),
     "recurrent": Work(lambda: Cell(64), _words, 32),
 }
+
+
+def activated(activation: Callable[[], nn.Module], batch: int = 1024) -> Work:
+    """Return a network of linear layers with such activations."""
+
+    def network() -> nn.Module:
+        modules = (m for _ in range(6) for m in (nn.Linear(64, 64), activation()))
+        return nn.Sequential(*modules, nn.Linear(64, CLASSES))
+
+    return Work(network, lambda size: torch.randn(size, 64), batch)

@@ -68,7 +68,7 @@ READS: dict[str, Callable[[Tensor], Tensor]] = {
     "fork": through_a_fork,
 }
 EVENTS = ("evaluate", "skip a layer", "another batch", "fail in forward", "fail in backward", "gradients", "hook",
-          "retain", "write to a weight", "extra op")  # fmt: skip
+          "retain", "write to a weight", "extra op", "extra view")  # fmt: skip
 
 
 @dataclass
@@ -128,6 +128,8 @@ class Program:
                 outputs.append(block(outputs[-1]))
         if event == "extra op":
             outputs[-1] = outputs[-1] + outputs[2].mean()
+        if event == "extra view":
+            outputs[2].detach()
         if event == "fail in backward":
             outputs[-1] = Fails.apply(outputs[-1])
         logits = self.head(outputs[-1].mean((2, 3)))

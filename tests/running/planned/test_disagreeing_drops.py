@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from memfit.running import engine
 from running.plainly import same_bits
-from running.planned.networks import Work
+from running.planned.kernels import Forgetful, done_by
+from running.planned.networks import activated
 from running.planned.training import inside, train
 
 pytestmark = [
@@ -23,46 +24,17 @@ pytestmark = [
 STEPS = 20
 
 
-class Forgetful:
-    """A kernel that adds something whenever an input comes a second time: no re-run gives the bytes of the first."""
-
-    def __init__(self) -> None:
-        self.seen: set[tuple[float, ...]] = set()
-        self.repeated = 0
-
-    def silu(self, x: Tensor) -> Tensor:
-        y = torch.sigmoid(x).mul_(x)
-        known = (x.sum().item(), x[:4].square().sum().item())  # read by ops: a pointer would pin the input
-        if known in self.seen:
-            self.repeated += 1
-            y.add_(1e-3)
-        self.seen.add(known)
-        return y
-
-
 @pytest.fixture
 def forgetful() -> Iterator[Forgetful]:
     kernel = Forgetful()
-    library = torch.library.Library("aten", "IMPL")
-    library.impl("silu", kernel.silu, "CPU")
-    try:
+    with done_by(kernel.silu, "silu", "CPU"):
         yield kernel
-    finally:
-        library._destroy()
     x = torch.ones(64)
     assert torch.equal(F.silu(x), F.silu(x))
 
 
-def with_activation(activation: Callable[[], nn.Module], layers: int = 6) -> Work:
-    def network() -> nn.Module:
-        modules = (m for _ in range(layers) for m in (nn.Linear(64, 64), activation()))
-        return nn.Sequential(*modules, nn.Linear(64, 10))
-
-    return Work(network, lambda size: torch.randn(size, 64), 1024)
-
-
 def test_a_storage_that_comes_out_different_is_named_and_never_dropped_again(forgetful):
-    work = with_activation(nn.SiLU)
+    work = activated(nn.SiLU)
     plain = train(work, STEPS)
     forgetful.seen.clear()
     assert forgetful.repeated == 0
@@ -88,7 +60,7 @@ def test_a_storage_that_comes_out_different_is_named_and_never_dropped_again(for
 
 def test_a_value_that_the_kernel_makes_is_never_wrong_even_on_the_way_to_another(forgetful):
     """The wrong output of a re-run may be an input of the next: it is the drop's bytes that are compared."""
-    work = with_activation(lambda: nn.Sequential(nn.SiLU(), nn.Tanh()))
+    work = activated(lambda: nn.Sequential(nn.SiLU(), nn.Tanh()))
     plain = train(work, STEPS)
     forgetful.seen.clear()
     with inside("recompute", "50%") as session:
@@ -108,7 +80,7 @@ class Foreign(nn.Module):
 
 
 def test_a_storage_without_a_recipe_is_named_and_never_dropped_again():
-    work = with_activation(Foreign)
+    work = activated(Foreign)
     plain = train(work, STEPS)
     with inside("joint", "50%") as session:
         told: set[str] = set()

@@ -86,4 +86,4 @@ def test_a_link_that_changes_in_mid_run_gets_a_plan_of_its_own(monkeypatch, chan
     session = as_plainly(train, "45%", tier, moves="swap")
     assert session.plan_searches >= 2 and session.stats.plans >= 2
     planned_for, slow_us = session.planned.machine.out.copy_us(1 << 20), 1e6 * (1 << 20) / slow
-    assert planned_for < 0.6 * slow_us if change > 1 else planned_for > 0.8 * slow_us
+    assert planned_for < 0.8 * slow_us if change > 1 else planned_for > 0.8 * slow_us  # at first 1.4 or 0.4 times it

@@ -7,13 +7,14 @@ import torch
 from torch import nn
 
 import memfit
-from memfit.running.planned import planner
+from memfit.running.planned import op_times, planner
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.unstressed("what plans keep is counted")]
 
 
 def test_activations_that_are_kept_keep_no_recipes(monkeypatch):
     monkeypatch.setattr(planner, "_PATIENCE", 60.0)
+    monkeypatch.setattr(op_times, "_IN_A_ROW", 1 << 20)
     torch.manual_seed(0)
     layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(12))
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.01)

@@ -13,7 +13,7 @@ from torch import Tensor
 from memfit import Stats
 from memfit.machine import Link, Machine
 from memfit.running.engine.disturbed import DisturbedTier
-from memfit.running.planned import drift
+from memfit.running.planned import drift, op_times
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.making import Making
 from memfit.running.planned.recorded import Recorded
@@ -35,6 +35,7 @@ def plan_at_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
     monkeypatch.setattr(drift, "_STALLED", 1 << 20)
     monkeypatch.setattr(drift, "_FASTER", 1 << 20)
+    monkeypatch.setattr(op_times, "_IN_A_ROW", 1 << 20)
     monkeypatch.setattr(SessionLink, "machine", lambda *_: LINK)
     monkeypatch.setattr(Recorded, "of", lambda *about: timed(recorded(*about)))
 

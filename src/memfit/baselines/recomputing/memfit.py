@@ -7,10 +7,7 @@ from memfit.machine import Machine
 from memfit.planning.joint.as_plan import as_plan
 from memfit.planning.joint.plan import plan_jointly
 
-_EFFORT = 0.5
-"""Seconds of counted work of all searches."""
-
 
 def memfit_joint(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
     """Return memfit's joint plan; raises BudgetError if none is found."""
-    return as_plan(trace, plan_jointly(trace, machine, budget_bytes, effort=_EFFORT))
+    return as_plan(trace, plan_jointly(trace, machine, budget_bytes))

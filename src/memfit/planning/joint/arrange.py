@@ -1,4 +1,7 @@
-"""When chosen gaps' storages are made again, and by which ops: a remaking's inputs are there, or made first."""
+"""When chosen gaps' storages are made again, and by which ops: a remaking's inputs are there, or made first.
+
+What the ops of a remaking write besides returns with it, if it is away and does not pass.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +74,30 @@ class _Arranging:
         self.of_storage: dict[int, list[Gap]] = defaultdict(list)
         for gap in chosen:
             self.of_storage[gap.storage].append(gap)
-        for gap in sorted(chosen, key=lambda gap: (gap.before, gap.storage)):
+        ordered = sorted(chosen, key=lambda gap: (gap.before, gap.storage))
+        for op, ending in groupby(ordered, key=lambda gap: gap.before):
+            self._remake_all([gap for gap in ending if gap not in self.returned], op)
+
+    def _remake_all(self, ending: list[Gap], op: int) -> None:
+        """Make what is needed before `op` again, and keep what that makes besides."""
+        first = len(self.found)
+        for gap in ending:
             if self.lost is None and gap not in self.returned:
-                self._remake(gap, gap.before)
+                self._remake(gap, op)
+        ops = sorted({p for one in self.found[first:] for p in one.ops})
+        for gap in [gap for p in ops for gap in self._made_besides(p, op)]:
+            if self.lost is None and gap not in self.returned:
+                self._remake(gap, op)
+
+    def _made_besides(self, maker: int, op: int) -> Iterator[Gap]:
+        """Yield the gaps that may end before `op` since `maker` makes what their storages hold then."""
+        for storage in self.values.operands(maker)[1]:
+            value = self.values.before(storage, op)
+            if self.values.values[value].writer == maker and self.values.is_there(value, op):
+                yield from (gap for gap in self._away(storage, op) if gap not in self.passing)
+
+    def _away(self, storage: int, op: int) -> Iterator[Gap]:
+        return (gap for gap in self.of_storage.get(storage, ()) if gap.after < op <= gap.before)
 
     def _remake(self, gap: Gap, op: int) -> None:
         """Make the storage of `gap` again before `op`, after what it is made from; chains may be long."""
@@ -99,6 +123,4 @@ class _Arranging:
 
     def _parents(self, needs: Iterable[int], op: int) -> Iterator[Gap]:
         for need in needs:
-            for parent in self.of_storage.get(self.values.values[need].storage, ()):
-                if parent.after < op <= parent.before:
-                    yield parent
+            yield from self._away(self.values.values[need].storage, op)

@@ -18,6 +18,8 @@ from memfit.planning.joint.stretches import Idle
 Terms = list[Term]
 Rerun = tuple[int, int]
 """An op, and the op before which it runs again."""
+_Loose = tuple[int, int, int]
+"""The first and the last op before which a storage may return, and the column of that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,6 +122,7 @@ class _Builder:
         self.away_first: Terms = []
         self.extra: dict[int, Terms] = defaultdict(list)
         self.reruns: dict[Rerun, list[int]] = defaultdict(list)
+        self.loose: dict[int, dict[int, list[_Loose]]] = defaultdict(lambda: defaultdict(list))  # by op and storage
 
     def build(self) -> Built:
         for number in sorted(self._useful()):
@@ -160,7 +163,10 @@ class _Builder:
             if cut.recipe is not None:
                 columns.remake[index] = self.program.column()
                 for op in cut.recipe.ops:
-                    self.reruns[op, cut.op % self.count].append(columns.remake[index])
+                    if cut.since is not None:
+                        self.loose[op][idle.gap.storage].append((cut.since, cut.op, columns.remake[index]))
+                    else:
+                        self.reruns[op, cut.op % self.count].append(columns.remake[index])
             if index + 1 < len(idle.cuts):
                 self._reach_beyond(columns, index, is_remade=any(c.recipe for c in idle.cuts[index + 1 :]))
             self._take_away(idle, begin, cut.op, columns.away(index))
@@ -272,6 +278,36 @@ class _Builder:
         for remake, us in alone.items():
             self.program.cost[remake] += us
             self.extra[where[remake]].append((remake, us))
+        self._pay_for_loose_ones()
+
+    def _pay_for_loose_ones(self) -> None:
+        """An op runs again each time that a storage returns by it: at a cut's own op, or when is not known."""
+        at_cuts: dict[int, dict[int, Terms]] = defaultdict(dict)
+        for (op, before), columns in self.reruns.items():
+            at_cuts[op][before] = [(column, 1.0) for column in columns]
+        paid: Terms = []
+        for op, storages in self.loose.items():
+            us = float(self.problem.again_us[op]) / self.us
+            if us == 0:
+                continue
+            besides = self.program.column(upper=float(len(self.problem.idle)), cost=us)
+            paid.append((besides, us))
+            for returns in storages.values():
+                along = {at for since, until, _ in returns for at in at_cuts[op] if since <= at <= until}
+                terms = [term for at in sorted(along) for term in at_cuts[op][at]]
+                self.program.row([(besides, 1.0), *terms, *((back, -1.0) for *_, back in returns)], lower=0.0)
+        if paid and self.problem.may_swap:
+            self._place(paid)
+
+    def _place(self, paid: Terms) -> None:
+        """Let re-runs whose op is not known lengthen any segments in which there may be one."""
+        returns = {one for storages in self.loose.values() for each in storages.values() for one in each}
+        may_run = {segment for since, until, _ in returns for segment in self.segments.befores(since, until)}
+        most = sum(us for _, us in paid) * len(self.problem.idle)
+        longer = {segment: self.program.column(upper=most) for segment in sorted(may_run)}
+        self.program.row([*((column, 1.0) for column in longer.values()), *_minus(paid)], upper=0.0)
+        for segment, column in longer.items():
+            self.extra[segment].append((column, 1.0))
 
     def _add_time(self) -> None:
         """Let lanes work in each segment, and count the bytes at its end."""
@@ -300,7 +336,7 @@ class _Builder:
             for index, cut in enumerate(self.problem.idle[number].cuts):
                 op = cut.op % self.count
                 returning[op].append((number, _terms(index, columns.swap, columns.remake)))
-                if cut.recipe and op in place:
+                if cut.recipe and cut.since is None and op in place:
                     rooms |= {(p, op): room for p, room in zip(cut.recipe.ops, cut.recipe.room_bytes, strict=True)}
         for (op, before), room in rooms.items():
             lacking = int(self.problem.begin_bytes[before]) + room - self.problem.budget_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,18 @@ from memfit.simulate import load_bytes
 KEPT, SWAPPED, REMADE, PASSING = range(4)
 """The modes of gaps: `native/joint/problem.h`."""
 _NEVER = float("inf")
+
+
+class Waits(IntEnum):
+    """What ops may wait for: `native/joint/problem.h`.
+
+    Nothing; the copies that the search forces, at a rough price; or all that is swapped, as the scheduler of swap plans
+    times it, which takes longer.
+    """
+
+    NEVER = 0
+    WHERE_FORCED = 1
+    TIMED = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,18 +86,20 @@ class JointColumns:
         may_swap: bool = True,
         hints: Hints | None = None,
         mends: bool = False,
+        waits: Waits = Waits.NEVER,
     ) -> _native.FoundChoice:
         """Return the modes of the gaps that are found from `modes` on.
 
         Arguments:
             modes: Where to begin: the mode of each gap.
-            machine: The links; swaps have to be done without a wait.
+            machine: The links.
             budget_bytes: What the arena may take.
             effort: Seconds of counted work.
             seed: Of the random numbers.
             may_swap: Whether gaps may be swapped.
             hints: What is likely to be done in each gap; by default all is as likely.
             mends: Whether it first uses gap after gap where there is too much, and leaves out what is not needed then.
+            waits: What ops may wait for.
 
         Returns:
             What was found; it may be over the budget if the search ended before that was mended.
@@ -105,9 +120,11 @@ class JointColumns:
             in_us=in_us,
             budget_bytes=budget_bytes,
             most_ops=MOST_OPS,
+            both_factor=machine.both_factor,
             effort=effort,
             seed=seed,
             mends=mends,
+            waits=waits,
         )
 
 

@@ -53,7 +53,7 @@ def plan_jointly_with_addresses(
             return None if error.required_bytes is None else Infeasible(error.required_bytes)
         placed = with_footprint(found.transformed.trace, found.swaps.plan, effort=effort)
         swaps = replace(found.swaps, plan=replace(placed, budget_bytes=budget_bytes))
-        tried.append(replace(found, swaps=swaps, bound=tried[0].bound if tried else found.bound))
+        tried.append(replace(found, swaps=swaps, bind=tried[0].bind if tried else found.bind))
         return Fitted(_needed_bytes(tried[-1], limit_bytes), tried[-1])
 
     fitted = fit_within(budget_bytes, attempt, rounds=_ROUNDS)

@@ -8,8 +8,9 @@ planner of swaps plans the result, which the simulator times. All of it counts i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from memfit.planning.autoswap.candidates import ANY_GAP, Thresholds, candidates
 from memfit.planning.autoswap.search import Search, SwapPlan, plan_under_budget, too_small
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.arrange import arrange
-from memfit.planning.joint.columns import KEPT, PASSING, REMADE, SWAPPED, Hints, JointColumns
+from memfit.planning.joint.columns import KEPT, PASSING, REMADE, SWAPPED, Hints, JointColumns, Waits
 from memfit.planning.joint.program import Moves, TimeBound, time_bound
 from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
@@ -36,12 +37,13 @@ _MOST_OPS = 40_000
 """Of a trace whose program is solved; the search of longer ones begins with nothing away."""
 _USED = 0.4  # of a gap: the program uses it
 _LEAST = 0.1  # of what the program does not do in a gap, the search tries so much
-_SLOWER, _STEP, _SLOWEST = 1.08, 0.09, 1.5
+_SLOWER, _STEP, _STEEP, _SLOWEST = 1.08, 0.045, 0.09, 1.5
 """By how much the links are slower in a search: both directions at once are, and whole storages wait now and then."""
-_LONG, _LONG_OP, _MOST_RUNS = 0.5, 4e-4, 8  # seconds of a run, and for each op; shorter where there is less effort
-_MENDED, _AFRESH = 2, 3  # the runs that begin with the program's solution, mended first, and with nothing away
+_SHORT, _LONG, _LONG_OP = 0.5, 1.0, 3.3e-4  # seconds of the first two runs and of the others, and of these for each op
+_TIMED_OPS = 2000  # of a trace in whose search waits are timed: in a longer one that takes too long
+_MENDED, _AFRESH = 2, 5  # the runs that begin with the program's solution, mended first, and with nothing away
 _ENOUGH = 1e-3  # of the computation: a plan so near to the bound is not improved
-_OF_SWAPS = 0.3  # of the effort is what the planner of swaps has in each run, if anything waits
+_OF_SWAPS = 0.3  # of a run's effort is what each search of the planner of swaps has, if anything waits
 _FREE = 1e-6  # of the computation: shorter stalls do not count
 
 
@@ -81,8 +83,7 @@ class JointPlan:
         transformed: The trace in which that is done.
         swaps: The swaps of that trace, and its timeline.
         compute_us: Microseconds of the original trace's ops.
-        bound: A time bound of the budget, from a coarse program: `time_bound` finds a higher one. It is 0 where no
-            program was solved.
+        bind: Finds `bound`.
     """
 
     choice: Choice
@@ -90,7 +91,15 @@ class JointPlan:
     transformed: Transformed
     swaps: SwapPlan
     compute_us: float
-    bound: TimeBound
+    bind: Callable[[], TimeBound] = field(repr=False)
+
+    @property
+    def bound(self) -> TimeBound:
+        """A time bound of the budget, by a coarse program, which is solved when it is first asked for.
+
+        `time_bound` finds a higher one. It is 0 for a trace of too many ops.
+        """
+        return self.bind()
 
     @property
     def added_us(self) -> float:
@@ -158,64 +167,73 @@ class _Search:
         self.moves, self.effort, self.wishes, self.stopped = moves, effort, wishes, stopped
         self.compute_us = sum(op.duration_us for op in values.trace.ops)
         coarse = len(values.trace.ops) <= most_ops and moves is not Moves.SWAP
-        found = self._coarse() if coarse else self._no_bound()
-        # Without a solution there is no plan, or the solver failed: the search finds out.
-        self.bound = found if found.is_feasible else self._no_bound()
+        self.guide = self._coarse(loose=False) if coarse else self._no_bound()
+        self.bind = cache(partial(self._coarse, loose=True) if coarse else self._no_bound)
 
-    def _coarse(self) -> TimeBound:
-        return time_bound(
+    def _coarse(self, *, loose: bool) -> TimeBound:
+        """Return a coarse program's solution. Without one the search finds out whether there is a plan."""
+        found = time_bound(
             self.values.trace, self.machine, self.budget_bytes, moves=self.moves, segments=_SEGMENTS,
             least_bytes=max(1, self.budget_bytes // _COARSE), again_us=self.values.again_us, wishes=self.wishes,
-            never=self.values.never,
+            never=self.values.never, loose=loose,
         )  # fmt: skip
+        return found if found.is_feasible else self._no_bound()
 
     def _no_bound(self) -> TimeBound:
         return TimeBound(self.moves, self.budget_bytes, self.compute_us, 0.0, 0.0, (), (), self.wishes)
 
     def run(self) -> JointPlan:
-        """Return the best plan of what the runs find, and of swaps alone if none of that can be planned."""
+        """Return the best plan of what the runs find, and of swaps alone."""
         if self.moves is Moves.SWAP or load_bytes(self.values.trace).max() <= self.budget_bytes:
-            return self._plan(NOTHING)
+            return self._plan(NOTHING, self.effort)
         best = self._best_of_runs()
-        return self._plan(NOTHING) if best is None else best
+        if best is None:
+            return self._plan(NOTHING, self.effort)
+        if self.moves is Moves.RECOMPUTE or self._is_enough(best):
+            return best
+        try:
+            return min(best, self._plan(NOTHING, min(self.effort, _SHORT)), key=lambda plan: plan.added_us)
+        except BudgetError:
+            return best
 
     def _best_of_runs(self) -> JointPlan | None:
-        """Search from the program's solution, then from the best so far, and of many runs two from elsewhere.
+        """Search from the program's solution, then from the best so far; once, mended, from the solution again.
 
-        After a plan that waits the links count as slower than they are, after one that does not as faster.
+        Where nothing fits without waits, one run begins with nothing away.
         """
         columns = self._columns()
-        (rounded, hints), slower = self._rounded(columns), _SLOWER
-        starts = {_MENDED: rounded, _AFRESH: [KEPT] * len(rounded)}
-        start = rounded
-        best: JointPlan | None = None
-        long = max(_LONG, _LONG_OP * len(self.values.trace.ops))
-        runs = max(2, min(_MOST_RUNS, round(self.effort / long)))
-        for run in range(runs):
+        (rounded, hints), pace = self._rounded(columns), _Pace(len(self.values.trace.ops))
+        start, best = rounded, None
+        for run, effort in enumerate(_efforts(self.effort, len(self.values.trace.ops))):
             if self.stopped():
                 raise Cancelled
+            afresh = run == _AFRESH and pace.is_tight
             found = columns.search(
-                starts.get(run, start),
-                self.machine.slowed(slower, slower),
+                rounded if run == _MENDED else [KEPT] * len(rounded) if afresh else start,
+                pace.links(run, self.machine),
                 self.budget_bytes,
-                effort=self.effort * (1 - _OF_SWAPS) / runs,
+                effort=effort * (1 - _OF_SWAPS),
                 seed=run,
                 may_swap=self.moves is not Moves.RECOMPUTE,
-                hints=None if run == _AFRESH else hints,
+                hints=None if afresh else hints,
                 mends=run == _MENDED,
+                waits=pace.kind(run),
             )
+            pace.is_tight = pace.is_tight or found.over_bytes > 0
             try:
-                plan = self._plan(_choice(columns, found))
+                plan = self._plan(_choice(columns, found), effort)
             except BudgetError:
                 start = found.modes.tolist()
                 continue
             if best is None or plan.added_us < best.added_us:
                 best, start = plan, found.modes.tolist()
-            if best.added_us - self.bound.added_us <= _ENOUGH * self.compute_us:
+            if self._is_enough(best):
                 break
-            waits = plan.swaps.timeline.stall_us > _FREE * self.compute_us
-            slower = min(slower + _STEP, _SLOWEST) if waits else max(slower - _STEP / 3, 1.0)
+            pace.adjust(waits=plan.swaps.timeline.stall_us > _FREE * self.compute_us)
         return best
+
+    def _is_enough(self, plan: JointPlan) -> bool:
+        return plan.added_us - self.guide.added_us <= _ENOUGH * self.compute_us
 
     def _columns(self) -> JointColumns:
         least = max(1, self.budget_bytes // _FINE)
@@ -225,7 +243,7 @@ class _Search:
 
     def _rounded(self, columns: JointColumns) -> tuple[list[int], Hints]:
         """Return the modes that the program has more of, where it uses a gap enough; and what it has of each."""
-        shares = {(share.gap.storage, share.gap.after): share for share in self.bound.shares}
+        shares = {(share.gap.storage, share.gap.after): share for share in self.guide.shares}
         modes = [KEPT] * len(columns.gaps)
         hints = Hints(np.ones(len(modes)), np.full(len(modes), 0.7))
         for number, gap in enumerate(columns.gaps):
@@ -242,17 +260,16 @@ class _Search:
             modes = [KEPT if mode == SWAPPED else mode for mode in modes]
         return modes, hints
 
-    def _plan(self, choice: Choice) -> JointPlan:
+    def _plan(self, choice: Choice, effort: float) -> JointPlan:
         recomputes = choice.arranged(self.values)
         made = with_recomputes(self.values, recomputes)
         if self.moves is Moves.RECOMPUTE:
             _require_fit(made.trace, self.budget_bytes)
-        swaps = self._swaps(made, choice.swapped)
-        return JointPlan(choice, recomputes, made, swaps, self.compute_us, self.bound)
+        swaps = self._swaps(made, choice.swapped, effort * _OF_SWAPS)
+        return JointPlan(choice, recomputes, made, swaps, self.compute_us, self.bind)
 
-    def _swaps(self, made: Transformed, swapped: frozenset[Gap]) -> SwapPlan:
+    def _swaps(self, made: Transformed, swapped: frozenset[Gap], effort: float) -> SwapPlan:
         """Return swaps of the trace with remakings: from those of the search on, if any op waits then from others."""
-        effort = self.effort * _OF_SWAPS / 2
         never_swapped = self.wishes.never_swapped
         trace = without_swaps(made.trace, (s for s, was in enumerate(made.storage_of) if was in never_swapped))
         search = Search.of(trace, self.machine, Thresholds())
@@ -270,6 +287,52 @@ class _Search:
             return plan
         other = plan_under_budget(trace, self.machine, self.budget_bytes, effort=effort)
         return min((each for each in (plan, other) if each), key=lambda each: each.timeline.iteration_us)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How the next run sees the links.
+
+    Attributes:
+        ops: The number of ops of the trace.
+        is_tight: Whether a search has found nothing that fits without waits.
+        waits: Whether the last plan waits.
+        slower: By how much the links count as slower than they are: by more after a plan that waits, by less after one
+            that does not, by halves as the one follows the other.
+    """
+
+    ops: int
+    is_tight: bool = False
+    waits: bool | None = None
+    slower: float = _SLOWER
+    step: float = _STEP
+
+    def kind(self, run: int) -> Waits:
+        """Return what ops may wait for; some runs know how long that takes."""
+        if self.ops > _TIMED_OPS:
+            return Waits.WHERE_FORCED if self.is_tight else Waits.NEVER
+        if self.is_tight:
+            return Waits.TIMED if run % 4 == _MENDED else Waits.WHERE_FORCED
+        return Waits.TIMED if self.waits and run % 2 == 1 else Waits.NEVER
+
+    def links(self, run: int, machine: Machine) -> Machine:
+        """Return `machine` as it counts in a run."""
+        return machine if self.kind(run) is Waits.TIMED else machine.slowed(self.slower, self.slower)
+
+    def adjust(self, *, waits: bool) -> None:
+        """Learn from a plan."""
+        if self.is_tight:
+            self.step = _STEEP
+        elif self.waits is not None and waits is not self.waits:
+            self.step /= 2
+        self.waits = waits
+        self.slower = min(self.slower + self.step, _SLOWEST) if waits else max(self.slower - self.step, 1.0)
+
+
+def _efforts(effort: float, ops: int) -> Iterator[float]:
+    """Yield the seconds of each run: a greater effort has the runs of a smaller one first, so that it finds no less."""
+    yield from (min(effort / 2, _SHORT),) * 2
+    yield from (max(_LONG, _LONG_OP * ops),) * int((effort - 2 * _SHORT) / max(_LONG, _LONG_OP * ops) + 1e-9)
 
 
 def _lies_within(made: Transformed, gap: Gap, whole: Gap) -> bool:

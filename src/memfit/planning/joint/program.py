@@ -38,7 +38,7 @@ RELAXED = (
     "memory is looked at during the fullest op of each segment only",
     "a copy may run anywhere in the segments of the ops that it lies between",
     "a copy's latency passes while another copy's bytes do",
-    "inputs of remakings in a longer row than `depth` count as being there",
+    "inputs of remakings in a longer row than `depth` count as being there, and where they return is not known",
     "a remaking finds room for its inputs and what it allocates only if its op ends a segment, and copies need none",
     "gaps below `least_bytes` are away at no cost",
     "the tier has room for everything",
@@ -127,6 +127,7 @@ def time_bound(
     again_us: Sequence[float] | None = None,
     wishes: Wishes = NO_WISHES,
     never: Collection[int] = (),
+    loose: bool = True,
 ) -> TimeBound:
     """Bound the time that any plan of this kind adds.
 
@@ -142,6 +143,8 @@ def time_bound(
         again_us: For each op the microseconds that it takes when it runs again; by default its duration.
         wishes: What is asked for of some storages.
         never: Storages that cannot be made again, nor on the way.
+        loose: Whether storages may return in rows of remakings that are not followed. Without that it is no bound, and
+            the solution is nearer to a plan.
 
     Returns:
         The bound, and the solution that it comes from.
@@ -162,7 +165,7 @@ def time_bound(
     values = None if moves is Moves.SWAP else Values.of(trace, again_us, never)
     again = simulator.duration_us if values is None else np.array(values.again_us, dtype=np.float64)
     problem = Problem(
-        trace, machine, simulator.duration_us, again, load, begin, idle_gaps(trace, usable, values, depth),
+        trace, machine, simulator.duration_us, again, load, begin, idle_gaps(trace, usable, values, depth, loose=loose),
         budget_bytes, may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
     )  # fmt: skip
     built = build(problem)

@@ -42,6 +42,11 @@ class Segments:
         """Return the segment of the time right before `op` begins."""
         return bisect_left(self.ends, op % self.count) % len(self.ends)
 
+    def befores(self, first: int, last: int) -> set[int]:
+        """Return the segments of the times right before the ops [first, last] of one iteration."""
+        found = range(bisect_left(self.ends, first), bisect_left(self.ends, last) + 1)
+        return {segment % len(self.ends) for segment in found}
+
     def within(self, begin: int, end: int) -> list[int]:
         """Return the segments whose ends are among the ops [begin, end), counted on over the iteration's end."""
         shift = begin // self.count * self.count

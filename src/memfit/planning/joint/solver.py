@@ -72,7 +72,7 @@ class LinearProgram:
         limits = {"ipm_iteration_limit": _IPM, "simplex_iteration_limit": _SIMPLEX}
         solver = solver_of(self.model(), solver="ipm", run_crossover="off", **limits)
         solver.run()
-        if solver.getModelStatus() == highspy.HighsModelStatus.kUnknown:  # it gave up; its method of last resort
+        if solver.getModelStatus() in _GAVE_UP:  # its method of last resort
             solver.setOptionValue("solver", "simplex")
             solver.run()
         if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
@@ -125,3 +125,4 @@ def solver_of(model: highspy.HighsLp, **options: str | float) -> highspy.Highs:
 
 _SOLVED = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kUnknown,
            highspy.HighsModelStatus.kIterationLimit)  # fmt: skip
+_GAVE_UP = (highspy.HighsModelStatus.kUnknown, highspy.HighsModelStatus.kSolveError)

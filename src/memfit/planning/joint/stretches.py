@@ -2,14 +2,19 @@
 
 If a value is made again before op e, the values that its ops read are there then. A gap of one of these that spans e is
 cut at e into two stretches. Between them the storage returns, by a copy or by being made again itself, or stays away.
+
+Only the first remakings of a row of them are followed. What is needed further down, or comes out besides, returns at
+ops without such a cut, perhaps when more of its inputs are there, or together with others that are cut elsewhere.
+Between two cuts one more stands for all of these ops: the last of them, with the ops that run again at the first.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from memfit.ir import Trace, align_up
 from memfit.planning.autoswap.candidates import end_of
@@ -29,11 +34,14 @@ class Cut:
         op: The op before which it returns, counted on over the iteration's end.
         recipe: How it is made again then; None if it cannot be.
         needs: The gaps (their numbers) that `recipe` needs not to be away at `op`.
+        since: The first op that it stands for, where it stands for several; what runs again at one of these may run for
+            others as well.
     """
 
     op: int
     recipe: Recipe | None
     needs: tuple[int, ...]
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,9 @@ class Idle:
     cuts: tuple[Cut, ...]
 
 
-def idle_gaps(trace: Trace, found: list[Gap], values: Values | None = None, depth: int = DEPTH) -> list[Idle]:
+def idle_gaps(
+    trace: Trace, found: list[Gap], values: Values | None = None, depth: int = DEPTH, *, loose: bool = True
+) -> list[Idle]:
     """Return the gaps `found` with the ops at which they are cut.
 
     Arguments:
@@ -54,11 +64,12 @@ def idle_gaps(trace: Trace, found: list[Gap], values: Values | None = None, dept
         found: The gaps that may be used.
         values: The trace's values; None if nothing is made again, and then no gap is cut.
         depth: How many remakings in a row are followed.
+        loose: Whether there are cuts for those that are not.
 
     Returns:
         For each gap, in the same order, what the program needs of it.
     """
-    cuts = _Cutter(trace, found, values, depth).cuts() if values else [()] * len(found)
+    cuts = _Cutter(trace, found, values, depth).cuts(loose=loose) if values else [()] * len(found)
     return [
         Idle(gap, align_up(gap.size_bytes, trace.alignment), end, _with_end(own, end))
         for gap, own in zip(found, cuts, strict=True)
@@ -68,6 +79,45 @@ def idle_gaps(trace: Trace, found: list[Gap], values: Values | None = None, dept
 
 def _with_end(cuts: tuple[Cut, ...], end: int) -> tuple[Cut, ...]:
     return cuts if cuts and cuts[-1].op == end else (*cuts, Cut(end, None, ()))
+
+
+class _Returning:
+    """The ops before which storages may be made again for others' sake, or besides, however long the row.
+
+    Whatever is made again is so because the storage of one of the gaps `made_again` is, at the gap's end.
+    """
+
+    def __init__(self, values: Values, made_again: Iterable[Gap]) -> None:
+        self.values = values
+        self.again = [0] * len(values.trace.ops)  # by op, a bit for each op before which it may run again
+        for gap in made_again:
+            writer = self._writer(gap)
+            if writer is not None:
+                self.again[writer] |= 1 << gap.before
+        for op in reversed(range(len(self.again))):
+            for value in values.written_by(op):
+                for maker in self._makers(value):
+                    self.again[maker] |= self.again[op]
+
+    def _makers(self, value: int) -> Iterator[int]:
+        """Yield the ops that made what a value is made from, if that may be done again."""
+        made = self.values.values[value]
+        for read in made.reads if made.remakable else ():
+            maker = self.values.values[read].writer
+            if maker is not None:
+                yield maker
+
+    def ops(self, gap: Gap) -> list[int]:
+        """Return the ops within the gap before which its storage may be made again, in order."""
+        writer = None if gap.cyclic else self._writer(gap)
+        if writer is None:
+            return []
+        bits = (self.again[writer] >> gap.after + 1) & ((1 << max(gap.before - gap.after - 1, 0)) - 1)
+        return [gap.after + 1 + at for at, bit in enumerate(reversed(f"{bits:b}")) if bit == "1"]
+
+    def _writer(self, gap: Gap) -> int | None:
+        """Return the op that makes the storage as it is in the gap; None if that is none of the iteration's."""
+        return self.values.values[self.values.before(gap.storage, gap.before)].writer
 
 
 class _Cutter:
@@ -83,7 +133,7 @@ class _Cutter:
             self.of_storage[found[number].storage].append(number)
         self.made: dict[tuple[int, int], Cut] = {}
 
-    def cuts(self) -> list[tuple[Cut, ...]]:
+    def cuts(self, *, loose: bool) -> list[tuple[Cut, ...]]:
         level = [(number, gap.before) for number, gap in enumerate(self.found) if not gap.cyclic]
         for depth in range(self.depth + 1):
             level = sorted(set(self._follow(level, is_last=depth == self.depth)))
@@ -91,7 +141,20 @@ class _Cutter:
         by_gap: list[list[Cut]] = [[] for _ in self.found]
         for number, _ in sorted(self.made):
             by_gap[number].append(self.made[number, _])
+        if loose:
+            ending = {number: self.made.get((number, gap.before)) for number, gap in enumerate(self.found)}
+            returning = _Returning(self.values, (self.found[n] for n, cut in ending.items() if cut and cut.recipe))
+            for number, own in enumerate(by_gap):
+                own += self._loose(number, returning.ops(self.found[number]), sorted(cut.op for cut in own))
         return [tuple(sorted(own, key=lambda cut: cut.op)) for own in by_gap]
+
+    def _loose(self, number: int, ops: list[int], cuts: list[int]) -> Iterator[Cut]:
+        """Yield a cut between any two others that stands for those of `ops` that lie there."""
+        for begin, end in pairwise([self.found[number].after, *cuts]):
+            between = ops[bisect_right(ops, begin) : bisect_left(ops, end)]
+            recipe = self._recipe(number, between[0]) if between else None
+            if recipe is not None:
+                yield Cut(between[-1], recipe, (), since=between[0])
 
     def _follow(self, level: list[tuple[int, int]], *, is_last: bool) -> Iterator[tuple[int, int]]:
         """Cut each gap of `level` at its op; yield what the remaking there needs, for the next level."""

@@ -1,4 +1,7 @@
-"""The engine's plan for what an earlier run chose: nothing is searched for but addresses, and all is checked first."""
+"""Plans that were chosen before: that of an earlier run, and the one in force by what is known now.
+
+Nothing is searched for but the addresses of an earlier run's plan, which is checked first.
+"""
 
 from __future__ import annotations
 
@@ -56,16 +59,35 @@ def _engine_plan(
     return replace(found, machine=kept.machine, is_joint=kept.is_joint)
 
 
+def foreseen_anew(recorded: Recorded, made: EnginePlan, machine: Machine) -> EnginePlan:
+    """Return the plan that was `made` for these iterations, as it is foreseen with their times, and on `machine`."""
+    if made.plan is None:
+        return made
+    iteration = _carried_out(recorded, made.plan)
+    predicted = Simulator(iteration.recorded.trace, machine).timeline(made.plan.swaps)
+    return replace(made, predicted=predicted, machine=machine, compute_us=sum(iteration.own_us()))
+
+
 def _checked(recorded: Recorded, plan: Plan) -> CarriedOut:
     """Return the iteration in which the plan's recomputes are carried out; raises if a promise is broken."""
     trace = recorded.trace
-    if plan.signature == trace.signature and not plan.recomputes:
+    if _moves_only(recorded, plan):
         require_valid_plan(trace, plan)
+    else:
+        require_known_recomputes(trace, plan.recomputes)
+        plain = corrected(trace)
+        made = with_recomputes(Values.of(plain), plan.recomputes)
+        require_valid_joint(plain, made)
+        require_valid_plan(made.trace, replace(swaps_alone(made, plan), signature=plan.signature))
+    return _carried_out(recorded, plan)
+
+
+def _moves_only(recorded: Recorded, plan: Plan) -> bool:
+    return plan.signature == recorded.trace.signature and not plan.recomputes
+
+
+def _carried_out(recorded: Recorded, plan: Plan) -> CarriedOut:
+    if _moves_only(recorded, plan):
         return CarriedOut(recorded)
-    require_known_recomputes(trace, plan.recomputes)
-    plain = corrected(trace)
-    made = with_recomputes(Values.of(plain), plan.recomputes)
-    require_valid_joint(plain, made)
-    require_valid_plan(made.trace, replace(swaps_alone(made, plan), signature=plan.signature))
-    timed = with_recomputes(Values.of(plain, recorded.again_us or None), plan.recomputes)  # the same, but for durations
-    return carried_out(recorded, timed, plan.recomputes)
+    values = Values.of(corrected(recorded.trace), recorded.again_us or None)
+    return carried_out(recorded, with_recomputes(values, plan.recomputes), plan.recomputes)

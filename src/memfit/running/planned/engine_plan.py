@@ -94,10 +94,19 @@ class CompressedPlan:
         """Whether ops wait for swaps, and it has not been looked whether storages are better made again."""
         return not self.is_joint and not self.is_given and self.overhead > _ENOUGH
 
-    def improves(self, other: CompressedPlan | None) -> bool:
-        """Return whether it is foreseen to be faster than `other`, or was made for another link, or other drops."""
-        alike = other is not None and other.machine == self.machine and set(other.dropped) <= set(self.dropped)
-        return not alike or other is None or self.overhead < other.overhead
+    @property
+    def foreseen_us(self) -> float | None:
+        """The microseconds of an iteration; None where nothing leaves."""
+        return None if self.compute_us is None else self.compute_us * (1 + self.overhead)
+
+    def improves(self, other: CompressedPlan | None, never: Collection[int] = ()) -> bool:
+        """Return whether it is foreseen to be faster than `other`.
+
+        It is better, too, if `other` was made for another link, or drops what can `never` be made again.
+        """
+        if other is None or other.machine != self.machine or set(other.dropped) & set(never):
+            return True
+        return self.overhead < other.overhead
 
     def plan(self) -> EnginePlan:
         """Return the plan."""

@@ -15,10 +15,11 @@ class Made:
     """The result of making a plan, without one where none was found or the making failed.
 
     `key` is what it is kept by on disk, "" where it is not; `never` are the storages that an earlier run could not make
-    again, and why.
+    again, and why. `anew` is the plan in force as it is foreseen by what is known now, where that is asked for.
     """
 
     plan: CompressedPlan | None = None
+    anew: CompressedPlan | None = None
     refused: Refused | None = None  # the plan that was passed
     key: str = ""
     is_kept: bool = False  # it was kept by an earlier run

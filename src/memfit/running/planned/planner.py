@@ -4,14 +4,14 @@ Iterations are recorded, packed, and the table handed to the engine; what does n
 plan. An iteration that is not the planned one costs nothing but the table's use: each allocation is checked by its
 size, each op by its name. After several such iterations in a row the plan is made anew; plans are kept by signature.
 When ops wait for copies longer than foreseen, or copies take less time than foreseen, the link's speed is taken from
-what was measured, and a plan is made with it while training goes on. A plan of an earlier run is used as it is.
+what was measured, and a plan is made with it while training goes on; when iterations take another time than foreseen,
+so are the times of ops. A plan of an earlier run is used as it is.
 """
 
 from __future__ import annotations
 
-import threading
+import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from memfit.ir import Plan, Timeline, Trace
@@ -21,16 +21,18 @@ from memfit.planning.joint.program import Moves
 from memfit.planning.lifetimes import births
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
-from memfit.running.planned.chosen import engine_plan_of_kept, kept_plan
+from memfit.running.planned.chosen import kept_plan
 from memfit.running.planned.drift import alike, gains_by_speed
-from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan
-from memfit.running.planned.given import GivenPlan, Refused, Untried, Used, given_engine_plan
+from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
+from memfit.running.planned.given import GivenPlan, Refused, Untried, Used
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.making import Made, Making
+from memfit.running.planned.op_times import Timing
 from memfit.running.planned.plan_cache import PlanCache
-from memfit.running.planned.recorded import CompressedIterations, Recorded
+from memfit.running.planned.recorded import CompressedIterations
 from memfit.running.planned.states import Closed, End, InForce, Known, Recording, Watching
 from memfit.running.planned.timeline import measured_timeline
+from memfit.running.planned.wanted import Wanted
 from memfit.tracing.build import RawRecording
 
 _STRIKES = 3
@@ -119,6 +121,8 @@ class Planner:
 
     def _become(self, state: Watching | Recording | InForce) -> None:
         """Enter a state, unless the session has ended meanwhile, in another thread."""
+        if isinstance(self._state, InForce):
+            self._end_timing(self._state)
         if not isinstance(self._state, Closed):
             self._state = state
 
@@ -150,40 +154,16 @@ class Planner:
         known.making.done(_PATIENCE)
         self._use_when_made(known, end)
 
-    def _make(self, known: Known) -> Making:
+    def _make(self, known: Known, *, anew: bool = False) -> Making:
+        """Begin to make a plan; with `anew`, foresee the one in force by what is known now, to compare them."""
         page = self.engine.page_bytes()
         whole = self.engine.stats()["budget_bytes"] // page * page
-        budget = whole - known.attempts * (whole // _SPARED)
-        machine, op_hash, given = self._machine(), self.engine.op_hash, self.given
-        moves, never, waits = self.moves, tuple(known.never), known.plan is None
-        cache, unfit = self.cache, frozenset(self._unfit)
-
-        def plan_of(recorded: Recorded, stopped: Callable[[], bool]) -> EnginePlan | None:
-            """Return the first plan that may do when training waits for one: swaps are found much sooner."""
-            if waits and moves is Moves.JOINT:
-                swapping = make_engine_plan(recorded, budget, machine, op_hash, stopped, Moves.SWAP)
-                if swapping is not None:
-                    return swapping
-            return make_engine_plan(recorded, budget, machine, op_hash, stopped, moves, never)
-
-        def make(stop: threading.Event) -> Made:
-            recorded, refused = known.iterations.recorded(), None
-            if recorded is None:
-                return Made()
-            if given is not None:
-                found = given_engine_plan(recorded, given, budget, machine, op_hash)
-                if isinstance(found, EnginePlan):
-                    return Made(CompressedPlan.of(found, known.iterations))
-                refused = found
-            key = cache.key_of(recorded.trace, whole) if cache is not None and whole else ""
-            kept = cache.find(key) if cache is not None and key and waits and key not in unfit else None
-            if kept is not None and (own := engine_plan_of_kept(recorded, kept, budget, machine, op_hash)) is not None:
-                return Made(CompressedPlan.of(own, known.iterations), refused, key, is_kept=True, never=kept.never)
-            plan = plan_of(recorded, stop.is_set)
-            compressed = None if plan is None else CompressedPlan.of(plan, known.iterations)
-            return Made(compressed, refused, key, searched=plan is None or plan.plan is not None)
-
-        return Making(make)
+        wanted = Wanted(
+            known.iterations, known.times, whole, whole - known.attempts * (whole // _SPARED), self._machine(),
+            self.engine.op_hash, self.moves, tuple(known.never), known.plan is None, known.plan if anew else None,
+            self.given, self.cache, frozenset(self._unfit),
+        )  # fmt: skip
+        return Making(wanted.make)
 
     def _hear(self, made: Made) -> None:
         self.searches += made.searched
@@ -206,7 +186,8 @@ class Planner:
                 return
             made, known.making = known.making.result(), None
             self._hear(made)
-            if self.in_force and (made.plan is None or not made.plan.improves(known.plan)):
+            known.plan = made.anew or known.plan
+            if self.in_force and (made.plan is None or not made.plan.improves(known.plan, known.never)):
                 self._confirm(known, made)
                 return
             known.take(made)
@@ -266,6 +247,8 @@ class Planner:
         missed = end.grew("plan_mismatches") > 0 or end.grew("derailments") > 0
         self._strikes = self._strikes + 1 if missed else 0
         self.followed += not missed
+        if missed or known is None or known.making is not None:
+            state.pace.skip()
         if self._strikes >= _STRIKES:
             self._forget()
         elif known is not None and known.making is not None:
@@ -273,8 +256,9 @@ class Planner:
         elif known is not None and self._hear_of_drops(known):
             known.making = self._make(known)
         elif known is not None and not missed:
-            self._measure(known)
+            noted = self._noted(state, known)
             self._compare_links(state, known, end.grew("stall_ns"))
+            self._compare_times(state, known, noted)
 
     def _hear_of_drops(self, known: Known) -> bool:
         """Return whether it is new that storages cannot be made again: they are never dropped from now on."""
@@ -287,15 +271,17 @@ class Planner:
         known.never |= fresh
         return bool(fresh)
 
-    def _measure(self, known: Known) -> None:
-        if not self.measures or known.plan is None or known.plan.compute_us is None:
-            return
-        plan = known.plan.plan()
-        if plan.plan is None or plan.predicted is None:
-            return
-        raw = self.engine.stop_timeline()
-        self.measured = measured_timeline(len(plan.predicted.start_us), raw, plan.predicted.host_bytes) or self.measured
+    def _noted(self, state: InForce, known: Known) -> Timeline | None:
+        """Return what the iteration did, if that was noted, and have it noted of the next one; None otherwise."""
+        if not (self.measures or state.timing) or known.plan is None or known.plan.foreseen_us is None:
+            return None
+        plan, raw = known.plan.plan(), self.engine.stop_timeline()
         self.engine.start_timeline()
+        if plan.predicted is None:
+            return None
+        noted = measured_timeline(len(plan.predicted.start_us), raw, plan.predicted.host_bytes)
+        self.measured = noted or self.measured
+        return noted
 
     def _compare_links(self, state: InForce, known: Known, stall_ns: int) -> None:
         """Make another plan if the link is not, or no longer, the one that the plan in force was made for."""
@@ -308,6 +294,26 @@ class Planner:
         if is_another:
             known.corrections += 1
             known.making = self._make(known)
+
+    def _compare_times(self, state: InForce, known: Known, noted: Timeline | None) -> None:
+        """Time the ops, and make another plan, if iterations take another time than was foreseen."""
+        plan = known.plan
+        if plan is None or plan.foreseen_us is None or plan.is_given or known.making is not None:
+            return
+        if state.timing is None:
+            if state.pace.note(plan.foreseen_us, time.perf_counter_ns(), known.timings):
+                state.timing = Timing()
+                self.engine.start_timeline()
+        elif noted is not None and state.timing.add(noted):
+            known.times = state.timing.result(plan.plan().remakes["repeats"])
+            self._end_timing(state)
+            known.timings += 1
+            known.making = self._make(known, anew=True)
+
+    def _end_timing(self, state: InForce) -> None:
+        if state.timing is not None and not self.measures:
+            self.engine.stop_timeline()
+        state.timing = None
 
     def _lost(self) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""

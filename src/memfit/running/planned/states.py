@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from memfit.running.planned.drift import Drift
 from memfit.running.planned.engine_plan import CompressedPlan
 from memfit.running.planned.making import Made, Making
+from memfit.running.planned.op_times import OpTimes, Pace, Timing
 from memfit.running.planned.recorded import CompressedIterations
 
 
@@ -19,6 +20,8 @@ class Known:
     plan: CompressedPlan | None = None
     making: Making | None = None
     corrections: int = 0  # of the link's speed
+    timings: int = 0  # of the ops
+    times: OpTimes | None = None  # under a plan
     refused: int = 0  # times that the engine had no room for it
     attempts: int = 0  # to plan it that came to nothing
     never: dict[int, str] = field(default_factory=dict)  # storages that cannot be made again, and why
@@ -34,7 +37,9 @@ class Known:
     @property
     def record_bytes(self) -> int:
         """The size of the record."""
-        return self.iterations.compressed.size_bytes + (self.plan.compressed.size_bytes if self.plan else 0)
+        plan_bytes = self.plan.compressed.size_bytes if self.plan else 0
+        times_bytes = self.times.size_bytes if self.times else 0
+        return self.iterations.compressed.size_bytes + plan_bytes + times_bytes
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class InForce:
     """A plan is in force."""
 
     drift: Drift = field(default_factory=Drift)
+    pace: Pace = field(default_factory=Pace)
+    timing: Timing | None = None  # while ops are timed
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,8 @@ class Outcome:
     def _made_again(self) -> list[str]:
         s, parts = self.stats, []
         if s.recomputations:
-            parts.append(f"made {s.recomputations} storages again in {format_us(s.recompute_ns / 1e3)}")
+            took = f" in {format_us(s.recompute_ns / 1e3)}" if s.recompute_ns else ""
+            parts.append(f"made {s.recomputations} storages again{took}")
         if self.not_made_again:
             parts.append(f"{len(self.not_made_again)} cannot be ({'; '.join(self.not_made_again[:_NAMED])})")
         return parts

@@ -43,7 +43,7 @@ class Running:
         self.iterations = Iterations(engine, self._iteration_ended)
         self.planner = Planner(
             engine, SessionLink(settings.tier, settings.measured_machine()), settings.given, settings.measures,
-            settings.possible_moves(), settings.plan_cache(),
+            settings.moves, settings.plan_cache(),
         )  # fmt: skip
         self._settings = settings
         self._share = Share(engine, settings, self.adopt_visible)

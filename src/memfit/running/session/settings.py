@@ -53,10 +53,6 @@ class Settings:
         """The budget that holds from the first op; None for a share, or for none."""
         return None if self.budget is None else self.budget.bytes
 
-    def possible_moves(self) -> Moves:
-        """Return `moves` where the engine can make storages again, which it does on the CPU; otherwise swaps."""
-        return self.moves if self.device.type == "cpu" else Moves.SWAP
-
     def plan_cache(self) -> PlanCache | None:
         """Return the plans that are kept on disk for runs like this one; None if none are."""
         folder = plans_folder() if self.plans and self.keeps_plans else None
@@ -64,7 +60,7 @@ class Settings:
             return None
         device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         tier = f"{self.tier.kind}{'+disk' if self.tier.kind == 'ram' and self.tier.folder else ''}"
-        about = (__version__, torch.__version__, device, tier, self.possible_moves(), str(torch.get_num_threads()))
+        about = (__version__, torch.__version__, device, tier, self.moves, str(torch.get_num_threads()))
         return PlanCache(folder, about)
 
     def measured_machine(self) -> Machine | None:

@@ -1,0 +1,114 @@
+"""What the ops of an iteration take under a plan, from iterations that ran by it.
+
+A recorded iteration ran without one: what left was brought back on demand, caches were colder, and an op that runs
+again was timed as the program runs it. Where iterations take another time than was foreseen, their ops are timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memfit.ir import Timeline
+from memfit.running.planned.recorded import Recorded
+
+_OFF = 0.03  # of what was foreseen: an iteration that takes so much more or less counts
+_IN_A_ROW = 5  # such iterations, all longer or all shorter
+_SAMPLES = 5  # iterations whose ops are timed
+
+Microseconds = NDArray[np.float64]
+
+
+@dataclass
+class Pace:
+    """The iterations in a row that took another time than their plan foresaw."""
+
+    slower: int = 0
+    faster: int = 0
+    _ended_ns: int | None = None  # the moment when the last one ended
+
+    def note(self, foreseen_us: float, now_ns: int, timings: int) -> bool:
+        """Note that an iteration has ended; return whether to time the ops of the next ones.
+
+        Each time that they were doubles the number of iterations that it takes.
+        """
+        before, self._ended_ns = self._ended_ns, now_ns
+        if before is None:
+            return False
+        ratio = (now_ns - before) / 1000 / foreseen_us
+        self.slower = self.slower + 1 if ratio > 1 + _OFF else 0
+        self.faster = self.faster + 1 if ratio < 1 - _OFF else 0
+        if max(self.slower, self.faster) < _IN_A_ROW << timings:
+            return False
+        self.slower = self.faster = 0
+        return True
+
+    def skip(self) -> None:
+        """Note that an iteration has ended whose time says nothing."""
+        self.slower = self.faster = 0
+        self._ended_ns = None
+
+
+@dataclass
+class Timing:
+    """The times of ops in the iterations that are being timed, one array for each iteration."""
+
+    taken_us: list[Microseconds] = field(default_factory=list)
+
+    def add(self, iteration: Timeline) -> bool:
+        """Add an iteration, without its waits; return whether these are enough."""
+        self.taken_us.append(np.subtract(iteration.end_us, iteration.start_us))
+        return len(self.taken_us) >= _SAMPLES
+
+    def result(self, repeats: Sequence[int]) -> OpTimes:
+        """Return the times. `repeats`: for each op 1 more than the one that it repeats, 0 for one of the program's own.
+
+        Each op has its median, and all together the median of the iterations: medians alone leave out what is rare in
+        each op and happens in every iteration.
+        """
+        taken = np.stack(self.taken_us)
+        median_us = np.median(taken, axis=0)
+        median_us *= np.median(taken.sum(axis=1)) / max(median_us.sum(), 1e-9)
+        repeated = np.asarray(repeats or np.zeros(len(median_us)), dtype=np.int64) - 1
+        own = repeated < 0
+        number = np.cumsum(own) - 1  # of the program's own ops, among themselves
+        return OpTimes(median_us[own], number[repeated[~own]], median_us[~own])
+
+
+@dataclass(frozen=True, eq=False)
+class OpTimes:
+    """Microseconds of the ops of a recorded iteration under a plan.
+
+    Attributes:
+        own_us: Of each op, with what Python does until the next one, and without waits.
+        again: The ops that ran again, by their numbers in the recorded iteration; one may be there several times.
+        again_us: Of each of them.
+    """
+
+    own_us: Microseconds
+    again: NDArray[np.int64]
+    again_us: Microseconds
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the arrays."""
+        return self.own_us.nbytes + self.again.nbytes + self.again_us.nbytes
+
+    def applied_to(self, recorded: Recorded) -> Recorded:
+        """Return the recorded iteration with these times.
+
+        An op that did not run again would take the time recorded, changed as that of all ops has, and as much beside it
+        as those that did run again.
+        """
+        trace = recorded.trace
+        own_us = np.array([op.duration_us for op in trace.ops])
+        guess_us = np.array(recorded.again_us) * (self.own_us.sum() / max(own_us.sum(), 1e-9))
+        if len(self.again):
+            guess_us = np.maximum(guess_us + np.median(self.again_us - guess_us[self.again]), 0)
+        for op in np.unique(self.again):
+            guess_us[op] = np.median(self.again_us[self.again == op])
+        ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, self.own_us.tolist(), strict=True))
+        return replace(recorded, trace=replace(trace, ops=ops), again_us=tuple(guess_us.tolist()))

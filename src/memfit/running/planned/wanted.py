@@ -1,0 +1,108 @@
+"""What a plan is asked for, and the ways to one: the plan that was passed, one of an earlier run, or a search."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memfit.ir import Plan
+from memfit.machine import Machine
+from memfit.planning.joint.program import Moves
+from memfit.running.planned.chosen import engine_plan_of_kept, foreseen_anew
+from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan
+from memfit.running.planned.given import Refused, given_engine_plan
+from memfit.running.planned.making import Made
+from memfit.running.planned.op_times import OpTimes
+from memfit.running.planned.plan_cache import PlanCache
+from memfit.running.planned.recorded import CompressedIterations, Recorded
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A plan that is wanted.
+
+    Attributes:
+        iterations: The recorded iterations that it is for.
+        times: What their ops take under a plan, if that is known.
+        whole_bytes: The session's budget.
+        budget_bytes: What the plan may use of it.
+        machine: The links.
+        op_hash: The engine's number for an op's name.
+        moves: What may happen to a storage that is not in use.
+        never: The storages that cannot be made again.
+        is_first: Whether training has no plan yet, and waits for one.
+        in_force: The plan in force, which is to be foreseen anew; None where that is not asked for.
+        given: The plan that was passed.
+        cache: Plans of earlier runs.
+        unfit: The keys of those that were wrong, or found no room.
+    """
+
+    iterations: CompressedIterations
+    times: OpTimes | None
+    whole_bytes: int
+    budget_bytes: int
+    machine: Machine
+    op_hash: Callable[[str], int]
+    moves: Moves
+    never: tuple[int, ...]
+    is_first: bool
+    in_force: CompressedPlan | None
+    given: Plan | None
+    cache: PlanCache | None
+    unfit: frozenset[str]
+
+    def make(self, stop: threading.Event) -> Made:
+        """Return what is found before `stop` is set."""
+        recorded = self.iterations.recorded()
+        if recorded is None:
+            return Made()
+        if self.times is not None:
+            recorded = self.times.applied_to(recorded)
+        refused = None
+        if self.given is not None:
+            found = given_engine_plan(recorded, self.given, self.budget_bytes, self.machine, self.op_hash)
+            if isinstance(found, EnginePlan):
+                return Made(CompressedPlan.of(found, self.iterations))
+            refused = found
+        key = self._key(recorded)
+        return self._kept(recorded, key, refused) or self._searched(recorded, key, refused, stop)
+
+    def _key(self, recorded: Recorded) -> str:
+        """Return what a plan is kept by on disk, "" where it is not."""
+        if self.cache is None or not self.whole_bytes:
+            return ""
+        return self.cache.key_of(recorded.trace, self.whole_bytes)
+
+    def _kept(self, recorded: Recorded, key: str, refused: Refused | None) -> Made | None:
+        """Return the plan of an earlier run, if training has none yet and there is one that does."""
+        if self.cache is None or not key or not self.is_first or key in self.unfit:
+            return None
+        kept = self.cache.find(key)
+        if kept is None:
+            return None
+        plan = engine_plan_of_kept(recorded, kept, self.budget_bytes, self.machine, self.op_hash)
+        if plan is None:
+            return None
+        return Made(CompressedPlan.of(plan, self.iterations), None, refused, key, is_kept=True, never=kept.never)
+
+    def _searched(self, recorded: Recorded, key: str, refused: Refused | None, stop: threading.Event) -> Made:
+        plan = self._search(recorded, stop.is_set)
+        compressed = None if plan is None else CompressedPlan.of(plan, self.iterations)
+        searched = plan is None or plan.plan is not None
+        return Made(compressed, self._anew(recorded), refused, key, searched=searched)
+
+    def _search(self, recorded: Recorded, stopped: Callable[[], bool]) -> EnginePlan | None:
+        """Return the first plan that may do when training waits for one: swaps are found much sooner."""
+        if self.is_first and self.moves is Moves.JOINT:
+            swapping = make_engine_plan(recorded, self.budget_bytes, self.machine, self.op_hash, stopped, Moves.SWAP)
+            if swapping is not None:
+                return swapping
+        return make_engine_plan(
+            recorded, self.budget_bytes, self.machine, self.op_hash, stopped, self.moves, self.never
+        )  # fmt: skip
+
+    def _anew(self, recorded: Recorded) -> CompressedPlan | None:
+        if self.in_force is None:
+            return None
+        return CompressedPlan.of(foreseen_anew(recorded, self.in_force.plan(), self.machine), self.iterations)

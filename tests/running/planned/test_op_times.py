@@ -1,0 +1,124 @@
+"""The ops of iterations under a plan are timed, and planned with, where these take another time than foreseen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from memfit.ir import Timeline
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.planned import drift, op_times
+from memfit.running.planned.engine_plan import CompressedPlan
+from memfit.running.planned.making import Making
+from memfit.running.planned.op_times import OpTimes, Pace, Timing
+from memfit.running.planned.recorded import Recorded
+from running.plainly import same_bits
+from running.planned.networks import WORKS
+from running.planned.training import inside, train
+from trace_builder import TraceBuilder
+
+MS = 1_000_000  # nanoseconds
+
+
+def iteration(*took_us: float, waited_us: float = 0.0) -> Timeline:
+    """Return one whose ops each wait, and then take so long."""
+    ends = np.cumsum(np.array(took_us) + waited_us)
+    starts = ends - took_us
+    return Timeline(tuple(starts), tuple(ends), (0,) * len(took_us), (), (), float(ends[-1]), sum(took_us), 0)
+
+
+def noted(spans_ms: list[float], foreseen_ms: float, timings: int = 0) -> list[bool]:
+    pace = Pace()
+    return [pace.note(1000 * foreseen_ms, round(MS * now), timings) for now in np.cumsum([0.0, *spans_ms])]
+
+
+def test_five_iterations_in_a_row_that_are_all_slower_or_all_faster_count():
+    assert noted([10.5] * 6, 10) == [False] * 5 + [True, False]
+    assert noted([9.5] * 5, 10)[-1] and noted([10.5] * 10, 10, timings=1).index(True) == 10
+    assert not any(noted([10.2, 9.8] * 10, 10)) and not any(noted([10.5, 9.5] * 10, 10))
+    assert not any(noted([10.5] * 4 + [10] + [10.5] * 4, 10))
+
+
+def test_the_time_after_an_iteration_that_does_not_count_is_none_of_an_iteration():
+    pace = Pace()
+    for now in range(5):
+        assert not pace.note(1000, (10 * now) * MS, 0)
+    pace.skip()
+    assert [pace.note(1000, 10 * now * MS, 0) for now in range(100, 106)] == [False] * 5 + [True]
+
+
+def test_each_op_has_its_median_and_all_have_that_of_the_iterations(monkeypatch):
+    monkeypatch.setattr(op_times, "_SAMPLES", 3)
+    timing = Timing()
+    assert not timing.add(iteration(10, 20, 90, waited_us=7)) and not timing.add(iteration(10, 80, 30, waited_us=1))
+    assert timing.add(iteration(70, 20, 30))
+    times = timing.result([])
+    assert times.own_us.tolist() == pytest.approx([20, 40, 60]) and not len(times.again)
+
+
+def test_ops_that_ran_again_are_told_from_the_programs():
+    timing = Timing([np.array([10.0, 20, 30, 40, 50])])
+    times = timing.result([0, 0, 1, 2, 0])  # the third op repeats the first, the fourth the second
+    assert times.own_us.tolist() == [10, 20, 50]
+    assert times.again.tolist() == [0, 1] and times.again_us.tolist() == [30, 40]
+    later = timing.result([0, 1, 0, 3, 0])  # the second op repeats the first, the fourth the program's second
+    assert later.own_us.tolist() == [10, 30, 50]
+    assert later.again.tolist() == [0, 1] and later.again_us.tolist() == [20, 40]
+
+
+def test_what_did_not_run_again_is_guessed_from_what_did():
+    builder, count = TraceBuilder(), 6
+    for _ in range(count):
+        builder.op("aten::mm", outputs=[64], duration_us=10.0)
+    trace = builder.build()
+    recorded = Recorded(trace, [], None, (8.0,) * count)  # type: ignore[arg-type]
+    own_us = np.full(count, 20.0)
+    plain = OpTimes(own_us, np.array([], dtype=np.int64), np.array([])).applied_to(recorded)
+    assert plain.again_us == (16.0,) * count and {op.duration_us for op in plain.trace.ops} == {20.0}
+    again = OpTimes(own_us, np.array([1, 1, 1, 2]), np.array([21.0, 19.0, 26.0, 19.0])).applied_to(recorded)
+    assert again.again_us[1:3] == (21.0, 19.0) and set(again.again_us[3:]) == {20.0}  # 4 beside what was recorded
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.unstressed("when plans are in force")
+@pytest.mark.parametrize("moves", ["swap", "joint"])
+@pytest.mark.parametrize(("false", "another_is_better"), [(20.0, True), (0.05, True), (20.0, False)])
+def test_a_plan_made_with_false_times_is_foreseen_by_true_ones_in_the_end(monkeypatch, moves, false, another_is_better):
+    done, recorded, foreseen = Making.done, Recorded.of, []
+    monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
+
+    def falsely(*about: object) -> Recorded | None:
+        found = recorded(*about)
+        assert found is not None
+        ops = tuple(replace(op, duration_us=false * op.duration_us) for op in found.trace.ops)
+        again_us = tuple(false * us for us in found.again_us)
+        return replace(found, trace=replace(found.trace, ops=ops), again_us=again_us)
+
+    monkeypatch.setattr(Recorded, "of", falsely)
+    if not another_is_better:
+        monkeypatch.setattr(CompressedPlan, "improves", lambda *_: False)
+    monkeypatch.setattr(drift, "_STALLED", 1 << 20)
+    monkeypatch.setattr(drift, "_FASTER", 1 << 20)
+    work = WORKS["attentive"]
+    plain = train(work, 60)
+
+    def after(_step: int) -> None:
+        if session.planned is not None and session.planned.predicted is not None:
+            foreseen.append(session.planned.compute_us)
+
+    with inside(moves, "50%", DisturbedTier("ram")) as session:
+        ours = train(work, 60, after)
+    assert same_bits(plain, ours)
+    assert session.plan_searches >= 2
+    first, last = foreseen[0], foreseen[-1]
+    assert last < first / 4 if false > 1 else last > 4 * first
+
+
+def test_a_plan_that_drops_what_cannot_be_made_again_is_worse_than_any():
+    about = {"machine": None, "is_given": False, "compute_us": 100.0, "stall_us": 0.0}
+    good = CompressedPlan(None, None, overhead=0.1, dropped=(3, 5), **about)  # type: ignore[arg-type]
+    worse = replace(good, overhead=0.2, dropped=(3,))
+    assert not worse.improves(good) and not worse.improves(good, [4]) and worse.improves(good, [5])
+    assert good.improves(worse) and good.improves(None)

@@ -26,7 +26,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -q
 
 slow: $(STAMP)
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow -o faulthandler_timeout=7200
 
 # The engine's tests with everything that may move evicted, moved, or discarded and made again, before every op.
 stress: $(STAMP)

@@ -21,11 +21,11 @@ from memfit.machine import Link, Machine
 from memfit.running.engine import plans
 from memfit.running.planned import plan_cache
 from memfit.running.planned.link import SessionLink
-from memfit.running.planned.making import Making
 from memfit.running.planned.planner import Planner
 from memfit.running.planned.recorded import in_order_of_use
 from memfit.running.session import settings
 from running.plainly import as_plainly, descend
+from running.planned.training import plan_at_fixed_steps
 from trace_builder import TraceBuilder
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.unstressed("what there is left for a plan to move")]
@@ -38,13 +38,16 @@ def machine(gb_per_s: float) -> Machine:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch) -> Path:
-    """A folder of the test's own; a link whose speed is known, and plans that are ready as soon as asked for."""
+    """A folder of the test's own; plans by known times, at fixed steps."""
     own = tmp_path / "plans"
     monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(own))
-    monkeypatch.setattr(SessionLink, "machine", lambda *_: machine(0.5))
-    done = Making.done
-    monkeypatch.setattr(Making, "done", lambda self, timeout=None: done(self, None))
+    by_known_times(monkeypatch)
     return own
+
+
+def by_known_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_at_fixed_steps(monkeypatch)
+    monkeypatch.setattr(SessionLink, "machine", lambda *_: machine(0.5))
 
 
 def train(width: int = 128, activation: type = torch.nn.GELU, steps: int = 14) -> list[torch.Tensor]:
@@ -208,17 +211,13 @@ def test_a_storage_that_one_run_could_not_make_again_the_next_does_not_drop(fold
 
 SCRIPT = """\
 import json, sys
-import torch
-from memfit.running.planned.link import SessionLink
-from memfit.running.planned.making import Making
+import pytest, torch
 sys.path.insert(0, sys.argv[1])
 import memfit
-from running.planned.test_plan_cache import machine, train
+from running.planned.test_plan_cache import by_known_times, train
 
 torch.set_num_threads(1)
-SessionLink.machine = lambda *_: machine(0.5)
-done = Making.done
-Making.done = lambda self, timeout=None: done(self, None)
+by_known_times(pytest.MonkeyPatch())
 kept = [torch.ones(100 + i) for i in range(int(sys.argv[2]))]  # of other numbers in the engine
 with memfit.session("1800KiB", "ram", moves="swap") as session:
     result = train()

@@ -11,6 +11,8 @@ from memfit.running.planned import op_times, planner
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.unstressed("what plans keep is counted")]
 
+A_RECIPE = 64  # bytes: less than any takes
+
 
 def test_activations_that_are_kept_keep_no_recipes(monkeypatch):
     monkeypatch.setattr(planner, "_PATIENCE", 60.0)
@@ -33,4 +35,5 @@ def test_activations_that_are_kept_keep_no_recipes(monkeypatch):
             recorded.append(session.stats.record_bytes)
         remade = session.stats.recomputations
     assert remade > 40
-    assert max(recorded[30:]) <= recorded[20]  # the records of an iteration and its plan, and nothing of it
+    # The records of an iteration and its plan, in which a number may take a digit more, and no recipe.
+    assert max(recorded[30:]) < recorded[20] + A_RECIPE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import faulthandler
 import gc
 import hashlib
 import io
@@ -101,11 +102,15 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
     raise ArithmeticError(len(kept))
 
 
+HANGS_AFTER = 100  # seconds
+
+
 def forked(tensor: torch.Tensor) -> str:
     """Return what a forked child reads of a tensor."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
+        faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
         try:
             data = repr(contents(tensor.detach().clone(), read_plainly)).encode()
             os.write(writes, hashlib.sha1(data).hexdigest().encode())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import select
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +33,7 @@ class Child:
             os.close(self._start)
             if os.getppid() == TESTS:  # of a test that failed nobody is left
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            faulthandler.register(signal.SIGUSR1)
             try:
                 if waits:
                     os.read(start, 1)
@@ -50,6 +53,8 @@ class Child:
         ready, _, _ = select.select([self._answers], [], [], PATIENCE)
         said = os.read(self._answers, 1 << 12).decode() if ready else "nothing: it hangs"
         if not ready:
+            os.kill(self.pid, signal.SIGUSR1)  # it says where
+            time.sleep(1)
             os.kill(self.pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         os.close(self._answers)

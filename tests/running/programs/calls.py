@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import faulthandler
 import gc
 import hashlib
 import io
-import os
 import pickle
 import threading
 import warnings
@@ -17,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from running.children import Child
 from running.programs.contents import contents, read_plainly
 
 
@@ -102,25 +101,13 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
     raise ArithmeticError(len(kept))
 
 
-HANGS_AFTER = 100  # seconds
-
-
 def forked(tensor: torch.Tensor) -> str:
     """Return what a forked child reads of a tensor."""
-    reads, writes = os.pipe()
-    child = os.fork()
-    if child == 0:
-        faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
-        try:
-            data = repr(contents(tensor.detach().clone(), read_plainly)).encode()
-            os.write(writes, hashlib.sha1(data).hexdigest().encode())
-        finally:
-            os._exit(0)
-    os.close(writes)
-    with os.fdopen(reads) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    return text
+
+    def digest() -> str:
+        return hashlib.sha1(repr(contents(tensor.detach().clone(), read_plainly)).encode()).hexdigest()
+
+    return Child(digest).answer()
 
 
 class Worker:

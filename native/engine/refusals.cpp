@@ -154,8 +154,9 @@ void Refusals::refuse_next(const std::string& message, size_t required_bytes) {
   last_ = next_;
 }
 
+// (Not one of an op that runs again: whatever that raises is only the reason why it cannot.)
 void Refusals::hand_on(ThreadState& thread) {
-  if (next_.kind != Failure::Kind::kNone) std::swap(thread.failure, next_);
+  if (!thread.recomputing && next_.kind != Failure::Kind::kNone) std::swap(thread.failure, next_);
 }
 
 void Refusals::put_off(ThreadState& thread) {

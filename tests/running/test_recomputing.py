@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import memfit
 from memfit import Session, Stats, TierError
+from memfit.running import engine
 from running.helpers_training import others_hidden
 from running.plainly import descend
 from running.side_by_side import at_once
@@ -434,3 +435,14 @@ def test_the_end_of_a_session_leaves_no_recipe_behind():
             made.append([t * 2 for t in (made[-1] if made else [torch.arange(100.0)])])
         assert session.stats.failed_recomputations == 0
     assert torch.equal(made[-1][0], torch.arange(100.0) * 8)
+
+
+def test_an_error_that_is_kept_for_the_program_is_not_told_to_an_op_that_runs_again():
+    with memfit.session(BUDGET, "ram", device="cpu", plan=False) as session, stressed("recompute"):
+        made = torch.ones(4096) * 3
+        torch.ones(1)  # it is discarded
+        engine.load().fail_next("the budget is too small", 1)
+        with pytest.raises(memfit.BudgetError, match="the budget is too small"):
+            made.neg()
+        assert made.neg().sum().item() == -3 * 4096
+    assert session.stats.recomputations > 0 and session.stats.failed_recomputations == 0

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from memfit.ir import Plan, Swap, Trace
 from memfit.machine import Link, Machine
+from memfit.planning.autoswap.candidates import latest_free_by
 from memfit.planning.lifetimes import Gap, gaps
 from trace_builder import traces
 
@@ -27,9 +28,9 @@ def plan_of(trace: Trace, *swaps: Swap, budget_bytes: int = 2**60) -> Plan:
 def swaps_of(draw: st.DrawFn, trace: Trace, gap: Gap) -> Swap:
     before = gap.before + len(trace.ops) * gap.cyclic
     out_after = draw(st.integers(gap.after, min(before - 1, len(trace.ops) - 1)))
-    free_by = draw(st.integers(out_after + 1, before))
-    in_start = draw(st.integers(free_by, before))
-    return Swap(gap.storage, gap.size_bytes, out_after, free_by, in_start, before, gap.cyclic)
+    free_by = draw(st.integers(out_after + 1, latest_free_by(trace, gap.storage, before, returns=gap.returns)))
+    in_start = draw(st.integers(free_by, before)) if gap.returns else before
+    return Swap(gap.storage, gap.size_bytes, out_after, free_by, in_start, before, gap.cyclic, gap.returns)
 
 
 @st.composite

@@ -75,10 +75,12 @@ def slow_simulate(trace, machine, swaps, iterations):
             for index, _, begun in due("free_by"):
                 wait(Direction.OUT, outs[index, begun], index)
             for index, swap, begun in due("in_start"):
-                ins[index, begun] = len(lanes.copies[Direction.IN])
-                lanes.copies[Direction.IN].append((now, machine.into.copy_us(swap.size_bytes)))
-            for index, _, begun in due("in_before"):
-                wait(Direction.IN, ins[index, begun], index)
+                ins[index, begun] = len(lanes.copies[Direction.IN]) if swap.returns else None
+                if swap.returns:
+                    lanes.copies[Direction.IN].append((now, machine.into.copy_us(swap.size_bytes)))
+            for index, swap, begun in due("in_before"):
+                if swap.returns:
+                    wait(Direction.IN, ins[index, begun], index)
             spans = lanes.ends()
             away = sum(
                 align_up(swap.size_bytes, trace.alignment)
@@ -98,7 +100,7 @@ def slow_simulate(trace, machine, swaps, iterations):
         (way, index): tuple(moment - begins[before] for moment in spans[way][copy])
         for way, made in ((Direction.OUT, outs), (Direction.IN, ins))
         for (index, begun), copy in made.items()
-        if begun == before
+        if begun == before and copy is not None
     }
     return now - begins[-1], stalls, resident, copies
 
@@ -116,6 +118,7 @@ def test_it_agrees_with_the_slow_one(trace_and_plan, machine):
             pytest.approx(expected[0], abs=scale),
             pytest.approx(expected[1], abs=scale),
         )
+    assert {(copy.direction, copy.swap) for copy in found.copies} == copies.keys()
     assert sum(stall.duration_us for stall in found.stalls) == pytest.approx(sum(s[3] for s in stalls), abs=scale)
     long = [(s.op, s.swap, s.direction) for s in found.stalls if s.duration_us > scale]
     assert long == [stall[:3] for stall in stalls if stall[3] > scale]
@@ -134,7 +137,26 @@ def test_figures_fit_together(trace_and_plan, machine):
     for copy in found.copies:
         assert copy.end_us >= copy.start_us and copy.size_bytes == plan.swaps[copy.swap].size_bytes
     total = sum(swap.size_bytes for swap in plan.swaps)
-    assert found.copied_bytes(Direction.OUT) == found.copied_bytes(Direction.IN) == total >= found.host_bytes
+    assert found.copied_bytes(Direction.OUT) == total >= found.host_bytes
+    assert found.copied_bytes(Direction.IN) == sum(swap.size_bytes for swap in plan.swaps if swap.returns)
+
+
+def test_what_does_not_return_has_no_copy_in_and_nothing_waits_for_one():
+    builder = TraceBuilder()
+    weight = builder.before(30)
+    (x,) = builder.op(outputs=[10], duration_us=10.0)
+    builder.op(reads=[weight], duration_us=10.0)
+    builder.op(duration_us=5.0)
+    builder.free(x)
+    builder.op(reads=[weight], duration_us=10.0)
+    trace = builder.build()
+    gone = Swap(x, 10, 0, 2, 3, 3, False, returns=False)
+    found = simulate(trace, LINK, plan_of(trace, gone))
+    assert [(copy.direction, copy.swap) for copy in found.copies] == [(Direction.OUT, 0)]
+    assert found.resident_bytes == (40, 40, 30, 30) and found.stall_us == 0
+    # The weight's copy in is on its way when x is freed: that waits for nothing.
+    both = simulate(trace, LINK, plan_of(trace, gone, Swap(weight, 30, 1, 2, 2, 3, False)))
+    assert {(stall.op, stall.swap) for stall in both.stalls} <= {(2, 0), (2, 1), (3, 1)}
 
 
 @given(traces())

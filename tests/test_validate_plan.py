@@ -73,6 +73,63 @@ def test_the_promises_of_all_swaps_together():
         require_valid_plan(TRACE, plan_of(TRACE, budget_bytes=12))
 
 
+def trace_with_a_late_end():
+    """Storage 1 (5 bytes) is what the iteration before made and op 1 ends; storage 2, made by op 3, is its like."""
+    builder = TraceBuilder()
+    weight, old = builder.before(10), builder.before(5)
+    builder.op(reads=[weight])
+    builder.op(reads=[weight])
+    builder.free(old)
+    builder.op(reads=[weight])
+    (new,) = builder.op(outputs=[5])
+    builder.op(reads=[weight, new])
+    for _ in range(2):
+        builder.op(reads=[weight])
+    return builder.build()
+
+
+LATE = Swap(2, 5, 4, 5, 9, 9, True, returns=False)  # op 9 is op 2 of the next iteration
+
+
+def test_what_the_next_iteration_frees_may_stay_away_until_then():
+    trace = trace_with_a_late_end()
+    assert check_plan(trace, plan_of(trace, LATE, budget_bytes=15)) is None
+    found = check_plan(trace, plan_of(trace, LATE, budget_bytes=14))
+    assert (found.promise, found.op) == (SwapPromise.BUDGET, 3)
+    assert check_plan(trace, plan_of(trace, LATE, LATE)).promise in (SwapPromise.END, SwapPromise.TWICE)
+
+
+@pytest.mark.parametrize(
+    ("swap", "promise", "says"),
+    [
+        (replace(LATE, in_start=8, in_before=8), SwapPromise.END, "not freed before op 8"),
+        (replace(LATE, in_start=8), SwapPromise.ORDER, "(4, 5, 8, 9)"),
+        (replace(LATE, out_after=3, free_by=4), SwapPromise.USE, "op 4 uses storage 2"),
+        (replace(LATE, returns=True), SwapPromise.LIFETIME, "beyond its life"),
+        (Swap(0, 10, 6, 7, 7, 7, True, returns=False), SwapPromise.LIFETIME, "beyond its life"),
+        (replace(LATE, size_bytes=4), SwapPromise.SIZE, "is of 4 bytes"),
+    ],
+)
+def test_what_does_not_return_is_freed_while_it_is_away(swap, promise, says):
+    trace = trace_with_a_late_end()
+    found = check_plan(trace, plan_of(trace, swap))
+    assert found.promise is promise and says in found.message
+
+
+def test_what_does_not_return_has_left_before_the_next_iteration_makes_its_like():
+    builder = TraceBuilder()
+    old = builder.before(5)
+    (new,) = builder.op(outputs=[5])
+    builder.free(old)  # as `out = model(x)` does with the last iteration's
+    for op in range(4):
+        builder.op(reads=[new] * (op == 0))
+    trace = builder.build()
+    swap = Swap(new, 5, 1, 5, 6, 6, True, returns=False)
+    assert check_plan(trace, plan_of(trace, swap, budget_bytes=5)) is None
+    found = check_plan(trace, plan_of(trace, replace(swap, free_by=6)))
+    assert found.promise is SwapPromise.END
+
+
 @given(plans(), st.data())
 def test_random_swaps_of_gaps_are_valid_exactly_within_what_they_hold(trace_and_plan, data):
     trace, plan = trace_and_plan

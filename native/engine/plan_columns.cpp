@@ -61,9 +61,9 @@ SwapTable swap_table(const Columns& columns, size_t takes) {
     table.storages.push_back({block[i], static_cast<uint32_t>(ordinal[i]), bytes[i], static_cast<uint32_t>(again[i])});
   size_t ops = table.op_hashes.size();
   for (size_t i = 0; i < storage.size(); ++i) {
-    check(storage[i] < block.size() && out_after[i] < ops && free_by[i] < ops && in_start[i] < ops && take[i] < takes);
+    check(storage[i] < block.size() && out_after[i] < ops && free_by[i] < ops && in_start[i] < ops && take[i] <= takes);
     table.swaps.push_back({static_cast<uint32_t>(storage[i]), static_cast<uint32_t>(out_after[i]), static_cast<uint32_t>(free_by[i]),
-                           static_cast<uint32_t>(in_start[i]), static_cast<uint32_t>(take[i])});
+                           static_cast<uint32_t>(in_start[i]), take[i] == 0 ? SwapTable::kNone : static_cast<uint32_t>(take[i] - 1)});
   }
   return table;
 }

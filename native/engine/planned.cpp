@@ -71,7 +71,7 @@ void Planned::carry_over() {
   for (Block* block : books_.all()) {
     int64_t ordinal = books_.is_of_session(*block) ? forecast_.last_ordinal(*block) : -1;
     bool movable = residency_.may_move(*block) || (!block->resident() && !block->copy && block->extent != nullptr);
-    if (ordinal < 0 || !movable) continue;
+    if (ordinal < 0 || !movable || (swaps_ && swaps_->leaves_for_good(static_cast<uint32_t>(ordinal)))) continue;
     Region* region = memory_.arena->plan()->carry_over(last_take(ordinal), memory_.arena->round(block->bytes), block);
     if (region == nullptr) continue;
     try {

@@ -31,7 +31,8 @@ Swaps::Swaps(SwapTable table, bool at_once)
     else
       by_id_[table_.storages[s].block_id] = s;
   for (const SwapTable::Swap& swap : table_.swaps)  // at first what came back last in the iteration before
-    if (uint32_t& last = arrivals_[swap.storage]; last == SwapTable::kNone || swap.take > last) last = swap.take;
+    if (uint32_t& last = arrivals_[swap.storage]; swap.take != SwapTable::kNone && (last == SwapTable::kNone || swap.take > last))
+      last = swap.take;
   index_actions();
 }
 
@@ -58,7 +59,7 @@ void Swaps::index_actions() {
   for (uint32_t swap : sorted([](const SwapTable::Swap& s) { return s.free_by; }))
     rows.push_back({table_.swaps[swap].free_by, {Action::Kind::kFinishOut, swap}});
   for (uint32_t swap : sorted([](const SwapTable::Swap& s) { return s.take; }))
-    rows.push_back({table_.swaps[swap].in_start, {Action::Kind::kStartIn, swap}});
+    if (table_.swaps[swap].take != SwapTable::kNone) rows.push_back({table_.swaps[swap].in_start, {Action::Kind::kStartIn, swap}});
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   keys.clear();
   for (const auto& [op, action] : rows) {
@@ -119,8 +120,16 @@ uint32_t Swaps::last_arrival(uint32_t ordinal) const {
   uint32_t last = SwapTable::kNone;
   if (found == by_ordinal_.end()) return last;
   for (const SwapTable::Swap& swap : table_.swaps)
-    if (swap.storage == found->second && (last == SwapTable::kNone || swap.take > last)) last = swap.take;
+    if (swap.storage == found->second && swap.take != SwapTable::kNone && (last == SwapTable::kNone || swap.take > last))
+      last = swap.take;
   return last;
+}
+
+bool Swaps::leaves_for_good(uint32_t ordinal) const {
+  auto found = by_ordinal_.find(key_of(0, ordinal));
+  return found != by_ordinal_.end() && std::any_of(table_.swaps.begin(), table_.swaps.end(), [&](const SwapTable::Swap& swap) {
+    return swap.storage == found->second && swap.take == SwapTable::kNone;
+  });
 }
 
 void Swaps::iteration_ends() {

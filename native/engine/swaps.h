@@ -29,7 +29,7 @@ struct SwapTable {
     uint32_t out_after = 0;  // op indices in the iteration
     uint32_t free_by = 0;    // its bytes are free before this op: a copy that has not ended is waited for
     uint32_t in_start = 0;
-    uint32_t take = 0;  // which of the iteration's takes gives it its address back
+    uint32_t take = 0;  // which of the iteration's takes gives it its address back; kNone: it is freed while it is away
   };
   std::vector<uint64_t> op_hashes;
   std::vector<Storage> storages;
@@ -74,6 +74,8 @@ class Swaps {
   Block* block_of(uint32_t swap) const { return blocks_[table_.swaps[swap].storage]; }
   // The take that brings back a storage known by its ordinal, the last time in an iteration; kNone if none does.
   uint32_t last_arrival(uint32_t ordinal) const;
+  // Whether it is away when it is freed.
+  bool leaves_for_good(uint32_t ordinal) const;
   // The take of the swap that brings the storage back next, or has last.
   uint32_t& arrival(const Block& block);
   size_t op() const { return next_op_ - 1; }  // which of the plan's ops has begun last

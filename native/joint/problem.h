@@ -45,7 +45,7 @@ struct GapColumns {
   const std::int64_t* after;
   const std::int64_t* before;
   const double* out_us;  // of the copies; infinite if it may not be swapped
-  const double* in_us;
+  const double* in_us;   // 0 of a storage that does not return
   const std::uint8_t* remakable;
   Rows of_storage;
 };

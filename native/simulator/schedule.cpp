@@ -86,6 +86,10 @@ void Scheduler::find_latest_starts() {
   for (int round = 1; round >= 0; --round)
     for (auto c = ins_.rbegin(); c != ins_.rend(); ++c) {
       const std::int64_t before = all_.before[*c];
+      if (!returns(*c)) {
+        lead_[*c] = 0;
+        continue;
+      }
       const double due_us = begin_us_[use_[*c]] + round * compute_us_;
       next_us = std::min(due_us, next_us) - all_.in_us[*c] / both_factor_;
       const double since_us = next_us - round * compute_us_ + (before >= ops_.count ? compute_us_ : 0);
@@ -161,7 +165,7 @@ void Scheduler::prefetch(std::int64_t op) {
     ++steps_;
     const std::int64_t c = ins_[position % count];
     const std::int64_t due = static_cast<std::int64_t>(position / count) * ops_.count + use_[c];
-    if (due <= op) continue;  // used in a moment
+    if (due <= op || !returns(c)) continue;  // used in a moment, or never again
     if (op < due - lead_[c]) return;
     if (!absence_[c].is_pending) continue;
     if (!may_come(c, op, due)) return;
@@ -198,7 +202,7 @@ std::int64_t Scheduler::blocked_at(std::int64_t c, std::int64_t op, std::int64_t
 
 void Scheduler::bring_in(std::int64_t c, std::int64_t op, std::int64_t due) {
   lanes_.advance(now_us_);
-  absence_[c].in_copy = lanes_.in.push(now_us_, all_.in_us[c]);
+  if (returns(c)) absence_[c].in_copy = lanes_.in.push(now_us_, all_.in_us[c]);
   absence_[c].is_coming = true;
   steps_ += kRoomSteps;
   const std::int64_t begin = use_[c] - (due - op);
@@ -224,7 +228,7 @@ void Scheduler::use(std::size_t begin, std::size_t end, std::int64_t op) {
     Absence& absence = absence_[ins_[i]];
     open_.set(next_use_ % ins_.size());
     ++next_use_;
-    if (absence.is_pending) wait(ins_[i], op, lanes_.wait(lanes_.in, absence.in_copy));
+    if (absence.is_pending && returns(ins_[i])) wait(ins_[i], op, lanes_.wait(lanes_.in, absence.in_copy));
     absence.is_pending = false;
   }
 }

@@ -12,7 +12,7 @@
 namespace memfit::swapping {
 
 // One gap each: the storage may be away during the ops strictly between `after` and `before` (counted on over the
-// iteration's end). Sizes are those the arena holds.
+// iteration's end). Sizes are those the arena holds; `in_us` is 0 of one that does not return.
 struct Candidates {
   const std::int64_t *size_bytes, *after, *before;
   const double *out_us, *in_us;
@@ -47,6 +47,8 @@ class Scheduler {
     bool is_pending = false, is_free = false, is_coming = false;
   };
 
+  // Otherwise the storage is freed while it is away.
+  bool returns(std::int64_t candidate) const { return all_.in_us[candidate] > 0; }
   void find_latest_starts();
   std::int64_t op_at(double us) const;
   void iterate(std::int64_t number);

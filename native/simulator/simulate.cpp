@@ -127,9 +127,10 @@ class Simulation {
   void start_in(std::int64_t s) {
     const std::int64_t ago = swaps_.in_start[s] / ops_.count;
     if (copies(out_copy_, ago)[s] == kNone) return;
+    away_bytes_ -= swaps_.size_bytes[s];
+    if (swaps_.in_us[s] <= 0) return;  // it does not return
     lanes_.advance(now_);
     copies(in_copy_, ago)[s] = lanes_.in.push(now_, swaps_.in_us[s]);
-    away_bytes_ -= swaps_.size_bytes[s];
   }
 
   void wait(std::int64_t op, std::int64_t s, std::int64_t wanted_at, bool is_in) {

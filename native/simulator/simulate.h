@@ -16,7 +16,7 @@ struct Ops {
 // and not only from `free_by` on.
 struct SwapColumns {
   const std::int64_t *size_bytes, *out_after, *free_by, *in_start, *in_before;
-  const double *out_us, *in_us;
+  const double *out_us, *in_us;  // the latter is 0 of what does not return
   const std::uint8_t* is_early;
   std::int64_t count;
 };

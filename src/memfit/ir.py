@@ -182,7 +182,8 @@ class Direction(StrEnum):
 class Swap:
     """One storage's absence from the arena, by op indices counted on over the iteration's end.
 
-    out_after < free_by <= in_start <= in_before.
+    out_after < free_by <= in_start <= in_before. One that does not return is freed while it is away: its `in_start` and
+    `in_before` are then the first op that it is not alive in.
 
     Attributes:
         storage: The storage's id.
@@ -192,6 +193,7 @@ class Swap:
         in_start: The copy in starts when this op is about to begin, and takes its bytes from here on.
         in_before: The next access, which waits for the copy in.
         cyclic: Whether it ends in the next iteration; then `in_before` is the next access plus the number of ops.
+        returns: Whether there is a copy in.
     """
 
     storage: int
@@ -201,6 +203,7 @@ class Swap:
     in_start: int
     in_before: int
     cyclic: bool
+    returns: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Simulator:
             in_start=in_start,
             in_before=in_before,
             out_us=self.machine.out.copies_us(size.tolist()),
-            in_us=self.machine.into.copies_us(size.tolist()),
+            in_us=np.where([s.returns for s in swaps], self.machine.into.copies_us(size.tolist()), 0.0),
             is_early=np.array([self._is_early(swap) for swap in swaps], dtype=np.uint8),
         )
 

@@ -25,6 +25,7 @@ class SwapPromise(StrEnum):
     SIZE = "whole storage"
     ORDER = "order of ops"
     LIFETIME = "alive while away"
+    END = "freed where it does not return"
     USE = "in the arena while in use"
     WRITE = "not written while copied out"
     TWICE = "one absence at a time"
@@ -73,6 +74,7 @@ def check_plan(trace: Trace, plan: Plan) -> SwapViolation | None:
     return (
         _check_trace(trace, plan)
         or next(filter(None, (_check_swap(trace, number, swap) for number, swap in enumerate(plan.swaps))), None)
+        or _check_ends(trace, plan)
         or _check_uses(trace, plan)
         or _check_twice(trace, plan)
         or _check_budget(trace, plan)
@@ -115,16 +117,43 @@ def _check_swap(trace: Trace, number: int, swap: Swap) -> SwapViolation | None:
         text = f"swap {number} is of {swap.size_bytes} bytes, its storage has {storage.size_bytes}"
         return SwapViolation(SwapPromise.SIZE, text, number)
     ordered = swap.out_after < swap.free_by <= swap.in_start <= swap.in_before
+    ordered = ordered and (swap.returns or swap.in_start == swap.in_before)
     last = swap.in_before < swap.out_after + 1 + count and swap.cyclic == (swap.in_before >= count)
     if not (0 <= swap.out_after < count and ordered and last):
         steps = (swap.out_after, swap.free_by, swap.in_start, swap.in_before)
         text = f"swap {number} goes by ops {steps}, cyclic {swap.cyclic}, of {count}"
         return SwapViolation(SwapPromise.ORDER, text, number)
     born_before = storage.alloc_tick < 0 and storage.free_tick == trace.ticks
-    alive = born_before if swap.cyclic else storage.alloc <= swap.out_after and swap.in_before < storage.free
+    if swap.returns:
+        alive = born_before if swap.cyclic else storage.alloc <= swap.out_after and swap.in_before < storage.free
+    else:
+        alive = storage.alloc_tick >= 0 and storage.alloc <= swap.out_after < storage.free
     if not alive:
         text = f"swap {number} takes storage {swap.storage} away beyond its life [{storage.alloc}, {storage.free})"
         return SwapViolation(SwapPromise.LIFETIME, text, number)
+    return None
+
+
+def _check_ends(trace: Trace, plan: Plan) -> SwapViolation | None:
+    """Check that what does not return is freed where it should have: in this iteration, or as its like is in the next.
+
+    What the next iteration frees has no name here: it is one that this one frees, of the same size, and never uses.
+    """
+    used = {storage for op in trace.ops for storage in (*op.reads, *op.writes)}
+    freed_next: dict[tuple[int, int], int] = defaultdict(int)
+    for number, storage in enumerate(trace.storages):
+        if storage.alloc_tick < 0 and storage.free_tick < trace.ticks and number not in used:
+            freed_next[storage.size_bytes, storage.free] += 1
+    for number, swap in enumerate(plan.swaps):
+        storage = trace.storages[swap.storage]
+        if swap.returns or (storage.free_tick < trace.ticks and swap.in_before == storage.free):
+            continue
+        like = (swap.size_bytes, swap.in_before - len(trace.ops))
+        left_in_time = swap.free_by <= len(trace.ops) + storage.alloc  # the next iteration's may not be there yet
+        if storage.free_tick < trace.ticks or not freed_next[like] or not left_in_time:
+            text = f"swap {number} leaves storage {swap.storage} away, which is not freed before op {swap.in_before}"
+            return SwapViolation(SwapPromise.END, text, number)
+        freed_next[like] -= 1
     return None
 
 
@@ -153,6 +182,9 @@ def _check_uses(trace: Trace, plan: Plan) -> SwapViolation | None:
 
 def _first_misuse(swap: Swap, uses: _Uses, count: int) -> int | None:
     """Return the first op that uses what `swap` has away, or writes it while it is copied out."""
+    if not swap.returns:  # in the next iteration its like is another storage
+        at = bisect_right(uses.all, swap.out_after)
+        return uses.all[at] if at < len(uses.all) else None
     used = _first_within(uses.all, swap.free_by, swap.in_before, count)
     written = _first_within(uses.writes, swap.out_after + 1, swap.in_before, count)
     return min((op for op in (used, written) if op is not None), default=None)
@@ -200,7 +232,8 @@ class _Absences:
 def _check_twice(trace: Trace, plan: Plan) -> SwapViolation | None:
     absences: dict[int, _Absences] = defaultdict(_Absences)
     for number, swap in enumerate(plan.swaps):
-        others, spans = absences[swap.storage], _within(swap.out_after + 1, swap.in_before + 1, len(trace.ops))
+        end = swap.in_before + 1 if swap.returns else min(swap.in_before, len(trace.ops))
+        others, spans = absences[swap.storage], _within(swap.out_after + 1, end, len(trace.ops))
         shared = next(filter(None, (others.first_shared(*span) for span in spans)), None)
         if shared:
             text = f"swaps {shared[1]} and {number} both move storage {swap.storage} at op {shared[0]}"

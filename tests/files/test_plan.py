@@ -104,7 +104,7 @@ TIMELINE = Timeline((0.0,), (1.0,), (3,), (Stall(0, 0, Direction.IN, 1.0),), (),
         ({"recomputes": {"ops": [0, -1, 1]}}, "recomputes.ops[1] is -1"),
         ({"recomputes": {"before": [4]}}, "recomputes.before has 1 entries instead of 2"),
         ({"recomputes": {"storage": "12"}}, "recomputes.storage is not a list"),
-        ({"version": 4}, "newer memfit"),
+        ({"version": 5}, "newer memfit"),
         ({"format": "memfit-trace"}, "is not a memfit plan"),
     ],
 )

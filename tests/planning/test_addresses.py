@@ -88,26 +88,29 @@ def test_allocations_are_read_off_two_recorded_iterations():
 
 @st.composite
 def swapped_iterations(draw):
-    """Storages born and dying within an iteration, and ones that recur, with disjoint absences of some of them."""
+    """Storages born in an iteration and dying in it or the next, and ones that recur; some are away."""
     ops = draw(st.integers(4, 12))
     lives, swaps = [], []
     for storage in range(draw(st.integers(1, 6))):
         recurs = draw(st.booleans())
         born = -1 if recurs else draw(st.integers(0, ops - 2))
-        dies = ops if recurs else draw(st.integers(born + 1, ops))  # before this op begins
+        dies = ops if recurs else draw(st.integers(born + 1, ops + born))  # before this op begins
         size = 64 * draw(st.integers(1, 8))
         lives.append((born, dies, size))
         at = 0 if recurs else born
         for _ in range(draw(st.integers(0, 2))):
-            if dies - at < 4:
+            if min(dies, ops) - at < 4:
                 break
-            cut = sorted(draw(st.sets(st.integers(at, dies - 1), min_size=4, max_size=4)))
+            cut = sorted(draw(st.sets(st.integers(at, min(dies, ops) - 1), min_size=4, max_size=4)))
             swaps.append(Swap(storage, size, *cut, False))
             at = cut[3]
         if recurs and draw(st.booleans()) and ops - at >= 2:
             first = min((s.out_after for s in swaps if s.storage == storage), default=ops - 1)
             leave = draw(st.integers(at + 1, ops - 1))
             swaps.append(Swap(storage, size, at, leave, ops, ops + first, True))
+        if not recurs and at < ops and dies - at > 1 and draw(st.booleans()):
+            leave = draw(st.integers(at + 1, dies - 1))
+            swaps.append(Swap(storage, size, at, leave, dies, dies, dies >= ops, returns=False))
     return ops, lives, swaps
 
 
@@ -118,13 +121,11 @@ def recorded_ticks(ops: int, lives: list[tuple[int, int, int]]) -> tuple[list[tu
         for op in range(ops):
             begun = iteration * ops + op
             for block, (born, dies, size) in enumerate(lives):
-                if dies == op and born >= 0:
-                    rows.append((block + 100 * iteration, -size, begun))
+                if dies % ops == op and born >= 0 and (dies != ops or iteration):
+                    rows.append((block + 100 * (iteration - dies // ops), -size, begun))
             for block, (born, _, size) in enumerate(lives):
                 if born == op:
                     rows.append((block + 100 * iteration, size, begun + 1))
-        end = (iteration + 1) * ops
-        rows += [(b + 100 * iteration, -s, end) for b, (born, dies, s) in enumerate(lives) if born >= 0 and dies == ops]
         marks.append(len(rows))
     return rows, marks
 
@@ -154,12 +155,12 @@ def test_stays_of_swapped_storages_get_bytes_that_are_free_all_the_while(drawn):
     for _ in range(3 * plan.iterations):
         for op in range(ops):
             for block, (born, dies, _) in enumerate(lives):
-                if dies == op and born >= 0:
+                if dies % ops == op and born >= 0:
                     held.pop(block, None)
             for swap in swaps:
                 if swap.free_by % ops == op:
                     held.pop(swap.storage, None)
-            arriving = [i for i, s in enumerate(swaps) if s.in_start % ops == op]
+            arriving = [i for i, s in enumerate(swaps) if s.in_start % ops == op and s.returns]
             for i in sorted(arriving, key=lambda i: (swaps[i].in_before - swaps[i].in_start, i)):
                 take(swaps[i].storage, now, i)
                 now += 1
@@ -167,7 +168,4 @@ def test_stays_of_swapped_storages_get_bytes_that_are_free_all_the_while(drawn):
                 if born == op:
                     take(block, now, -1)
                     now += 1
-        for block, (born, dies, _) in enumerate(lives):
-            if dies == ops and born >= 0:
-                held.pop(block, None)
     assert takes.count * 3 * plan.iterations == now

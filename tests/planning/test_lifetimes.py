@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
@@ -97,9 +99,9 @@ def test_a_working_set_counts_each_storage_once_and_outputs_as_workspace():
     assert minimum_budget(trace) == (128 + 64 + 64 + 64 + 1000, 0)
 
 
-def brute_gaps(trace: Trace) -> set[tuple[int, int, int, bool]]:
+def brute_gaps(trace: Trace) -> set[tuple[int, int, int, bool, bool]]:
     """Oracle: walk two iterations op by op and note each run of ops that leaves a storage alone."""
-    count, found = len(trace.ops), set()
+    count, found = len(trace.ops), brute_ends(trace)
     for number, storage in enumerate(trace.storages):
         recurs = storage.alloc_tick == -1 and storage.free_tick == trace.ticks
         last = None
@@ -108,15 +110,34 @@ def brute_gaps(trace: Trace) -> set[tuple[int, int, int, bool]]:
             if number not in op.reads and number not in op.writes:
                 continue
             if last is not None and step - last > 1 and last < count:
-                found.add((number, last, step % count, step >= count))
+                found.add((number, last, step % count, step >= count, True))
             last = step
+    return found
+
+
+def brute_ends(trace: Trace) -> set[tuple[int, int, int, bool, bool]]:
+    """Oracle: from the last use of what the iteration makes, walk on to where it is freed, or its like is."""
+    count, found = len(trace.ops), set()
+    used = [[op for op in range(count) if s in (*trace.ops[op].reads, *trace.ops[op].writes)]
+            for s in range(len(trace.storages))]  # fmt: skip
+    old = [s for s, life in enumerate(trace.storages) if life.alloc_tick < 0 and life.free_tick < trace.ticks]
+    for number, life in enumerate(trace.storages):
+        end = life.free if life.free_tick < trace.ticks else None
+        like = next((s for s in old if trace.storages[s].size_bytes == life.size_bytes), None)
+        if life.alloc_tick < 0:
+            continue
+        if end is None and like is not None:
+            old.remove(like)
+            end = None if used[like] else count + trace.storages[like].free
+        if end is not None and used[number] and 1 < end - used[number][-1] <= count:
+            found.add((number, used[number][-1], end % count, end >= count, False))
     return found
 
 
 @given(traces())
 def test_gaps_are_all_spans_between_accesses(trace):
     result = gaps(trace)
-    assert {(gap.storage, gap.after, gap.before, gap.cyclic) for gap in result} == brute_gaps(trace)
+    assert {(gap.storage, gap.after, gap.before, gap.cyclic, gap.returns) for gap in result} == brute_gaps(trace)
     weights = [gap.size_bytes * gap.duration_us for gap in result]
     assert weights == sorted(weights, reverse=True)
     for gap in result:
@@ -139,6 +160,19 @@ def test_a_parameter_has_a_gap_over_the_end_of_the_iteration():
         Gap(weight, 3, 1, 10, 17.0, cyclic=True),
         Gap(weight, 1, 3, 10, 4.0, cyclic=False),
     ]
+
+
+def test_what_is_freed_after_more_than_an_iteration_has_no_gap_at_its_end():
+    builder = TraceBuilder()
+    old = builder.before(10)
+    (new,) = builder.op(outputs=[10])
+    builder.op()
+    builder.op()
+    builder.free(old)  # a window of the last two batches
+    builder.op()
+    assert gaps(builder.build()) == []
+    builder.ops[3] = replace(builder.ops[3], reads=(new,))
+    assert gaps(builder.build()) == [Gap(new, 3, 3, 10, 3.0, True, returns=False), Gap(new, 0, 3, 10, 2.0, False)]
 
 
 def test_only_what_an_op_allocates_is_born_in_it():

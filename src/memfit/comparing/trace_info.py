@@ -55,6 +55,7 @@ def _gap_info(trace: Trace, gap: Gap) -> GapInfo:
         before=op_info(trace, gap.before),
         duration_us=gap.duration_us,
         cyclic=gap.cyclic,
+        returns=gap.returns,
     )
 
 

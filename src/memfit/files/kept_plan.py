@@ -13,7 +13,7 @@ from memfit.ir import Plan
 from memfit.machine import Machine
 
 _KIND = "kept-plan"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from memfit.files.document import Fields, read_document, write_document
 from memfit.ir import Plan, Recompute, Swap
 
 _KIND = "plan"
-_VERSION = 3
+_VERSION = 4
 _FIRST_WITH_RECOMPUTES = 3
 _SWAP_COLUMNS = ("storage", "size_bytes", "out_after", "free_by", "in_start", "in_before")
 _RECOMPUTE_COLUMNS = ("storage", "after", "before")
@@ -51,7 +51,7 @@ def plan_body(plan: Plan) -> dict[str, Any]:
         "machine": plan.machine,
         "budget_bytes": plan.budget_bytes,
         "footprint_bytes": plan.footprint_bytes,
-        "swaps": _columns(plan.swaps, (*_SWAP_COLUMNS, "cyclic")),
+        "swaps": _columns(plan.swaps, (*_SWAP_COLUMNS, "cyclic", "returns")),
         "recomputes": {
             **_columns(plan.recomputes, _RECOMPUTE_COLUMNS),
             "length": [len(one.ops) for one in plan.recomputes],
@@ -108,8 +108,10 @@ def _columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[int]]:
 def _swaps(columns: Fields) -> tuple[Swap, ...]:
     cyclic = columns.integers("cyclic", None, 0, 1)
     numbers = (columns.integers(name, len(cyclic), 0) for name in _SWAP_COLUMNS)
-    storage, size, out_after, free_by, in_start, in_before = numbers
-    rows = zip(storage, size, out_after, free_by, in_start, in_before, map(bool, cyclic), strict=True)
+    returns = [1] * len(cyclic)  # all did before version 4
+    if "returns" in columns.values:
+        returns = columns.integers("returns", len(cyclic), 0, 1)
+    rows = zip(*numbers, map(bool, cyclic), map(bool, returns), strict=True)
     return tuple(Swap(*row) for row in rows)
 
 

@@ -143,8 +143,8 @@ def takes_of(recorded: TwoIterations, swaps: Sequence[Swap] = (), blocks: Sequen
     # Sizes, and which swap a take ends: allocations and arrivals, each where the clock has them.
     size, swap = np.empty(clock.period, dtype=np.int64), np.full(clock.period, ALLOCATION)
     size[clock.of_allocations] = recorded.size[is_alloc][:first_count]
-    size[clock.of_arrivals] = [one.size_bytes for one in swaps]
-    swap[clock.of_arrivals] = np.arange(len(swaps))
+    for number, take in clock.of_arrivals.items():
+        size[take], swap[take] = swaps[number].size_bytes, number
     again = np.zeros(clock.period, dtype=np.int64)
     if len(recorded.again):
         again[clock.of_allocations] = recorded.again[is_alloc][:first_count]
@@ -158,7 +158,7 @@ def takes_of(recorded: TwoIterations, swaps: Sequence[Swap] = (), blocks: Sequen
     for storage, own in swaps_by_storage(swaps).items():
         absences, first = [clock.absence(index) for index in own], allocated.get(blocks[storage])
         if first is not None:
-            spans = stays_of_life((first, int(upper[first])), absences)
+            spans = stays_of_life((first, int(upper[first])), absences, returns=all(swaps[i].returns for i in own))
         else:  # the same storage in every iteration
             spans = stays_of_recurring(absences, clock.period)
         for begin, end in spans:
@@ -170,23 +170,28 @@ def takes_of(recorded: TwoIterations, swaps: Sequence[Swap] = (), blocks: Sequen
 class TakeClock:
     """Puts allocations and arrivals into one order: an arrival at op k comes right before k begins.
 
+    Of a swap that does not return there is none.
+
     Allocations A before op 0, B in op 0 and C in op 1, and an arrival at op 1 are takes 0, 1, 3 and 2. `period` is the
-    number of takes in an iteration. Allocations and frees are in recorded order, arrivals in that of the swaps.
+    number of takes in an iteration. Allocations and frees are in recorded order; arrivals are by the swap's number.
     """
 
     def __init__(self, recorded: TwoIterations, swaps: Sequence[Swap]) -> None:
         self._swaps, self._ops = swaps, recorded.ops
         is_alloc, first_count = recorded.size > 0, recorded.first_count
         # Twice as fine as ops: an arrival lies between what came before its op and what the op does.
-        arrivals = np.array([2 * (swap.in_start % self._ops) + 1 for swap in swaps], dtype=np.int64)
+        returning = [number for number, swap in enumerate(swaps) if swap.returns]
+        arrivals = np.array([2 * (swaps[n].in_start % self._ops) + 1 for n in returning], dtype=np.int64)
         keys = np.concatenate((2 * recorded.begun[is_alloc][:first_count], arrivals))
-        urgency = np.array([0] * first_count + [swap.in_before - swap.in_start for swap in swaps], dtype=np.int64)
+        leads = [swaps[n].in_before - swaps[n].in_start for n in returning]
+        urgency = np.array([0] * first_count + leads, dtype=np.int64)
         order = np.lexsort((urgency, keys))  # of arrivals at one op the one used next comes first
         position = np.empty(len(keys), dtype=np.int64)
         position[order] = np.arange(len(keys))
         self._keys = keys[order]
         self.period = len(keys)
-        self.of_allocations, self.of_arrivals = position[:first_count], position[first_count:]
+        self.of_allocations = position[:first_count]
+        self.of_arrivals: dict[int, int] = dict(zip(returning, position[first_count:].tolist(), strict=True))
         free_key = 2 * recorded.begun[~is_alloc]
         later = free_key > 2 * recorded.ops  # in the second iteration
         before = np.searchsorted(np.sort(arrivals), free_key - 2 * recorded.ops * later, side="left")
@@ -200,8 +205,10 @@ class TakeClock:
     def absence(self, index: int) -> Span:
         """Return when the bytes of swap `index` are away."""
         swap = self._swaps[index]
+        if not swap.returns:
+            return self.at_op(swap.free_by), self.at_op(swap.in_start)
         over = swap.in_start // self._ops * self.period
-        return self.at_op(swap.free_by), over + int(self.of_arrivals[index])
+        return self.at_op(swap.free_by), over + self.of_arrivals[index]
 
 
 def plan_addresses(takes: Takes, *, alignment: int, effort: float) -> AddressPlan:

@@ -6,6 +6,7 @@ as an arena places it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +24,8 @@ class Gap:
     """A span in which a storage is not accessed: after op `after`, before op `before`.
 
     A cyclic gap runs over the end of the iteration into the next one. `duration_us` is the time of the ops
-    strictly between.
+    strictly between. The last gap of a storage's life does not return: `before` is then the first op that it is not
+    alive in.
     """
 
     storage: int
@@ -32,6 +34,12 @@ class Gap:
     size_bytes: int
     duration_us: float
     cyclic: bool
+    returns: bool = True
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it ends with a use in the same iteration, for which the storage may be made again."""
+        return self.returns and not self.cyclic
 
 
 def live_bytes(trace: Trace, *, aligned: bool = False) -> Int64Array:
@@ -170,24 +178,64 @@ def comfortable_budget(trace: Trace) -> tuple[int, int]:
 def gaps(trace: Trace) -> list[Gap]:
     """Return the gaps with at least one op in them, largest bytes x duration first.
 
-    A storage that recurs has one gap more, which runs over the end of the iteration.
+    A storage that recurs has one gap more, which runs over the end of the iteration; one that is made in the iteration
+    has another from its last use until it is freed, in this iteration or the next.
     """
-    elapsed = np.concatenate(([0.0], np.cumsum([op.duration_us for op in trace.ops])))
-    found = [gap for storage, ops in enumerate(accessing_ops(trace)) for gap in _gaps_of(trace, storage, ops, elapsed)]
+    uses, elapsed = accessing_ops(trace), np.concatenate(([0.0], np.cumsum([op.duration_us for op in trace.ops])))
+    next_of = successors(trace)
+    found = [gap for storage, ops in enumerate(uses) for gap in _gaps_of(trace, storage, ops, elapsed)]
+    for storage, ops in enumerate(uses):
+        end = _unused_until(trace, storage, uses, next_of) if ops else None
+        if end is not None and end > ops[-1] + 1:
+            found.append(_gap(trace, storage, ops[-1], end, elapsed, returns=False))
     return sorted(found, key=lambda gap: (-gap.size_bytes * gap.duration_us, gap.storage, gap.after))
 
 
+def successors(trace: Trace) -> dict[int, int]:
+    """Return, for what is allocated in this iteration and freed in the next, the one of its size freed in this."""
+    left: dict[int, list[int]] = defaultdict(list)
+    for index, storage in enumerate(trace.storages):
+        if storage.born_before and not trace.outlives(storage):
+            left[storage.size_bytes].append(index)
+    found = {}
+    for index, storage in enumerate(trace.storages):
+        if not storage.born_before and trace.outlives(storage) and left[storage.size_bytes]:
+            found[index] = left[storage.size_bytes].pop(0)
+    return found
+
+
 def _gaps_of(trace: Trace, storage: int, ops: list[int], elapsed: NDArray[np.float64]) -> Iterator[Gap]:
-    size_bytes = trace.storages[storage].size_bytes
+    """Yield the gaps of one storage that end with a use."""
     for after, before in pairwise(ops):
         if before > after + 1:
-            duration_us = float(elapsed[before] - elapsed[after + 1])
-            yield Gap(storage, after, before, size_bytes, duration_us, cyclic=False)
-    if not ops or not trace.recurs(trace.storages[storage]):
-        return
-    if ops[0] + len(trace.ops) > ops[-1] + 1:
-        duration_us = float(elapsed[-1] - elapsed[ops[-1] + 1] + elapsed[ops[0]])
-        yield Gap(storage, ops[-1], ops[0], size_bytes, duration_us, cyclic=True)
+            yield _gap(trace, storage, after, before, elapsed)
+    if ops and trace.recurs(trace.storages[storage]) and ops[0] + len(trace.ops) > ops[-1] + 1:
+        yield _gap(trace, storage, ops[-1], ops[0] + len(trace.ops), elapsed)
+
+
+def _gap(
+    trace: Trace, storage: int, after: int, end: int, elapsed: NDArray[np.float64], *, returns: bool = True
+) -> Gap:
+    """Return the gap from op `after` to op `end`, which is counted on over the iteration's end."""
+    cyclic, before = divmod(end, len(trace.ops))
+    duration_us = float(elapsed[before] + cyclic * elapsed[-1] - elapsed[after + 1])
+    return Gap(storage, after, before, trace.storages[storage].size_bytes, duration_us, bool(cyclic), returns)
+
+
+def _unused_until(trace: Trace, storage: int, uses: list[list[int]], next_of: dict[int, int]) -> int | None:
+    """Return the op, counted on, before which a storage of this iteration is freed that is not used any more.
+
+    None for one that the next iteration uses, or that no iteration frees: nothing is known of its end.
+    """
+    one, next_ = trace.storages[storage], next_of.get(storage)
+    if one.born_before:
+        return None
+    if not trace.outlives(one):
+        return one.free
+    if next_ is None or uses[next_]:
+        return None
+    end = len(trace.ops) + trace.storages[next_].free
+    return end if end <= uses[storage][-1] + len(trace.ops) else None
 
 
 def _op_at(trace: Trace, ticks: int) -> int:

@@ -63,12 +63,15 @@ def place_stays(stays: Stays, *, alignment: int, effort: float) -> PlacedStays:
     return PlacedStays(lifetimes, pack(lifetimes, alignment=alignment, period=period, effort=effort))
 
 
-def stays_of_life(life: Span, absences: Sequence[Span]) -> list[Span]:
+def stays_of_life(life: Span, absences: Sequence[Span], *, returns: bool = True) -> list[Span]:
     """Return the rest of `life` when `absences`, in their order, are taken out of it.
 
-    A storage that lives in [2, 20) and is away in [5, 9) and [12, 15) stays in [2, 5), [9, 12) and [15, 20).
+    A storage that lives in [2, 20) and is away in [5, 9) and [12, 15) stays in [2, 5), [9, 12) and, unless it is away
+    for good then, [15, 20).
     """
     moments = [life[0], *(moment for absence in absences for moment in absence), life[1]]
+    if not returns:
+        moments = moments[:-2]
     return list(zip(moments[::2], moments[1::2], strict=True))
 
 

@@ -19,7 +19,7 @@ _MOST = 20  # storages as text; JSON has all
 
 @dataclass(frozen=True, slots=True)
 class SwapAbsence:
-    """A swap in a gap: leaves after one op, is back before another.
+    """A swap in a gap: leaves after one op, and is back before another, or freed by then.
 
     The four times are those of its copies, in microseconds from the iteration's beginning, beyond its end for one that
     runs in the next; None for a copy that never ran. `wait_us` is what ops wait for them.
@@ -27,6 +27,7 @@ class SwapAbsence:
 
     leaves_after: OpInfo
     back_before: OpInfo
+    returns: bool
     out_start_us: float | None
     out_end_us: float | None
     in_start_us: float | None
@@ -97,12 +98,13 @@ class RemakeCost:
 
 @dataclass(frozen=True, slots=True)
 class GapExplanation:
-    """One gap: what is done in it (`decision`), why, and what each way costs."""
+    """One gap: what is done in it (`decision`), why, and what each way costs; one that does not return ends its life."""
 
     after: OpInfo
     before: OpInfo
     duration_us: float
     cyclic: bool
+    returns: bool
     decision: str
     why: str
     swaps: tuple[SwapAbsence, ...]
@@ -181,6 +183,8 @@ def _storage(one: StorageExplanation) -> RenderableType:
 
 def _gap(gap: GapExplanation) -> RenderableType:
     until = f"{brief_op(gap.before)}{' of the next iteration' if gap.cyclic else ''}"
+    if not gap.returns:
+        until = f"it is freed, before {until}"
     rows = [(gap.decision, gap.why)]
     rows += [("", _swap(one)) for one in gap.swaps] + [("", _remaking(one)) for one in gap.remakings]
     rows.append(("to keep", _keep(gap.keep)))
@@ -204,7 +208,8 @@ def _swap(one: SwapAbsence) -> str:
         if begin is not None and end is not None
     )
     wait = f"ops wait {format_us(one.wait_us)} for it" if one.wait_us > 0 else "no op waits for it"
-    away = f"away after {brief_op(one.leaves_after)} and back before {brief_op(one.back_before)}"
+    end = "back" if one.returns else "freed"
+    away = f"away after {brief_op(one.leaves_after)} and {end} before {brief_op(one.back_before)}"
     return f"{away}; copied {', '.join(copies)}; {wait}"
 
 
@@ -227,7 +232,8 @@ def _keep(cost: KeepCost) -> str:
 def _swap_cost(cost: SwapCost) -> str:
     short = f"; the gap is {format_us(cost.least_wait_us)} too short" if cost.least_wait_us > 0 else ""
     busy = f"{100 * cost.out_busy:.0f} % out, {100 * cost.in_busy:.0f} % in"
-    return f"{format_us(cost.out_us)} out, {format_us(cost.in_us)} in{short}; link busy with other copies: {busy}"
+    into = f", {format_us(cost.in_us)} in" if cost.in_us > 0 else ""
+    return f"{format_us(cost.out_us)} out{into}{short}; link busy with other copies: {busy}"
 
 
 def _remake_cost(cost: RemakeCost) -> str:

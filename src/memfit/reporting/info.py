@@ -50,6 +50,7 @@ class GapInfo:
     before: OpInfo
     duration_us: float
     cyclic: bool
+    returns: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,8 @@ def _live_table(info: TraceInfo) -> RenderableType:
 def _gap_table(largest: tuple[GapInfo, ...]) -> RenderableType:
     table = new_table("Largest gaps (bytes x time)", "storage", "bytes", "unused for", "from", "until")
     for gap in largest:
-        until = f"{brief_op(gap.before)}{', next iteration' if gap.cyclic else ''}"
+        freed = "" if gap.returns else "freed before "
+        until = f"{freed}{brief_op(gap.before)}{', next iteration' if gap.cyclic else ''}"
         size = format_bytes(gap.tensor.size_bytes)
         add_row(table, tensor_text(gap.tensor), size, format_us(gap.duration_us), brief_op(gap.after), until)
     return table

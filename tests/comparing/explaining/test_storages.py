@@ -5,6 +5,7 @@ from memfit.comparing.explaining.storages import Why, explain_storages, matching
 from memfit.errors import UsageError
 from memfit.ir import Plan, Recompute, Swap
 from memfit.machine import Link, Machine
+from memfit.planning.joint.refusals import Loss
 from memfit.reporting.explain_storage import to_text
 from memfit.reporting.show import print_text
 from swap_builder import plan_of
@@ -74,7 +75,7 @@ def explained(trace, plan, pattern, ns_per_byte=1000):
 
 def only_gap(report):
     (storage,) = report.storages
-    (gap,) = storage.gaps
+    (gap,) = [gap for gap in storage.gaps if gap.returns]
     return gap
 
 
@@ -83,9 +84,11 @@ def test_a_storage_has_its_life_its_maker_and_its_gaps():
     (one,) = report.storages
     assert (one.tensor.storage, one.tensor.size_bytes, report.matched, report.matched_bytes) == (1, 40, 1, 40)
     assert (one.made_by.index, one.alive_from.index, one.alive_until.index, one.last_use.index) == (0, 0, 7, 6)
-    assert one.unused_us == 10.0
     gap = only_gap(report)
     assert (gap.after.index, gap.before.index, gap.duration_us, gap.cyclic) == (0, 6, 60.0, False)
+    (last,) = [gap for gap in one.gaps if not gap.returns]  # until it is freed, after the last op
+    assert (last.after.index, last.before.index, last.duration_us, last.cyclic) == (6, 0, 10.0, True)
+    assert one.unused_us == 0.0 and last.swap.in_us == 0.0 < gap.swap.in_us and last.remake.refusal == Loss.UNUSED
 
 
 def test_a_storage_that_recurs_is_never_unused_at_its_end():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memfit.baselines.policies import find_policy
 from memfit.errors import BudgetError
-from memfit.ir import Swap, align_up
+from memfit.ir import Direction, Swap, align_up
 from memfit.machine import Link, Machine
 from memfit.planning.autoswap import (
     ANY_GAP,
@@ -21,7 +21,7 @@ from memfit.planning.autoswap import (
     plan_under_budget,
     smallest_budget,
 )
-from memfit.planning.autoswap.candidates import end_of
+from memfit.planning.autoswap.candidates import end_of, latest_free_by
 from memfit.planning.autoswap.search import Search
 from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import gaps
@@ -74,7 +74,41 @@ def test_waits_for_copies_out_are_as_late_as_the_budget_allows(trace_and_plan, s
     for before, swap in zip(swaps, relaxed, strict=True):
         assert before.free_by <= swap.free_by < swap.in_start
         is_needed = held[swap.free_by % len(trace.ops)] + align_up(swap.size_bytes, trace.alignment) > budget
-        assert is_needed or swap.free_by == swap.in_start - 1
+        last = latest_free_by(trace, swap.storage, swap.in_before, returns=swap.returns)
+        assert is_needed or swap.free_by == min(swap.in_start - 1, max(last, before.free_by))
+
+
+def test_gradients_that_live_into_the_next_iteration_leave_for_good():
+    builder = TraceBuilder()
+    weight, old = builder.before(10), builder.before(10)
+    (kept,) = builder.op(reads=[weight], outputs=[40], duration_us=20.0)
+    builder.free(old)  # the gradients of the step before go when the loss is there
+    builder.op(reads=[weight, kept], duration_us=20.0)
+    builder.free(kept)
+    (gradient,) = builder.op(reads=[weight], outputs=[10], duration_us=20.0)
+    builder.op(reads=[gradient], writes=[weight], duration_us=20.0)
+    trace = replace(builder.build(), alignment=1)
+    found = plan_under_budget(trace, LINK, 50)  # the weight and what op 0 makes
+    assert found.plan.swaps == (Swap(gradient, 10, 3, 4, 5, 5, True, returns=False),)
+    assert check_plan(trace, found.plan) is None and found.timeline.copied_bytes(Direction.IN) == 0
+
+
+@pytest.mark.parametrize("us_a_byte", [1, 100])
+def test_outputs_that_live_until_the_next_ones_are_made_have_left_before(us_a_byte):
+    builder = TraceBuilder()
+    old = builder.before(10)
+    (new,) = builder.op(outputs=[10], duration_us=20.0)
+    builder.op(duration_us=20.0)
+    builder.free(old)
+    builder.op(reads=[new], duration_us=20.0)
+    builder.op(duration_us=20.0)
+    trace, link = replace(builder.build(), alignment=1), Link.affine(0, 1000 * us_a_byte)
+    found = plan_under_budget(trace, Machine("m", link, link), 10)
+    (swap,) = found.plan.swaps
+    assert swap.free_by <= 4 and replace(swap, free_by=3) == Swap(new, 10, 2, 3, 6, 6, True, returns=False)
+    assert check_plan(trace, found.plan) is None
+    (relaxed,) = relax(trace, found.plan.swaps, 20)
+    assert relaxed.free_by == 4
 
 
 def brute_force(trace, machine, budget):
@@ -84,8 +118,11 @@ def brute_force(trace, machine, budget):
     for gap in gaps(trace):
         end = end_of(trace, gap)
         ops = range(gap.after + 1, end + 1)
-        spans = [(free_by, in_start) for free_by in ops for in_start in ops if free_by < in_start]
-        options.append([None, *(Swap(gap.storage, gap.size_bytes, gap.after, f, i, end, gap.cyclic) for f, i in spans)])
+        last = latest_free_by(trace, gap.storage, end, returns=gap.returns)
+        back = ops if gap.returns else [end]
+        spans = [(free_by, in_start) for free_by in ops for in_start in back if free_by < in_start and free_by <= last]
+        about = gap.storage, gap.size_bytes, gap.after
+        options.append([None, *(Swap(*about, *span, end, gap.cyclic, gap.returns) for span in spans)])
     best = None
     for choice in product(*options):
         swaps = sorted((s for s in choice if s), key=lambda s: (s.out_after, s.in_before, s.storage))

@@ -97,12 +97,16 @@ class Program:
         net = nn.ModuleList([blocks, nn.Linear(width, 5)])
         kind = draw.choice([torch.optim.Adam, torch.optim.SGD, torch.optim.AdamW])
         optimizer, seen = kind(net.parameters(), lr=1e-3, foreach=draw.choice([True, False])), []
+        clears_late = self.seed % 2 > 0  # the gradients of a step live on until those of the next are made
         for step in range(self.steps):
             is_odd = step > 8 and odd.random() < self.deviates
             event = odd.choice(DEVIATIONS) if is_odd else ""
-            optimizer.zero_grad(set_to_none=self.seed % 3 > 0)
+            if not clears_late:
+                optimizer.zero_grad(set_to_none=self.seed % 3 > 0)
             x = torch.randn(batch // 2 if event == "half" else batch, width, size, size)
             loss = self.loss(net, x, event, odd.randrange(len(blocks)), seen)
+            if clears_late:
+                optimizer.zero_grad(set_to_none=self.seed % 3 > 0)
             loss.backward()
             optimizer.step()
             seen.append(loss.detach())

@@ -104,7 +104,7 @@ def from_forward_to_backward(trace: Trace) -> list[Gap]:
     found = [
         gap
         for gap in all_gaps(trace)
-        if not gap.cyclic and phases[gap.after] is Phase.FORWARD and phases[gap.before] is Phase.BACKWARD
+        if gap.is_inner and phases[gap.after] is Phase.FORWARD and phases[gap.before] is Phase.BACKWARD
     ]
     return sorted(found, key=lambda gap: (gap.after, gap.storage))
 

@@ -69,12 +69,14 @@ class Reactive:
     """Evicts among `gaps` when an op does not fit, by `rank`; a storage comes back at `prefetch` of its next use."""
 
     def __init__(self, trace: Trace, gaps: Sequence[Gap], rank: Rank, prefetch: Prefetch = at_its_use) -> None:
-        self._trace, self._gaps, self._rank, self._prefetch = trace, gaps, rank, prefetch
+        self._trace, self._rank, self._prefetch = trace, rank, prefetch
+        # One that does not return has to have left before the next iteration makes its like: it may want to later.
+        self._gaps = [gap for gap in gaps if gap.returns or not trace.outlives(trace.storages[gap.storage])]
         self._load = load_bytes(trace).tolist()
-        self._held = [align_up(gap.size_bytes, trace.alignment) for gap in gaps]
+        self._held = [align_up(gap.size_bytes, trace.alignment) for gap in self._gaps]
         self._begins: dict[int, list[int]] = defaultdict(list)
         self._ends: dict[int, list[int]] = defaultdict(list)
-        for index, gap in enumerate(gaps):
+        for index, gap in enumerate(self._gaps):
             self._begins[gap.after].append(index)
             self._ends[gap.before].append(index)
 
@@ -129,5 +131,6 @@ class Reactive:
         out_after = evicted - 1 + shift
         in_start = max(self._prefetch(due + shift), evicted + 1 + shift)
         in_before = due + shift
-        return Swap(gap.storage, gap.size_bytes, out_after, evicted + shift, min(in_start, in_before), in_before,
-                    in_before >= count)  # fmt: skip
+        in_start = min(in_start, in_before) if gap.returns else in_before
+        return Swap(gap.storage, gap.size_bytes, out_after, evicted + shift, in_start, in_before, in_before >= count,
+                    gap.returns)  # fmt: skip

@@ -77,7 +77,7 @@ class Droppables:
         self.trace = corrected(trace)
         self.values = Values.of(self.trace)
         self.turn = turn_of(self.trace)
-        found = (self._droppable(gap) for gap in all_gaps(self.trace) if not gap.cyclic)
+        found = (self._droppable(gap) for gap in all_gaps(self.trace) if gap.is_inner)
         self.all = sorted((each for each in found if each is not None), key=lambda each: (each.writer, each.value))
         self.waiting = [each for each in self.all if each.gap.after < self.turn <= each.gap.before]
         """Those from a last use in the forward part to the first in the backward part, in the order they are made."""

@@ -53,7 +53,7 @@ def _offloaded(found: Drops, budget_bytes: int) -> list[Swap]:
     dear = [index for index, op in enumerate(trace.ops) if is_dear(op.name) and not again[index]]
     outputs = {s for index in dear for s in trace.ops[index].writes if trace.storages[s].alloc == index}
     turn = turn_of(trace)
-    gaps = [gap for gap in all_gaps(trace) if not gap.cyclic and gap.after < turn <= gap.before]
+    gaps = [gap for gap in all_gaps(trace) if gap.is_inner and gap.after < turn <= gap.before]
     return cached(trace, [gap for gap in gaps if gap.storage in outputs], dear, budget_bytes)
 
 

@@ -128,7 +128,8 @@ class _Explainer:
     def storage(self, index: int) -> StorageExplanation:
         trace, storage, uses = self.trace, self.trace.storages[index], self.uses[index]
         last, outlives = (uses[-1] if uses else None), self.trace.outlives(storage)
-        stays = last is not None and not trace.recurs(storage)
+        own = self.carried.gaps.get(index, ())
+        stays = last is not None and not trace.recurs(storage) and all(gap.returns for gap in own)
         return StorageExplanation(
             tensor=tensor_info(trace, index),
             made_by=op_info(trace, self.born_in[index]) if index in self.born_in else None,
@@ -136,7 +137,7 @@ class _Explainer:
             alive_until=None if outlives else op_info(trace, max(storage.free - 1, 0)),
             last_use=None if last is None else op_info(trace, last),
             unused_us=float(self.begin_us[storage.free] - self.begin_us[last + 1]) if stays and last is not None else 0,
-            gaps=tuple(self.gap(gap) for gap in self.carried.gaps.get(index, ())),
+            gaps=tuple(self.gap(gap) for gap in own),
         )
 
     def gap(self, gap: Gap) -> GapExplanation:
@@ -155,6 +156,7 @@ class _Explainer:
             before=op_info(self.trace, gap.before),
             duration_us=gap.duration_us,
             cyclic=gap.cyclic,
+            returns=gap.returns,
             decision=" and ".join(kinds) or "kept",
             why=why,
             swaps=swaps,
@@ -171,6 +173,7 @@ class _Explainer:
         return SwapAbsence(
             leaves_after=op_info(self.trace, op_of[swap.out_after]),
             back_before=op_info(self.trace, op_of[swap.in_before % len(op_of)]),
+            returns=swap.returns,
             out_start_us=out[0],
             out_end_us=out[1],
             in_start_us=into[0],
@@ -202,7 +205,8 @@ class _Explainer:
 
     def _swap_cost(self, gap: Gap) -> SwapCost:
         machine, timeline, place = self.carried.machine, self.carried.timeline, self.carried.place
-        out_us, in_us = machine.out.copy_us(gap.size_bytes), machine.into.copy_us(gap.size_bytes)
+        out_us = machine.out.copy_us(gap.size_bytes)
+        in_us = machine.into.copy_us(gap.size_bytes) if gap.returns else 0.0
         begin = timeline.end_us[place[gap.after]]
         end = timeline.start_us[place[gap.before]] + gap.cyclic * timeline.iteration_us
         own = np.array(self.carried.swaps.get(gap, []), dtype=np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 
 from memfit.ir import Swap, Trace
 from memfit.machine import Machine
-from memfit.planning.autoswap.candidates import ANY_GAP, candidates, end_of
+from memfit.planning.autoswap.candidates import ANY_GAP, candidates, end_of, swap_of
 from memfit.planning.autoswap.published import Absence, PaperTimes, Scheduled, aoa, doa, schedule, select, swdoa, wdoa
 from memfit.planning.lifetimes import Gap
 from memfit.simulate import load_bytes
@@ -71,8 +71,7 @@ class ByScore:
         shift = one.absence.after - gap.after
         end = end_of(self.trace, gap)
         free_by = min(max(one.gone + 1 - shift, gap.after + 1), end)
-        in_start = min(max(one.back - shift, free_by), end)
-        return Swap(gap.storage, gap.size_bytes, gap.after, free_by, in_start, end, gap.cyclic)
+        return swap_of(self.trace, gap, free_by, min(max(one.back - shift, free_by), end))
 
 
 def _floor(trace: Trace) -> int:

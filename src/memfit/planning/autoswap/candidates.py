@@ -45,6 +45,12 @@ def candidates(trace: Trace, thresholds: Thresholds = Thresholds()) -> list[Gap]
     return found[: thresholds.most_of(len(trace.ops))]
 
 
+def returning_us(machine: Machine, found: Sequence[Gap]) -> Float64Array:
+    """Return the microseconds of the copy in that ends each gap; 0 where there is none."""
+    copies_us = machine.into.copies_us([gap.size_bytes for gap in found])
+    return np.where([gap.returns for gap in found], copies_us, 0.0)
+
+
 def end_of(trace: Trace, gap: Gap) -> int:
     """Return the op of the next use, counted on over the iteration's end."""
     return gap.before + len(trace.ops) * gap.cyclic
@@ -52,7 +58,19 @@ def end_of(trace: Trace, gap: Gap) -> int:
 
 def swap_of(trace: Trace, gap: Gap, free_by: int, in_start: int) -> Swap:
     """Return the swap that leaves right after the gap's first op."""
-    return Swap(gap.storage, gap.size_bytes, gap.after, free_by, in_start, end_of(trace, gap), gap.cyclic)
+    end = end_of(trace, gap)
+    free_by = min(free_by, latest_free_by(trace, gap.storage, end, returns=gap.returns))
+    in_start = in_start if gap.returns else end
+    return Swap(gap.storage, gap.size_bytes, gap.after, free_by, in_start, end, gap.cyclic, gap.returns)
+
+
+def latest_free_by(trace: Trace, storage: int, end: int, *, returns: bool) -> int:
+    """Return the op before which a storage that is away until `end` has to have left at the latest.
+
+    One that does not return has before the next iteration makes its like.
+    """
+    one = trace.storages[storage]
+    return end if returns or not trace.outlives(one) else min(end, len(trace.ops) + one.alloc)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,5 +92,5 @@ class GapColumns:
             after=np.array([gap.after for gap in found], dtype=np.int64),
             before=np.array([end_of(trace, gap) for gap in found], dtype=np.int64),
             out_us=machine.out.copies_us(sizes),
-            in_us=machine.into.copies_us(sizes),
+            in_us=returning_us(machine, found),
         )

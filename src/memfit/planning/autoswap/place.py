@@ -7,7 +7,6 @@ in at the same op.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from memfit.errors import BudgetError
@@ -16,6 +15,7 @@ from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import Thresholds
 from memfit.planning.autoswap.search import SwapPlan, plan_under_budget
 from memfit.planning.fit import Fitted, Infeasible, fit_within
+from memfit.planning.lifetimes import successors
 from memfit.planning.stays import Span, Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
 from memfit.units import format_bytes
 
@@ -60,7 +60,11 @@ def stays_of_trace(trace: Trace, swaps: tuple[Swap, ...]) -> Stays:
     for storage, life in _lives(trace, clock).items():
         absences = [clock.absence(swaps[index]) for index in by_storage.get(storage, ())]
         recurs = trace.recurs(trace.storages[storage])
-        spans = stays_of_recurring(absences, clock.period) if absences and recurs else stays_of_life(life, absences)
+        if absences and recurs:
+            spans = stays_of_recurring(absences, clock.period)
+        else:
+            returns = all(swaps[index].returns for index in by_storage.get(storage, ()))
+            spans = stays_of_life(life, absences, returns=returns)
         rows += [(storage, *span, trace.storages[storage].size_bytes) for span in spans]
     return Stays.from_rows(rows, clock.period)
 
@@ -119,7 +123,7 @@ def no_addresses(budget_bytes: int, least_bytes: int) -> BudgetError:
 
 def _lives(trace: Trace, clock: TickClock) -> dict[int, Span]:
     """Return when each storage is alive: once for one that the next iteration goes on with under another number."""
-    successor, lives = _successors(trace), {}
+    successor, lives = successors(trace), {}
     continued = set(successor.values())
     for index in range(len(trace.storages)):
         if index not in continued:
@@ -139,16 +143,3 @@ def _life(trace: Trace, clock: TickClock, index: int, successor: int | None) -> 
     if trace.outlives(storage):  # with no successor: as if it were freed when the next one is allocated
         return begin, begin + clock.period
     return begin, end
-
-
-def _successors(trace: Trace) -> dict[int, int]:
-    """Return, for what is allocated in this iteration and freed in the next, the one of its size freed in this."""
-    left: dict[int, list[int]] = defaultdict(list)
-    for index, storage in enumerate(trace.storages):
-        if storage.born_before and not trace.outlives(storage):
-            left[storage.size_bytes].append(index)
-    successors = {}
-    for index, storage in enumerate(trace.storages):
-        if not storage.born_before and trace.outlives(storage) and left[storage.size_bytes]:
-            successors[index] = left[storage.size_bytes].pop(0)
-    return successors

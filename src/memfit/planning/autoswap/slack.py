@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from memfit import _native
 from memfit.ir import Swap, Trace, align_up
+from memfit.planning.autoswap.candidates import latest_free_by
 from memfit.simulate import planned_bytes
 
 
@@ -18,7 +19,8 @@ def relax(trace: Trace, swaps: Sequence[Swap], budget_bytes: int) -> list[Swap]:
     for index in sorted(range(len(swaps)), key=lambda i: (-swaps[i].free_by, i)):
         swap = swaps[index]
         held = align_up(swap.size_bytes, trace.alignment)
-        free_by = _latest(room, swap, held, count)
+        by = latest_free_by(trace, swap.storage, swap.in_before, returns=swap.returns)
+        free_by = min(_latest(room, swap, held, count), max(by, swap.free_by))
         for begin, end in _within(swap.free_by, free_by, count):
             room.add(begin, end, -held)
         relaxed[index] = replace(swap, free_by=free_by)

@@ -115,7 +115,7 @@ class _Arranging:
         """Return `gap` with the ops to run, and the gaps that end because it is made from their storages."""
         away = {self.values.before(each.storage, op) for each in self.passing if each.after < op < each.before}
         recipe = recipe_of(self.values, self.values.before(gap.storage, op), op, away=away)
-        if recipe is None or gap.cyclic:
+        if recipe is None or not gap.is_inner:
             self.lost = gap
             return gap, (), iter(())
         self.returned.add(gap)

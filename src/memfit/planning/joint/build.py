@@ -234,7 +234,8 @@ class _Builder:
         released, done = segments.running(idle.gap.after), [(c, 1.0) for n in earlier for c in self._outs(n)]
         for index, cut in enumerate(idle.cuts):
             back = columns.swap[index]
-            self.into.add(segments.until(cut.op), back, size, in_us)
+            if idle.gap.returns or cut.op != idle.end:
+                self.into.add(segments.until(cut.op), back, size, in_us)
             if not never_written:
                 out = self._outs(number)[index]
                 self.out.add(released, out, size, out_us)

@@ -14,7 +14,7 @@ from memfit import _native
 from memfit.arrays import Float64Array, Int64Array
 from memfit.ir import align_up
 from memfit.machine import Machine
-from memfit.planning.autoswap.candidates import end_of
+from memfit.planning.autoswap.candidates import end_of, returning_us
 from memfit.planning.joint.recipes import MOST_OPS, remaking_us
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.wishes import NO_WISHES, Wishes
@@ -107,7 +107,7 @@ class JointColumns:
         sizes = [gap.size_bytes for gap in self.gaps]
         if may_swap:
             out_us = np.where(self.may_leave, machine.out.copies_us(sizes), _NEVER)
-            in_us = np.where(self.may_leave, machine.into.copies_us(sizes), _NEVER)
+            in_us = np.where(self.may_leave, returning_us(machine, self.gaps), _NEVER)
         else:
             out_us = in_us = np.full(len(sizes), _NEVER)
         keep, remake = (hints.keep, hints.remake) if hints else (np.ones(len(sizes)), np.full(len(sizes), 0.7))

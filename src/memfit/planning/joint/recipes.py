@@ -71,7 +71,7 @@ def recipe_of(
 
 def remaking_us(values: Values, gap: Gap) -> float | None:
     """Return the microseconds of making the storage of `gap` again at its end; None if that cannot be done."""
-    if gap.cyclic:
+    if not gap.is_inner:
         return None
     recipe = recipe_of(values, values.before(gap.storage, gap.before), gap.before)
     return None if recipe is None else recipe.us

@@ -16,6 +16,7 @@ class Loss(StrEnum):
     """A reason why a value is lost for good, other than an op that does not run again whatever it writes."""
 
     CYCLIC = "the gap runs over the iteration's end"
+    UNUSED = "no op uses it any more"
     BEFORE = "it held this before the iteration"
     UNWRITTEN = "no op of the iteration wrote it"
     OUTLIVES = "it writes weights, optimizer state or statistics, which outlive the iteration"
@@ -43,8 +44,8 @@ def refusal(values: Values, gap: Gap) -> Refusal | None:
 
     Of several reasons it is the one of the fewest ops on the way to the storage.
     """
-    if gap.cyclic:
-        return Refusal(Loss.CYCLIC)
+    if not gap.is_inner:
+        return Refusal(Loss.CYCLIC if gap.returns else Loss.UNUSED)
     first = values.before(gap.storage, gap.before)
     wanted, seen, ops = deque([first]), {first}, set()
     while wanted:

@@ -109,7 +109,7 @@ class _Returning:
 
     def ops(self, gap: Gap) -> list[int]:
         """Return the ops within the gap before which its storage may be made again, in order."""
-        writer = None if gap.cyclic else self._writer(gap)
+        writer = self._writer(gap) if gap.is_inner else None
         if writer is None:
             return []
         bits = (self.again[writer] >> gap.after + 1) & ((1 << max(gap.before - gap.after - 1, 0)) - 1)
@@ -134,7 +134,7 @@ class _Cutter:
         self.made: dict[tuple[int, int], Cut] = {}
 
     def cuts(self, *, loose: bool) -> list[tuple[Cut, ...]]:
-        level = [(number, gap.before) for number, gap in enumerate(self.found) if not gap.cyclic]
+        level = [(number, gap.before) for number, gap in enumerate(self.found) if gap.is_inner]
         for depth in range(self.depth + 1):
             level = sorted(set(self._follow(level, is_last=depth == self.depth)))
         self._join_siblings()
@@ -183,7 +183,7 @@ class _Cutter:
     def _recipe(self, number: int, op: int) -> Recipe | None:
         """Return how the storage of gap `number` is made again before `op`, unless that is before its last use."""
         gap = self.found[number]
-        if gap.cyclic:
+        if not gap.is_inner:
             return None
         return recipe_of(self.values, self.values.before(gap.storage, op), op)
 

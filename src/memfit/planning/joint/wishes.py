@@ -166,7 +166,7 @@ def _remakable(trace: Trace, storages: frozenset[int]) -> Iterator[Gap]:
     """Yield the gaps of `storages` at whose ends they can be made again."""
     values = Values.of(corrected(trace))
     for gap in candidates(trace, ANY_GAP):
-        if gap.storage not in storages or gap.cyclic:
+        if gap.storage not in storages or not gap.is_inner:
             continue
         if recipe_of(values, values.before(gap.storage, gap.before), gap.before) is not None:
             yield gap

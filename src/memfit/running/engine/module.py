@@ -40,7 +40,7 @@ class SwapTableColumns(TypedDict):
     in_start: list[int]
     """The op before which the copy in begins."""
     take: list[int]
-    """The take of the iteration that gives the storage its address back."""
+    """1 more than the take of the iteration that gives the storage its address back; 0 for one that does not return."""
 
 
 class RemakeTableColumns(TypedDict):

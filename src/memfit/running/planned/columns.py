@@ -42,7 +42,7 @@ def swap_columns(
         out_after=[swap.out_after % ops for swap in swaps],
         free_by=[swap.free_by % ops for swap in swaps],
         in_start=[swap.in_start % ops for swap in swaps],
-        take=[take_of[number] for number in range(1, len(swaps) + 1)],
+        take=[take_of[number] + 1 if swap.returns else 0 for number, swap in enumerate(swaps, 1)],
     )
 
 

@@ -75,7 +75,7 @@ def same_recomputes(recorded: Recorded, given: Plan) -> CarriedOut | Refused:
     values = Values.of(corrected(recorded.trace))
     free: dict[int, list[Gap]] = defaultdict(list)  # by the op after which they begin
     for gap in gaps(recorded.trace):
-        if not gap.cyclic:
+        if gap.is_inner:
             free[gap.after].append(gap)
     found = []
     for one in given.recomputes:
@@ -110,12 +110,12 @@ def same_swaps(trace: Trace, swaps: Sequence[Swap]) -> list[Swap] | Refused:
 
     A storage is found again by its gap: its size and the ops around it. Of several alike any may be taken.
     """
-    free: dict[tuple[int, int, int], list[int]] = {}
+    free: dict[tuple[int, int, int, bool], list[int]] = {}
     for gap in gaps(trace):
-        free.setdefault((gap.size_bytes, gap.after, gap.before), []).append(gap.storage)
+        free.setdefault((gap.size_bytes, gap.after, gap.before, gap.returns), []).append(gap.storage)
     found = []
     for swap in swaps:
-        alike = free.get((swap.size_bytes, swap.out_after, swap.in_before % len(trace.ops)))
+        alike = free.get((swap.size_bytes, swap.out_after, swap.in_before % len(trace.ops), swap.returns))
         if not alike:
             size = format_bytes(swap.size_bytes)
             return Refused(f"no storage of {size} is idle after op {swap.out_after} of this iteration")

@@ -22,7 +22,7 @@ from memfit.files.kept_plan import KeptPlan, load_kept_plan, save_kept_plan
 from memfit.ir import Trace
 from memfit.running.engine.plans import ENDING, trim
 
-_FORMAT = 1  # of what planners and the engine make of a plan: another number makes every kept one unknown
+_FORMAT = 2  # of what planners and the engine make of a plan: another number makes every kept one unknown
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class RemakeCost:
 
 @dataclass(frozen=True, slots=True)
 class GapExplanation:
-    """One gap: what is done in it (`decision`), why, and what each way costs; one that does not return ends its life."""
+    """One gap: what is done in it (`decision`), why, and what each way costs. Without a return it ends a life."""
 
     after: OpInfo
     before: OpInfo

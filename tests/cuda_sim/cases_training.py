@@ -134,7 +134,7 @@ def a_measured_timeline_has_the_plans_copies(gpu: Gpu) -> None:
     assert plan is not None and plan.plan is not None and measured is not None
     assert stats.stall_ns >= 0 and stats.out_ns > 0 and stats.in_ns > 0
     copies = [copy for copy in measured.copies]
-    assert len(copies) == 2 * len(plan.plan.swaps)
+    assert len(copies) == sum(1 + swap.returns for swap in plan.plan.swaps)
     assert all(copy.end_us >= copy.start_us for copy in copies)
 
 

@@ -105,9 +105,10 @@ def test_each_swap_names_the_take_with_which_its_bytes_come_back(monkeypatch):
     monkeypatch.setattr(planner, "_PATIENCE", 60.0)
     ended = as_plainly(lambda: training(40), "60%", "ram")
     plan = ended.compressed_plan.plan()
-    assert plan.swaps["take"] and [plan.addresses.columns["swap"][take] for take in plan.swaps["take"]] == [
-        *range(1, len(plan.swaps["take"]) + 1)
-    ]
+    ended_by = plan.addresses.columns["swap"]
+    back = {number: take for number, take in enumerate(plan.swaps["take"], 1) if take}
+    assert back and all(ended_by[take - 1] == number for number, take in back.items())
+    assert [number in back for number in range(1, len(plan.plan.swaps) + 1)] == [s.returns for s in plan.plan.swaps]
 
 
 def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeypatch):
@@ -295,7 +296,7 @@ def check_late(rows: list[tuple[int, int]], changes: list[tuple[int, str, int]],
 GOOD = {"size": [64], "swap": [0], "again": [0], "slots": [1], "slot_offset": [0], "due_begin": [0, 0, 1],
         "due_take": [0], "due_periods_ago": [1]}  # fmt: skip
 ONE_SWAP = {"op_hashes": [7], "block": [1], "ordinal": [0], "bytes": [64], "again": [0], "storage": [0],
-            "out_after": [0], "free_by": [0], "in_start": [0], "take": [0]}  # fmt: skip
+            "out_after": [0], "free_by": [0], "in_start": [0], "take": [1]}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -325,6 +326,6 @@ def test_contradictory_swaps_are_refused(name):
     with memfit.session(1 << 20, "ram"):
         use = engine.load().use_plan
         assert use(GOOD | {"swap": [1]}, 64, 1, ONE_SWAP, NO_REMAKES, [], True)
-        for bad in ([1], []):
+        for bad in ([2 if name == "take" else 1], []):
             with pytest.raises(ValueError, match="do not describe a plan"):
                 use(GOOD | {"swap": [1]}, 64, 1, ONE_SWAP | {name: bad}, NO_REMAKES, [], True)

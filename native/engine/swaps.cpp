@@ -13,6 +13,12 @@ namespace {
 
 uint64_t key_of(uint32_t again, uint32_t ordinal) { return uint64_t{again} << 32 | ordinal; }
 
+// The later of two takes, either of which may be none.
+uint32_t later(uint32_t one, uint32_t other) {
+  if (one == SwapTable::kNone || other == SwapTable::kNone) return std::min(one, other);
+  return std::max(one, other);
+}
+
 // The first row of each key in a list sorted by key.
 std::vector<uint32_t> begins(const std::vector<uint32_t>& keys, size_t count) {
   std::vector<uint32_t> begin(count + 1, 0);
@@ -31,8 +37,7 @@ Swaps::Swaps(SwapTable table, bool at_once)
     else
       by_id_[table_.storages[s].block_id] = s;
   for (const SwapTable::Swap& swap : table_.swaps)  // at first what came back last in the iteration before
-    if (uint32_t& last = arrivals_[swap.storage]; swap.take != SwapTable::kNone && (last == SwapTable::kNone || swap.take > last))
-      last = swap.take;
+    arrivals_[swap.storage] = later(arrivals_[swap.storage], swap.take);
   index_actions();
 }
 
@@ -120,8 +125,7 @@ uint32_t Swaps::last_arrival(uint32_t ordinal) const {
   uint32_t last = SwapTable::kNone;
   if (found == by_ordinal_.end()) return last;
   for (const SwapTable::Swap& swap : table_.swaps)
-    if (swap.storage == found->second && swap.take != SwapTable::kNone && (last == SwapTable::kNone || swap.take > last))
-      last = swap.take;
+    if (swap.storage == found->second) last = later(last, swap.take);
   return last;
 }
 

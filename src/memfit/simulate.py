@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,18 @@ from memfit.ir import Copy, Direction, Plan, Stall, Swap, Timeline, Trace, acces
 from memfit.machine import Machine
 
 _MOST_ITERATIONS = 16
+
+
+class Absence(Protocol):
+    """A gap, or a swap."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The storage's bytes."""
+
+    @property
+    def returns(self) -> bool:
+        """Whether a copy in ends it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +80,7 @@ class Simulator:
             in_start=in_start,
             in_before=in_before,
             out_us=self.machine.out.copies_us(size.tolist()),
-            in_us=np.where([s.returns for s in swaps], self.machine.into.copies_us(size.tolist()), 0.0),
+            in_us=copies_in_us(self.machine, swaps),
             is_early=np.array([self._is_early(swap) for swap in swaps], dtype=np.uint8),
         )
 
@@ -162,6 +175,12 @@ def planned_bytes(trace: Trace, swaps: Sequence[Swap]) -> Int64Array:
     """Return the most bytes each op can see at any speed of the copies: only the plan's ops decide what is absent."""
     spans = ((s.free_by, s.in_start, align_up(s.size_bytes, trace.alignment)) for s in swaps)
     return load_bytes(trace) - sum_of_spans(spans, len(trace.ops))
+
+
+def copies_in_us(machine: Machine, absences: Sequence[Absence]) -> NDArray[np.float64]:
+    """Return the microseconds of the copy in that ends each absence; 0 where there is none."""
+    copies_us = machine.into.copies_us([each.size_bytes for each in absences])
+    return np.where([each.returns for each in absences], copies_us, 0.0)
 
 
 def add_span(column: Int64Array, begin: int, end: int, amount: int) -> None:

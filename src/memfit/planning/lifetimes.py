@@ -183,11 +183,7 @@ def gaps(trace: Trace) -> list[Gap]:
     """
     uses, elapsed = accessing_ops(trace), np.concatenate(([0.0], np.cumsum([op.duration_us for op in trace.ops])))
     next_of = successors(trace)
-    found = [gap for storage, ops in enumerate(uses) for gap in _gaps_of(trace, storage, ops, elapsed)]
-    for storage, ops in enumerate(uses):
-        end = _unused_until(trace, storage, uses, next_of) if ops else None
-        if end is not None and end > ops[-1] + 1:
-            found.append(_gap(trace, storage, ops[-1], end, elapsed, returns=False))
+    found = [gap for storage in range(len(uses)) for gap in _gaps_of(trace, storage, uses, next_of, elapsed)]
     return sorted(found, key=lambda gap: (-gap.size_bytes * gap.duration_us, gap.storage, gap.after))
 
 
@@ -204,13 +200,21 @@ def successors(trace: Trace) -> dict[int, int]:
     return found
 
 
-def _gaps_of(trace: Trace, storage: int, ops: list[int], elapsed: NDArray[np.float64]) -> Iterator[Gap]:
-    """Yield the gaps of one storage that end with a use."""
+def _gaps_of(
+    trace: Trace, storage: int, uses: list[list[int]], next_of: dict[int, int], elapsed: NDArray[np.float64]
+) -> Iterator[Gap]:
+    """Yield the gaps of one storage: those that end with a use, and the one that ends its life."""
+    ops = uses[storage]
+    if not ops:
+        return
     for after, before in pairwise(ops):
         if before > after + 1:
             yield _gap(trace, storage, after, before, elapsed)
-    if ops and trace.recurs(trace.storages[storage]) and ops[0] + len(trace.ops) > ops[-1] + 1:
+    if trace.recurs(trace.storages[storage]) and ops[0] + len(trace.ops) > ops[-1] + 1:
         yield _gap(trace, storage, ops[-1], ops[0] + len(trace.ops), elapsed)
+    end = _unused_until(trace, storage, uses, next_of)
+    if end is not None and end > ops[-1] + 1:
+        yield _gap(trace, storage, ops[-1], end, elapsed, returns=False)
 
 
 def _gap(

@@ -11,6 +11,7 @@ from memfit.arrays import Float64Array, Int64Array
 from memfit.ir import Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.lifetimes import Gap, gaps
+from memfit.simulate import copies_in_us
 
 _MOST = 4000
 
@@ -43,12 +44,6 @@ def candidates(trace: Trace, thresholds: Thresholds = Thresholds()) -> list[Gap]
         if gap.size_bytes >= max(thresholds.least_bytes, 1) and gap.duration_us >= thresholds.least_us
     ]
     return found[: thresholds.most_of(len(trace.ops))]
-
-
-def returning_us(machine: Machine, found: Sequence[Gap]) -> Float64Array:
-    """Return the microseconds of the copy in that ends each gap; 0 where there is none."""
-    copies_us = machine.into.copies_us([gap.size_bytes for gap in found])
-    return np.where([gap.returns for gap in found], copies_us, 0.0)
 
 
 def end_of(trace: Trace, gap: Gap) -> int:
@@ -92,5 +87,5 @@ class GapColumns:
             after=np.array([gap.after for gap in found], dtype=np.int64),
             before=np.array([end_of(trace, gap) for gap in found], dtype=np.int64),
             out_us=machine.out.copies_us(sizes),
-            in_us=returning_us(machine, found),
+            in_us=copies_in_us(machine, found),
         )

@@ -14,12 +14,12 @@ from memfit import _native
 from memfit.arrays import Float64Array, Int64Array
 from memfit.ir import align_up
 from memfit.machine import Machine
-from memfit.planning.autoswap.candidates import end_of, returning_us
+from memfit.planning.autoswap.candidates import end_of
 from memfit.planning.joint.recipes import MOST_OPS, remaking_us
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.wishes import NO_WISHES, Wishes
 from memfit.planning.lifetimes import Gap, births, live_bytes
-from memfit.simulate import load_bytes
+from memfit.simulate import copies_in_us, load_bytes
 
 KEPT, SWAPPED, REMADE, PASSING = range(4)
 """The modes of gaps: `native/joint/problem.h`."""
@@ -107,7 +107,7 @@ class JointColumns:
         sizes = [gap.size_bytes for gap in self.gaps]
         if may_swap:
             out_us = np.where(self.may_leave, machine.out.copies_us(sizes), _NEVER)
-            in_us = np.where(self.may_leave, returning_us(machine, self.gaps), _NEVER)
+            in_us = np.where(self.may_leave, copies_in_us(machine, self.gaps), _NEVER)
         else:
             out_us = in_us = np.full(len(sizes), _NEVER)
         keep, remake = (hints.keep, hints.remake) if hints else (np.ones(len(sizes)), np.full(len(sizes), 0.7))

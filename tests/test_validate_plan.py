@@ -96,7 +96,22 @@ def test_what_the_next_iteration_frees_may_stay_away_until_then():
     assert check_plan(trace, plan_of(trace, LATE, budget_bytes=15)) is None
     found = check_plan(trace, plan_of(trace, LATE, budget_bytes=14))
     assert (found.promise, found.op) == (SwapPromise.BUDGET, 3)
-    assert check_plan(trace, plan_of(trace, LATE, LATE)).promise in (SwapPromise.END, SwapPromise.TWICE)
+
+
+def test_what_the_next_iteration_frees_is_the_like_of_one_storage_only():
+    builder = TraceBuilder()
+    old = builder.before(5)
+    builder.op()
+    builder.free(old)
+    first, second = builder.op(outputs=[5, 5])
+    builder.op(reads=[first, second])
+    builder.op()
+    trace = builder.build()
+    swaps = [Swap(storage, 5, 2, 3, 5, 5, True, returns=False) for storage in (first, second)]
+    assert check_plan(trace, plan_of(trace, swaps[0])) is check_plan(trace, plan_of(trace, swaps[1])) is None
+    found = check_plan(trace, plan_of(trace, *swaps))
+    assert (found.promise, found.swap) == (SwapPromise.END, 1)
+    assert check_plan(trace, plan_of(trace, swaps[0], swaps[0])).promise is SwapPromise.END
 
 
 @pytest.mark.parametrize(
@@ -114,6 +129,18 @@ def test_what_does_not_return_is_freed_while_it_is_away(swap, promise, says):
     trace = trace_with_a_late_end()
     found = check_plan(trace, plan_of(trace, swap))
     assert found.promise is promise and says in found.message
+
+
+def test_what_the_next_iteration_still_uses_has_to_return():
+    builder = TraceBuilder()
+    old = builder.before(5)
+    builder.op(reads=[old])
+    builder.free(old)
+    (new,) = builder.op(outputs=[5])
+    builder.op()
+    trace = builder.build()
+    found = check_plan(trace, plan_of(trace, Swap(new, 5, 1, 2, 4, 4, True, returns=False)))
+    assert (found.promise, found.swap) == (SwapPromise.END, 0)
 
 
 def test_what_does_not_return_has_left_before_the_next_iteration_makes_its_like():

@@ -98,7 +98,7 @@ class RemakeCost:
 
 @dataclass(frozen=True, slots=True)
 class GapExplanation:
-    """One gap: what is done in it (`decision`), why, and what each way costs. Without a return it ends a life."""
+    """One gap: what is done in it (`decision`), why, and what each way costs. A life's last gap has no return."""
 
     after: OpInfo
     before: OpInfo

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 import memfit
@@ -28,6 +28,12 @@ steps = st.lists(
     st.sampled_from(sorted(GROUPS)).flatmap(lambda g: st.tuples(st.sampled_from(GROUPS[g]), st.integers(0, 999))),
     min_size=20, max_size=60,
 )  # fmt: skip
+WRITTEN_BASE = [
+    ("{new} = packed(torch.nn.LSTM(6, 4), {s:3,2,6})", 0),
+    ("{new} = {s:4,6}.to_sparse_csr()", 0),
+    ("{new} = {c}.transpose(-1, -2)", 0),
+    ("{c}.detach().mul_(0.5)", 0),
+]
 quiet = pytest.mark.filterwarnings("ignore")
 # A crash of the interpreter leaves the program that caused it behind.
 CURRENT = Path(tempfile.gettempdir()) / f"memfit-program-{os.getpid()}.py"
@@ -96,6 +102,7 @@ def check_under_stress(program: Program) -> None:
 @pytest.mark.timeout(300)
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(steps=steps)
+@example(steps=WRITTEN_BASE)
 def test_programs_are_bit_identical_under_stress(steps):
     check_under_stress(write(steps))
 

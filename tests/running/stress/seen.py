@@ -65,6 +65,7 @@ def members(tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"indices {tuple(tensor.shape)} {tensor.is_coalesced()}", tensor._indices()
         yield "values", tensor._values()
     elif tensor.layout in COMPRESSED:
+        tensor = tensor.detach()  # torch reads no values of a view whose base was written to, as it has no strides
         rowwise = tensor.layout in BY_ROWS
         yield f"starts {tuple(tensor.shape)}", tensor.crow_indices() if rowwise else tensor.ccol_indices()
         yield "indices", tensor.col_indices() if rowwise else tensor.row_indices()

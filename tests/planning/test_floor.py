@@ -1,10 +1,23 @@
-from hypothesis import given
+from hypothesis import example, given
 
 from memfit.planning.autoswap import smallest_budget
 from memfit.planning.floor import Cause, floor_of
 from trace_builder import TraceBuilder, traces
 
 
+def one_that_another_takes_over_from():
+    """A storage that the iteration makes and leaves behind, and what the one before left, freed in the first op."""
+    builder = TraceBuilder()
+    left, kept = builder.before(1), builder.before(1)
+    builder.op(outputs=[1])
+    builder.free(left)
+    builder.free(kept)
+    builder.op(outputs=[1])
+    builder.op()
+    return builder.build()
+
+
+@example(one_that_another_takes_over_from())
 @given(traces(max_ops=10))
 def test_the_storages_make_up_the_smallest_budget_to_the_last_byte(trace):
     floor = floor_of(trace)

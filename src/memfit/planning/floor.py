@@ -12,7 +12,7 @@ from enum import StrEnum
 from memfit.ir import Trace, accessing_ops, align_up
 from memfit.planning.autoswap.candidates import ANY_GAP, candidates, end_of
 from memfit.planning.autoswap.search import smallest_budget
-from memfit.planning.lifetimes import births, live_after, live_bytes
+from memfit.planning.lifetimes import births, live_after, live_bytes, successors
 
 
 class Cause(StrEnum):
@@ -64,12 +64,14 @@ def floor_of(trace: Trace) -> Floor:
 
 def _away(trace: Trace, op: int) -> set[int]:
     """Return the storages that may be away during `op`."""
-    later = op + len(trace.ops)
-    return {
-        gap.storage
-        for gap in candidates(trace, ANY_GAP)
-        if gap.after < op < end_of(trace, gap) or gap.after < later < end_of(trace, gap)
-    }
+    later, next_of = op + len(trace.ops), successors(trace)
+    gone = set()
+    for gap in candidates(trace, ANY_GAP):
+        if gap.after < op < end_of(trace, gap):
+            gone.add(gap.storage)
+        if gap.after < later < end_of(trace, gap):  # what left in the last iteration: it comes back, or this one is it
+            gone.add(gap.storage if gap.returns else next_of.get(gap.storage, gap.storage))
+    return gone
 
 
 def fullest_tick(trace: Trace, op: int) -> int:

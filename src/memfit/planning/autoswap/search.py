@@ -7,7 +7,7 @@ there is room. The search counts its work and reads no clock, so that the same q
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -154,10 +154,13 @@ def plan_at_no_cost(
     return search.plan(high, best)
 
 
-def smallest_budget(trace: Trace) -> tuple[int, int]:
-    """Return the least budget (bytes) that swapping every gap reaches, at any cost, and the op that sets it."""
-    gaps = candidates(trace, ANY_GAP)
-    spans = ((gap.after + 1, end_of(trace, gap), align_up(gap.size_bytes, trace.alignment)) for gap in gaps)
+def smallest_budget(trace: Trace, gaps: Iterable[Gap] | None = None) -> tuple[int, int]:
+    """Return the least budget (bytes) that swapping every gap reaches, at any cost, and the op that sets it.
+
+    `gaps` are those that may be swapped, every one if None.
+    """
+    found = candidates(trace, ANY_GAP) if gaps is None else gaps
+    spans = ((gap.after + 1, end_of(trace, gap), align_up(gap.size_bytes, trace.alignment)) for gap in found)
     held = load_bytes(trace) - sum_of_spans(spans, len(trace.ops))
     op = int(held.argmax())
     return int(held[op]), op

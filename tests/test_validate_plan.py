@@ -98,6 +98,27 @@ def test_what_the_next_iteration_frees_may_stay_away_until_then():
     assert (found.promise, found.op) == (SwapPromise.BUDGET, 3)
 
 
+def trace_that_allocates_after_a_free():
+    """Storage 1 (5 bytes) is freed between ops 2 and 3, right before 7 bytes for which it makes room."""
+    builder = TraceBuilder()
+    weight = builder.before(10)
+    (made,) = builder.op(outputs=[5])
+    builder.op(reads=[made])
+    builder.op(reads=[weight])
+    builder.free(made)
+    builder.alloc(7)
+    builder.op(reads=[weight])
+    return builder.build()
+
+
+def test_what_is_allocated_after_a_free_finds_no_more_room_if_the_freed_storage_is_away():
+    trace = trace_that_allocates_after_a_free()
+    away = Swap(1, 5, 1, 2, 3, 3, False, returns=False)
+    assert check_plan(trace, plan_of(trace, away, budget_bytes=17)) is None
+    found = check_plan(trace, plan_of(trace, away, budget_bytes=16))
+    assert (found.promise, found.op, "op 2 holds 17 bytes" in found.message) == (SwapPromise.BUDGET, 2, True)
+
+
 def test_what_the_next_iteration_frees_is_the_like_of_one_storage_only():
     builder = TraceBuilder()
     old = builder.before(5)
@@ -117,7 +138,7 @@ def test_what_the_next_iteration_frees_is_the_like_of_one_storage_only():
 @pytest.mark.parametrize(
     ("swap", "promise", "says"),
     [
-        (replace(LATE, in_start=8, in_before=8), SwapPromise.END, "not freed before op 8"),
+        (replace(LATE, in_start=10, in_before=10), SwapPromise.END, "away until op 10, longer than it lives"),
         (replace(LATE, in_start=8), SwapPromise.ORDER, "(4, 5, 8, 9)"),
         (replace(LATE, out_after=3, free_by=4), SwapPromise.USE, "op 4 uses storage 2"),
         (replace(LATE, returns=True), SwapPromise.LIFETIME, "beyond its life"),

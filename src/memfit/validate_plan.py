@@ -135,26 +135,50 @@ def _check_swap(trace: Trace, number: int, swap: Swap) -> SwapViolation | None:
 
 
 def _check_ends(trace: Trace, plan: Plan) -> SwapViolation | None:
-    """Check that what does not return is freed where it should have: in this iteration, or as its like is in the next.
+    """Check that what does not return is away no longer than it lives, in this iteration or as its like in the next."""
+    for number, freed in _freed_away(trace, plan).items():
+        swap = plan.swaps[number]
+        if freed is None:
+            text = (
+                f"swap {number} counts storage {swap.storage} as away until op {swap.in_before}, longer than it lives"
+            )
+            return SwapViolation(SwapPromise.END, text, number)
+    return None
+
+
+def _freed_away(trace: Trace, plan: Plan) -> dict[int, int | None]:
+    """Return, for each swap that does not return, the storage that this iteration frees of it; None if there is none.
 
     What the next iteration frees has no name here: it is one that this one frees, of the same size, and never uses.
     """
-    used = {storage for op in trace.ops for storage in (*op.reads, *op.writes)}
-    freed_next: dict[tuple[int, int], int] = defaultdict(int)
-    for number, storage in enumerate(trace.storages):
-        if storage.alloc_tick < 0 and storage.free_tick < trace.ticks and number not in used:
-            freed_next[storage.size_bytes, storage.free] += 1
+    found: dict[int, int | None] = {}
+    over_the_end: list[tuple[int, int]] = []  # the ops counted on until which swaps are away, and their numbers
     for number, swap in enumerate(plan.swaps):
         storage = trace.storages[swap.storage]
-        if swap.returns or (storage.free_tick < trace.ticks and swap.in_before == storage.free):
+        if swap.returns:
             continue
-        like = (swap.size_bytes, swap.in_before - len(trace.ops))
-        left_in_time = swap.free_by <= len(trace.ops) + storage.alloc  # the next iteration's may not be there yet
-        if storage.free_tick < trace.ticks or not freed_next[like] or not left_in_time:
-            text = f"swap {number} leaves storage {swap.storage} away, which is not freed before op {swap.in_before}"
-            return SwapViolation(SwapPromise.END, text, number)
-        freed_next[like] -= 1
-    return None
+        if storage.free_tick < trace.ticks:
+            found[number] = swap.storage if swap.in_before <= storage.free else None
+        elif swap.free_by > len(trace.ops) + storage.alloc:  # the next iteration's like may not be there yet
+            found[number] = None
+        else:
+            over_the_end.append((swap.in_before - len(trace.ops), number))
+    left = _freed_unused(trace)
+    for end, number in sorted(over_the_end, key=lambda one: (-one[0], one[1])):  # away the longest, freed the latest
+        likes = left[plan.swaps[number].size_bytes]
+        found[number] = likes.pop() if likes and trace.storages[likes[-1]].free >= end else None
+    return found
+
+
+def _freed_unused(trace: Trace) -> dict[int, list[int]]:
+    """Return, by size, what was there before that no op uses, in the order in which it is freed."""
+    used = {storage for op in trace.ops for storage in (*op.reads, *op.writes)}
+    found: dict[int, list[int]] = defaultdict(list)
+    for number in sorted(range(len(trace.storages)), key=lambda number: trace.storages[number].free):
+        storage = trace.storages[number]
+        if storage.alloc_tick < 0 and storage.free_tick < trace.ticks and number not in used:
+            found[storage.size_bytes].append(number)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,12 +278,11 @@ def _within(begin: int, end: int, count: int) -> list[tuple[int, int]]:
 def _check_budget(trace: Trace, plan: Plan) -> SwapViolation | None:
     changes = [0] * (len(trace.ops) + 1)
     for swap in plan.swaps:
-        held = -(-swap.size_bytes // trace.alignment) * trace.alignment
         for begin, end in _within(swap.free_by, swap.in_start, len(trace.ops)):
-            changes[begin] += held
-            changes[end] -= held
+            changes[begin] += _held_bytes(trace, swap.size_bytes)
+            changes[end] -= _held_bytes(trace, swap.size_bytes)
     away = accumulate(changes)
-    for op, (alive, absent) in enumerate(zip(_alive_bytes(trace), away, strict=False)):
+    for op, (alive, absent) in enumerate(zip(_alive_bytes(trace, _ends_within_ops(trace, plan)), away, strict=False)):
         used = alive + trace.pinned_bytes - absent
         if used > plan.budget_bytes:
             text = f"op {op} holds {used} bytes, {used - plan.budget_bytes} over the budget of {plan.budget_bytes}"
@@ -267,12 +290,28 @@ def _check_budget(trace: Trace, plan: Plan) -> SwapViolation | None:
     return None
 
 
-def _alive_bytes(trace: Trace) -> Iterator[int]:
-    """Yield the most bytes alive at once from the moment each op may begin to the moment the next one may."""
+def _held_bytes(trace: Trace, size_bytes: int) -> int:
+    return -(-size_bytes // trace.alignment) * trace.alignment
+
+
+def _ends_within_ops(trace: Trace, plan: Plan) -> dict[int, int]:
+    """Return, by tick, the bytes that are freed there of storages that count as away until that op's end."""
+    found: dict[int, int] = defaultdict(int)
+    for number, freed in _freed_away(trace, plan).items():
+        if freed is not None and (plan.swaps[number].in_before - trace.storages[freed].free) % len(trace.ops) == 0:
+            found[trace.storages[freed].free_tick] += _held_bytes(trace, plan.swaps[number].size_bytes)
+    return found
+
+
+def _alive_bytes(trace: Trace, freed_away: dict[int, int]) -> Iterator[int]:
+    """Yield the most bytes alive at once from the moment each op may begin to the moment the next one may.
+
+    `freed_away` (bytes by tick) make no room when they are freed: their op counts them as away all along.
+    """
     changes = [0] * trace.ticks
     alive = 0
     for storage in trace.storages:
-        held = -(-storage.size_bytes // trace.alignment) * trace.alignment
+        held = _held_bytes(trace, storage.size_bytes)
         if storage.alloc_tick < 0:
             alive += held
         else:
@@ -281,10 +320,11 @@ def _alive_bytes(trace: Trace) -> Iterator[int]:
             changes[storage.free_tick] -= held
     tick = 0
     for op in range(len(trace.ops)):
-        most = alive
+        most, gone = alive, 0
         until = trace.ops[op + 1].first_tick if op + 1 < len(trace.ops) else trace.ticks
         while tick < until:
             alive += changes[tick]
-            most = max(most, alive)
+            gone += freed_away.get(tick, 0)
+            most = max(most, alive + gone)
             tick += 1
         yield most

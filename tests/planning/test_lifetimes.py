@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from memfit.ir import Trace, align_up
+from memfit.ir import Storage, Trace, align_up
 from memfit.planning.lifetimes import (
     Gap,
     births,
@@ -115,6 +115,14 @@ def brute_gaps(trace: Trace) -> set[tuple[int, int, int, bool, bool]]:
     return found
 
 
+def brute_end(trace: Trace, storage: Storage) -> int:
+    """Oracle: the first op without the storage, or the one before if something is allocated after it is freed there."""
+    later = trace.ops[storage.free :]
+    until = later[0].first_tick if later else trace.ticks
+    again = any(storage.free_tick < other.alloc_tick < until for other in trace.storages)
+    return max(storage.free - 1, 0) if again else storage.free
+
+
 def brute_ends(trace: Trace) -> set[tuple[int, int, int, bool, bool]]:
     """Oracle: from the last use of what the iteration makes, walk on to where it is freed, or its like is."""
     count, found = len(trace.ops), set()
@@ -122,13 +130,13 @@ def brute_ends(trace: Trace) -> set[tuple[int, int, int, bool, bool]]:
             for s in range(len(trace.storages))]  # fmt: skip
     old = [s for s, life in enumerate(trace.storages) if life.alloc_tick < 0 and life.free_tick < trace.ticks]
     for number, life in enumerate(trace.storages):
-        end = life.free if life.free_tick < trace.ticks else None
+        end = brute_end(trace, life) if life.free_tick < trace.ticks else None
         like = next((s for s in old if trace.storages[s].size_bytes == life.size_bytes), None)
         if life.alloc_tick < 0:
             continue
         if end is None and like is not None:
             old.remove(like)
-            end = None if used[like] else count + trace.storages[like].free
+            end = None if used[like] else count + brute_end(trace, trace.storages[like])
         if end is not None and used[number] and 1 < end - used[number][-1] <= count:
             found.add((number, used[number][-1], end % count, end >= count, False))
     return found
@@ -200,3 +208,17 @@ def test_what_is_pinned_not_yet_used_or_small_counts_where_it_stays():
     assert fixed_bytes(trace, above_bytes=300).tolist() == [1000 + 5056, 1000 + 5056, 1000]
     assert small_bytes(trace, up_to_bytes=300).tolist() == [128, 128 + 320, 0]
     assert comfortable_budget(trace) == (70_016 + 1000 + 5056 + 320 + 128, 1)
+
+
+@pytest.mark.parametrize("allocates", [False, True])
+def test_a_storage_may_not_be_away_in_the_op_that_allocates_again_once_it_is_freed(allocates):
+    builder = TraceBuilder()
+    (made,) = builder.op(outputs=[5])
+    for _ in range(3):
+        builder.op()
+    builder.free(made)
+    if allocates:
+        builder.alloc(7)
+    builder.op()
+    (gap,) = gaps(builder.build())
+    assert (gap.after, gap.before, gap.returns) == (0, 3 if allocates else 4, False)

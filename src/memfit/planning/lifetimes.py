@@ -6,6 +6,7 @@ as an arena places it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ class Gap:
     """A span in which a storage is not accessed: after op `after`, before op `before`.
 
     A cyclic gap runs over the end of the iteration into the next one. `duration_us` is the time of the ops
-    strictly between. The last gap of a storage's life does not return: `before` is then the first op that it is not
-    alive in.
+    strictly between. The last gap of a storage's life does not return: `before` is then the first op that may need as
+    many bytes with it away, mostly the first that it is not alive in.
     """
 
     storage: int
@@ -182,8 +183,8 @@ def gaps(trace: Trace) -> list[Gap]:
     has another from its last use until it is freed, in this iteration or the next.
     """
     uses, elapsed = accessing_ops(trace), np.concatenate(([0.0], np.cumsum([op.duration_us for op in trace.ops])))
-    next_of = successors(trace)
-    found = [gap for storage in range(len(uses)) for gap in _gaps_of(trace, storage, uses, next_of, elapsed)]
+    ends = _Ends(trace, uses)
+    found = [gap for storage in range(len(uses)) for gap in _gaps_of(trace, storage, uses, ends, elapsed)]
     return sorted(found, key=lambda gap: (-gap.size_bytes * gap.duration_us, gap.storage, gap.after))
 
 
@@ -201,7 +202,7 @@ def successors(trace: Trace) -> dict[int, int]:
 
 
 def _gaps_of(
-    trace: Trace, storage: int, uses: list[list[int]], next_of: dict[int, int], elapsed: NDArray[np.float64]
+    trace: Trace, storage: int, uses: list[list[int]], ends: _Ends, elapsed: NDArray[np.float64]
 ) -> Iterator[Gap]:
     """Yield the gaps of one storage: those that end with a use, and the one that ends its life."""
     ops = uses[storage]
@@ -212,7 +213,7 @@ def _gaps_of(
             yield _gap(trace, storage, after, before, elapsed)
     if trace.recurs(trace.storages[storage]) and ops[0] + len(trace.ops) > ops[-1] + 1:
         yield _gap(trace, storage, ops[-1], ops[0] + len(trace.ops), elapsed)
-    end = _unused_until(trace, storage, uses, next_of)
+    end = ends.unused_until(storage)
     if end is not None and end > ops[-1] + 1:
         yield _gap(trace, storage, ops[-1], end, elapsed, returns=False)
 
@@ -226,20 +227,37 @@ def _gap(
     return Gap(storage, after, before, trace.storages[storage].size_bytes, duration_us, bool(cyclic), returns)
 
 
-def _unused_until(trace: Trace, storage: int, uses: list[list[int]], next_of: dict[int, int]) -> int | None:
-    """Return the op, counted on, before which a storage of this iteration is freed that is not used any more.
+class _Ends:
+    """The ends of what is not used any more."""
 
-    None for one that the next iteration uses, or that no iteration frees: nothing is known of its end.
-    """
-    one, next_ = trace.storages[storage], next_of.get(storage)
-    if one.born_before:
-        return None
-    if not trace.outlives(one):
-        return one.free
-    if next_ is None or uses[next_]:
-        return None
-    end = len(trace.ops) + trace.storages[next_].free
-    return end if end <= uses[storage][-1] + len(trace.ops) else None
+    def __init__(self, trace: Trace, uses: list[list[int]]) -> None:
+        self._trace, self._uses, self._next_of = trace, uses, successors(trace)
+        self._alloc_ticks = sorted(storage.alloc_tick for storage in trace.storages)
+
+    def unused_until(self, storage: int) -> int | None:
+        """Return the op, counted on, until which a storage of this iteration may be away when nothing uses it any more.
+
+        None for one that the next iteration uses, or that no iteration frees: nothing is known of its end.
+        """
+        one, next_ = self._trace.storages[storage], self._next_of.get(storage)
+        if one.born_before:
+            return None
+        if not self._trace.outlives(one):
+            return self._useful_until(one)
+        if next_ is None or self._uses[next_]:
+            return None
+        end = len(self._trace.ops) + self._useful_until(self._trace.storages[next_])
+        return end if end <= self._uses[storage][-1] + len(self._trace.ops) else None
+
+    def _useful_until(self, one: Storage) -> int:
+        """Return the first op that may need as many bytes with `one` away as with it there.
+
+        That is the first it is not alive in, or the one before if what is allocated after `one` is freed counts there.
+        """
+        ops = self._trace.ops
+        end = ops[one.free].first_tick if one.free < len(ops) else self._trace.ticks
+        allocates = bisect_left(self._alloc_ticks, one.free_tick) < bisect_left(self._alloc_ticks, end)
+        return max(one.free - 1, 0) if allocates else one.free
 
 
 def _op_at(trace: Trace, ticks: int) -> int:

@@ -48,6 +48,12 @@ def budget_of(trace: Trace, share: int) -> int:
     return always + (int(load_bytes(trace).max()) - always) * share // 100
 
 
+_NEAR = ((45, 0.005), (30, 0.015), (0, 0.03))
+"""From a share of the peak on: a joint plan that is farther from its bound has another one, of whole storages."""
+_WHOLE = 0.02  # of the budget: storages from this size on are whole there
+_WHOLE_SECONDS = 60.0
+
+
 def cell(trace: Trace, machine: Machine, share: int, effort: float, *, jointly: bool, known: Row) -> Row:
     """Return the figures of one budget: added times as parts of the computation, None where there is no plan.
 
@@ -64,7 +70,16 @@ def cell(trace: Trace, machine: Machine, share: int, effort: float, *, jointly: 
         bind = partial(time_bound, trace, machine, budget, moves=moves, clean_copies=clean_copies)
         bound, seconds = timed(bind)
         found |= {name: bound.overhead if bound.is_feasible else None, f"{name}_seconds": round(seconds, 1)}
-    return found
+    return found | _whole_bound(trace, machine, share, found)
+
+
+def _whole_bound(trace: Trace, machine: Machine, share: int, found: Row) -> Row:
+    """Return the joint bound with large storages moved as wholes, where the joint plan is far from its bound."""
+    plan, bound, budget = found.get("joint_plan"), found["joint"], found["budget_bytes"]
+    if plan is None or bound is None or plan - bound <= next(near for least, near in _NEAR if share >= least):
+        return {}
+    whole = time_bound(trace, machine, budget, whole_bytes=int(_WHOLE * budget), seconds=_WHOLE_SECONDS)
+    return {"joint_whole": whole.overhead}
 
 
 def _joint_plans(trace: Trace, machine: Machine, budget_bytes: int) -> Row:
@@ -104,7 +119,16 @@ def model(
 
 def table(figures: Row, machine: str = "pcie5") -> Table:
     """Return one row a model and budget."""
-    kinds = ["swap_plan", "swap_copies_all", "swap", "joint_plan_fast", "joint_plan", "joint", "recompute"]
+    kinds = [
+        "swap_plan",
+        "swap_copies_all",
+        "swap",
+        "joint_plan_fast",
+        "joint_plan",
+        "joint",
+        "joint_whole",
+        "recompute",
+    ]
     rows = [
         [each["name"], f"{cell['share']} %", *(_percent(cell, kind) for kind in kinds)]
         for each in figures["models"]
@@ -112,7 +136,7 @@ def table(figures: Row, machine: str = "pcie5") -> Table:
         if cell["machine"] == machine
     ]
     columns = ["model", "budget", "swap plan", "swap bound", "with clean copies", "fast joint plan", "joint plan",
-               "joint bound", "recompute bound"]  # fmt: skip
+               "joint bound", "of wholes", "recompute bound"]  # fmt: skip
     return Table(f"Added time on {machine}, % of the step", columns, rows)
 
 

@@ -56,6 +56,7 @@ def test_no_choice_of_remakings_is_below_the_bounds_with_remakings(trace, machin
     for moves in (Moves.RECOMPUTE, Moves.JOINT):
         for depth in (0, 1, 3):
             assert not is_below(least, time_bound(trace, machine, budget, moves=moves, depth=depth).added_us)
+        assert not is_below(least, time_bound(trace, machine, budget, moves=moves, whole_bytes=1).added_us)
 
 
 def shared(*, reads_one=False):
@@ -121,7 +122,9 @@ def test_no_plan_that_makes_again_in_rows_is_below_the_bound(trace, machine, sha
         plan = plan_jointly(trace, machine, budget, moves=moves, effort=0.05)
     except BudgetError:
         return
-    assert not is_below(plan.added_us, time_bound(trace, machine, budget, moves=moves, depth=depth).added_us)
+    for whole_bytes in (None, 1, 40):
+        bound = time_bound(trace, machine, budget, moves=moves, depth=depth, whole_bytes=whole_bytes)
+        assert not is_below(plan.added_us, bound.added_us)
 
 
 @settings(max_examples=60)

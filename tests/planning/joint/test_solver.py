@@ -28,3 +28,19 @@ def test_a_program_without_a_solution_has_none():
     program = small()
     program.row([(0, 1.0), (1, 1.0)], lower=2.0)
     assert program.solve() is None
+
+
+@pytest.mark.parametrize(("whole", "least"), [((1,), 2.0), ((0,), 2.0), ((0, 1), 2.0)])
+def test_integers_bound_it_from_higher_up(whole, least):
+    assert small().whole_bound(whole, seconds=10.0) == pytest.approx(least, abs=1e-4)
+
+
+def test_a_program_without_a_whole_solution_has_none():
+    program = LinearProgram()
+    program.row([(program.column(), 1.0), (program.column(), 1.0)], lower=1.4, upper=1.6)
+    assert program.whole_bound((0,), 10.0) == 0.0
+    assert program.whole_bound((0, 1), 10.0) == float("inf")
+
+
+def test_a_bound_that_finds_no_time_is_none():
+    assert small().whole_bound((0, 1), seconds=0.0) <= 2.0

@@ -7,71 +7,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memfit.arrays import Float64Array, Int64Array
-from memfit.ir import Trace
-from memfit.machine import Link, Machine
+from memfit.machine import Link
 from memfit.planning.joint.clean import copied_before
+from memfit.planning.joint.problem import Columns, Problem, Terms, minus, terms_of
+from memfit.planning.joint.relations import Relations
 from memfit.planning.joint.segments import Segments
-from memfit.planning.joint.solver import LinearProgram, Term
+from memfit.planning.joint.solver import LinearProgram
 from memfit.planning.joint.stretches import Idle
 
-Terms = list[Term]
 Rerun = tuple[int, int]
 """An op, and the op before which it runs again."""
 _Loose = tuple[int, int, int]
 """The first and the last op before which a storage may return, and the column of that."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Problem:
-    """What the program is built from.
-
-    `again_us` are of the ops when they run again. When nothing is away, `load_bytes` are those of each op,
-    `begin_bytes` those right before it begins.
-    """
-
-    trace: Trace
-    machine: Machine
-    duration_us: Float64Array
-    again_us: Float64Array
-    load_bytes: Int64Array
-    begin_bytes: Int64Array
-    idle: list[Idle]
-    budget_bytes: int
-    may_swap: bool
-    clean_copies: bool
-    segments: int
-
-
-@dataclass(slots=True)
-class Columns:
-    """The columns of one gap, by the number of the cut: its returns by a copy and by remaking, and copies out.
-
-    What does not return at a cut is away beyond it, and returns later in the one way or the other: that is told apart,
-    since only what returns by a copy is copied out. A copy out has the number of the cut that ends its stretch.
-    """
-
-    swap: dict[int, int] = field(default_factory=dict)
-    remake: dict[int, int] = field(default_factory=dict)
-    beyond_swap: dict[int, int] = field(default_factory=dict)
-    beyond_remake: dict[int, int] = field(default_factory=dict)
-    copy_out: dict[int, int] = field(default_factory=dict)
-
-    def in_tier(self, cut: int) -> Terms:
-        """Return the terms of the part that is in the tier in the stretch up to `cut`."""
-        return _terms(cut, self.swap, self.beyond_swap)
-
-    def dropped(self, cut: int) -> Terms:
-        """Return the terms of the part that is nowhere in the stretch up to `cut`."""
-        return _terms(cut, self.remake, self.beyond_remake)
-
-    def away(self, cut: int) -> Terms:
-        """Return the terms of the part that is away in the stretch up to `cut`."""
-        return self.in_tier(cut) + self.dropped(cut)
-
-    def stays_away(self, cut: int) -> Terms:
-        """Return the terms of the part that does not return at `cut`."""
-        return _terms(cut, self.beyond_swap, self.beyond_remake)
 
 
 @dataclass(slots=True)
@@ -127,9 +74,9 @@ class _Builder:
     def build(self) -> Built:
         for number in sorted(self._useful()):
             self._add_gap(number)
+        Relations(self.problem, self.columns, self.program, self.us).add()
         for number in self.columns:
             self._join_stretches(number)
-            self._ask_for_inputs(number)
             if self.problem.may_swap:
                 self._copy_out_first(number)
         self._pay_for_reruns()
@@ -202,25 +149,7 @@ class _Builder:
                 (columns.beyond_remake, columns.dropped(index + 1)),
             ):
                 if index in beyond:
-                    self.program.row([(beyond[index], 1.0), *_minus(after)], upper=0.0)
-
-    def _ask_for_inputs(self, number: int) -> None:
-        """What is made again finds its inputs: these do not stay away at that op."""
-        for index, cut in enumerate(self.problem.idle[number].cuts):
-            remake = self.columns[number].remake.get(index)
-            if remake is None:
-                continue
-            for need in cut.needs:
-                away = self._staying_away(need, cut.op % self.count)
-                if away:
-                    self.program.row([(remake, 1.0), *away], upper=1.0)
-
-    def _staying_away(self, number: int, op: int) -> Terms:
-        cuts = self.problem.idle[number].cuts if number in self.columns else ()
-        for index, cut in enumerate(cuts):
-            if cut.op % self.count == op:
-                return self.columns[number].stays_away(index)
-        return []
+                    self.program.row([(beyond[index], 1.0), *minus(after)], upper=0.0)
 
     # Copies
 
@@ -240,7 +169,7 @@ class _Builder:
                 out = self._outs(number)[index]
                 self.out.add(released, out, size, out_us)
                 done.append((out, 1.0))
-                self.program.row([*done, *_minus(columns.in_tier(index))], lower=0.0)
+                self.program.row([*done, *minus(columns.in_tier(index))], lower=0.0)
                 if not self.problem.clean_copies:
                     done.append((back, -1.0))
             released = segments.until(cut.op)
@@ -306,7 +235,7 @@ class _Builder:
         may_run = {segment for since, until, _ in returns for segment in self.segments.befores(since, until)}
         most = sum(us for _, us in paid) * len(self.problem.idle)
         longer = {segment: self.program.column(upper=most) for segment in sorted(may_run)}
-        self.program.row([*((column, 1.0) for column in longer.values()), *_minus(paid)], upper=0.0)
+        self.program.row([*((column, 1.0) for column in longer.values()), *minus(paid)], upper=0.0)
         for segment, column in longer.items():
             self.extra[segment].append((column, 1.0))
 
@@ -315,8 +244,8 @@ class _Builder:
         count = len(self.segments.ends)
         away = [self.program.column(upper=self._most_away()) for _ in range(count)]
         for j in range(count):
-            entering = self.away_first if j == 0 else [(away[j - 1], 1.0), *self.entering[j], *_minus(self.leaving[j])]
-            self.program.row([(away[j], 1.0), *_minus(entering)], 0.0, 0.0)
+            entering = self.away_first if j == 0 else [(away[j - 1], 1.0), *self.entering[j], *minus(self.leaving[j])]
+            self.program.row([(away[j], 1.0), *minus(entering)], 0.0, 0.0)
         self._make_room(away)
         waiting, early = self._lanes(count) if self.problem.may_swap else ([], [])
         for j, end in enumerate(self.segments.ends):
@@ -336,7 +265,7 @@ class _Builder:
         for number, columns in self.columns.items():
             for index, cut in enumerate(self.problem.idle[number].cuts):
                 op = cut.op % self.count
-                returning[op].append((number, _terms(index, columns.swap, columns.remake)))
+                returning[op].append((number, terms_of(index, columns.swap, columns.remake)))
                 if cut.recipe and cut.since is None and op in place:
                     rooms |= {(p, op): room for p, room in zip(cut.recipe.ops, cut.recipe.room_bytes, strict=True)}
         for (op, before), room in rooms.items():
@@ -357,7 +286,7 @@ class _Builder:
         if idle.gap.storage not in self.problem.trace.ops[op].reads:
             return away
         there = self.program.column()  # the part that returns, and is read
-        self.program.row([(there, 1.0), *_minus([*back, (again, 1.0)])], lower=-1.0)
+        self.program.row([(there, 1.0), *minus([*back, (again, 1.0)])], lower=-1.0)
         return [*away, (there, -held)]
 
     def _most_away(self) -> float:
@@ -374,7 +303,7 @@ class _Builder:
         longer = min(1.0, (1 - factor) / factor)
         for j in range(count):
             room = self.segments.span_us[j] / self.us
-            again = _minus([*self.extra[j], (stall[j], 1.0)])
+            again = minus([*self.extra[j], (stall[j], 1.0)])
             program.row([(out_us[j], 1.0), (in_us[j], longer), *again], upper=room)
             program.row([(in_us[j], 1.0), (out_us[j], longer), *again], upper=room)
         waiting = self._bytes(out_us, out, self.problem.machine.out)
@@ -404,11 +333,3 @@ class _Builder:
         for j, column in enumerate(level):
             change = [(c, -sign * factor) for c, factor in due[j]]
             self.program.row([(column, 1.0), (level[j - 1], -1.0), *change, (copied[j], sign)], 0.0, 0.0)
-
-
-def _terms(cut: int, *kinds: dict[int, int]) -> Terms:
-    return [(columns[cut], 1.0) for columns in kinds if cut in columns]
-
-
-def _minus(terms: Terms) -> Terms:
-    return [(column, -factor) for column, factor in terms]

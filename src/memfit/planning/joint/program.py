@@ -13,7 +13,7 @@ time: the copy engines are first in, first out, and bytes are interchangeable. A
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,7 +24,9 @@ from memfit.ir import Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import ANY_GAP, candidates, end_of
 from memfit.planning.joint.again import corrected
-from memfit.planning.joint.build import Built, Problem, build
+from memfit.planning.joint.build import Built, build
+from memfit.planning.joint.problem import Problem
+from memfit.planning.joint.recipes import may_run
 from memfit.planning.joint.solver import Solution
 from memfit.planning.joint.stretches import DEPTH, Idle, idle_gaps
 from memfit.planning.joint.values import Values
@@ -38,7 +40,7 @@ RELAXED = (
     "memory is looked at during the fullest op of each segment only",
     "a copy may run anywhere in the segments of the ops that it lies between",
     "a copy's latency passes while another copy's bytes do",
-    "inputs of remakings in a longer row than `depth` count as being there, and where they return is not known",
+    "of remakings in longer rows than `depth`, inputs are there, or return, at some of the ops that these may be for",
     "a remaking finds room for its inputs and what it allocates only if its op ends a segment, and copies need none",
     "gaps below `least_bytes` are away at no cost",
     "the tier has room for everything",
@@ -86,7 +88,8 @@ class TimeBound:
         budget_bytes: The budget, pinned bytes included.
         compute_us: Microseconds of the iteration's ops.
         added_us: No such plan adds fewer microseconds; infinite if there is no such plan.
-        reached_us: The microseconds that the program's own solution adds; `added_us` is at most that.
+        reached_us: The microseconds that the program's own solution adds, with all storages in parts; `added_us` is at
+            most that if none are whole.
         shares: What the solution does in each gap that it may use.
         reruns: What the solution runs again.
         wishes: What is asked for of some storages.
@@ -128,6 +131,8 @@ def time_bound(
     wishes: Wishes = NO_WISHES,
     never: Collection[int] = (),
     loose: bool = True,
+    whole_bytes: int | None = None,
+    seconds: float = 60.0,
 ) -> TimeBound:
     """Bound the time that any plan of this kind adds.
 
@@ -145,6 +150,9 @@ def time_bound(
         never: Storages that cannot be made again, nor on the way.
         loose: Whether storages may return in rows of remakings that are not followed. Without that it is no bound, and
             the solution is nearer to a plan.
+        whole_bytes: Storages of so many bytes, and larger ones, are away as wholes; None if none are. The bound is then
+            that of branch and bound, without a correction of rounding, and as high as it gets in `seconds`.
+        seconds: The longest time for that.
 
     Returns:
         The bound, and the solution that it comes from.
@@ -167,17 +175,30 @@ def time_bound(
     problem = Problem(
         trace, machine, simulator.duration_us, again, load, begin, idle_gaps(trace, usable, values, depth, loose=loose),
         budget_bytes, may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
+        hidden=tuple(_run_for(values, (gap for gap in found if gap.size_bytes < least_bytes))),
     )  # fmt: skip
     built = build(problem)
     _forbid(problem.idle, built, wishes)
     solution = built.program.solve()
     if solution is None:
         return TimeBound(moves, budget_bytes, compute_us, float("inf"), float("inf"), (), (), wishes)
-    added_us = max(0.0, min(solution.bound, solution.objective)) * built.us
+    least = max(0.0, min(solution.bound, solution.objective))
+    if whole_bytes is not None:
+        large = (columns for number, columns in built.columns.items() if problem.idle[number].held_bytes >= whole_bytes)
+        least = max(least, built.program.whole_bound({each for columns in large for each in columns.all()}, seconds))
     return TimeBound(
-        moves, budget_bytes, compute_us, added_us, solution.objective * built.us,
+        moves, budget_bytes, compute_us, least * built.us, solution.objective * built.us,
         _shares(problem.idle, built, solution), _reruns(built, solution), wishes,
+        RELAXED if whole_bytes is None else (RELAXED[0] + ", below `whole_bytes`", *RELAXED[1:]),
     )  # fmt: skip
+
+
+def _run_for(values: Values | None, small: Iterable[Gap]) -> Iterator[tuple[int, int, int]]:
+    """Yield the ops that may run again for gaps that have no variables, from which op to which."""
+    for gap in small:
+        if values is not None and gap.is_inner:
+            for op in may_run(values, values.before(gap.storage, gap.before), gap.before):
+                yield op, gap.after + 1, gap.before
 
 
 def _forbid(idle: list[Idle], built: Built, wishes: Wishes) -> None:

@@ -69,6 +69,20 @@ def recipe_of(
     return Recipe(ordered, tuple(sorted(needs)), us, tuple(_room_bytes(values, p, op) for p in ordered))
 
 
+def may_run(values: Values, value: int, op: int) -> set[int]:
+    """Return all ops that a recipe of `value` right before `op`, or an earlier op of the same gap, may run."""
+    ops: set[int] = set()
+    wanted, seen = [value], {value}
+    while wanted:
+        made = values.values[wanted.pop()]
+        if made.writer is not None and made.remakable:
+            ops.add(made.writer)
+            lost = [read for read in made.reads if read not in seen and not values.is_there(read, op)]
+            seen.update(lost)
+            wanted += lost
+    return ops
+
+
 def remaking_us(values: Values, gap: Gap) -> float | None:
     """Return the microseconds of making the storage of `gap` again at its end; None if that cannot be done."""
     if not gap.is_inner:

@@ -6,7 +6,7 @@ variables at a limit for no reason. They are exact to a few digits only, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import highspy
@@ -83,6 +83,22 @@ class LinearProgram:
         values = np.clip(np.array(found.col_value), 0.0, self.upper)
         bound = self._bound(np.array(found.row_dual)) if found.dual_valid else -INFINITY
         return Solution(values, bound, float(np.dot(values, self.cost)))
+
+    def whole_bound(self, whole: Collection[int], seconds: float) -> float:
+        """Return what no solution is below in which `whole` (not none) are integers: as high as it gets in that time.
+
+        Of branch and bound, which is not made safe from rounding. Infinite if there is no such solution.
+        """
+        model = self.model()
+        kinds = [highspy.HighsVarType.kContinuous] * len(self.cost)
+        for column in whole:
+            kinds[column] = highspy.HighsVarType.kInteger
+        model.integrality_ = kinds
+        solver = solver_of(model, time_limit=seconds)
+        solver.run()
+        if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+            return INFINITY
+        return float(solver.getInfo().mip_dual_bound)
 
     def _bound(self, dual: Float64Array) -> float:
         """Return the least that the Lagrangian of `dual` takes within the columns' limits: a bound for any dual.

@@ -5,7 +5,8 @@ cut at e into two stretches. Between them the storage returns, by a copy or by b
 
 Only the first remakings of a row of them are followed. What is needed further down, or comes out besides, returns at
 ops without such a cut, perhaps when more of its inputs are there, or together with others that are cut elsewhere.
-Between two cuts one more stands for all of these ops: the last of them, with the ops that run again at the first.
+Between two cuts one more stands for all of these ops: the last of them, with the ops that run again at the first. Of
+these it is known what they want to be there at some of their ops, and for what else they may be (`relations`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from memfit.ir import Trace, align_up
 from memfit.planning.autoswap.candidates import end_of
-from memfit.planning.joint.recipes import Recipe, recipe_of
+from memfit.planning.joint.recipes import Recipe, may_run, recipe_of
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap
 
@@ -36,12 +37,24 @@ class Cut:
         needs: The gaps (their numbers) that `recipe` needs not to be away at `op`.
         since: The first op that it stands for, where it stands for several; what runs again at one of these may run for
             others as well.
+        wants: Those of the other gaps that `recipe` needs at each op that it stands for, where `needs` has none.
+        runs: The ops that may run again for it, at one of the ops that it stands for.
+        serves: Ops that read what the storage holds: if it is made again here, one of them runs again at the same time,
+            or one of its own for something else. None if it is made again for its own use.
     """
 
     op: int
     recipe: Recipe | None
     needs: tuple[int, ...]
     since: int | None = None
+    wants: tuple[int, ...] = ()
+    runs: frozenset[int] = frozenset()
+    serves: frozenset[int] = frozenset()
+
+    @property
+    def first(self) -> int:
+        """The first op that it stands for."""
+        return self.op if self.since is None else self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,10 @@ class _Cutter:
         for number in sorted(range(len(found)), key=lambda g: found[g].after):
             self.of_storage[found[number].storage].append(number)
         self.made: dict[tuple[int, int], Cut] = {}
+        self.readers: dict[int, set[int]] = defaultdict(set)  # by value, the ops that read it and may run again
+        for made in values.values:
+            for read in made.reads if made.writer is not None and made.remakable else ():
+                self.readers[read].add(made.writer)  # type: ignore[arg-type]
 
     def cuts(self, *, loose: bool) -> list[tuple[Cut, ...]]:
         level = [(number, gap.before) for number, gap in enumerate(self.found) if gap.is_inner]
@@ -146,6 +163,7 @@ class _Cutter:
             returning = _Returning(self.values, (self.found[n] for n, cut in ending.items() if cut and cut.recipe))
             for number, own in enumerate(by_gap):
                 own += self._loose(number, returning.ops(self.found[number]), sorted(cut.op for cut in own))
+            by_gap = [[self._for_others(number, cut) for cut in own] for number, own in enumerate(by_gap)]
         return [tuple(sorted(own, key=lambda cut: cut.op)) for own in by_gap]
 
     def _loose(self, number: int, ops: list[int], cuts: list[int]) -> Iterator[Cut]:
@@ -155,6 +173,23 @@ class _Cutter:
             recipe = self._recipe(number, between[0]) if between else None
             if recipe is not None:
                 yield Cut(between[-1], recipe, (), since=between[0])
+
+    def _for_others(self, number: int, cut: Cut) -> Cut:
+        """Return `cut` with what it has to do with others that are made again."""
+        gap = self.found[number]
+        if cut.recipe is None:
+            return cut
+        value = self.values.before(gap.storage, gap.before)
+        serves = frozenset() if cut.op == gap.before else frozenset(self.readers[value])
+        runs = frozenset(may_run(self.values, value, cut.op))
+        return replace(cut, wants=self._wanted(cut), runs=runs, serves=serves)
+
+    def _wanted(self, cut: Cut) -> tuple[int, ...]:
+        """Return the gaps that span all ops that `cut` stands for, of what it reads, unless they are followed."""
+        if cut.recipe is None or cut.needs:
+            return ()
+        found = self._spanning(cut.recipe, cut.first)
+        return tuple(number for number in found if self.found[number].is_inner and cut.op < self.found[number].before)
 
     def _follow(self, level: list[tuple[int, int]], *, is_last: bool) -> Iterator[tuple[int, int]]:
         """Cut each gap of `level` at its op; yield what the remaking there needs, for the next level."""

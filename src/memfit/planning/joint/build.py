@@ -74,9 +74,10 @@ class _Builder:
     def build(self) -> Built:
         for number in sorted(self._useful()):
             self._add_gap(number)
-        Relations(self.problem, self.columns, self.program, self.us).add()
+        relations = Relations(self.problem, self.columns, self.program, self.us)
         for number in self.columns:
             self._join_stretches(number)
+            relations.add(number)
             if self.problem.may_swap:
                 self._copy_out_first(number)
         self._pay_for_reruns()

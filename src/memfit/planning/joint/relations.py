@@ -34,11 +34,10 @@ class Relations:
             elif index in self.columns[number].remake:
                 self.runs[op].append((number, cut.first, cut.op, self.columns[number].remake[index]))
 
-    def add(self) -> None:
-        """Add all rows."""
-        for number in self.columns:
-            self._ask_for_inputs(number)
-            self._serve_others(number)
+    def add(self, number: int) -> None:
+        """Add the rows of gap `number`."""
+        self._ask_for_inputs(number)
+        self._serve_others(number)
 
     def _ask_for_inputs(self, number: int) -> None:
         """What is made again finds its inputs: these do not stay away at that op."""

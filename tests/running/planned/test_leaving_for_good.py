@@ -73,6 +73,6 @@ def test_what_is_used_after_all_is_there(reads):
 
 def test_a_plan_without_them_waits_longer(monkeypatch):
     found = plan_of(as_plainly(train, "60%", "ram", moves="swap"))
-    monkeypatch.setattr("memfit.planning.lifetimes._unused_until", lambda *_: None)
+    monkeypatch.setattr("memfit.planning.lifetimes._Ends.unused_until", lambda *_: None)
     all_return = plan_of(as_plainly(train, "60%", "ram", moves="swap"))
     assert all(swap.returns for swap in all_return.plan.swaps) and found.added_us < 0.9 * all_return.added_us

@@ -32,7 +32,9 @@ def away_when_noted(iteration: CarriedOut, swaps: tuple[Swap, ...]) -> list[int]
     ops, repeats = len(trace.ops), iteration.repeats or (-1,) * len(trace.ops)
     away = [0] * ops
     for swap in swaps:
-        for at in range(swap.free_by, swap.in_start + swap.returns):  # one that does not return is freed by then
+        storage = trace.storages[swap.storage]
+        freed = swap.in_start if trace.outlives(storage) else storage.free  # what does not return is away until then
+        for at in range(swap.free_by, swap.in_start + 1 if swap.returns else freed):
             op = at % ops
             acts_first = repeats[op] >= 0
             if at != (swap.in_start if acts_first else swap.free_by):

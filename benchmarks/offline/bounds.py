@@ -24,7 +24,7 @@ from memfit.machine import Machine, profile_names
 from memfit.planning.autoswap import plan_under_budget
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.plan import plan_jointly
-from memfit.planning.joint.program import RELAXED, Moves, time_bound
+from memfit.planning.joint.program import RELAXED, Moves, TimeBound, time_bound
 from memfit.simulate import load_bytes
 
 SHARES = (80, 60, 45, 30, 20)
@@ -69,7 +69,7 @@ def cell(trace: Trace, machine: Machine, share: int, effort: float, *, jointly: 
     for name, (moves, clean_copies) in _KINDS.items():
         bind = partial(time_bound, trace, machine, budget, moves=moves, clean_copies=clean_copies)
         bound, seconds = timed(bind)
-        found |= {name: bound.overhead if bound.is_feasible else None, f"{name}_seconds": round(seconds, 1)}
+        found |= {name: _figure(bound), f"{name}_seconds": round(seconds, 1)}
     return found | _whole_bound(trace, machine, share, found)
 
 
@@ -79,7 +79,11 @@ def _whole_bound(trace: Trace, machine: Machine, share: int, found: Row) -> Row:
     if plan is None or bound is None or plan - bound <= next(near for least, near in _NEAR if share >= least):
         return {}
     whole = time_bound(trace, machine, budget, whole_bytes=int(_WHOLE * budget), seconds=_WHOLE_SECONDS)
-    return {"joint_whole": whole.overhead}
+    return {"joint_whole": _figure(whole)}
+
+
+def _figure(bound: TimeBound) -> float | None:
+    return bound.overhead if bound.is_feasible else None
 
 
 def _joint_plans(trace: Trace, machine: Machine, budget_bytes: int) -> Row:
@@ -119,16 +123,8 @@ def model(
 
 def table(figures: Row, machine: str = "pcie5") -> Table:
     """Return one row a model and budget."""
-    kinds = [
-        "swap_plan",
-        "swap_copies_all",
-        "swap",
-        "joint_plan_fast",
-        "joint_plan",
-        "joint",
-        "joint_whole",
-        "recompute",
-    ]
+    kinds = ["swap_plan", "swap_copies_all", "swap", "joint_plan_fast", "joint_plan", "joint", "joint_whole",
+             "recompute"]  # fmt: skip
     rows = [
         [each["name"], f"{cell['share']} %", *(_percent(cell, kind) for kind in kinds)]
         for each in figures["models"]

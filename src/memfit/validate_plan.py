@@ -163,7 +163,7 @@ def _freed_away(trace: Trace, plan: Plan) -> dict[int, int | None]:
             found[number] = None
         else:
             over_the_end.append((swap.in_before - len(trace.ops), number))
-    left = _freed_unused(trace)
+    left = _freed_unused(trace) if over_the_end else {}
     for end, number in sorted(over_the_end, key=lambda one: (-one[0], one[1])):  # away the longest, freed the latest
         likes = left[plan.swaps[number].size_bytes]
         found[number] = likes.pop() if likes and trace.storages[likes[-1]].free >= end else None

@@ -19,7 +19,7 @@ from trace_builder import TraceBuilder, traces
 
 NAMES = sorted({*POLICIES, *OPTIONAL} - {"autoswap-bayes"})
 policies = pytest.mark.parametrize("name", NAMES)
-# Those that are defined for any trace, and give up nothing that swapping can reach.
+# Those that are defined for any trace, and evict whatever makes room, but for what leaves for good over the end.
 REACTIVE = ("on-demand-lru", "on-demand-clairvoyant", "swap-advisor")
 TOO_LITTLE = {"none", "superneurons"}  # what these take out of the network below is not enough
 

@@ -42,5 +42,5 @@ def test_a_program_without_a_whole_solution_has_none():
     assert program.whole_bound((0, 1), 10.0) == float("inf")
 
 
-def test_a_bound_that_finds_no_time_is_none():
+def test_without_time_it_is_no_more_than_the_optimum():
     assert small().whole_bound((0, 1), seconds=0.0) <= 2.0

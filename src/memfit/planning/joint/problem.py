@@ -34,7 +34,7 @@ class Problem:
     may_swap: bool
     clean_copies: bool
     segments: int
-    hidden: Sequence[tuple[int, int, int]] = ()
+    hidden: Sequence[tuple[int, int, int]]
 
 
 @dataclass(slots=True)

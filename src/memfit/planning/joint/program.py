@@ -170,12 +170,13 @@ def time_bound(
     if load.max() <= budget_bytes:
         return TimeBound(moves, budget_bytes, compute_us, 0.0, 0.0, (), (), wishes)
     usable = [gap for gap in found if gap.size_bytes >= least_bytes]
+    small = [gap for gap in found if gap.size_bytes < least_bytes]
     values = None if moves is Moves.SWAP else Values.of(trace, again_us, never)
     again = simulator.duration_us if values is None else np.array(values.again_us, dtype=np.float64)
     problem = Problem(
         trace, machine, simulator.duration_us, again, load, begin, idle_gaps(trace, usable, values, depth, loose=loose),
         budget_bytes, may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
-        hidden=tuple(_run_for(values, (gap for gap in found if gap.size_bytes < least_bytes))),
+        hidden=tuple(_run_for(values, small)) if values is not None and loose else (),
     )  # fmt: skip
     built = build(problem)
     _forbid(problem.idle, built, wishes)
@@ -193,10 +194,10 @@ def time_bound(
     )  # fmt: skip
 
 
-def _run_for(values: Values | None, small: Iterable[Gap]) -> Iterator[tuple[int, int, int]]:
+def _run_for(values: Values, small: Iterable[Gap]) -> Iterator[tuple[int, int, int]]:
     """Yield the ops that may run again for gaps that have no variables, from which op to which."""
     for gap in small:
-        if values is not None and gap.is_inner:
+        if gap.is_inner:
             for op in may_run(values, values.before(gap.storage, gap.before), gap.before):
                 yield op, gap.after + 1, gap.before
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from memfit.ir import align_up
-from memfit.planning.joint.values import Values
+from memfit.planning.joint.values import Value, Values
 from memfit.planning.lifetimes import Gap
 
 MOST_OPS = 32
@@ -50,20 +50,13 @@ def recipe_of(
     """
     ops: set[int] = set()
     needs: set[int] = set()
-    wanted, seen = [value], {value}
-    while wanted:
-        made = values.values[wanted.pop()]
+    for made in _followed(values, value, op, away):
         if made.writer is None or not made.remakable:
             return None
         ops.add(made.writer)
         if len(ops) > most_ops:
             return None
-        for read in made.reads:
-            if values.is_there(read, op) and read not in away:
-                needs.add(read)
-            elif read not in seen:
-                seen.add(read)
-                wanted.append(read)
+        needs.update(read for read in made.reads if values.is_there(read, op) and read not in away)
     ordered = tuple(sorted(ops))
     us = sum(values.again_us[p] for p in ordered)
     return Recipe(ordered, tuple(sorted(needs)), us, tuple(_room_bytes(values, p, op) for p in ordered))
@@ -71,16 +64,20 @@ def recipe_of(
 
 def may_run(values: Values, value: int, op: int) -> set[int]:
     """Return all ops that a recipe of `value` right before `op`, or an earlier op of the same gap, may run."""
-    ops: set[int] = set()
+    followed = _followed(values, value, op, ())
+    return {made.writer for made in followed if made.writer is not None and made.remakable}
+
+
+def _followed(values: Values, value: int, op: int, away: Collection[int]) -> Iterator[Value]:
+    """Yield what has to be made for `value` right before `op`: itself, and what it is made from and is not there."""
     wanted, seen = [value], {value}
     while wanted:
         made = values.values[wanted.pop()]
-        if made.writer is not None and made.remakable:
-            ops.add(made.writer)
-            lost = [read for read in made.reads if read not in seen and not values.is_there(read, op)]
-            seen.update(lost)
-            wanted += lost
-    return ops
+        yield made
+        for read in made.reads if made.remakable else ():
+            if read not in seen and (read in away or not values.is_there(read, op)):
+                seen.add(read)
+                wanted.append(read)
 
 
 def remaking_us(values: Values, gap: Gap) -> float | None:

@@ -39,8 +39,8 @@ class Cut:
             others as well.
         wants: Those of the other gaps that `recipe` needs at each op that it stands for, where `needs` has none.
         runs: The ops that may run again for it, at one of the ops that it stands for.
-        serves: Ops that read what the storage holds: if it is made again here, one of them runs again at the same time,
-            or one of its own for something else. None if it is made again for its own use.
+        serves: The ops that may run again and read what the storage holds: if it is made again here, but not for its
+            own use, one of them runs again at the same time, or one of `runs` does for something else.
     """
 
     op: int
@@ -145,10 +145,6 @@ class _Cutter:
         for number in sorted(range(len(found)), key=lambda g: found[g].after):
             self.of_storage[found[number].storage].append(number)
         self.made: dict[tuple[int, int], Cut] = {}
-        self.readers: dict[int, set[int]] = defaultdict(set)  # by value, the ops that read it and may run again
-        for made in values.values:
-            for read in made.reads if made.writer is not None and made.remakable else ():
-                self.readers[read].add(made.writer)  # type: ignore[arg-type]
 
     def cuts(self, *, loose: bool) -> list[tuple[Cut, ...]]:
         level = [(number, gap.before) for number, gap in enumerate(self.found) if gap.is_inner]
@@ -163,7 +159,8 @@ class _Cutter:
             returning = _Returning(self.values, (self.found[n] for n, cut in ending.items() if cut and cut.recipe))
             for number, own in enumerate(by_gap):
                 own += self._loose(number, returning.ops(self.found[number]), sorted(cut.op for cut in own))
-            by_gap = [[self._for_others(number, cut) for cut in own] for number, own in enumerate(by_gap)]
+            readers = self._readers()
+            by_gap = [[self._for_others(number, cut, readers) for cut in own] for number, own in enumerate(by_gap)]
         return [tuple(sorted(own, key=lambda cut: cut.op)) for own in by_gap]
 
     def _loose(self, number: int, ops: list[int], cuts: list[int]) -> Iterator[Cut]:
@@ -174,22 +171,30 @@ class _Cutter:
             if recipe is not None:
                 yield Cut(between[-1], recipe, (), since=between[0])
 
-    def _for_others(self, number: int, cut: Cut) -> Cut:
+    def _readers(self) -> dict[int, set[int]]:
+        """Return, by value, the ops that read it and may run again."""
+        readers: dict[int, set[int]] = defaultdict(set)
+        for made in self.values.values:
+            if made.writer is not None and made.remakable:
+                for read in made.reads:
+                    readers[read].add(made.writer)
+        return readers
+
+    def _for_others(self, number: int, cut: Cut, readers: dict[int, set[int]]) -> Cut:
         """Return `cut` with what it has to do with others that are made again."""
-        gap = self.found[number]
         if cut.recipe is None:
             return cut
+        gap = self.found[number]
         value = self.values.before(gap.storage, gap.before)
-        serves = frozenset() if cut.op == gap.before else frozenset(self.readers[value])
+        wants = () if cut.needs else tuple(self._spanning_all(cut.recipe, cut))
         runs = frozenset(may_run(self.values, value, cut.op))
-        return replace(cut, wants=self._wanted(cut), runs=runs, serves=serves)
+        return replace(cut, wants=wants, runs=runs, serves=frozenset(readers[value]))
 
-    def _wanted(self, cut: Cut) -> tuple[int, ...]:
-        """Return the gaps that span all ops that `cut` stands for, of what it reads, unless they are followed."""
-        if cut.recipe is None or cut.needs:
-            return ()
-        found = self._spanning(cut.recipe, cut.first)
-        return tuple(number for number in found if self.found[number].is_inner and cut.op < self.found[number].before)
+    def _spanning_all(self, recipe: Recipe, cut: Cut) -> Iterator[int]:
+        """Yield the gaps that span all ops that `cut` stands for, of what `recipe` reads."""
+        for number in self._spanning(recipe, cut.first):
+            if self.found[number].is_inner and cut.op < self.found[number].before:
+                yield number
 
     def _follow(self, level: list[tuple[int, int]], *, is_last: bool) -> Iterator[tuple[int, int]]:
         """Cut each gap of `level` at its op; yield what the remaking there needs, for the next level."""

@@ -10,12 +10,12 @@ from trace_builder import TraceBuilder
 SLOW = Machine("slow", *(Link.of_bandwidth(1e-9, latency_us=0.0) for _ in range(2)))
 
 
-def served():
+def served(y_bytes=10):
     """x (10 bytes) finds no room for its own use if it is made again then; before, it is only for y, which is dear."""
     builder = TraceBuilder()
     weight = builder.before(1)
     (x,) = builder.op("aten::relu", reads=[weight], outputs=[10], scratch=[30], duration_us=1.0)
-    (y,) = builder.op("aten::mm", reads=[x], outputs=[10], duration_us=100.0)
+    (y,) = builder.op("aten::mm", reads=[x], outputs=[y_bytes], duration_us=100.0)
     (large,) = builder.op("aten::mm", reads=[weight], outputs=[80])
     builder.free(large)
     builder.op("aten::mm", reads=[y])
@@ -33,10 +33,25 @@ def test_what_is_made_again_before_its_use_is_so_for_something_else_that_is_too(
     assert 30 < time_bound(served(), SLOW, 91, moves=Moves.RECOMPUTE, depth=depth).added_us <= 100
 
 
-def test_it_may_be_for_a_storage_that_has_no_columns():
-    alone = time_bound(served(), SLOW, 91, moves=Moves.RECOMPUTE)
-    with_others = time_bound(served(), SLOW, 91, moves=Moves.RECOMPUTE, least_bytes=11)
-    assert with_others.added_us == 0 < alone.added_us  # both leave at no cost
+def along():
+    """x (10 bytes) finds no room for its own use; before, it comes along with a small one of the same op."""
+    builder = TraceBuilder()
+    weight = builder.before(1)
+    x, small = builder.op("aten::relu", reads=[weight], outputs=[10, 2], scratch=[30], duration_us=1.0)
+    (large,) = builder.op("aten::mm", reads=[weight], outputs=[80])
+    builder.free(large)
+    builder.op("aten::mm", reads=[small])
+    (other,) = builder.op("aten::mm", reads=[weight], outputs=[60])
+    builder.op("aten::mm", reads=[x, other])
+    return builder.build()
+
+
+@pytest.mark.parametrize(("trace", "budget_bytes"), [(served(5), 86), (along(), 81)])
+def test_it_may_be_for_a_storage_that_has_no_columns(trace, budget_bytes):
+    plan = plan_jointly(trace, SLOW, budget_bytes, moves=Moves.RECOMPUTE)
+    coarse = time_bound(trace, SLOW, budget_bytes, moves=Moves.RECOMPUTE, least_bytes=6)
+    assert 0 < coarse.added_us <= plan.added_us
+    assert plan.bound.added_us <= plan.added_us
 
 
 def test_storages_that_leave_as_wholes_bound_the_time_from_higher_up():

@@ -173,9 +173,10 @@ def time_bound(
     small = [gap for gap in found if gap.size_bytes < least_bytes]
     values = None if moves is Moves.SWAP else Values.of(trace, again_us, never)
     again = simulator.duration_us if values is None else np.array(values.again_us, dtype=np.float64)
+    idle = idle_gaps(trace, usable, values, depth, loose=loose, others=small)
     problem = Problem(
-        trace, machine, simulator.duration_us, again, load, begin, idle_gaps(trace, usable, values, depth, loose=loose),
-        budget_bytes, may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
+        trace, machine, simulator.duration_us, again, load, begin, idle, budget_bytes,
+        may_swap=moves is not Moves.RECOMPUTE, clean_copies=clean_copies, segments=segments,
         hidden=tuple(_run_for(values, small)) if values is not None and loose else (),
     )  # fmt: skip
     built = build(problem)

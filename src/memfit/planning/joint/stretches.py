@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -68,7 +68,13 @@ class Idle:
 
 
 def idle_gaps(
-    trace: Trace, found: list[Gap], values: Values | None = None, depth: int = DEPTH, *, loose: bool = True
+    trace: Trace,
+    found: list[Gap],
+    values: Values | None = None,
+    depth: int = DEPTH,
+    *,
+    loose: bool = True,
+    others: Collection[Gap] = (),
 ) -> list[Idle]:
     """Return the gaps `found` with the ops at which they are cut.
 
@@ -78,11 +84,12 @@ def idle_gaps(
         values: The trace's values; None if nothing is made again, and then no gap is cut.
         depth: How many remakings in a row are followed.
         loose: Whether there are cuts for those that are not.
+        others: Gaps that are not cut themselves, but others' storages may return for their sake.
 
     Returns:
         For each gap, in the same order, what the program needs of it.
     """
-    cuts = _Cutter(trace, found, values, depth).cuts(loose=loose) if values else [()] * len(found)
+    cuts = _Cutter(trace, found, values, depth).cuts(others, loose=loose) if values else [()] * len(found)
     return [
         Idle(gap, align_up(gap.size_bytes, trace.alignment), end, _with_end(own, end))
         for gap, own in zip(found, cuts, strict=True)
@@ -146,7 +153,7 @@ class _Cutter:
             self.of_storage[found[number].storage].append(number)
         self.made: dict[tuple[int, int], Cut] = {}
 
-    def cuts(self, *, loose: bool) -> list[tuple[Cut, ...]]:
+    def cuts(self, others: Collection[Gap], *, loose: bool) -> list[tuple[Cut, ...]]:
         level = [(number, gap.before) for number, gap in enumerate(self.found) if gap.is_inner]
         for depth in range(self.depth + 1):
             level = sorted(set(self._follow(level, is_last=depth == self.depth)))
@@ -156,7 +163,8 @@ class _Cutter:
             by_gap[number].append(self.made[number, _])
         if loose:
             ending = {number: self.made.get((number, gap.before)) for number, gap in enumerate(self.found)}
-            returning = _Returning(self.values, (self.found[n] for n, cut in ending.items() if cut and cut.recipe))
+            made_again = [self.found[n] for n, cut in ending.items() if cut and cut.recipe]
+            returning = _Returning(self.values, [*made_again, *(gap for gap in others if gap.is_inner)])
             for number, own in enumerate(by_gap):
                 own += self._loose(number, returning.ops(self.found[number]), sorted(cut.op for cut in own))
             readers = self._readers()

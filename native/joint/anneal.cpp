@@ -347,17 +347,17 @@ class Anneal {
 
   // What need not be away after all, the dearest first.
   void prune() {
-    if (sketch_.is_lost() || sketch_.over_bytes() > 0) return;
+    if (sketch_.is_lost()) return;
     auto order = used_;
     std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
       return options_.price_us[a] != options_.price_us[b] ? options_.price_us[a] > options_.price_us[b] : a < b;
     });
     for (std::int64_t g : order) {
-      const double before = added_us();
+      const double before = added_us(), over = sketch_.over_bytes();
       changed_.clear();
       put(g, kKept);
       sketch_.settle();
-      if (sketch_.is_lost() || sketch_.over_bytes() > 0 || added_us() > before) undo(true);
+      if (sketch_.is_lost() || sketch_.over_bytes() > over || added_us() > before) undo(true);
     }
   }
 

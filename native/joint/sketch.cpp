@@ -148,7 +148,7 @@ void Sketch::forget(std::int64_t op) {
   }
   if (event.is_lost) --lost_;
   again_us_ -= event_us_[op];
-  event.asked.clear(), event.swapped.clear(), event.ops.clear();
+  event.asked.clear(), event.swapped.clear(), event.ops.clear(), event.made_bytes.clear();
   event_us_[op] = 0, peaks_[op] = kNothing, event.is_lost = false;
 }
 
@@ -294,6 +294,7 @@ void Sketch::run_again(std::int64_t op) {
       held += all_.held_bytes[*s];
       own_.push_back(*s);
     }
+    event.made_bytes.push_back(held);
     peaks_[op] = std::max(peaks_[op], held);
     const auto goes = [&](std::int64_t s) { return own_mark_[s] != event_stamp_ && last_use_[s] == maker; };
     for (std::int64_t s : own_)

@@ -4,7 +4,8 @@
 // Remakings are exact: their time and bytes are those of the trace that `with_recomputes` makes of the same choice.
 // Swaps are a sketch, of one of two kinds. The quick one copies one after the other each way, out as soon as possible
 // and in as late as possible; ops wait only for swaps whose mode says so, and one that has no time to leave and return
-// stays. In the timed one all that is swapped is away, and the scheduler of swap plans says how long ops wait.
+// stays. In the timed one the scheduler of swap plans says how
+// long ops wait for what is swapped; what need not be away stays.
 // Its members are what it knows by op, gap and storage, so that a change need not be worked out from the beginning; it
 // has a method for each figure of them.
 #pragma once
@@ -14,13 +15,14 @@
 #include <vector>
 
 #include "joint/problem.h"
+#include "simulator/schedule.h"
 
 namespace memfit::joint {
 
-// The ops that run again before one op.
+// The ops that run again before one op, and the bytes that they have made by the time each has.
 struct Event {
   bool is_lost = false;
-  std::vector<std::int64_t> ops, returned, asked, swapped;
+  std::vector<std::int64_t> ops, made_bytes, returned, asked, swapped;
 };
 
 class Sketch {
@@ -97,6 +99,7 @@ class Sketch {
   double end_of(std::int64_t moment) const;
   void schedule();
   void number_moments();
+  void spare(const swapping::Ops& ops, const swapping::Candidates& all, std::vector<std::uint8_t>& chosen);
   void count_over();
 
   const Problem& all_;
@@ -113,7 +116,7 @@ class Sketch {
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> order_;
   std::vector<double> start_us_;
-  std::vector<std::int64_t> number_of_, slack_;  // of moments
+  std::vector<std::int64_t> first_of_, last_of_, slack_;  // of moments
   std::vector<double> moment_us_;
   std::vector<std::int64_t> seen_value_, seen_op_, own_seen_op_, last_use_, own_mark_;
   std::int64_t stamp_ = 0, event_stamp_ = 0;

@@ -125,7 +125,7 @@ def test_a_swap_frees_bytes_only_where_its_copies_have_the_time_and_waits_where_
 
 @settings(max_examples=200)
 @given(traces(max_ops=16), st.data())
-def test_where_waits_are_timed_all_that_is_swapped_is_away(trace, data):
+def test_where_waits_are_timed_all_that_is_swapped_and_of_use_is_away(trace, data):
     columns = columns_of(trace)
     swapped = [data.draw(st.sampled_from((KEPT, SWAPPED))) for _ in columns.gaps]
     chosen = [gap for gap, mode in zip(columns.gaps, swapped, strict=True) if mode == SWAPPED]
@@ -133,9 +133,19 @@ def test_where_waits_are_timed_all_that_is_swapped_is_away(trace, data):
     needed = int((load_bytes(trace) - sum_of_spans(spans, len(trace.ops))).max())
     found = columns.search(swapped, MACHINE, needed - 1, effort=0, waits=Waits.TIMED)
     assert found.worst_bytes == needed and found.over_bytes > 0
-    assert found.modes.tolist() == swapped and found.again_us == 0 and found.wait_us >= 0
+    for gap, mode, was in zip(columns.gaps, found.modes.tolist(), swapped, strict=True):
+        left = load_bytes(trace)[np.arange(gap.after + 1, end_of(trace, gap)) % len(trace.ops)]
+        assert mode in (KEPT, was if (left >= needed).any() else KEPT)  # what frees no op over the budget is left out
+    assert found.again_us == 0 and found.wait_us >= 0
     if not chosen:
         assert found.wait_us == 0
+
+
+def test_what_need_not_be_away_makes_nothing_wait():
+    columns = columns_of(layers(4)[0])
+    swapped = in_modes(columns, SWAPPED, lambda gap: True)
+    waits = [columns.search(swapped, SLOW, budget, effort=0, waits=Waits.TIMED).wait_us for budget in (100, 10_000)]
+    assert waits[0] > 0 == waits[1]
 
 
 @pytest.mark.parametrize("mode", [REMADE, 7])

@@ -312,7 +312,7 @@ class _Pace:
         if self.ops > _TIMED_OPS:
             return Waits.WHERE_FORCED if self.is_tight else Waits.NEVER
         if self.is_tight:
-            return Waits.TIMED if run % 4 == _MENDED else Waits.WHERE_FORCED
+            return Waits.TIMED if run % 2 == 0 else Waits.WHERE_FORCED
         return Waits.TIMED if self.waits and run % 2 == 1 else Waits.NEVER
 
     def links(self, run: int, machine: Machine) -> Machine:

@@ -4,8 +4,8 @@
 // Remakings are exact: their time and bytes are those of the trace that `with_recomputes` makes of the same choice.
 // Swaps are a sketch, of one of two kinds. The quick one copies one after the other each way, out as soon as possible
 // and in as late as possible; ops wait only for swaps whose mode says so, and one that has no time to leave and return
-// stays. In the timed one the scheduler of swap plans says how
-// long ops wait for what is swapped; what need not be away stays.
+// stays. In the timed one the scheduler of swap plans says how long ops wait for what is swapped; what need not be away
+// stays.
 // Its members are what it knows by op, gap and storage, so that a change need not be worked out from the beginning; it
 // has a method for each figure of them.
 #pragma once

@@ -32,7 +32,8 @@ void Sketch::number_moments() {
     const Event& event = events_[op];
     const std::int64_t there = begin_[op] - now_.ahead[op];
     first_of_[2 * op] = static_cast<std::int64_t>(slack_.size());
-    for (std::size_t k = 0; k < event.ops.size(); ++k) add(all_.ops.again_us[event.ops[k]], there + event.made_bytes[k]);
+    for (std::size_t k = 0; k < event.ops.size(); ++k)
+      add(all_.ops.again_us[event.ops[k]], there + event.made_bytes[k]);
     const auto own = static_cast<std::int64_t>(slack_.size());
     last_of_[2 * op] = own - 1;
     first_of_[2 * op + 1] = last_of_[2 * op + 1] = own;

@@ -148,6 +148,17 @@ def test_what_need_not_be_away_makes_nothing_wait():
     assert waits[0] > 0 == waits[1]
 
 
+def test_copies_run_beside_the_first_of_the_ops_that_run_again():
+    trace, saved = layers(4)
+    columns = columns_of(trace)
+    swapped, remade = (next(gap for gap in columns.gaps if gap.storage == saved[n]) for n in (0, 1))
+    modes = [SWAPPED if gap is swapped else REMADE if gap is remade else KEPT for gap in columns.gaps]
+    link = Link.affine(0.0, 0.4)
+    found = columns.search(modes, Machine("apt", link, link), 308, effort=0, waits=Waits.TIMED)
+    assert found.modes.tolist() == modes and found.over_bytes == 0 < found.again_us
+    assert found.wait_us == 0
+
+
 @pytest.mark.parametrize("mode", [REMADE, 7])
 def test_modes_that_may_not_be_are_refused(mode):
     columns = columns_of(layers(2)[0])

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "joint/problem.h"
-#include "simulator/schedule.h"
 
 namespace memfit::joint {
 
@@ -99,7 +98,6 @@ class Sketch {
   double end_of(std::int64_t moment) const;
   void schedule();
   void number_moments();
-  void spare(const swapping::Ops& ops, const swapping::Candidates& all, std::vector<std::uint8_t>& chosen);
   void count_over();
 
   const Problem& all_;
@@ -116,7 +114,7 @@ class Sketch {
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> order_;
   std::vector<double> start_us_;
-  std::vector<std::int64_t> first_of_, last_of_, slack_;  // of moments
+  std::vector<std::int64_t> first_of_, last_of_, moment_bytes_;  // of moments
   std::vector<double> moment_us_;
   std::vector<std::int64_t> seen_value_, seen_op_, own_seen_op_, last_use_, own_mark_;
   std::int64_t stamp_ = 0, event_stamp_ = 0;

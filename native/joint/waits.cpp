@@ -1,12 +1,11 @@
 // The part of a sketch that waits: the scheduler of swap plans times what is swapped.
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "joint/sketch.h"
+#include "simulator/choice.h"
 #include "simulator/prices.h"
 #include "simulator/schedule.h"
-#include "simulator/slack.h"
 
 namespace memfit::joint {
 namespace {
@@ -18,32 +17,27 @@ constexpr double kBesides = 0.005;
 
 }  // namespace
 
-// Numbers the ops as they run, again or not, with their time and what they leave of the budget; and notes the first and
-// the last of each moment.
+// Numbers the ops as they run, again or not, with their time and their bytes without swaps; and notes the first and the
+// last of each moment.
 void Sketch::number_moments() {
   first_of_.resize(2 * count_), last_of_.resize(2 * count_);
-  slack_.clear();
-  moment_us_.clear();
-  const auto add = [&](double us, std::int64_t bytes) {
-    moment_us_.push_back(us);
-    slack_.push_back(all_.budget_bytes - bytes);
-  };
+  moment_us_.clear(), moment_bytes_.clear();
+  const auto add = [&](double us, std::int64_t bytes) { moment_us_.push_back(us), moment_bytes_.push_back(bytes); };
   for (std::int64_t op = 0; op < count_; ++op) {
     const Event& event = events_[op];
-    const std::int64_t there = begin_[op] - now_.ahead[op];
-    first_of_[2 * op] = static_cast<std::int64_t>(slack_.size());
+    first_of_[2 * op] = static_cast<std::int64_t>(moment_us_.size());
     for (std::size_t k = 0; k < event.ops.size(); ++k)
-      add(all_.ops.again_us[event.ops[k]], there + event.made_bytes[k]);
-    const auto own = static_cast<std::int64_t>(slack_.size());
+      add(all_.ops.again_us[event.ops[k]], begin_[op] + event.made_bytes[k]);
+    const auto own = static_cast<std::int64_t>(moment_us_.size());
     last_of_[2 * op] = own - 1;
     first_of_[2 * op + 1] = last_of_[2 * op + 1] = own;
-    add(all_.ops.us[op], during(op));
+    add(all_.ops.us[op], held_[op]);
   }
 }
 
 void Sketch::schedule() {
   number_moments();
-  const auto moments = static_cast<std::int64_t>(slack_.size());
+  const auto moments = static_cast<std::int64_t>(moment_us_.size());
   const auto number = [&](const std::vector<std::int64_t>& of, std::int64_t moment) {
     return of[moment % (2 * count_)] + moment / (2 * count_) * moments;
   };
@@ -57,34 +51,18 @@ void Sketch::schedule() {
     out_us.push_back(all_.gaps.out_us[piece.gap]), in_us.push_back(all_.gaps.in_us[piece.gap]);
   }
   const auto pieces = static_cast<std::int64_t>(sizes.size());
-  const swapping::Ops ops{moment_us_.data(), slack_.data(), moments};
+  const swapping::Ops ops{moment_us_.data(), moment_bytes_.data(), moments};
   const swapping::Candidates all{sizes.data(), after.data(), before.data(), out_us.data(), in_us.data(), pieces};
   swapping::Scheduler scheduler(ops, all, all_.both_factor);
-  std::vector<std::uint8_t> chosen(pieces, 1);
-  spare(ops, all, chosen);
-  const double took_us = scheduler.run(chosen, slack_);
+  swapping::Choice choice(ops, all, all_.budget_bytes);
+  for (std::int64_t c = 0; c < pieces; ++c) choice.flip(c);
+  choice.spare(swapping::Prices(ops, all, all_.budget_bytes));  // as the planner of swaps does
+  std::vector<std::int64_t> room = choice.slack();
+  const auto besides = static_cast<std::int64_t>(kBesides * static_cast<double>(all_.budget_bytes));
+  for (std::int64_t& bytes : room) bytes += besides;
+  const double took_us = scheduler.run(choice.flags(), room);
   now_.wait_us = std::max(0.0, took_us - scheduler.compute_us());
   steps_ += scheduler.steps() + kOpSteps * moments + kPieceSteps * pieces + kOwnSteps;
-}
-
-// Lets stay what need not be away, the dearest first, as the planner of swaps does.
-void Sketch::spare(const swapping::Ops& ops, const swapping::Candidates& all, std::vector<std::uint8_t>& chosen) {
-  const swapping::Prices prices(ops, all, 0);
-  swapping::Slack slack(slack_);
-  std::vector<std::pair<double, std::int64_t>> order;
-  for (std::int64_t c = 0; c < all.count; ++c) order.emplace_back(-prices[c], c);
-  std::sort(order.begin(), order.end());
-  for (const auto& [_, c] : order) {
-    const std::int64_t begin = all.after[c] + 1, end = all.before[c], bytes = all.size_bytes[c];
-    if (slack.least(begin, std::min(end, ops.count)) < bytes) continue;
-    if (end > ops.count && slack.least(0, end - ops.count) < bytes) continue;
-    slack.add(begin, std::min(end, ops.count), -bytes);
-    if (end > ops.count) slack.add(0, end - ops.count, -bytes);
-    chosen[c] = 0;
-  }
-  slack_ = slack.all();
-  const auto besides = static_cast<std::int64_t>(kBesides * static_cast<double>(all_.budget_bytes));
-  for (std::int64_t& bytes : slack_) bytes += besides;
 }
 
 }  // namespace memfit::joint

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "simulator/schedule.h"
@@ -36,6 +37,18 @@ class Choice {
 
   // Whether every op still fits without `c`.
   bool can_spare(std::int64_t c) { return least_within(c) >= all_.size_bytes[c]; }
+
+  // Takes back what is not needed, the dearest of `price` first; returns how many there were.
+  template <typename Price>
+  std::int64_t spare(const Price& price) {
+    std::vector<std::pair<double, std::int64_t>> order;
+    for (std::int64_t c = 0; c < all_.count; ++c)
+      if (has(c)) order.emplace_back(-price[c], c);
+    std::sort(order.begin(), order.end());
+    for (const auto& [_, c] : order)
+      if (can_spare(c)) flip(c);
+    return static_cast<std::int64_t>(order.size());
+  }
 
   // Whether an op that is over the budget gets anything from `c`.
   bool helps(std::int64_t c) { return least_within(c) < 0; }

@@ -153,14 +153,7 @@ class Search {
   }
 
   // Takes back what is not needed, the dearest first.
-  void prune() {
-    std::vector<std::pair<double, std::int64_t>> order;
-    for (std::int64_t c = 0; c < all_.count; ++c)
-      if (choice_.has(c)) order.emplace_back(-prices_[c], c);
-    sort(order);
-    for (const auto& [_, c] : order)
-      if (choice_.can_spare(c)) choice_.flip(c);
-  }
+  void prune() { count_sorting(choice_.spare(prices_)); }
 
   double evaluate() {
     ++found_.evaluations;
@@ -174,7 +167,11 @@ class Search {
   template <typename Row>
   void sort(std::vector<Row>& order) {
     std::sort(order.begin(), order.end());
-    steps_ += static_cast<std::int64_t>(static_cast<double>(order.size()) * std::log2(order.size() + 1.0));
+    count_sorting(static_cast<std::int64_t>(order.size()));
+  }
+
+  void count_sorting(std::int64_t rows) {
+    steps_ += static_cast<std::int64_t>(static_cast<double>(rows) * std::log2(static_cast<double>(rows) + 1.0));
   }
 
   // Work, whoever did it: in seconds of a slow core, so that a busy machine comes to the same end.

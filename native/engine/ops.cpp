@@ -132,6 +132,7 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
       for (const c10::IValue& output : outputs) append_shapes(output, on_.recorder.shapes(thread.row));
     }
     on_.capturing.op_ends(thread, op, outputs);
+    if (thread.depth == 1) on_.trimming.op_ends(thread, op, outputs);
     if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
       for (Block* block : thread.touched) block->pinned = true;
   });

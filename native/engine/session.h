@@ -35,6 +35,7 @@
 #include "stats.h"
 #include "stress.h"
 #include "timeline.h"
+#include "trimming.h"
 #include "uses.h"
 
 namespace memfit {
@@ -99,6 +100,7 @@ struct Session {
   Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, discarding, shelf, placing, copies, planned,
                          recorder, needs, refusals, room, blocks}};
   Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};
+  Trimming trimming{lasting.books, memory, stats, allocation};
   Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};
   Preparing preparing{{lasting.books, memory, stats, residency, shelf, planned, recorder, needs, admission, room, adoption, uses}};
   Pressing pressing{lasting.books, memory, moves, residency, discarding};

@@ -54,6 +54,7 @@
 #include "swapping.cpp"
 #include "swaps.cpp"
 #include "tier.cpp"
+#include "trimming.cpp"
 #include "turns.cpp"
 #include "undisturbed.cpp"
 #include "uses.cpp"

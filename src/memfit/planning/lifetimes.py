@@ -189,7 +189,10 @@ def gaps(trace: Trace) -> list[Gap]:
 
 
 def successors(trace: Trace) -> dict[int, int]:
-    """Return, for what is allocated in this iteration and freed in the next, the one of its size freed in this."""
+    """Return, for what is allocated in this iteration and freed in the next, the one of its size freed in this.
+
+    Of one size, those that are there before the iteration are to be numbered in the order in which they were allocated.
+    """
     left: dict[int, list[int]] = defaultdict(list)
     for index, storage in enumerate(trace.storages):
         if storage.born_before and not trace.outlives(storage):

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import memfit
+from memfit.planning.lifetimes import successors
 from memfit.running.planned.engine_plan import EnginePlan
+from memfit.running.planned.recorded import Recorded
 from running.plainly import as_plainly
 from running.planned.training import plan_at_fixed_steps
 
@@ -76,3 +78,45 @@ def test_a_plan_without_them_waits_longer(monkeypatch):
     monkeypatch.setattr("memfit.planning.lifetimes._Ends.unused_until", lambda *_: None)
     all_return = plan_of(as_plainly(train, "60%", "ram", moves="swap"))
     assert all(swap.returns for swap in all_return.plan.swaps) and found.added_us < 0.9 * all_return.added_us
+
+
+def three_alike(steps: int = STEPS) -> list[Tensor]:
+    """Train with three tensors of one size that live on: the next iteration uses one of them, and makes them anew."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Linear(256, 256) for _ in range(6)))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, foreach=False)
+    seen = []
+    noise = batch = outputs = torch.zeros(64, 256)
+    for _ in range(steps):
+        seen.append(outputs.detach().sum())  # made last, and used first
+        batch = torch.randn(64, 256)
+        noise = torch.randn(64, 256) + batch[0]
+        outputs = net(batch + noise)
+        optimizer.zero_grad()
+        outputs.square().mean().backward()
+        optimizer.step()
+    return [*seen, noise, *net.parameters()]
+
+
+def test_what_the_next_iteration_frees_is_what_this_one_leaves_behind(monkeypatch):
+    """Those of one size are not taken for each other."""
+    found, recorded = [], Recorded.of
+    monkeypatch.setattr(Recorded, "of", lambda *about: found.append(recorded(*about)) or found[-1])
+    session = as_plainly(three_alike, "70%", "ram")
+    assert session.stats.plans > 0
+    pairs = 0
+    for iterations in filter(None, found):
+        ends, blocks = ends_of(iterations), iterations.blocks
+        for made, old in successors(iterations.trace).items():
+            assert ends[1][blocks[made]] == ends[0][blocks[old]]
+            pairs += iterations.trace.storages[made].size_bytes == 64 * 256 * 4
+    assert pairs >= 3
+
+
+def ends_of(iterations: Recorded) -> list[dict[int, int]]:
+    """Return which of an iteration's allocations and frees is the end of a block, for both iterations."""
+    stream = iterations.iterations
+    half = len(stream.block) // 2
+    assert len(stream.block) == 2 * half
+    parts = [range(half), range(half, 2 * half)]
+    return [{int(stream.block[i]): i - part[0] for i in part if stream.size[i] < 0} for part in parts]

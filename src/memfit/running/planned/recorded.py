@@ -90,7 +90,8 @@ def in_order_of_use(trace: Trace, blocks: Sequence[int], first_use: Mapping[int,
 
     First come those alive before, by their first use (without one: by their end), then those that it allocates, by
     that: the engine knows them in the order of their making and moving. Storages that are there before and after, and
-    that no op of the iteration uses, are left out: the engine moves them away.
+    that no op of the iteration uses, are left out: the engine moves them away. Those that the iteration before has left
+    behind are in the order in which it made them, by which `successors` tells which is which.
     """
 
     def place(index: int) -> tuple[int, int]:
@@ -101,6 +102,9 @@ def in_order_of_use(trace: Trace, blocks: Sequence[int], first_use: Mapping[int,
 
     kept = (i for i, storage in enumerate(trace.storages) if not trace.recurs(storage) or blocks[i] in first_use)
     order = sorted(kept, key=place)
+    left = [i for i in order if trace.storages[i].born_before and not trace.outlives(trace.storages[i])]
+    made = dict(zip(left, sorted(left, key=blocks.__getitem__), strict=True))
+    order = [made.get(i, i) for i in order]
     number = {old: new for new, old in enumerate(order)}
     ops = tuple(
         replace(op, reads=_renumbered(op.reads, number), writes=_renumbered(op.writes, number)) for op in trace.ops

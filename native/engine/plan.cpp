@@ -27,6 +27,7 @@ uint32_t Plan::slot_of(const PlanTable::Take& take, uint64_t period) const {
 
 Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again) {
   if (!begun_) return nullptr;
+  if (again != 0) pass_over_missing(again, bytes);
   if (ordinal_ >= iteration_end_) return mismatch();
   const PlanTable::Take& take = table_.takes[ordinal_];
   if (take.swap != swap || take.again != again) return mismatch();  // out of step until the iteration ends
@@ -37,6 +38,17 @@ Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again) {
   if (!regions_[slot].is_free() || overlaps_a_late_one(regions_[slot])) return mismatch();
   ++planned_;
   return give(slot, owner);
+}
+
+// A re-run may allocate less than the op did: of a call that consists of several only some run again, and numbers are kept
+// by value. The next take of as many bytes is meant.
+void Plan::pass_over_missing(uint32_t again, size_t bytes) {
+  if (std::exchange(again_, again) != again) again_begin_ = ordinal_;
+  size_t next = ordinal_;
+  const auto is_its_own = [&] { return next < iteration_end_ && table_.takes[next].again == again; };
+  while (is_its_own() && table_.takes[next].bytes != bytes) ++next;
+  if (is_its_own())
+    while (ordinal_ < next) note_due(ordinal_++);
 }
 
 void Plan::pass_over(uint32_t again) {
@@ -136,6 +148,7 @@ void Plan::iteration_ends() {
   mismatches_ += iteration_end_ - ordinal_;
   mismatches_before_ = mismatches_;
   for (; ordinal_ < iteration_end_; ++ordinal_) note_due(ordinal_);
+  again_ = 0;
   size_t count = table_.takes.size();
   if (ordinal_ == count) {
     note_due(count);

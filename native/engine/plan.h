@@ -46,6 +46,8 @@ class Plan {
 
   // The region for the next take; nullptr when it is not planned, is another one or would overlap.
   Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0);
+  // Which of the takes of the op that runs again the last one was.
+  uint32_t number_again() const { return static_cast<uint32_t>(ordinal_ - 1 - again_begin_); }
   // What the op, which runs again, has not taken of what is planned for it is passed over.
   void pass_over(uint32_t again);
   // The next take is that of `swap`, and does not happen.
@@ -73,6 +75,7 @@ class Plan {
   void reset_peak() { peak_end_ = taken_end(); }
 
  private:
+  void pass_over_missing(uint32_t again, size_t bytes);
   void note_due(size_t ordinal);
   bool overlaps_a_late_one(const Region& region) const;
   uint32_t slot_of(const PlanTable::Take& take, uint64_t period) const;
@@ -88,6 +91,8 @@ class Plan {
   bool begun_;  // an iteration has begun since the plan was made
   size_t iteration_end_;  // the ordinal
   size_t ordinal_ = 0;
+  uint32_t again_ = 0;  // the op that runs again and took something last, and its first take's ordinal
+  size_t again_begin_ = 0;
   uint64_t period_ = kFirstPeriod;
   uint64_t planned_ = 0, mismatches_ = 0, mismatches_before_ = 0;
   size_t used_ = 0, peak_end_ = 0;

@@ -63,7 +63,7 @@ class Planned final : public LastResorts {
     if (swaps_) swaps_->on_allocation(block);
   }
   void on_allocation_again(Block& block) {
-    if (swaps_) swaps_->on_allocation_again(block);
+    if (swaps_) swaps_->on_allocation_again(block, memory_.arena->plan()->number_again());
   }
   void on_release(Block& block) {
     if (swaps_) swaps_->on_release(block);

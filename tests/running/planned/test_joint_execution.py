@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.unstressed("what plans drop and copy"),
 ]
 STEPS = 14
-LONG = ("attentive", "recurrent")  # to plan jointly
+LONG = ("attentive", "masked", "recurrent")  # to plan jointly
 
 
 def done_between(first: Stats, last: Stats, name: str) -> int:

@@ -18,6 +18,7 @@ constexpr size_t kLeast = 4096;  // bytes: to spare fewer is not worth a copy
 size_t needed_bytes(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!impl->has_storage() || impl->layout() != at::kStrided || impl->has_symbolic_sizes_strides()) return 0;
+  if (impl->is_nested() || impl->is_quantized()) return 0;
   if (impl->key_set().has(c10::DispatchKey::Python) || impl->key_set().has_any(c10::functorch_transforms_ks)) return 0;
   const c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
   const size_t itemsize = tensor.itemsize();
@@ -30,9 +31,11 @@ size_t needed_bytes(const at::Tensor& tensor) {
 
 }  // namespace
 
-// What is to be repeated does nothing but return its outputs: nobody knows the address of their bytes.
+// What may be repeated does nothing but return its outputs: nobody knows the address of their bytes. (Beside the compute
+// stream they may not be there yet when that copies them.)
 void Trimming::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
-  if (!op.is_repeatable || op.uninitialised || thread.recomputing || thread.failure.kind != Failure::Kind::kNone) return;
+  if (!op.is_repeatable || op.uninitialised || thread.recomputing || thread.aside) return;
+  if (thread.failure.kind != Failure::Kind::kNone) return;
   for (const c10::IValue& output : outputs)
     if (output.isTensor() && output.toTensor().defined()) trim(thread, output.toTensor());
 }

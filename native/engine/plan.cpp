@@ -27,12 +27,14 @@ uint32_t Plan::slot_of(const PlanTable::Take& take, uint64_t period) const {
 
 Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again) {
   if (!begun_) return nullptr;
+  number_again_.reset();
   if (again != 0) pass_over_missing(again, bytes);
   if (ordinal_ >= iteration_end_) return mismatch();
   const PlanTable::Take& take = table_.takes[ordinal_];
   if (take.swap != swap || take.again != again) return mismatch();  // out of step until the iteration ends
   note_due(ordinal_++);
   if (take.bytes != bytes) return mismatch();
+  if (again != 0) number_again_ = static_cast<uint32_t>(ordinal_ - 1 - again_begin_);
   if (take.slots == 0) return nullptr;
   uint32_t slot = slot_of(take, period_);
   if (!regions_[slot].is_free() || overlaps_a_late_one(regions_[slot])) return mismatch();

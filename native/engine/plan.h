@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ranges.h"
@@ -46,8 +47,8 @@ class Plan {
 
   // The region for the next take; nullptr when it is not planned, is another one or would overlap.
   Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0);
-  // Which of the takes of the op that runs again the last one was.
-  uint32_t number_again() const { return static_cast<uint32_t>(ordinal_ - 1 - again_begin_); }
+  // Which of the takes of its op the last one was, if an op that runs again asked for it; nullopt when it was none of them.
+  std::optional<uint32_t> number_again() const { return number_again_; }
   // What the op, which runs again, has not taken of what is planned for it is passed over.
   void pass_over(uint32_t again);
   // The next take is that of `swap`, and does not happen.
@@ -93,6 +94,7 @@ class Plan {
   size_t ordinal_ = 0;
   uint32_t again_ = 0;  // the op that runs again and took something last, and its first take's ordinal
   size_t again_begin_ = 0;
+  std::optional<uint32_t> number_again_;
   uint64_t period_ = kFirstPeriod;
   uint64_t planned_ = 0, mismatches_ = 0, mismatches_before_ = 0;
   size_t used_ = 0, peak_end_ = 0;

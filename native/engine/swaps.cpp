@@ -76,6 +76,7 @@ void Swaps::index_actions() {
 
 bool Swaps::on_op(uint64_t name_hash) {
   size_t op = next_op_++;
+  allocations_again_ = 0;
   if (!on_course_) return false;
   on_course_ = op < table_.op_hashes.size() && table_.op_hashes[op] == name_hash;
   derailments_ += !on_course_;

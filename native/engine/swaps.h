@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -60,8 +61,11 @@ class Swaps {
   Span<uint32_t> after(size_t op) const;
   bool on_course() const { return on_course_; }
   void on_allocation(Block& block) { bind_as(0, allocations_++, block); }
-  // The same, of an op that runs again.
-  void on_allocation_again(Block& block, uint32_t number) { bind_as(static_cast<uint32_t>(next_op_), number, block); }
+  // The same, of an op that runs again; `number`: which of its allocations it is, if that is known.
+  void on_allocation_again(Block& block, std::optional<uint32_t> number) {
+    allocations_again_ = number.value_or(allocations_again_);
+    bind_as(static_cast<uint32_t>(next_op_), allocations_again_++, block);
+  }
   void on_release(Block& block);
   // The bytes are another block's from now on.
   void pass_on(Block& from, Block& to);
@@ -99,7 +103,7 @@ class Swaps {
   std::vector<Action> before_;
   std::vector<uint32_t> after_;
   size_t next_op_ = 0;
-  uint32_t allocations_ = 0;
+  uint32_t allocations_ = 0, allocations_again_ = 0;
   bool on_course_;
   uint64_t derailments_ = 0;
 };

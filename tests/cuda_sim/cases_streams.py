@@ -38,18 +38,6 @@ def memory_of_another_stream_is_torchs_own(gpu: Gpu) -> None:
         assert x.sum().item() == 1000
 
 
-def a_reduced_loss_is_trimmed_in_the_order_of_its_stream(gpu: Gpu) -> None:
-    main = torch.cuda.current_stream()
-    with memfit.session(20 * MIB, device="cuda") as session:
-        x = torch.full((500, 500), 2.0, device="cuda")
-        gpu.pause(main, LATE)
-        losses = [torch.nn.functional.mse_loss(x, torch.zeros_like(x)) for _ in range(3)]
-        others = [torch.full_like(x, 7) for _ in range(3)]  # where the terms were
-        assert session.stats.trims == 3 and losses[0].untyped_storage().nbytes() == 4
-        assert [loss.item() for loss in losses] == [4.0] * 3
-        assert all(other.amin().item() == 7 for other in others)
-
-
 def what_another_stream_is_still_writing_is_adopted_afterwards(gpu: Gpu) -> None:
     side = torch.cuda.Stream()
     early = torch.ones(1000, device="cuda")

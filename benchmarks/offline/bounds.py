@@ -50,7 +50,7 @@ def budget_of(trace: Trace, share: int) -> int:
 
 _NEAR = ((45, 0.005), (30, 0.015), (0, 0.03))
 """From a share of the peak on: a joint plan that is farther from its bound has another one, of whole storages."""
-_WHOLES = (0.02, 0.003)  # of the budget: storages from these sizes on are whole there, the higher bound counts
+_WHOLE = 0.02  # of the budget: storages from this size on are whole there
 _WHOLE_SECONDS = 60.0
 
 
@@ -78,9 +78,8 @@ def _whole_bound(trace: Trace, machine: Machine, share: int, found: Row) -> Row:
     plan, bound, budget = found.get("joint_plan"), found["joint"], found["budget_bytes"]
     if plan is None or bound is None or plan - bound <= next(near for least, near in _NEAR if share >= least):
         return {}
-    sizes = [int(part * budget) for part in _WHOLES]
-    wholes = [time_bound(trace, machine, budget, whole_bytes=size, seconds=_WHOLE_SECONDS) for size in sizes]
-    return {"joint_whole": max(bound for bound in map(_figure, wholes) if bound is not None)}
+    whole = time_bound(trace, machine, budget, whole_bytes=int(_WHOLE * budget), seconds=_WHOLE_SECONDS)
+    return {"joint_whole": _figure(whole)}
 
 
 def _figure(bound: TimeBound) -> float | None:

@@ -14,7 +14,8 @@ pytestmark = [
     pytest.mark.unstressed("what plans drop and copy"),
 ]
 STEPS = 14
-LONG = ("attentive", "masked", "recurrent")  # to plan jointly
+LONG = ("attentive", "masked")  # to plan jointly
+HIDDEN = ("recurrent",)  # are all copies of a plan that only swaps: nothing is left to gain by dropping
 
 
 def done_between(first: Stats, last: Stats, name: str) -> int:
@@ -33,9 +34,10 @@ def test_storages_that_are_dropped_come_back_to_the_same_bits_and_are_not_copied
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in WORKS]
-)
+JOINTLY = [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in WORKS if name not in HIDDEN]
+
+
+@pytest.mark.parametrize("name", JOINTLY)
 def test_a_joint_plan_copies_what_it_swaps_and_nothing_that_it_drops(name):
     session, stats = trained_inside(WORKS[name], "joint", "50%", STEPS)
     plan = session.planned

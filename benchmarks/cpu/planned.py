@@ -25,7 +25,7 @@ STEADY = 16  # optimizer steps; of the two-optimizer example as well
 NO_SWAPS = SwapTableColumns(
     op_hashes=[], block=[], ordinal=[], bytes=[], again=[], storage=[], out_after=[], free_by=[], in_start=[], take=[]
 )
-NO_REMAKES = RemakeTableColumns(repeats=[], storage=[], after=[], before=[], take=[], carried=[], last_take=[])
+NO_REMAKES = RemakeTableColumns(repeats=[], storage=[], after=[], before=[], take=[], kept=[], carried=[], last_take=[])
 ROOM = 1.05  # the budget, over the peak of live bytes
 SIZES = [1 << (6 + (7 * k) % 12) for k in range(64)]  # bytes, 64 B to 128 KiB
 

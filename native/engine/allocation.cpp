@@ -1,6 +1,7 @@
 #include "allocation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "stopwatch.h"
 
@@ -40,11 +41,19 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
   thread.largest = std::max(thread.largest, size);
   const size_t want = on_.stats.budget_bytes == 0 ? 0 : on_.needs.wanted(thread);
   const size_t more = want - std::min(want, thread.window.live() + size);
-  Region* region = thread.recomputing && thread.again == 0 ? nullptr : on_.planned.place(block, thread.again);
+  Region* region = thread.over != nullptr ? on_.in_place.take_over(thread, block) : planned_place(thread, block);
   if (region == nullptr) region = on_.placing.place(block.bytes, more, &block, high);
   if (region == nullptr) return nullptr;
   block.ticket = thread.window.take(size, high);
   on_.turns.keep_promise(thread, size);
+  return region;
+}
+
+Region* Allocation::planned_place(ThreadState& thread, Block& block) {
+  if (thread.recomputing && thread.again == 0) return nullptr;
+  InPlace::Offer offer = on_.in_place.offer(thread, block);
+  Region* region = on_.planned.place(block, thread.again, offer.place());
+  on_.in_place.settle(thread, std::move(offer));
   return region;
 }
 

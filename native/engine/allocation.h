@@ -7,6 +7,7 @@
 #include "blocks.h"
 #include "discarding.h"
 #include "forecast.h"
+#include "in_place.h"
 #include "needs.h"
 #include "placing.h"
 #include "recorder.h"
@@ -35,6 +36,7 @@ class Allocation {
     Refusals& refusals;
     Room& room;
     Blocks& blocks;
+    InPlace& in_place;
   };
   explicit Allocation(const Parts& parts) : on_(parts) {}
 
@@ -47,6 +49,7 @@ class Allocation {
  private:
   bool find_place(ThreadState& thread, Block& block, bool inside);
   Region* place_for_op(ThreadState& thread, Block& block);
+  Region* planned_place(ThreadState& thread, Block& block);
   Region* place_outside_ops(const ThreadState& thread, Block& block);
   void enter(ThreadState& thread, Block& block, bool inside, int64_t source);
   void leave(ThreadState& thread, Block& block);

@@ -42,14 +42,15 @@ at::Generator generator_of(const OpInfo& op, c10::ArrayRef<const c10::IValue> in
 }  // namespace
 
 void Capturing::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  if (!is_on() || op.is_composite || thread.recomputing) return;
+  if (!is_on(thread) || op.is_composite || thread.recomputing) return;
   const bool is_doubtful = thread.doubts(*memory_.device);
   if (thread.leaf == 0) {
     thread.leaf = thread.depth;
     thread.first_id = lasting_.books.last_id() + 1;
     // (At depth 1 whoever called it may fill it unseen.)
-    const bool may_repeat = op.is_repeatable && !is_doubtful && (!op.uninitialised || thread.depth > 1) && is_on(thread);
-    thread.recipe = may_repeat && thread.failure.kind == Failure::Kind::kNone ? recipe_of(thread, op, inputs) : nullptr;
+    const bool may_repeat = op.is_repeatable && !is_doubtful && (!op.uninitialised || thread.depth > 1);
+    const bool is_wanted = keeps(thread) || (thread.tries && op.may_be_in_place);
+    thread.recipe = may_repeat && is_wanted && thread.failure.kind == Failure::Kind::kNone ? recipe_of(thread, op, inputs) : nullptr;
   }
   if (!op.only_describes) end_written(op, inputs, is_doubtful);  // also by what it calls: a batched tensor shows its rows only there
 }
@@ -156,7 +157,7 @@ void Capturing::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10
   thread.leaf = 0;
   std::shared_ptr<const Recipe> recipe = std::move(thread.recipe);
   thread.recipe.reset();
-  if (!is_on() || !recipe) return;
+  if (!recipe || memory_.is_closed || !keeps(thread)) return;
   if (recipe->draws ? !draws_alone(thread) || !recipe->draws->end() : was_disturbed(*recipe)) return;
   int32_t number = 0;
   for (const c10::IValue& output : outputs)

@@ -26,8 +26,8 @@ class Capturing {
   void op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
 
  private:
-  bool is_on() const { return !memory_.is_closed && lasting_.tracks; }
-  bool is_on(const ThreadState& thread) const { return lasting_.captures || thread.captures; }
+  bool is_on(const ThreadState& thread) const { return !memory_.is_closed && (lasting_.tracks || thread.tries); }
+  bool keeps(const ThreadState& thread) const { return lasting_.tracks && (lasting_.captures || thread.captures); }
   std::shared_ptr<Recipe> recipe_of(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   bool add(Recipe& recipe, const c10::IValue& input, size_t argument) const;
   bool add_tensor(Recipe& recipe, const at::Tensor& tensor, size_t argument, int32_t item) const;

@@ -25,19 +25,35 @@ bool Discarding::discard(Block& block, By by) {
   auto sources = Values::sources(block);
   c10::StorageImpl* storage = sources ? movable_storage(block) : nullptr;
   if (storage == nullptr) return false;
-  auto discarded = std::make_unique<Discarded>();
-  discarded->value = block.value;
-  discarded->sources = std::move(*sources);
-  discarded->is_planned = by == By::kPlan;
-  discarded->is_compared = by == By::kStress || !memory_.device->is_asynchronous();
-  if (discarded->is_compared) take_print(block);
-  if (block.extent != nullptr) block.tier->release(std::exchange(block.extent, nullptr));
-  block.tier = memory_.tier;
+  auto discarded = made_from(block, std::move(*sources), by);
   moves_.leave_arena(block, *storage);
   books_.discarded(block, std::move(discarded));
   ++stats_.discards;
   stats_.bytes_discarded += block.bytes;
   return true;
+}
+
+// Its bytes are there still.
+std::unique_ptr<Discarded> Discarding::made_from(Block& block, std::vector<ValueRef> sources, By by) {
+  auto discarded = std::make_unique<Discarded>();
+  discarded->value = block.value;
+  discarded->sources = std::move(sources);
+  discarded->is_planned = by == By::kPlan;
+  discarded->is_compared = by == By::kStress || !memory_.device->is_asynchronous();
+  if (discarded->is_compared) take_print(block);
+  if (block.extent != nullptr) block.tier->release(std::exchange(block.extent, nullptr));
+  block.tier = memory_.tier;
+  return discarded;
+}
+
+void Discarding::hand_over(Block& block, std::vector<ValueRef> sources) {
+  auto discarded = made_from(block, std::move(sources), By::kPlan);
+  books_.leaves(block);
+  block.region = nullptr;
+  block.arena.reset();
+  books_.discarded(block, std::move(discarded));
+  ++stats_.handovers;
+  stats_.bytes_handed_over += block.bytes;
 }
 
 // (On a host the fingerprint is the copy's too, which is compared before that is trusted.)

@@ -12,6 +12,7 @@
 #include "books.h"
 #include "memory.h"
 #include "moves.h"
+#include "recipe.h"
 #include "residency.h"
 #include "stats.h"
 
@@ -31,6 +32,9 @@ class Discarding {
   enum class By { kStress, kPlan };
   // False when the block has to stay, or cannot be made again.
   bool discard(Block& block, By by);
+  // The op that runs reads it and writes its output in its place, which is that one's already: until the op has ended, the
+  // storage has the address still.
+  void hand_over(Block& block, std::vector<ValueRef> sources);
   // Its bytes go to the tier instead; `is_tried`: until it is known whether they come out the same. Raises TierFailure.
   void set_aside(Block& block, bool is_tried);
   // What has to be made again before the op begins: what it reads, and what is to be made from what it writes to.
@@ -45,6 +49,7 @@ class Discarding {
 
  private:
   bool may_go(const Block& block, By by) const;
+  std::unique_ptr<Discarded> made_from(Block& block, std::vector<ValueRef> sources, By by);
   void take_print(Block& block);
   void compare(const Block& block, const Block& made);
   bool do_without(Block& source);

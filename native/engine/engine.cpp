@@ -234,6 +234,7 @@ void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> in
 
 void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
   std::function<void()> tell;
+  if (thread.tries && op.may_be_in_place && thread.leaf == thread.depth && thread.recipe) trying_.op_ended(thread, outputs);
   {
     Lock lock(*this);
     if (thread.depth == 0) return;  // its beginning was not seen

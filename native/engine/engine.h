@@ -21,6 +21,7 @@
 #include "repeating.h"
 #include "restoring.h"
 #include "session.h"
+#include "trying.h"
 
 namespace memfit {
 
@@ -129,6 +130,7 @@ class Engine {
   Restoring restoring_{lasting_.books};
   Recomputing recomputing_{*this};
   Repeating repeating_{*this};
+  Trying trying_{*this};
   std::shared_ptr<Session> session_;
   std::vector<Device*> devices_;  // that have had a session
   std::function<void(const std::string&)> say_line_;

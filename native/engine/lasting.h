@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
+#include <unordered_map>
 
 #include "books.h"
 #include "failure.h"
@@ -24,6 +26,7 @@ struct Lasting {
   Stress stress = Stress::kNone;
   bool captures = false;  // what all ops do is kept as recipes
   bool tracks = false;    // or what a plan's ops do: what is written to is no longer what it was
+  std::unordered_map<uint64_t, bool> comes_out_over;  // by call and input (InPlace::key_of), of those that were tried
   std::atomic<Phase> phase{Phase::kForward};
 };
 

@@ -41,10 +41,37 @@ std::vector<ValueRef> Making::make_all(const std::shared_ptr<const Recipe>& reci
 std::unique_ptr<ReRun> Making::run(const std::shared_ptr<const Recipe>& recipe) {
   std::vector<c10::Storage> storages;
   for (const Operand& operand : recipe->operands) storages.push_back(storage_of(operand));
+  return run(recipe, std::move(storages));
+}
+
+std::unique_ptr<ReRun> Making::run_over(const std::shared_ptr<const Recipe>& recipe, size_t operand) {
+  std::vector<c10::Storage> storages;
+  for (const Operand& each : recipe->operands) storages.push_back(storage_of(each));
+  const c10::Storage copy = copy_of(storages[operand]);
+  for (size_t i = 0; i < storages.size(); ++i)
+    if (recipe->operands[i].value == recipe->operands[operand].value) storages[i] = copy;
+  return run(recipe, std::move(storages), copy);
+}
+
+c10::Storage Making::copy_of(const c10::Storage& storage) {
+  c10::Storage copy = fresh(storage.device(), storage.nbytes());
+  engine_.governing([&](Session& session) {
+    bring_in(session, storage);
+    bring_in(session, copy);
+    const Block* from = session.lasting.books.find(*storage.unsafeGetStorageImpl());
+    const Block* to = session.lasting.books.find(*copy.unsafeGetStorageImpl());
+    session.memory.device->copy(to->address(), from->address(), from->bytes);
+  });
+  return copy;
+}
+
+std::unique_ptr<ReRun> Making::run(const std::shared_ptr<const Recipe>& recipe, std::vector<c10::Storage> storages,
+                                   const c10::Storage& over) {
   auto again = std::make_unique<ReRun>(recipe, std::move(storages));
   ThreadState& thread = this_thread();
   const OpInfo& op = *recipe->op;
   engine_.op_begins(thread, op, again->inputs(), -1, -1);
+  if (over) engine_.governing([&](Session& session) { thread.over = session.lasting.books.find(*over.unsafeGetStorageImpl()); });
   try {
     again->run();
   } catch (...) {

@@ -41,6 +41,8 @@ class Making {
   bool is_timed() const { return !in_order_.current_stream(); }
   // A storage with the value's bytes. Raises what its op raises, and std::runtime_error when it cannot be made.
   c10::Storage make(const Value& value);
+  // One more run of its op, in which the output is to take the place of a copy of one of its operands.
+  std::unique_ptr<ReRun> run_over(const std::shared_ptr<const Recipe>& recipe, size_t operand);
   // The values that the recipe makes and anybody may still ask for. `made` knows their storages until they are forgotten.
   std::vector<ValueRef> make_all(const std::shared_ptr<const Recipe>& recipe);
   const c10::Storage& made(const Value& value) const { return made_.at(&value); }
@@ -48,6 +50,8 @@ class Making {
 
  private:
   std::unique_ptr<ReRun> run(const std::shared_ptr<const Recipe>& recipe);
+  std::unique_ptr<ReRun> run(const std::shared_ptr<const Recipe>& recipe, std::vector<c10::Storage> storages, const c10::Storage& over = {});
+  c10::Storage copy_of(const c10::Storage& storage);
   std::shared_ptr<const Recipe> recipe_of(const Value& value);
   std::vector<ValueRef> results_of(const Recipe& recipe);
   c10::Storage storage_of(const Operand& operand);

@@ -21,6 +21,7 @@
 #include "common/factories.h"
 #include "engine.h"
 #include "hash.h"
+#include "in_place_ops.h"
 #include "operands.h"
 #include "verified_ops.h"
 #include "witness.h"
@@ -105,6 +106,8 @@ void read_repeatability(OpInfo& info, const c10::FunctionSchema& schema) {
   const bool is_explicit = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
   info.is_composite |= is_explicit && info.is_seeded && info.generator_argument < 0;
   info.is_repeatable = may_repeat(info, schema);
+  const bool writes = std::find(info.writes.begin(), info.writes.end(), true) != info.writes.end();
+  info.may_be_in_place = info.is_repeatable && info.returns == 1 && !writes && may_be_in_place(schema.name());
 }
 
 void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {

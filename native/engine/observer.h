@@ -30,6 +30,7 @@ struct OpInfo {
   std::optional<c10::OperatorHandle> handle;
   bool is_composite = false;   // it only calls others
   bool is_repeatable = false;  // it may run once more: its outputs, and what it is said to write to, are all it does
+  bool may_be_in_place = false;  // its one output may lie over an input
   bool is_seeded = false;      // by a generator's state
   bool overwrites = false;     // it reads nothing of what it writes to
   bool only_describes = false;  // it changes a tensor, and no bytes

@@ -50,6 +50,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
     if (!thread.recomputing) {
       guarded(thread, [&] { settle_dues(thread, op); });
       guarded(thread, [&] { on_.progress.record(thread, op, on_.lasting.phase.load(), sequence_number); });
+      thread.tries = on_.recorder.records(thread);
       guarded(thread, [&] { on_.pressing.press_out_all(on_.lasting.stress); });
     }
     if (on_.lasting.ghosts.are_watched() && on_.recorder.records(thread))
@@ -65,7 +66,10 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   thread.starting = false;
   if (outermost) on_.lasting.turns.op_starts(thread);
   guarded(thread, [&] { follow_streams(thread, outermost, comes_in); });
-  guarded(thread, [&] { on_.capturing.op_starts(thread, op, inputs); });
+  guarded(thread, [&] {
+    on_.capturing.op_starts(thread, op, inputs);
+    if (thread.leaf == thread.depth) on_.in_place.op_starts(thread, op, inputs);
+  });
 }
 
 void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source) {
@@ -81,7 +85,9 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source) {
   thread.source = source;
   thread.row = -1;
   thread.course = 0;
-  thread.captures = false;
+  thread.captures = thread.tries = false;
+  thread.handovers.clear();
+  thread.heir = 0;
   thread.captured.clear();
   thread.waited_ns = 0;
   Refusals::forget(thread);
@@ -132,6 +138,7 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
       for (const c10::IValue& output : outputs) append_shapes(output, on_.recorder.shapes(thread.row));
     }
     on_.capturing.op_ends(thread, op, outputs);
+    if (thread.leaf == 0 && !thread.recomputing) on_.in_place.op_ends(thread);
     if (thread.depth == 1) on_.trimming.op_ends(thread, op, outputs);
     if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
       for (Block* block : thread.touched) block->pinned = true;
@@ -145,6 +152,7 @@ std::function<void()> Ops::end(ThreadState& thread) {
     const size_t need = failed ? 0 : on_.needs.learn(thread, on_.memory.arena->ranges.alignment());
     if (!thread.recomputing) on_.progress.op_ends(thread, need);
   });
+  guarded(thread, [&] { on_.in_place.op_ends(thread); });
   let_go(thread);
   return thread.recomputing ? nullptr : on_.progress.due();
 }

@@ -25,7 +25,12 @@ uint32_t Plan::slot_of(const PlanTable::Take& take, uint64_t period) const {
   return take.first_slot + static_cast<uint32_t>(period % take.slots);
 }
 
-Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again) {
+const Region* Plan::next() const {
+  const bool is_planned = begun_ && ordinal_ < iteration_end_ && table_.takes[ordinal_].slots != 0;
+  return is_planned ? &regions_[slot_of(table_.takes[ordinal_], period_)] : nullptr;
+}
+
+Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again, Region* over) {
   if (!begun_) return nullptr;
   number_again_.reset();
   if (again != 0) pass_over_missing(again, bytes);
@@ -37,7 +42,9 @@ Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again) {
   if (again != 0) number_again_ = static_cast<uint32_t>(ordinal_ - 1 - again_begin_);
   if (take.slots == 0) return nullptr;
   uint32_t slot = slot_of(take, period_);
-  if (!regions_[slot].is_free() || overlaps_a_late_one(regions_[slot])) return mismatch();
+  const bool is_over = over != nullptr && over->offset == regions_[slot].offset && over->size == regions_[slot].size;
+  if (!regions_[slot].is_free() || overlaps_a_late_one(regions_[slot], is_over ? over : nullptr)) return mismatch();
+  if (is_over) give_back(over);
   ++planned_;
   return give(slot, owner);
 }
@@ -138,9 +145,9 @@ void Plan::note_due(size_t ordinal) {
   }
 }
 
-bool Plan::overlaps_a_late_one(const Region& region) const {
+bool Plan::overlaps_a_late_one(const Region& region, const Region* but) const {
   return std::any_of(late_.begin(), late_.end(), [&](uint32_t slot) {
-    return regions_[slot].offset < region.end() && region.offset < regions_[slot].end();
+    return &regions_[slot] != but && regions_[slot].offset < region.end() && region.offset < regions_[slot].end();
   });
 }
 

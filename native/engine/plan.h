@@ -45,8 +45,11 @@ class Plan {
 
   Plan(PlanTable table, size_t zone_offset, bool at_once);
 
-  // The region for the next take; nullptr when it is not planned, is another one or would overlap.
-  Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0);
+  // The region for the next take; nullptr when it is not planned, is another one or would overlap. If it lies where `over`
+  // does, which is taken, that is given back.
+  Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0, Region* over = nullptr);
+  // Where the next take is to lie; nullptr when it is not planned.
+  const Region* next() const;
   // Which of the takes of its op the last one was, if an op that runs again asked for it; nullopt when it was none of them.
   std::optional<uint32_t> number_again() const { return number_again_; }
   // What the op, which runs again, has not taken of what is planned for it is passed over.
@@ -78,7 +81,7 @@ class Plan {
  private:
   void pass_over_missing(uint32_t again, size_t bytes);
   void note_due(size_t ordinal);
-  bool overlaps_a_late_one(const Region& region) const;
+  bool overlaps_a_late_one(const Region& region, const Region* but) const;
   uint32_t slot_of(const PlanTable::Take& take, uint64_t period) const;
   Region* mismatch();
   Region* give(uint32_t slot, void* owner);

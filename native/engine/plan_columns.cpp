@@ -72,7 +72,7 @@ SwapTable swap_table(const Columns& columns, size_t takes) {
 RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages, size_t takes) {
   const Column &repeats = column(columns, "repeats"), &storage = column(columns, "storage");
   const Column &after = column(columns, "after"), &before = column(columns, "before"), &take = column(columns, "take");
-  const Column &carried = column(columns, "carried"), &last_take = column(columns, "last_take");
+  const Column &carried = column(columns, "carried"), &last_take = column(columns, "last_take"), &kept = column(columns, "kept");
   check(repeats.empty() || repeats.size() == ops);
   for (const Column* other : {&after, &before, &take}) check(other->size() == storage.size());
   check(carried.size() == last_take.size());
@@ -85,6 +85,10 @@ RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages, si
     check(storage[i] < storages && after[i] < before[i] && before[i] < ops && take[i] < takes);
     table.drops.push_back({static_cast<uint32_t>(storage[i]), static_cast<uint32_t>(after[i]), static_cast<uint32_t>(before[i]),
                            static_cast<uint32_t>(take[i])});
+  }
+  for (size_t op : kept) {
+    check(op < ops);
+    table.kept.push_back(static_cast<uint32_t>(op));
   }
   for (size_t i = 0; i < carried.size(); ++i) {
     check(last_take[i] < takes);

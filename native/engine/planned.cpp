@@ -37,7 +37,7 @@ void Planned::begin(PlanTable table, std::unique_ptr<Swaps> swaps, RemakeTable r
   stats_.planned_footprint_bytes = offset + table.bytes;
   memory_.arena->set_plan(std::move(table), offset, at_boundary);
   swaps_ = std::move(swaps);
-  if (!remakes.drops.empty()) remakings_ = std::make_unique<Remakings>(std::move(remakes), discarding_);
+  if (!remakes.empty()) remakings_ = std::make_unique<Remakings>(std::move(remakes), discarding_);
   thread_ = nullptr;
   is_shared_ = false;
   ++course_;
@@ -95,9 +95,9 @@ size_t Planned::last_take(int64_t ordinal) const {
   return back == SwapTable::kNone ? memory_.arena->plan()->take_of_allocation(ordinal) : back;
 }
 
-Region* Planned::place(Block& block, uint32_t again) {
+Region* Planned::place(Block& block, uint32_t again, Region* over) {
   Plan* plan = memory_.arena->plan();
-  return plan == nullptr ? nullptr : plan->take(memory_.arena->round(block.bytes), &block, PlanTable::kAllocation, again);
+  return plan == nullptr ? nullptr : plan->take(memory_.arena->round(block.bytes), &block, PlanTable::kAllocation, again, over);
 }
 
 bool Planned::drop() {

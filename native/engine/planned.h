@@ -56,8 +56,8 @@ class Planned final : public LastResorts {
   // No copies are under way and none begin.
   void end_swaps();
 
-  // The place that the plan has for a storage that is being allocated; nullptr: none.
-  Region* place(Block& block, uint32_t again = 0);
+  // The place that the plan has for a storage that is being allocated; nullptr: none. It may be `over`, which is taken.
+  Region* place(Block& block, uint32_t again = 0, Region* over = nullptr);
   Region* place_late(Block& block) override;
   void on_allocation(Block& block) {
     if (swaps_) swaps_->on_allocation(block);

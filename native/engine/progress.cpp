@@ -31,6 +31,8 @@ void Progress::op_ends(const ThreadState& thread, size_t need) {
   const bool recorded = on_.recorder.records(thread);
   if (recorded && thread.failure.kind == Failure::Kind::kNone)
     on_.recorder.op_ends(thread.row, static_cast<int64_t>(need), thread.waited_ns);
+  if (recorded)
+    for (const auto& [giver, taker] : thread.handovers) on_.recorder.handed_over(thread.row, giver, taker);
   iterations_.on_op(thread.need_key, thread.allocated);
   if (recorded) find_period_if_due();
 }

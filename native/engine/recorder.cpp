@@ -86,6 +86,10 @@ void Recorder::op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns)
   columns[OpColumn::workspace_bytes] = workspace_bytes;
 }
 
+void Recorder::handed_over(int64_t row, uint64_t giver, uint64_t taker) {
+  events_.handovers.insert(events_.handovers.end(), {row, static_cast<int64_t>(giver), static_cast<int64_t>(taker)});
+}
+
 void Recorder::allocated(const Block& block, bool inside_op, int64_t source) {
   events_.ticks.insert(events_.ticks.end(), {static_cast<int64_t>(block.id), static_cast<int64_t>(block.bytes),
                                              events_.op_count(), inside_op, source});

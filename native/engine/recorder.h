@@ -37,16 +37,18 @@ struct Recording {
   static constexpr const char* kAccesses[] = {"op", "block", "is_write"};
   // One row an allocation or a free (its bytes are negative). `ops_begun`: so far, the one it may be in included.
   static constexpr const char* kTicks[] = {"block", "bytes", "ops_begun", "inside_op", "source"};
+  // One row for each input whose place the op's output may take.
+  static constexpr const char* kHandovers[] = {"op", "giver", "taker"};
   // One row a block that was alive at the start. `stays`: where it is.
   static constexpr const char* kBefore[] = {"block", "bytes", "stays"};
 
-  std::vector<int64_t> ops, accesses, ticks, before;
+  std::vector<int64_t> ops, accesses, ticks, handovers, before;
   std::vector<int64_t> ghosts;       // the blocks that are ghosts
   std::vector<std::string> shapes;   // of op i's tensors, when meta storages are watched; may be shorter than ops
   std::vector<uint64_t> tokens;  // one an op: what period detection compares
   int64_t op_count() const { return static_cast<int64_t>(ops.size() / std::size(kOps)); }
   int64_t tick_count() const { return static_cast<int64_t>(ticks.size() / std::size(kTicks)); }
-  size_t held() const { return held_bytes(ops, accesses, ticks, before, ghosts, shapes, tokens); }
+  size_t held() const { return held_bytes(ops, accesses, ticks, handovers, before, ghosts, shapes, tokens); }
 };
 
 class Recorder {
@@ -77,6 +79,7 @@ class Recorder {
   void op_accesses(int64_t row, const Block& block, bool write);
   std::string& shapes(int64_t row);
   void op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns);
+  void handed_over(int64_t row, uint64_t giver, uint64_t taker);
   void allocated(const Block& block, bool inside_op, int64_t source);
   void ghost_allocated(const Block& ghost, bool inside_op, int64_t source);
   void ghost_before(const Block& ghost);

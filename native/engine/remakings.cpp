@@ -11,6 +11,7 @@ namespace memfit {
 Remakings::Remakings(RemakeTable table, Discarding& discarding) : table_(std::move(table)), discarding_(discarding), states_(table_.drops.size()) {
   for (uint32_t op : table_.repeats)
     if (op != RemakeTable::kFirstTime) recipes_[op];
+  for (uint32_t op : table_.kept) recipes_[op];
   for (uint32_t drop = 0; drop < table_.drops.size(); ++drop) {
     by_after_[table_.drops[drop].after].push_back(drop);
     by_before_[table_.drops[drop].before].push_back(drop);

@@ -32,8 +32,10 @@ struct RemakeTable {
   };
   std::vector<uint32_t> repeats;  // by op: the one whose call it repeats, or kFirstTime; empty: nothing is made again
   std::vector<Drop> drops;
+  std::vector<uint32_t> kept;  // the ops whose calls are to be kept beside those that run again
   std::unordered_map<uint32_t, uint32_t> carried;  // of those that outlive the iteration: by the ordinal of their
                                                    // allocation, the take that gives them their last place in it
+  bool empty() const { return drops.empty() && kept.empty(); }
 };
 
 using Recipes = std::vector<std::shared_ptr<const Recipe>>;
@@ -52,7 +54,7 @@ class Remakings {
   // The op before which `op` and those after it run again.
   size_t end_of_run(size_t op) const;
   // Its call is to be kept; and the recipes that it was kept as.
-  bool is_repeated(size_t op) const { return recipes_.count(static_cast<uint32_t>(op)) != 0; }
+  bool is_kept(size_t op) const { return recipes_.count(static_cast<uint32_t>(op)) != 0; }
   void keep(size_t op, Recipes recipes);
   const Recipes& recipes(size_t again) const { return recipes_.at(table_.repeats[again]); }
 

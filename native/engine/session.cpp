@@ -91,7 +91,7 @@ size_t Session::bytes_immovable_beyond(size_t most) const {
 
 bool Session::use_plan(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary) {
   Standstill standstill(lasting.turns);
-  lasting.tracks |= !remakes.drops.empty();  // to the session's end: a plan may go in the midst of an op
+  lasting.tracks |= !remakes.empty();  // to the session's end: a plan may go in the midst of an op
   lasting.flags.repeats = !remakes.drops.empty();
   return !memory.is_closed && planned.use(std::move(table), std::move(swaps), std::move(remakes), resident, at_boundary);
 }

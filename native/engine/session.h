@@ -16,6 +16,7 @@
 #include "discarding.h"
 #include "forecast.h"
 #include "growth.h"
+#include "in_place.h"
 #include "lasting.h"
 #include "memory.h"
 #include "moves.h"
@@ -97,8 +98,9 @@ struct Session {
   Blocks blocks{lasting.books, memory, shelf, planned};
   Admission admission{lasting.books, memory, lasting.turns, residency, planned};
   Room room{{memory, residency, shelf, placing, admission, growth, refusals, restoring}};
+  InPlace in_place{lasting, memory, discarding};
   Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, discarding, shelf, placing, copies, planned,
-                         recorder, needs, refusals, room, blocks}};
+                         recorder, needs, refusals, room, blocks, in_place}};
   Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};
   Trimming trimming{lasting.books, memory, stats, allocation};
   Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};

@@ -32,6 +32,8 @@ namespace memfit {
   X(uint64_t, recomputations, "storages that were made again, by the ops that had made them")                                 \
   X(uint64_t, failed_recomputations, "re-runs that failed, or gave other bytes")                                              \
   X(uint64_t, recompute_ns, "time that re-runs took (on a GPU they are part of its work: 0)")                            \
+  X(uint64_t, handovers, "inputs whose place an output took")                                                          \
+  X(uint64_t, bytes_handed_over, "and their bytes")                                                                   \
   X(uint64_t, trims, "results in a storage twice as large as they need, or larger, that got a smaller one")            \
   X(uint64_t, relocations, "storages moved inside the arena")                                                          \
   X(uint64_t, bytes_relocated, "their bytes")                                                                          \

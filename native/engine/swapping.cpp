@@ -16,7 +16,7 @@ void Planned::before_op(ThreadState& thread, uint64_t name_hash) {
   }
   thread.course = course_;
   thread.planned_op = swaps_->op();
-  thread.captures = remakings_ && remakings_->is_repeated(thread.planned_op);
+  thread.captures = remakings_ && remakings_->is_kept(thread.planned_op);
   for (const Swaps::Action& action : swaps_->before()) {
     if (action.kind == Swaps::Action::Kind::kFinishOut)
       finish_out(action.swap);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device.h"
@@ -26,7 +27,13 @@ struct ThreadState {
   int leaf = 0;         // the depth of the op whose call may be kept as a recipe; 0: there is none
   uint64_t first_id = 0;  // what it makes has ids from here on
   std::shared_ptr<const Recipe> recipe;
-  bool captures = false;  // the plan has its op run again
+  bool captures = false;  // the plan has its op run again, or needs its recipe
+  bool tries = false;     // it is recorded: whether outputs come out the same over an input is tried
+  std::vector<std::pair<uint64_t, uint64_t>> handovers;  // where they do: the input and the output of its op, by id
+  std::vector<Block*> givers;  // inputs of the op that runs whose place its output may take,
+  std::vector<Block*> gave;    // and those whose place was taken
+  Block* over = nullptr;       // for a trial: in whose place its next storage is to lie,
+  uint64_t heir = 0;           // and which one does
   std::vector<std::shared_ptr<const Recipe>> captured;
   bool recomputing = false;  // its ops are no ops of the program's
   uint32_t again = 0;        // 1 more than the plan's op that they are; 0: none

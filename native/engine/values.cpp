@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "thread_state.h"
+
 namespace memfit {
 
 namespace {
@@ -10,7 +12,7 @@ namespace {
 // Follows recipes to the storages that exist. Each value is looked at once: it may be an input of many.
 class SourceSearch {
  public:
-  explicit SourceSearch(const Block* gone) : gone_(gone) {}
+  explicit SourceSearch(const Block* gone, const ThreadState* reader = nullptr) : gone_(gone), reader_(reader) {}
 
   // `of_discarded`: what a storage needs that is to be made again itself, which has it to itself.
   bool collect_inputs(const Value& value, int depth, bool of_discarded = false) {
@@ -31,12 +33,17 @@ class SourceSearch {
     const Block& block = *value->block;
     if (block.pinned || block.held || !block.attached()) return false;
     // Whoever uses it may be about to write to it, but for a copy.
-    if (block.active > (block.copy ? 1 : 0) || block.aside > 0) return false;
+    if (block.active > (block.copy ? 1 : 0) + (is_only_read(block) ? 1 : 0) || block.aside > 0) return false;
     if (!of_discarded) found.push_back(value);
     return !block.discarded || collect_inputs(*value, depth, /*of_discarded=*/true);
   }
 
+  bool is_only_read(const Block& block) const {
+    return reader_ != nullptr && block.touched_by == reader_->serial && block.written_by != reader_->serial;
+  }
+
   const Block* gone_;
+  const ThreadState* reader_;
   std::unordered_set<const Value*> seen_[2];
 };
 
@@ -69,8 +76,8 @@ size_t Values::held_by_plan(const Block& block) {
   return is_planned ? block.value->recipe->held() : 0;
 }
 
-std::optional<std::vector<ValueRef>> Values::sources(const Block& block, const Block* gone) {
-  SourceSearch sources(gone);
+std::optional<std::vector<ValueRef>> Values::sources(const Block& block, const Block* gone, const ThreadState* reader) {
+  SourceSearch sources(gone, reader);
   if (!block.value || !block.value->recipe || block.value->is_blank || !sources.collect_inputs(*block.value, kDeepest)) return std::nullopt;
   return std::move(sources.found);
 }

@@ -12,6 +12,8 @@
 
 namespace memfit {
 
+struct ThreadState;
+
 class Values {
  public:
   // Longer chains of re-runs that no plan asks for are not begun; nor are they kept, so that what an optimizer makes of
@@ -27,7 +29,8 @@ class Values {
   static size_t held_by_plan(const Block& block);  // bytes of the heap, about
   // The storages that the block's bytes are to be made from, none of them missing: values that exist, discarded ones
   // included, but not those of `gone`. Nothing when one is missing, or may change unseen, or the chain is too long.
-  static std::optional<std::vector<ValueRef>> sources(const Block& block, const Block* gone = nullptr);
+  // What an op of `reader`'s, if given, only reads may be in use by that.
+  static std::optional<std::vector<ValueRef>> sources(const Block& block, const Block* gone = nullptr, const ThreadState* reader = nullptr);
 };
 
 }  // namespace memfit

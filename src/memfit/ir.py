@@ -133,6 +133,21 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Handover:
+    """What was tried while the iteration was recorded: an op's output comes out the same in the place of an input.
+
+    Attributes:
+        op: The index of the op.
+        giver: The id of the input. It may be needed after the op: then nothing is handed over.
+        taker: The id of the output, which has its size.
+    """
+
+    op: int
+    giver: int
+    taker: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """One recorded iteration.
 
@@ -148,6 +163,7 @@ class Trace:
         alignment: Bytes; every placement is a multiple of it.
         pinned_bytes: Bytes that can never leave the arena and belong to none of `storages`.
         before: The most that one op needed before the iteration; None if nothing was recorded before it.
+        handovers: The inputs in whose place an output may lie; none where that was not tried.
     """
 
     ops: tuple[Op, ...]
@@ -161,6 +177,7 @@ class Trace:
     alignment: int
     pinned_bytes: int
     before: Demand | None = None
+    handovers: tuple[Handover, ...] = ()
 
     def outlives(self, storage: Storage) -> bool:
         """Whether `storage` is still alive when the iteration ends."""

@@ -11,10 +11,11 @@ from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from memfit.files.document import Fields, read_document, write_document
-from memfit.ir import BEFORE_FIRST_TICK, Category, Demand, Op, Phase, Storage, Trace, accesses
+from memfit.ir import BEFORE_FIRST_TICK, Category, Demand, Handover, Op, Phase, Storage, Trace, accesses
 
 _KIND = "trace"
 _VERSION = 1
+_HANDOVER = ("op", "giver", "taker")
 
 _Name = TypeVar("_Name", bound=StrEnum)
 
@@ -42,6 +43,7 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
         "before": None if trace.before is None else asdict(trace.before),
         "storages": _storage_columns(trace.storages, strings),
         "ops": _op_columns(trace.ops, strings),
+        "handovers": {name: [getattr(each, name) for each in trace.handovers] for name in _HANDOVER},
         "strings": list(strings.ids),
     }
     write_document(path, _KIND, _VERSION, body)
@@ -73,11 +75,13 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
         alignment=fields.integer("alignment", 1),
         pinned_bytes=fields.integer("pinned_bytes", 0),
         before=_demand(fields),
+        handovers=_handovers(fields),
     )
     _check_ops(trace, fields.section("ops"))
     _check_lifetimes(trace, fields.section("storages"))
     _check_ticks_distinct(trace, fields.section("storages"))
     _check_accesses(trace, fields.section("ops"))
+    _check_handovers(trace, fields)
     return trace
 
 
@@ -159,6 +163,14 @@ def _demand(fields: Fields) -> Demand | None:
     return Demand(demand.text("name"), demand.text("source"), *(demand.integer(name, 0) for name in names))
 
 
+def _handovers(fields: Fields) -> tuple[Handover, ...]:
+    if "handovers" not in fields.values:  # the file is from before the field was
+        return ()
+    columns = fields.section("handovers")
+    ops = columns.integers("op", None, 0)
+    return tuple(map(Handover, ops, *(columns.integers(name, len(ops), 0) for name in _HANDOVER[1:])))
+
+
 def _names(columns: Fields, field: str, count: int, strings: list[str], kind: type[_Name]) -> list[_Name]:
     known = {name.value: name for name in kind}
     texts = columns.picks(field, count, strings)
@@ -225,3 +237,16 @@ def _check_accesses(trace: Trace, columns: Fields) -> None:
         if not storage.alloc <= access.op < storage.free:
             reason = f"names storage {access.storage}, alive only in [{storage.alloc}, {storage.free})"
             columns.fail(field, f"of op {access.op} {reason}")
+
+
+def _check_handovers(trace: Trace, fields: Fields) -> None:
+    for index, each in enumerate(trace.handovers):
+        columns = fields.section("handovers")
+        if each.op >= len(trace.ops):
+            columns.fail(f"op[{index}]", f"is {each.op}, but there are {len(trace.ops)} ops")
+        op = trace.ops[each.op]
+        if each.giver not in op.reads or each.giver in op.writes:
+            columns.fail(f"giver[{index}]", f"is {each.giver}, which op {each.op} does not read, or writes")
+        is_made = each.taker in op.writes and trace.storages[each.taker].alloc == each.op
+        if not is_made or trace.storages[each.taker].size_bytes != trace.storages[each.giver].size_bytes:
+            columns.fail(f"taker[{index}]", f"is {each.taker}, which op {each.op} does not make with the giver's bytes")

@@ -7,8 +7,9 @@ several iterations. A storage that is swapped takes bytes anew with each of its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypedDict
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from memfit.arrays import Int64Array
 from memfit.ir import Swap
 from memfit.planning.packing import Lifetimes
-from memfit.planning.stays import Span, Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
+from memfit.planning.stays import NOBODY, Span, Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
 from memfit.simulate import align_up_all
 
 _MOST_ITERATIONS = 4  # in a table
@@ -32,15 +33,18 @@ class Takes:
 
     Time is counted in takes. The bytes of take k are free again before take `upper[k]`, which is counted on over the
     iteration's end, or `ENDLESS`. `swap[k]` is the swap that take k ends, or `ALLOCATION`. `again[k]` is 1 more than
-    the op that runs again and allocates it, or 0.
+    the op that runs again and allocates it, or 0. `over[k]` is the take whose place take k takes over, or `NOBODY`.
     """
 
     upper: Int64Array
     size: Int64Array
     swap: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     again: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    over: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
+        if not len(self.over):
+            object.__setattr__(self, "over", np.full(len(self.size), NOBODY))
         if not len(self.swap):
             object.__setattr__(self, "swap", np.full(len(self.size), ALLOCATION))
         if not len(self.again):
@@ -56,7 +60,9 @@ class Takes:
         ending = np.flatnonzero(self.upper != ENDLESS)
         size = align_up_all(self.size[ending], alignment)
         iterations = min(self.iterations_outlived, _MOST_ITERATIONS)
-        return Stays(ending, ending, self.upper[ending], size, self.count, iterations)
+        row = np.full(self.count + 1, NOBODY)  # by take, and for NOBODY
+        row[ending] = np.arange(len(ending))
+        return Stays(ending, ending, self.upper[ending], size, self.count, iterations, row[self.over[ending]])
 
     @property
     def iterations_outlived(self) -> int:
@@ -131,9 +137,30 @@ class TwoIterations:
             return None
         return cls(ticks[begin:end, 0], ticks[begin:end, 1], ticks[begin:end, 2] - first_op, len(first), ops)
 
+    def freed_earlier(self, givers: Mapping[int, int]) -> TwoIterations:
+        """Return them with blocks freed right before others are allocated, by these others."""
+        if not givers:
+            return self
+        rows = enumerate(zip(self.block.tolist(), (self.size > 0).tolist(), strict=True))
+        row = {key: number for number, key in rows}
+        place, begun = np.arange(len(self.block), dtype=np.float64), self.begun.copy()
+        for taker, giver in givers.items():
+            place[row[giver, False]] = row[taker, True] - 0.5
+            begun[row[giver, False]] = self.begun[row[taker, True]]
+        order = np.argsort(place, kind="stable")
+        again = self.again[order] if len(self.again) else self.again
+        return replace(self, block=self.block[order], size=self.size[order], begun=begun[order], again=again)
 
-def takes_of(recorded: TwoIterations, swaps: Sequence[Swap] = (), blocks: Sequence[int] = ()) -> Takes:
+
+def takes_of(
+    recorded: TwoIterations,
+    swaps: Sequence[Swap] = (),
+    blocks: Sequence[int] = (),
+    givers: Mapping[int, int] = MappingProxyType({}),
+) -> Takes:
     """Return the takes of the first of two iterations; `blocks` are the block ids of the storages that `swaps` name.
+
+    `givers` are, by the block of a storage that takes over another one's place, that other one's, which is freed then.
 
     If ops 0, 1 and 2 allocate A, B and C, and A's only swap has it away from op 1 until op 3, the takes are A, B, C and
     A again: `swap` is -1, -1, -1, 0, and A's first stay ends before take 1.
@@ -155,6 +182,7 @@ def takes_of(recorded: TwoIterations, swaps: Sequence[Swap] = (), blocks: Sequen
     upper[clock.of_allocations] = [freed.get(block, ENDLESS) for block in born]
     # A swapped storage's life falls into stays, each with a take of its own.
     allocated = dict(zip(born, clock.of_allocations.tolist(), strict=True))
+    last = dict(allocated)  # of each block, the take of its last stay
     for storage, own in swaps_by_storage(swaps).items():
         absences, first = [clock.absence(index) for index in own], allocated.get(blocks[storage])
         if first is not None:
@@ -164,7 +192,12 @@ def takes_of(recorded: TwoIterations, swaps: Sequence[Swap] = (), blocks: Sequen
         for begin, end in spans:
             over = begin // clock.period * clock.period
             upper[begin - over] = end - over
-    return Takes(upper, size, swap, again)
+            last[blocks[storage]] = begin - over
+    over_take = np.full(clock.period, NOBODY)
+    for taker, giver in givers.items():
+        if upper[last[giver]] == allocated[taker]:
+            over_take[allocated[taker]] = last[giver]
+    return Takes(upper, size, swap, again, over_take)
 
 
 class TakeClock:

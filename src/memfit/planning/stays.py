@@ -8,7 +8,7 @@ is differs: a trace counts ticks and the beginnings of ops (`autoswap.place`), t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +19,8 @@ from memfit.planning.packing import Lifetimes, Packing, pack, repeat
 
 Span = tuple[int, int]
 """A half-open span of moments."""
+NOBODY = -1
+"""The `over` of a stay that takes over from no other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +29,8 @@ class Stays:
 
     A stay begins within the iteration and may end in the next one, or later. `iterations` are placed in a row: where
     a stay outlives one, its instances need not have an offset each for all time then. `owner` says whose bytes a row
-    is, by the numbers of who made the table.
+    is, by the numbers of who made the table. A row with an `over` begins when that row ends, and lies where it does:
+    its owner takes over the place (`NOBODY`: it does not; empty: none does).
     """
 
     owner: Int64Array
@@ -36,6 +39,7 @@ class Stays:
     size: Int64Array
     period: int
     iterations: int = 1
+    over: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[int, int, int, int]], period: int) -> Stays:
@@ -60,7 +64,34 @@ def place_stays(stays: Stays, *, alignment: int, effort: float) -> PlacedStays:
     """Return offsets for `stays`, aligned to `alignment` bytes; `effort` in seconds."""
     lifetimes = repeat(Lifetimes(stays.lower, stays.upper, stays.size), stays.period, stays.iterations)
     period = stays.period * stays.iterations
-    return PlacedStays(lifetimes, pack(lifetimes, alignment=alignment, period=period, effort=effort))
+    first = _first_rows(stays)
+    if first is None:
+        return PlacedStays(lifetimes, pack(lifetimes, alignment=alignment, period=period, effort=effort))
+    kept, group = np.unique(first, return_inverse=True)
+    upper = np.zeros(len(kept), dtype=np.int64)
+    np.maximum.at(upper, group, lifetimes.upper)
+    joined = Lifetimes(lifetimes.lower[kept], upper, lifetimes.size[kept])
+    packing = pack(joined, alignment=alignment, period=period, effort=effort)
+    return PlacedStays(lifetimes, _for_each(packing, group.astype(np.int64)))
+
+
+def _first_rows(stays: Stays) -> Int64Array | None:
+    """Return for each row, iteration by iteration, the one whose place it has in the end; None if each has its own."""
+    if not (stays.over != NOBODY).any():
+        return None
+    first = np.arange(len(stays), dtype=np.int64)
+    for row in np.argsort(stays.lower, kind="stable").tolist():  # givers come before takers
+        if stays.over[row] != NOBODY:
+            first[row] = first[stays.over[row]]
+    return np.concatenate([first + i * len(stays) for i in range(stays.iterations)])
+
+
+def _for_each(packing: Packing, group: Int64Array) -> Packing:
+    """Return the packing of rows of which several share the place of a group."""
+    ends = np.cumsum(packing.slots)
+    slots = packing.slots[group]
+    offsets = [packing.offsets[ends[g] - packing.slots[g] : ends[g]] for g in group.tolist()]
+    return replace(packing, slots=slots, offsets=np.concatenate(offsets))
 
 
 def stays_of_life(life: Span, absences: Sequence[Span], *, returns: bool = True) -> list[Span]:

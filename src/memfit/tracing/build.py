@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memfit.ir import BEFORE_FIRST_TICK, Op, Phase, Storage, Trace
+from memfit.ir import BEFORE_FIRST_TICK, Handover, Op, Phase, Storage, Trace
 from memfit.tracing.categories import categorise
 from memfit.tracing.demand import largest_demand, own_workspaces
 
@@ -43,13 +43,14 @@ class RawRecording:
     op_names: Sequence[str]
     sources: Sequence[str]
     ghosts: Rows = field(default_factory=lambda: np.empty(0, np.int64))  # the blocks without bytes, of device meta
+    handovers: Rows = field(default_factory=lambda: np.empty(0, [(c, np.int64) for c in ("op", "giver", "taker")]))
     shapes: Sequence[str] = ()  # of each op's tensors, where ghosts are recorded
     phases: Sequence[Phase] = tuple(Phase)  # by number
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> RawRecording:
         """Read what `engine.stop_recording()` returned."""
-        tables = {name: table_of(raw, name) for name in ("ops", "accesses", "ticks", "before")}
+        tables = {name: table_of(raw, name) for name in ("ops", "accesses", "ticks", "before", "handovers")}
         shapes = list(raw.get("shapes", ()))
         shapes += [""] * (len(tables["ops"]) - len(shapes))
         return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]],
@@ -70,10 +71,15 @@ class RawRecording:
         kept, ops = np.concatenate((past, self.ticks[begin:end])), self.ops[first:last].copy()
         accesses = self.accesses[(self.accesses["op"] >= first) & (self.accesses["op"] < last)]
         accesses["op"] -= first
+        handovers = self.handovers[(self.handovers["op"] >= first) & (self.handovers["op"] < last)]
+        handovers["op"] -= first
         kept["ops_begun"] -= first
         ops["first_tick"] += len(past) - begin
         before = self.before[~np.isin(self.before["block"], gone)]
-        return replace(self, ops=ops, accesses=accesses, ticks=kept, before=before, shapes=self.shapes[first:last])
+        return replace(
+            self, ops=ops, accesses=accesses, ticks=kept, before=before, handovers=handovers,
+            shapes=self.shapes[first:last],
+        )  # fmt: skip
 
     def with_workspaces(self, workspaces: NDArray[np.int64]) -> RawRecording:
         """Return this recording with these workspaces of its ops."""
@@ -126,7 +132,8 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
     )
     if "before" not in about:
         about["before"] = largest_demand(raw, first, about["alignment"])
-    trace = Trace(ops=ops, storages=storages, ticks=last_tick - first_tick, pinned_bytes=pinned_bytes, **about)
+    trace = Trace(ops=ops, storages=storages, ticks=last_tick - first_tick, pinned_bytes=pinned_bytes,
+                  handovers=_handovers(raw, first, last, ids), **about)  # fmt: skip
     return trace, [life.block for life in lives]
 
 
@@ -176,6 +183,15 @@ def _ops(raw: RawRecording, first: int, last: int, first_tick: int, ids: dict[in
         if life.alloc_tick != BEFORE_FIRST_TICK and life.free > life.alloc + 1:
             writes[life.alloc].append(storage)
     return tuple(_op(raw, first + i, first_tick, reads[i], writes[i]) for i in range(count))
+
+
+def _handovers(raw: RawRecording, first: int, last: int, ids: Mapping[int, int]) -> tuple[Handover, ...]:
+    rows = raw.handovers[(raw.handovers["op"] >= first) & (raw.handovers["op"] < last)]
+    return tuple(
+        Handover(op - first, ids[giver], ids[taker])
+        for op, giver, taker in rows[["op", "giver", "taker"]].tolist()
+        if giver in ids and taker in ids
+    )
 
 
 def _alive(life: _Life, op: int) -> bool:

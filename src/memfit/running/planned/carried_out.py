@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from memfit.ir import Recompute, Transformed
+from memfit.ir import Handover, Recompute, Transformed
 from memfit.planning.addresses import TwoIterations
 from memfit.planning.joint.transformed import ticks_of
 from memfit.running.planned.recorded import Recorded
@@ -64,7 +64,11 @@ def carried_out(recorded: Recorded, made: Transformed, recomputes: Iterable[Reco
     writing = _Writing(recorded, made, sorted(recomputes, key=lambda one: one.after))
     again = zip(made.op_of, made.runs_again, strict=True)
     repeats = tuple(writing.at[op] if runs_again else -1 for op, runs_again in again)
-    own = Recorded(made.trace, writing.blocks, writing.iterations())
+    handovers = writing.handovers()
+    own = Recorded(
+        replace(made.trace, handovers=handovers), writing.blocks, writing.iterations(),
+        kept=tuple(writing.at[op] for op in recorded.kept),
+    )  # fmt: skip
     return CarriedOut(own, tuple(writing.drops), repeats, writing.last, tuple(writing.recomputes))
 
 
@@ -72,7 +76,7 @@ class _Writing:
     """`at`: the recorded ops' places; `stays`: of each recorded storage; `blocks`: a number for each stay."""
 
     def __init__(self, recorded: Recorded, made: Transformed, recomputes: list[Recompute]) -> None:
-        self.old, self.made = recorded.iterations, made
+        self.recorded, self.old, self.made = recorded.trace, recorded.iterations, made
         self.at = [op for op, again in enumerate(made.runs_again) if not again]
         self.stays: dict[int, list[int]] = defaultdict(list)
         for stay, original in enumerate(made.storage_of):
@@ -107,6 +111,14 @@ class _Writing:
             (back,) = [s for s in self.stays[one.storage] if self._is_there(s, before)]
             found.append(Drop(stay, after, before, one.storage, back))
         return found
+
+    def handovers(self) -> tuple[Handover, ...]:
+        """Return those of the recorded iteration, between the stays that are the program's then."""
+        found = []
+        for each in self.recorded.handovers:
+            taker = min(self.stays[each.taker], key=lambda stay: self.made.trace.storages[stay].alloc_tick)
+            found.append(Handover(self.at[each.op], self.last[each.giver], taker))
+        return tuple(found)
 
     def _is_there(self, stay: int, op: int) -> bool:
         storage = self.made.trace.storages[stay]

@@ -33,7 +33,7 @@ def swap_columns(
     known = [(0, 0) if old else allocations[blocks[s]] for s, old in zip(storages, is_old, strict=True)]
     take_of = {swap: take for take, swap in enumerate(_swaps_of_takes(addresses))}
     return SwapTableColumns(
-        op_hashes=[op_hash(op.name) for op in trace.ops] if storages else [],
+        op_hashes=[op_hash(op.name) for op in trace.ops] if storages or iteration.recorded.kept else [],
         block=[blocks[s] if old else 0 for s, old in zip(storages, is_old, strict=True)],
         ordinal=[ordinal for _, ordinal in known],
         bytes=[trace.storages[s].size_bytes for s in storages],
@@ -58,6 +58,7 @@ def remake_columns(iteration: CarriedOut, swaps: Sequence[Swap], addresses: Addr
         after=[drop.after for drop in drops],
         before=[drop.before for drop in drops],
         take=[takes[iteration.recorded.blocks[drop.back]] for drop in drops],
+        kept=list(iteration.recorded.kept),
         carried=list(carried),
         last_take=list(carried.values()),
     )

@@ -12,6 +12,7 @@ from memfit.planning.addresses import AddressPlan, plan_addresses, takes_of
 from memfit.planning.autoswap import ANY_GAP
 from memfit.planning.autoswap.search import POLICY, Search
 from memfit.planning.fit import Fitted, Infeasible, fit_within
+from memfit.planning.handing_over import in_effect
 from memfit.planning.joint.plan import Cancelled, plan_jointly
 from memfit.planning.joint.program import Moves
 from memfit.planning.joint.wishes import Wishes
@@ -250,7 +251,8 @@ class Placed:
 def place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> Placed:
     """Find addresses for everything that takes bytes in an iteration with `swaps`; `effort` in seconds."""
     trace = recorded.trace
-    takes = takes_of(recorded.iterations, swaps, recorded.blocks)
+    givers = {recorded.blocks[taker]: recorded.blocks[giver] for taker, giver in in_effect(trace).items()}
+    takes = takes_of(recorded.iterations, swaps, recorded.blocks, givers)
     addresses = plan_addresses(takes, alignment=trace.alignment, effort=effort)
     resident = _resident(trace, swaps)
     below = sum(align_up(trace.storages[s].size_bytes, trace.alignment) for s in resident) + trace.pinned_bytes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from memfit.ir import Trace
 from memfit.planning.addresses import TwoIterations
+from memfit.planning.handing_over import hand_over, in_effect
 from memfit.tracing.build import RawRecording, Roles, build_iteration
 from memfit.tracing.compressed import CompressedRecording
 
@@ -25,6 +26,15 @@ class Recorded:
     iterations: TwoIterations
     again_us: tuple[float, ...] = ()
     """For each op the microseconds of its own, without the Python code that follows it."""
+    kept: tuple[int, ...] = ()
+    """The ops whose calls have to be kept for what is handed over (`planning.handing_over`)."""
+
+    def handed_over(self, limit_bytes: int, never: Collection[int] = ()) -> Recorded:
+        """Return them with in-place reuse where the iteration needs more than `limit_bytes`."""
+        made = hand_over(self.trace, limit_bytes, never)
+        givers = {self.blocks[taker]: self.blocks[giver] for taker, giver in in_effect(made.trace).items()}
+        iterations = self.iterations.freed_earlier(givers)
+        return replace(self, trace=made.trace, iterations=iterations, kept=made.kept)
 
     @classmethod
     def of(
@@ -110,7 +120,12 @@ def in_order_of_use(trace: Trace, blocks: Sequence[int], first_use: Mapping[int,
         replace(op, reads=_renumbered(op.reads, number), writes=_renumbered(op.writes, number)) for op in trace.ops
     )
     storages = tuple(trace.storages[old] for old in order)
-    return replace(trace, ops=ops, storages=storages), [blocks[old] for old in order]
+    handovers = tuple(
+        replace(each, giver=number[each.giver], taker=number[each.taker])
+        for each in trace.handovers
+        if each.giver in number and each.taker in number
+    )
+    return replace(trace, ops=ops, storages=storages, handovers=handovers), [blocks[old] for old in order]
 
 
 def _renumbered(storages: Sequence[int], number: Mapping[int, int]) -> tuple[int, ...]:

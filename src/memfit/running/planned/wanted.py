@@ -59,6 +59,8 @@ class Wanted:
             return Made()
         if self.times is not None:
             recorded = self.times.applied_to(recorded)
+        if self.budget_bytes:
+            recorded = recorded.handed_over(self.budget_bytes, self.never)
         refused = None
         if self.given is not None:
             found = given_engine_plan(recorded, self.given, self.budget_bytes, self.machine, self.op_hash)

@@ -12,8 +12,9 @@ class Stats:
     `live` counts every storage, wherever its bytes are; `resident` those in the arena; `footprint` is the
     highest used address of the arena. `drops` are evictions that moved nothing, since the tier's copy was valid.
     `discards` left the arena without a copy and were made again by the ops that had made them (`recomputations`, in
-    `recompute_ns`); `failed_recomputations` could not be, or gave other bytes. `trims` are results that lay in a
-    storage twice as large as they need, or larger, and got a smaller one. `planned_allocations` got their addresses
+    `recompute_ns`); `failed_recomputations` could not be, or gave other bytes. `handovers` are inputs whose place
+    an op's output took. `trims` are results that lay in a storage twice as large as they need, or larger, and got a
+    smaller one. `planned_allocations` got their addresses
     from a plan; `plan_mismatches` were not as planned. `swaps` left the arena
     and `prefetches` came back by a plan, copied beside the ops, which waited `stall_ns` for them; `copy_ns` is what ops
     waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's;
@@ -50,6 +51,8 @@ class Stats:
     recomputations: int
     failed_recomputations: int
     recompute_ns: int
+    handovers: int
+    bytes_handed_over: int
     trims: int
     relocations: int
     bytes_relocated: int

@@ -1,0 +1,133 @@
+#include "in_place.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "hash.h"
+#include "observer.h"
+#include "operands.h"
+#include "pointers.h"
+#include "values.h"
+
+namespace memfit {
+
+namespace {
+
+bool has_layout_of(const Operand& operand, const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return operand.dtype == impl->dtype() && operand.offset == impl->storage_offset() && operand.device == impl->device() &&
+         impl->sizes() == c10::IntArrayRef(operand.sizes) && impl->strides() == c10::IntArrayRef(operand.strides);
+}
+
+bool have_same_layout(const Operand& one, const Operand& other) {
+  return one.sizes == other.sizes && one.strides == other.strides && one.offset == other.offset && one.dtype == other.dtype;
+}
+
+uint64_t mix_all(uint64_t key, const c10::SmallVector<int64_t, 5>& numbers) {
+  key = mix(key, numbers.size());
+  for (int64_t number : numbers) key = mix(key, static_cast<uint64_t>(number));
+  return key;
+}
+
+}  // namespace
+
+// Every byte of the output's storage is one of its elements; and whatever else reads the input's storage reads each
+// element where the output has it.
+std::vector<size_t> InPlace::candidates(const Recipe& recipe, const at::Tensor& output) {
+  std::vector<size_t> found;
+  const c10::TensorImpl* impl = output.unsafeGetTensorImpl();
+  if (!impl->has_storage() || impl->layout() != at::kStrided || !output.is_non_overlapping_and_dense()) return found;
+  if (impl->unsafe_storage().nbytes() != static_cast<size_t>(output.numel()) * output.itemsize()) return found;
+  for (size_t i = 0; i < recipe.operands.size(); ++i) {
+    const Operand& operand = recipe.operands[i];
+    if (!operand.value || operand.item >= 0 || recipe.op->may_write(operand.argument) || !has_layout_of(operand, output)) continue;
+    if (operand.value->bytes != impl->unsafe_storage().nbytes()) continue;
+    const bool is_alike = std::all_of(recipe.operands.begin(), recipe.operands.end(), [&](const Operand& other) {
+      return other.storage != operand.storage || have_same_layout(other, operand);
+    });
+    if (is_alike) found.push_back(i);
+  }
+  return found;
+}
+
+uint64_t InPlace::key_of(const Recipe& recipe, size_t operand) {
+  uint64_t key = mix(recipe.op->name_hash, operand);
+  for (const Operand& each : recipe.operands) {
+    key = mix(key, each.is_defined);
+    key = mix(key, static_cast<uint64_t>(each.offset));
+    key = mix(key, fnv1a(each.device.str()));
+    key = mix(mix(key, fnv1a(each.dtype.name())), each.is_wrapped_number);
+    key = mix(key, each.storage == recipe.operands[operand].storage);
+    key = mix_all(mix_all(key, each.sizes), each.strides);
+  }
+  for (const c10::IValue& argument : recipe.arguments)
+    if (!argument.isNone()) key = mix(key, fnv1a(c10::str(argument)));
+  return key;
+}
+
+void InPlace::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  if (!thread.handovers.empty())  // within one op of the program's: what it hands over it does not read again
+    for (const c10::IValue& input : inputs)
+      each_storage(input, [&](const c10::Storage& storage, Part) {
+        const Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
+        auto& all = thread.handovers;
+        all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& each) { return block != nullptr && each.first == block->id; }),
+                  all.end());
+      });
+  thread.givers.clear();
+  if (!thread.captures || !thread.recipe || !op.may_be_in_place || memory_.arena->plan() == nullptr) return;
+  for (size_t i = 0; i < thread.recipe->operands.size(); ++i) {
+    const Operand& operand = thread.recipe->operands[i];
+    if (!operand.value || operand.value->block == nullptr) continue;
+    auto known = lasting_.comes_out_over.find(key_of(*thread.recipe, i));
+    if (known != lasting_.comes_out_over.end() && known->second) thread.givers.push_back(operand.value->block);
+  }
+}
+
+bool InPlace::may_give(const ThreadState& thread, const Block& block) const {
+  const bool is_here = block.resident() && block.arena == memory_.arena && memory_.arena->plan()->contains(block.region);
+  const bool is_its_own = block.active == 1 && block.touched_by == thread.serial && block.aside == 0 && !block.copy;
+  return is_here && is_its_own && !block.pinned && !block.held && !block.dead && lasting_.books.is_of_session(block) &&
+         movable_storage(block) != nullptr;
+}
+
+InPlace::Offer InPlace::offer(const ThreadState& thread, const Block& block) const {
+  if (thread.givers.empty() || memory_.arena->plan() == nullptr) return {};
+  const Region* next = memory_.arena->plan()->next();
+  for (Block* giver : thread.givers) {
+    const bool is_there = next != nullptr && giver->resident() && giver->region->offset == next->offset && giver->bytes == block.bytes;
+    if (!is_there || !may_give(thread, *giver)) continue;
+    if (auto sources = Values::sources(*giver, nullptr, &thread)) return {giver, std::move(*sources)};
+  }
+  return {};
+}
+
+void InPlace::settle(ThreadState& thread, Offer offer) {
+  if (offer.giver == nullptr || !offer.giver->region->is_free()) return;
+  discarding_.hand_over(*offer.giver, std::move(offer.sources));
+  thread.gave.push_back(offer.giver);
+}
+
+Region* InPlace::take_over(ThreadState& thread, Block& block) {
+  Block* giver = std::exchange(thread.over, nullptr);
+  if (!giver->resident() || giver->bytes != block.bytes || !memory_.holds(*giver)) return nullptr;
+  lasting_.books.leaves(*giver);
+  Region* region = std::exchange(giver->region, nullptr);
+  region->owner = &block;
+  giver->arena.reset();
+  thread.gave.push_back(giver);
+  thread.heir = block.id;
+  return region;
+}
+
+void InPlace::op_ends(ThreadState& thread) const {
+  for (const Block* giver : thread.gave)
+    if (c10::StorageImpl* storage = giver->dead || giver->resident() ? nullptr : storage_behind(*giver)) set_absent(*storage);
+  thread.gave.clear();
+  thread.givers.clear();
+  thread.over = nullptr;
+}
+
+}  // namespace memfit

@@ -1,0 +1,70 @@
+#include "trying.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <exception>
+#include <optional>
+
+#include "engine.h"
+#include "in_place.h"
+#include "making.h"
+#include "observer.h"
+#include "stopwatch.h"
+
+namespace memfit {
+
+void Trying::op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) {
+  if (outputs.size() != 1 || !outputs[0].isTensor() || !outputs[0].toTensor().defined()) return;
+  Stopwatch stopwatch(thread.waited_ns);  // it is none of the op's own work
+  const std::shared_ptr<const Recipe> recipe = thread.recipe;
+  const at::Tensor& output = outputs[0].toTensor();
+  for (size_t operand : InPlace::candidates(*recipe, output)) {
+    const uint64_t key = InPlace::key_of(*recipe, operand);
+    std::optional<bool> known;
+    engine_.governing([&](Session& session) {
+      const auto found = session.lasting.comes_out_over.find(key);
+      if (found != session.lasting.comes_out_over.end()) known = found->second;
+    });
+    if (!known && is_room_for(thread, recipe->operands[operand].value->bytes)) {
+      known = comes_out_over(recipe, operand, output);
+      engine_.governing([&](Session& session) { session.lasting.comes_out_over[key] = *known; });
+    }
+    if (known.value_or(false)) note(thread, *recipe->operands[operand].value, output);
+  }
+}
+
+// Nothing but what the op uses is in its way.
+bool Trying::is_room_for(const ThreadState& thread, size_t bytes) {
+  return thread.failure.kind == Failure::Kind::kNone && engine_.governing([&](Session& session) {
+    const size_t size = session.memory.arena->round(bytes);
+    return session.memory.arena->ranges.largest_free() >= size || session.residency.widest_window(/*running=*/true) >= size;
+  });
+}
+
+void Trying::note(ThreadState& thread, const Value& input, const at::Tensor& output) {
+  engine_.governing([&](Session& session) {
+    const Block* taker = session.lasting.books.find(*output.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+    if (input.block != nullptr && taker != nullptr) thread.handovers.emplace_back(input.block->id, taker->id);
+  });
+}
+
+// What cannot be tried is as good as what comes out different.
+bool Trying::comes_out_over(const std::shared_ptr<const Recipe>& recipe, size_t operand, const at::Tensor& output) try {
+  Aside aside;
+  Making making(engine_);
+  const std::unique_ptr<ReRun> again = making.run_over(recipe, operand);
+  const at::Tensor made = again->outputs()[0].toTensor();
+  const bool has_its_layout = made.sizes() == output.sizes() && made.strides() == output.strides();
+  return has_its_layout && engine_.governing([&](Session& session) {
+    bring_in(session, made.storage());
+    const Block* here = session.lasting.books.find(*made.storage().unsafeGetStorageImpl());
+    const Block* there = session.lasting.books.find(*output.storage().unsafeGetStorageImpl());
+    if (there == nullptr || !there->resident() || here->id != this_thread().heir) return false;
+    Device& device = *session.memory.device;
+    return device.fingerprint_of(here->address(), here->bytes) == device.fingerprint_of(there->address(), there->bytes);
+  });
+} catch (const std::exception&) {
+  return false;
+}
+
+}  // namespace memfit

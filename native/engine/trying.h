@@ -1,0 +1,35 @@
+// Trying: whether a call's output comes out the same where one of its inputs lies.
+//
+// It is tried while an iteration is recorded, once for each kind of call: when the op has ended it runs once more, on a copy
+// of that input in whose place its output is to lie, and that is compared with the output that it gave.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "recipe.h"
+#include "thread_state.h"
+
+namespace memfit {
+
+class Engine;
+
+class Trying {
+ public:
+  explicit Trying(Engine& engine) : engine_(engine) {}
+
+  // The thread's op, whose call was kept, has ended. With no lock held.
+  void op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs);
+
+ private:
+  bool comes_out_over(const std::shared_ptr<const Recipe>& recipe, size_t operand, const at::Tensor& output);
+  void note(ThreadState& thread, const Value& input, const at::Tensor& output);
+  bool is_room_for(const ThreadState& thread, size_t bytes);
+
+  Engine& engine_;
+};
+
+}  // namespace memfit

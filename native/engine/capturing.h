@@ -27,7 +27,10 @@ class Capturing {
 
  private:
   bool is_on(const ThreadState& thread) const { return !memory_.is_closed && (lasting_.tracks || thread.tries); }
-  bool keeps(const ThreadState& thread) const { return lasting_.tracks && (lasting_.captures || thread.captures); }
+  bool keeps(const ThreadState& thread) const {
+    const bool is_proving = thread.tries && memory_.device->is_asynchronous();  // what is to be made again there is tried now
+    return is_proving || (lasting_.tracks && (lasting_.captures || thread.captures));
+  }
   std::shared_ptr<Recipe> recipe_of(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   bool add(Recipe& recipe, const c10::IValue& input, size_t argument) const;
   bool add_tensor(Recipe& recipe, const at::Tensor& tensor, size_t argument, int32_t item) const;

@@ -53,13 +53,30 @@ std::vector<size_t> InPlace::candidates(const Recipe& recipe, const at::Tensor& 
 }
 
 uint64_t InPlace::key_of(const Recipe& recipe, size_t operand) {
-  uint64_t key = mix(recipe.op->name_hash, operand);
+  uint64_t key = mix(key_of(recipe), operand);
+  for (const Operand& each : recipe.operands) key = mix(key, each.storage == recipe.operands[operand].storage);
+  return key;
+}
+
+std::optional<bool> InPlace::can_be_made_again(const Lasting& lasting, const Value& value) {
+  bool is_tried = true;
+  for (const Recipe* recipe : Values::chain(value)) {
+    const auto found = lasting.comes_out_again.find(key_of(*recipe));
+    if (found == lasting.comes_out_again.end())
+      is_tried = false;
+    else if (!found->second)
+      return false;
+  }
+  return is_tried ? std::optional(true) : std::nullopt;
+}
+
+uint64_t InPlace::key_of(const Recipe& recipe) {
+  uint64_t key = recipe.op->name_hash;
   for (const Operand& each : recipe.operands) {
     key = mix(key, each.is_defined);
     key = mix(key, static_cast<uint64_t>(each.offset));
     key = mix(key, fnv1a(each.device.str()));
     key = mix(mix(key, fnv1a(each.dtype.name())), each.is_wrapped_number);
-    key = mix(key, each.storage == recipe.operands[operand].storage);
     key = mix_all(mix_all(key, each.sizes), each.strides);
   }
   for (const c10::IValue& argument : recipe.arguments)
@@ -89,7 +106,7 @@ void InPlace::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<con
 bool InPlace::may_give(const ThreadState& thread, const Block& block) const {
   const bool is_here = block.resident() && block.arena == memory_.arena && memory_.arena->plan()->contains(block.region);
   const bool is_its_own = block.active == 1 && block.touched_by == thread.serial && block.aside == 0 && !block.copy;
-  return is_here && is_its_own && !block.pinned && !block.held && !block.dead && lasting_.books.is_of_session(block) &&
+  return is_here && is_its_own && !block.pinned && !block.held && !block.dead && block.value && lasting_.books.is_of_session(block) &&
          movable_storage(block) != nullptr;
 }
 
@@ -99,7 +116,9 @@ InPlace::Offer InPlace::offer(const ThreadState& thread, const Block& block) con
   for (Block* giver : thread.givers) {
     const bool is_there = next != nullptr && giver->resident() && giver->region->offset == next->offset && giver->bytes == block.bytes;
     if (!is_there || !may_give(thread, *giver)) continue;
-    if (auto sources = Values::sources(*giver, nullptr, &thread)) return {giver, std::move(*sources)};
+    const bool is_sure = !memory_.device->is_asynchronous() || can_be_made_again(lasting_, *giver->value).value_or(false);
+    auto sources = is_sure ? Values::sources(*giver, nullptr, &thread) : std::nullopt;
+    if (sources) return {giver, std::move(*sources)};
   }
   return {};
 }

@@ -30,7 +30,11 @@ class InPlace {
   // Which of a call's operands its output could lie over; `output`: what it returned elsewhere.
   static std::vector<size_t> candidates(const Recipe& recipe, const at::Tensor& output);
   // The same calls on tensors of the same layout have the same key.
+  static uint64_t key_of(const Recipe& recipe);
   static uint64_t key_of(const Recipe& recipe, size_t operand);
+  // Whether it was tried, where bytes are not compared whenever something is made again, that the value's can be: nothing
+  // where something was not tried.
+  static std::optional<bool> can_be_made_again(const Lasting& lasting, const Value& value);
 
   // The thread's op, whose call may be kept as a recipe, is about to run.
   void op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);

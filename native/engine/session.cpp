@@ -91,9 +91,18 @@ size_t Session::bytes_immovable_beyond(size_t most) const {
 
 bool Session::use_plan(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary) {
   Standstill standstill(lasting.turns);
-  lasting.tracks |= !remakes.empty();  // to the session's end: a plan may go in the midst of an op
+  if (!remakes.empty()) begin_to_track();  // to the session's end: a plan may go in the midst of an op
   lasting.flags.repeats = !remakes.drops.empty();
   return !memory.is_closed && planned.use(std::move(table), std::move(swaps), std::move(remakes), resident, at_boundary);
+}
+
+// What was kept while writes were not looked at is not to be believed.
+void Session::begin_to_track() {
+  if (!std::exchange(lasting.tracks, true)) forget_values();
+}
+
+void Session::forget_values() {
+  for (Block* block : lasting.books.all()) Values::end(*block);
 }
 
 Stats Session::figures() const {
@@ -138,8 +147,7 @@ void Session::close() {
 void Session::forget_recipes() {
   lasting.flags.repeats = false;
   lasting.tracks = lasting.captures;
-  if (lasting.captures) return;
-  for (Block* block : lasting.books.all()) Values::end(*block);
+  if (!lasting.captures) forget_values();
 }
 
 void Session::become_inert(ThreadState& forking) {

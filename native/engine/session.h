@@ -111,6 +111,8 @@ struct Session {
  private:
   size_t bytes_immovable_beyond(size_t most) const;
   size_t held_for_records() const;
+  void begin_to_track();
+  void forget_values();
   void forget_recipes();
   void keep_what_is_not_reachable();
 };

@@ -10,6 +10,7 @@
 #include "making.h"
 #include "observer.h"
 #include "stopwatch.h"
+#include "values.h"
 
 namespace memfit {
 
@@ -29,8 +30,42 @@ void Trying::op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) {
       known = comes_out_over(recipe, operand, output);
       engine_.governing([&](Session& session) { session.lasting.comes_out_over[key] = *known; });
     }
-    if (known.value_or(false)) note(thread, *recipe->operands[operand].value, output);
+    const Value& input = *recipe->operands[operand].value;
+    if (known.value_or(false) && can_be_made_again(thread, input)) note(thread, input, output);
   }
+}
+
+// A host compares the bytes whenever they are made again.
+bool Trying::can_be_made_again(const ThreadState& thread, const Value& value) {
+  bool is_compared = true, is_made = false;
+  std::optional<bool> known;
+  engine_.governing([&](Session& session) {
+    is_compared = !session.memory.device->is_asynchronous();
+    is_made = value.recipe != nullptr;
+    known = InPlace::can_be_made_again(session.lasting, value);
+  });
+  if (is_compared || !is_made) return is_compared;
+  if (known || !is_room_for(thread, value.bytes)) return known.value_or(false);
+  const bool comes_out = comes_out_again(value);
+  engine_.governing([&](Session& session) {
+    for (const Recipe* recipe : Values::chain(value)) session.lasting.comes_out_again.emplace(InPlace::key_of(*recipe), comes_out);
+  });
+  return comes_out;
+}
+
+bool Trying::comes_out_again(const Value& value) try {
+  Aside aside;
+  Making making(engine_);
+  const c10::Storage made = making.make(value);
+  return engine_.governing([&](Session& session) {
+    bring_in(session, made);
+    const Block* here = session.lasting.books.find(*made.unsafeGetStorageImpl());
+    Device& device = *session.memory.device;
+    return value.block != nullptr && value.block->resident() && value.block != here &&
+           device.fingerprint_of(here->address(), here->bytes) == device.fingerprint_of(value.block->address(), value.bytes);
+  });
+} catch (const std::exception&) {
+  return false;
 }
 
 // Nothing but what the op uses is in its way.

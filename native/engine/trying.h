@@ -1,7 +1,8 @@
 // Trying: whether a call's output comes out the same where one of its inputs lies.
 //
-// It is tried while an iteration is recorded, once for each kind of call: when the op has ended it runs once more, on a copy
-// of that input in whose place its output is to lie, and that is compared with the output that it gave.
+// It is tried while an iteration is recorded, once for each kind of call: when the op has ended it runs once more, on a
+// copy of that input in whose place its output is to lie, and that is compared with the output that it gave. Where bytes are
+// not compared whenever they are made again (Discarding), that input is made again too.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -27,6 +28,8 @@ class Trying {
  private:
   bool comes_out_over(const std::shared_ptr<const Recipe>& recipe, size_t operand, const at::Tensor& output);
   void note(ThreadState& thread, const Value& input, const at::Tensor& output);
+  bool can_be_made_again(const ThreadState& thread, const Value& value);
+  bool comes_out_again(const Value& value);
   bool is_room_for(const ThreadState& thread, size_t bytes);
 
   Engine& engine_;

@@ -76,6 +76,20 @@ size_t Values::held_by_plan(const Block& block) {
   return is_planned ? block.value->recipe->held() : 0;
 }
 
+std::vector<const Recipe*> Values::chain(const Value& value) {
+  std::vector<const Recipe*> found;
+  std::vector<const Value*> wanted{&value};
+  while (!wanted.empty()) {
+    const Recipe* recipe = wanted.back()->recipe.get();
+    wanted.pop_back();
+    if (recipe == nullptr || std::find(found.begin(), found.end(), recipe) != found.end()) continue;
+    found.push_back(recipe);
+    for (const Operand& operand : recipe->operands)
+      if (operand.value && operand.value->block == nullptr) wanted.push_back(operand.value.get());
+  }
+  return found;
+}
+
 std::optional<std::vector<ValueRef>> Values::sources(const Block& block, const Block* gone, const ThreadState* reader) {
   SourceSearch sources(gone, reader);
   if (!block.value || !block.value->recipe || block.value->is_blank || !sources.collect_inputs(*block.value, kDeepest)) return std::nullopt;

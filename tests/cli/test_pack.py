@@ -6,6 +6,7 @@ import pytest
 
 from memfit.cli import main
 from memfit.files import save_trace
+from memfit.ir import Handover
 from trace_builder import TraceBuilder
 
 # Two of a and b, or a and c, at a time; b and c share the rest: 3 KiB at the peak.
@@ -105,7 +106,7 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(tmp_path, caps
     assert main(["pack", csv_file(tmp_path), "--alignment", "0"]) == 1
 
 
-def test_in_place_halves_a_chain_of_elementwise_ops_and_is_a_switch(tmp_path, capsys):
+def test_in_place_halves_a_chain_of_ops_that_were_tried_and_is_a_switch(tmp_path, capsys):
     builder = TraceBuilder()
     (x,) = builder.op("load", outputs=[64])
     (y,) = builder.op("aten::relu", reads=[x], outputs=[64])
@@ -113,7 +114,7 @@ def test_in_place_halves_a_chain_of_elementwise_ops_and_is_a_switch(tmp_path, ca
     builder.op("use", reads=[y])
     builder.free(y)
     path, out = tmp_path / "t.json.gz", tmp_path / "out.csv"
-    save_trace(builder.build(), path)
+    save_trace(builder.build(handovers=(Handover(1, x, y),)), path)
     for switch, footprint, in_place in (([], 128, 0), (["--in-place"], 64, 1)):
         assert main(["pack", str(path), "--alignment", "1", "--json", *switch, "-o", str(out)]) == 0
         figures = json.loads(capsys.readouterr().out)
@@ -122,9 +123,13 @@ def test_in_place_halves_a_chain_of_elementwise_ops_and_is_a_switch(tmp_path, ca
         assert [row["offset"] for row in csv.DictReader(file)] == ["0", "0"]
 
 
-def test_in_place_needs_a_trace(tmp_path, capsys):
-    assert main(["pack", csv_file(tmp_path), "--in-place"]) == 2
-    assert "memfit trace" in capsys.readouterr().err
+def test_in_place_needs_a_trace_in_which_it_was_tried(tmp_path, capsys):
+    builder = TraceBuilder()
+    builder.op(outputs=[64])
+    save_trace(builder.build(), tmp_path / "t.json")
+    for file in (csv_file(tmp_path), str(tmp_path / "t.json")):
+        assert main(["pack", file, "--in-place"]) == 2
+        assert "memfit trace" in capsys.readouterr().err
 
 
 def test_a_trace_is_read_once(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from memfit.errors import InputError
 from memfit.files import load_trace, save_trace
-from memfit.ir import Category, Demand, Phase
+from memfit.ir import Category, Demand, Handover, Phase
 from trace_builder import TraceBuilder, traces
 
 
@@ -30,6 +30,12 @@ def test_round_trip_keeps_types_and_awkward_values(tmp_path):
     assert isinstance(loaded.ops[0].phase, Phase)
     assert isinstance(loaded.ops[0].duration_us, float)
     assert isinstance(loaded.ops[0].reads, tuple)
+
+
+def test_a_file_from_before_handovers_has_none(tmp_path, document):
+    del document["handovers"]
+    (tmp_path / "old.json").write_text(json.dumps(document))
+    assert load_trace(tmp_path / "old.json").handovers == ()
 
 
 def test_ten_thousand_ops_stay_well_under_five_megabytes(tmp_path):
@@ -55,10 +61,10 @@ def document(tmp_path):
     builder = TraceBuilder(alignment=64)
     weight = builder.before(256)
     (out,) = builder.op("aten::mm", reads=[weight], outputs=[64], scratch=[32])
-    builder.op("aten::relu", reads=[out], outputs=[64])
+    (active,) = builder.op("aten::relu", reads=[out], outputs=[64])
     builder.free(out)
     builder.op("aten::add_", reads=[weight], writes=[weight])
-    save_trace(builder.build(), tmp_path / "good.json")
+    save_trace(builder.build(handovers=(Handover(1, out, active),)), tmp_path / "good.json")
     return json.loads((tmp_path / "good.json").read_text())
 
 
@@ -102,6 +108,11 @@ CORRUPTIONS = [
     (("ops", "reads", 0), 4, "ops.reads of op 0 names storage 4, which does not exist"),
     (("ops", "reads", 1), 2, r"ops.reads of op 1 names storage 2, alive only in \[0, 1\)"),
     (("ops", "writes", 0), 3, r"ops.writes of op 0 names storage 3, alive only in \[1, 3\)"),
+    (("handovers",), [], "handovers is not an object"),
+    (("handovers", "op", 0), 3, r"handovers.op\[0\] is 3, but there are 3 ops"),
+    (("handovers", "giver"), [], "handovers.giver has 0 entries instead of 1"),
+    (("handovers", "giver", 0), 0, r"handovers.giver\[0\] is 0, which op 1 does not read, or writes"),
+    (("handovers", "taker", 0), 2, r"handovers.taker\[0\] is 2, which op 1 does not make with the giver's bytes"),
 ]
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from memfit.ir import Swap
 from memfit.planning.addresses import AddressPlan, Takes, TwoIterations, plan_addresses, takes_of
+from memfit.planning.stays import NOBODY
 
 ITERATIONS = 7
 
@@ -84,6 +85,21 @@ def test_allocations_are_read_off_two_recorded_iterations():
     takes = takes_of(found)
     assert takes.upper.tolist() == [2, 4] and takes.size.tolist() == [64, 128]
     assert TwoIterations.of(np.array(ticks), [0, 4, 7], first_op=0, ops=2) is None
+
+
+def test_a_block_that_takes_over_another_ones_place_has_its_address():
+    """Each op allocates a block; the third is freed after the fourth was allocated, in whose place it lies."""
+    ticks = [(1, 64, 1), (2, 192, 2), (3, 128, 3), (1, -64, 3), (4, 128, 4), (3, -128, 4), (2, -192, 4), (4, -128, 4)]
+    twice = [*ticks, *((block + 10, size, begun + 4) for block, size, begun in ticks)]
+    recorded = TwoIterations.of(np.array(twice), [0, 8, 16], first_op=0, ops=4)
+    assert recorded is not None
+    givers = {4: 3}
+    takes = takes_of(recorded.freed_earlier(givers), givers=givers)
+    assert takes.over.tolist() == [NOBODY, NOBODY, NOBODY, 2]
+    assert takes.upper.tolist() == [3, 4, 3, 4] and takes_of(recorded).upper.tolist() == [3, 4, 4, 4]
+    plan = plan_addresses(takes, alignment=64, effort=0.1)
+    assert plan.columns["slot_offset"][2] == plan.columns["slot_offset"][3]
+    assert plan.zone_bytes == plan.lower_bound_bytes == 384
 
 
 @st.composite

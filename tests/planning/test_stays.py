@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memfit.ir import Swap
-from memfit.planning.stays import Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
+from memfit.planning.stays import NOBODY, Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
 
 
 def test_a_life_without_absences_is_one_stay():
@@ -33,3 +37,50 @@ def test_iterations_in_a_row_are_placed_each():
     stays = Stays(column, column, np.array([3]), np.array([64]), period=2, iterations=2)
     placed = place_stays(stays, alignment=64, effort=0.1)
     assert placed.lifetimes.lower.tolist() == [0, 2] and placed.packing.footprint == 128
+
+
+def test_a_stay_that_takes_over_lies_where_the_one_before_it_did():
+    rows = [(0, 0, 4, 64), (1, 2, 8, 192), (2, 4, 6, 64), (3, 6, 9, 64)]
+    stays = replace(Stays.from_rows(rows, 10), over=np.array([NOBODY, NOBODY, 0, 2]))
+    placed = place_stays(stays, alignment=64, effort=0.1)
+    assert len(set(placed.packing.offsets[[0, 2, 3]].tolist())) == 1
+    assert placed.lifetimes.upper.tolist() == [4, 8, 6, 9]  # each of them ends when it ends
+
+
+@st.composite
+def chains(draw):
+    """Stays in a period of 20, some of which begin where another of the same size ends, in its place."""
+    rows, over = [], []
+    for storage in range(draw(st.integers(1, 8))):
+        begin, size = draw(st.integers(0, 15)), 64 * draw(st.integers(1, 4))
+        for link in range(draw(st.integers(1, 3))):
+            end = begin + draw(st.integers(1, 12))
+            over.append(len(rows) - 1 if link else NOBODY)
+            rows.append((storage, begin, end, size))
+            begin = end
+            if begin >= 20:
+                break
+    return rows, over
+
+
+@settings(max_examples=150, deadline=None)
+@given(chains(), st.integers(1, 3))
+def test_no_two_stays_have_a_byte_at_one_time_and_heirs_have_the_same_ones(drawn, iterations):
+    rows, over = drawn
+    stays = replace(Stays.from_rows(rows, 20), over=np.array(over), iterations=iterations)
+    placed = place_stays(stays, alignment=64, effort=0.05)
+    slots, period = placed.packing.slots, 20 * iterations
+    first = np.cumsum(slots) - slots
+    taken = []
+    for time in range(3):
+        for row in range(len(slots)):
+            begin, end = placed.lifetimes.lower[row] + time * period, placed.lifetimes.upper[row] + time * period
+            offset = placed.packing.offsets[first[row] + time % slots[row]]
+            taken.append((begin, end, offset, offset + placed.lifetimes.size[row]))
+            giver = over[row % len(rows)]
+            if giver != NOBODY:
+                source = row - row % len(rows) + giver
+                assert offset == placed.packing.offsets[first[source] + time % slots[source]]
+    for i, (begin, end, low, high) in enumerate(taken):
+        assert high <= placed.packing.footprint
+        assert all(end <= b or e <= begin or high <= lo or hi <= low for b, e, lo, hi in taken[:i])

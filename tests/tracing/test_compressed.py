@@ -38,7 +38,8 @@ def random_recording(seed: int, ops: int) -> RawRecording:
                 alive.append(next_block)
                 next_block += 1
         accesses += [(op, int(block), int(random.integers(2))) for block in random.choice(alive, 2)]
-    tables = {"ops": rows, "accesses": accesses, "ticks": ticks, "before": before}
+    handovers = [(op, accesses[2 * op][1], accesses[2 * op + 1][1]) for op in range(ops)]
+    tables = {"ops": rows, "accesses": accesses, "ticks": ticks, "before": before, "handovers": handovers}
     return recording(tables, NAMES, SOURCES)
 
 
@@ -49,6 +50,7 @@ def test_an_iteration_cut_out_and_compressed_gives_the_trace_that_the_whole_reco
         roles = Roles(parameters={1, 4}, gradients={9})
         compressed = CompressedIteration.of(raw, first, last, roles, None, **ABOUT)
         assert compressed.trace() == build_trace(raw, first, last, roles, **ABOUT)
+    assert build_trace(raw, 0, 40, Roles(), **ABOUT).handovers
 
 
 @pytest.mark.parametrize("most", [0, 1, 127, 128, 1 << 15, 1 << 31, (1 << 62) - 1])

@@ -26,7 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--in-place",
         action="store_true",
-        help="let an elementwise op's output take over a dying input's bytes (traces only)",
+        help="let an op's output take a dying input's place, where the trace says that it comes out the same",
     )
     parser.add_argument("-o", "--output", metavar="OUT.csv", help="write the rows with an offset column")
     parser.add_argument("--svg", metavar="OUT.svg", help="draw addresses by time")

@@ -9,11 +9,12 @@ import numpy as np
 
 from memfit.arrays import Int64Array
 from memfit.errors import UsageError
-from memfit.events import NamedLifetimes
+from memfit.events import NamedLifetimes, lifetimes_of_trace
 from memfit.files.recognise import load_lifetimes_and_trace
 from memfit.ir import Trace
+from memfit.planning.handing_over import hand_over_everywhere, one_row_each
 from memfit.planning.lifetimes import births
-from memfit.planning.packing import Lifetimes, Packing, group_in_place, pack
+from memfit.planning.packing import Lifetimes, Packing, pack
 from memfit.reporting.packing import PackReport
 from memfit.reporting.picture import PlacedLifetimes
 
@@ -73,17 +74,19 @@ def pack_file(
 ) -> PackedFile:
     """Return an address for every lifetime in `file`; `alignment` in bytes, `effort` in seconds.
 
-    `in_place`: an elementwise op's output may take over the bytes of an input that dies there (traces only).
-    Raises InputError for a malformed file, UsageError for `in_place` on a file without ops, and BudgetError when
-    no placement within `capacity` bytes was found.
+    `in_place`: an op's output takes the place of an input that dies there, where that was tried (traces only).
+    Raises InputError for a malformed file, UsageError for `in_place` on a file that says nothing of that, and
+    BudgetError when no placement within `capacity` bytes was found.
     """
     lifetimes, trace = load_lifetimes_and_trace(file, device=device)
-    if in_place and trace is None:
-        raise UsageError(f"{file} does not say which op could work in place", remedy="pass a trace of `memfit trace`")
     table, row = Lifetimes(lifetimes.lower, lifetimes.upper, lifetimes.size), np.arange(len(lifetimes))
-    if in_place and trace is not None:
-        grouped = group_in_place(trace, enabled=True)
-        table, row = grouped.lifetimes, grouped.row
+    if in_place:
+        if trace is None or not trace.handovers:
+            raise UsageError(
+                f"{file} does not say which op could work in place", remedy="pass a trace of `memfit trace`"
+            )
+        trace = hand_over_everywhere(trace)
+        lifetimes, (table, row) = lifetimes_of_trace(trace), one_row_each(trace)
     packing = pack(table, capacity=capacity, alignment=alignment, effort=effort, seed=seed)
     categories = () if trace is None else tuple(storage.category.value for storage in trace.storages)
     return PackedFile(file, lifetimes, packing, categories, () if trace is None else _ops(trace), row)

@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from memfit.ir import BEFORE_FIRST_TICK, Handover, Storage, Trace, align_up
+import numpy as np
+
+from memfit.arrays import Int64Array
+from memfit.ir import BEFORE_FIRST_TICK, Handover, Trace
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.recipes import Recipe, recipe_of
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import largest_small
+from memfit.planning.packing import Lifetimes, lifetimes_of
 from memfit.simulate import load_bytes
 
 _MOST_OPS = 4
@@ -48,9 +52,19 @@ def hand_over(trace: Trace, limit_bytes: int, never: Collection[int] = ()) -> Ha
     for each in trace.handovers:
         choice.consider(each)
     chosen = choice.chosen()
-    moved = replace(with_handovers(trace, [each for each, _ in chosen]), handovers=tuple(each for each, _ in chosen))
     kept = {op for each, recipe in chosen for op in (each.op, *recipe.ops)}
-    return HandedOver(moved, tuple(sorted(kept)))
+    return HandedOver(with_handovers(trace, [each for each, _ in chosen]), tuple(sorted(kept)))
+
+
+def hand_over_everywhere(trace: Trace) -> Trace:
+    """Return `trace` with every input that dies handing over its place, whether or not it could be made again."""
+    chosen: dict[int, Handover] = {}
+    takers: set[int] = set()
+    for each in trace.handovers:
+        if each.giver not in chosen and each.taker not in takers and _may_happen(trace, each):
+            chosen[each.giver] = each
+            takers.add(each.taker)
+    return with_handovers(trace, chosen.values())
 
 
 class _Choice:
@@ -64,10 +78,10 @@ class _Choice:
 
     def consider(self, each: Handover) -> None:
         """Note a handover if it is of use, and the best one of its output so far."""
-        giver, taker = self.trace.storages[each.giver], self.trace.storages[each.taker]
-        if self.values is None or not self.over[each.op] or giver.size_bytes < self.least_bytes:
+        size_bytes = self.trace.storages[each.giver].size_bytes
+        if self.values is None or not self.over[each.op] or size_bytes < self.least_bytes:
             return
-        if not _dies_at(self.trace, giver, each.op) or self.trace.outlives(taker) or giver.free_tick < taker.alloc_tick:
+        if not _may_happen(self.trace, each):
             return
         value = self.values.before(each.giver, each.op)
         recipe = recipe_of(self.values, value, each.op, _MOST_OPS, away=(value,))
@@ -83,22 +97,29 @@ class _Choice:
         return sorted(by_giver.values(), key=lambda one: one[0].op)
 
 
-def _dies_at(trace: Trace, storage: Storage, op: int) -> bool:
-    return not storage.born_before and not trace.outlives(storage) and storage.free <= op + 1
+def _may_happen(trace: Trace, each: Handover) -> bool:
+    """Return whether the giver is of this iteration, and dies at the op after its taker was made."""
+    giver, taker = trace.storages[each.giver], trace.storages[each.taker]
+    dies = not giver.born_before and not trace.outlives(giver) and giver.free <= each.op + 1
+    return dies and taker.alloc_tick < giver.free_tick and not trace.outlives(taker)
 
 
 def with_handovers(trace: Trace, handovers: Iterable[Handover]) -> Trace:
-    """Return `trace` with each giver freed right before its taker is allocated; all other events keep their order."""
+    """Return `trace` with these handovers, and no others.
+
+    Each giver is freed right before its taker is allocated; all other events keep their order.
+    """
+    handovers = tuple(handovers)
     earlier = {trace.storages[each.giver].free_tick: trace.storages[each.taker].alloc_tick for each in handovers}
     if not earlier:
-        return trace
+        return replace(trace, handovers=())
     first = sorted((until, tick) for tick, until in earlier.items())
     order = [tick for tick in range(trace.ticks) if tick not in earlier]
     keys = sorted([(tick, 1, tick) for tick in order] + [(until, 0, tick) for until, tick in first])
     place = {tick: number for number, (_, _, tick) in enumerate(keys)}
     place[BEFORE_FIRST_TICK], place[trace.ticks] = BEFORE_FIRST_TICK, trace.ticks
     storages = tuple(replace(s, alloc_tick=place[s.alloc_tick], free_tick=place[s.free_tick]) for s in trace.storages)
-    return replace(trace, storages=storages)
+    return replace(trace, storages=storages, handovers=handovers)
 
 
 def in_effect(trace: Trace) -> dict[int, int]:
@@ -111,6 +132,12 @@ def in_effect(trace: Trace) -> dict[int, int]:
     }
 
 
-def saved_bytes(trace: Trace) -> int:
-    """Return the bytes (aligned) that the handovers in effect save, one after the other."""
-    return sum(align_up(trace.storages[taker].size_bytes, trace.alignment) for taker in in_effect(trace))
+def one_row_each(trace: Trace) -> tuple[Lifetimes, Int64Array]:
+    """Return the lifetimes in ticks of which storages that hand over their places are one, and each storage's row."""
+    single, first = lifetimes_of(trace), np.arange(len(trace.storages), dtype=np.int64)
+    for taker, giver in sorted(in_effect(trace).items(), key=lambda pair: trace.storages[pair[0]].alloc_tick):
+        first[taker] = first[giver]
+    kept, row = np.unique(first, return_inverse=True)
+    upper = single.upper[kept]
+    np.maximum.at(upper, row, single.upper)
+    return Lifetimes(single.lower[kept], upper, single.size[kept]), row.astype(np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -133,7 +133,7 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
     if "before" not in about:
         about["before"] = largest_demand(raw, first, about["alignment"])
     trace = Trace(ops=ops, storages=storages, ticks=last_tick - first_tick, pinned_bytes=pinned_bytes,
-                  handovers=_handovers(raw, first, last, ids), **about)  # fmt: skip
+                  handovers=tuple(_handovers(raw, first, ids, ops)), **about)  # fmt: skip
     return trace, [life.block for life in lives]
 
 
@@ -185,13 +185,12 @@ def _ops(raw: RawRecording, first: int, last: int, first_tick: int, ids: dict[in
     return tuple(_op(raw, first + i, first_tick, reads[i], writes[i]) for i in range(count))
 
 
-def _handovers(raw: RawRecording, first: int, last: int, ids: Mapping[int, int]) -> tuple[Handover, ...]:
-    rows = raw.handovers[(raw.handovers["op"] >= first) & (raw.handovers["op"] < last)]
-    return tuple(
-        Handover(op - first, ids[giver], ids[taker])
-        for op, giver, taker in rows[["op", "giver", "taker"]].tolist()
-        if giver in ids and taker in ids
-    )
+def _handovers(raw: RawRecording, first: int, ids: Mapping[int, int], ops: Sequence[Op]) -> Iterator[Handover]:
+    """Yield those of storages that are of use beyond the op: what it makes and frees again it does not write."""
+    for row, giver, taker in raw.handovers[["op", "giver", "taker"]].tolist():
+        op = row - first
+        if 0 <= op < len(ops) and ids.get(giver) in ops[op].reads and ids.get(taker) in ops[op].writes:
+            yield Handover(op, ids[giver], ids[taker])
 
 
 def _alive(life: _Life, op: int) -> bool:

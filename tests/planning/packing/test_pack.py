@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memfit.errors import BudgetError, InputError
-from memfit.planning.packing import FREE, Lifetimes, pack, repeat
+from memfit.planning.lifetimes import live_bytes
+from memfit.planning.packing import FREE, Lifetimes, lifetimes_of, pack, repeat
 from memfit.validate import check_placements
 from planning.packing.instances import brute_force, data_file, tables, tiling
+from trace_builder import traces
 
 PERIODS = st.one_of(st.none(), st.integers(1, 9))
 
@@ -240,3 +242,9 @@ def test_the_hardest_instance_fits_the_capacity_it_comes_with():
 def test_what_the_exact_search_cannot_hold_is_packed_at_its_bound_around_its_largest():
     packing = pack(data_file("packing/S_1.csv"), alignment=1, effort=10.0)
     assert packing.gap == 0 and packing.method == "exact"
+
+
+@given(traces())
+def test_the_bound_of_a_trace_is_its_peak_of_live_bytes(trace):
+    packing = pack(lifetimes_of(trace), alignment=trace.alignment, effort=0.01)
+    assert packing.peak_live == live_bytes(trace, aligned=True).max()

@@ -58,14 +58,12 @@ uint64_t InPlace::key_of(const Recipe& recipe, size_t operand) {
   return key;
 }
 
-std::optional<bool> InPlace::can_be_made_again(const Lasting& lasting, const Value& value) {
+std::optional<bool> InPlace::can_be_made_again(const Value& value) const {
   bool is_tried = true;
   for (const Recipe* recipe : Values::chain(value)) {
-    const auto found = lasting.comes_out_again.find(key_of(*recipe));
-    if (found == lasting.comes_out_again.end())
-      is_tried = false;
-    else if (!found->second)
-      return false;
+    const std::optional<bool> known = TriedCalls::find(tried.again, key_of(*recipe));
+    if (known == false) return false;
+    is_tried &= known.has_value();
   }
   return is_tried ? std::optional(true) : std::nullopt;
 }
@@ -88,7 +86,7 @@ void InPlace::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<con
   if (!thread.handovers.empty())  // within one op of the program's: what it hands over it does not read again
     for (const c10::IValue& input : inputs)
       each_storage(input, [&](const c10::Storage& storage, Part) {
-        const Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
+        const Block* block = books_.find(*storage.unsafeGetStorageImpl());
         auto& all = thread.handovers;
         all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& each) { return block != nullptr && each.first == block->id; }),
                   all.end());
@@ -98,15 +96,14 @@ void InPlace::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<con
   for (size_t i = 0; i < thread.recipe->operands.size(); ++i) {
     const Operand& operand = thread.recipe->operands[i];
     if (!operand.value || operand.value->block == nullptr) continue;
-    auto known = lasting_.comes_out_over.find(key_of(*thread.recipe, i));
-    if (known != lasting_.comes_out_over.end() && known->second) thread.givers.push_back(operand.value->block);
+    if (TriedCalls::find(tried.over, key_of(*thread.recipe, i)) == true) thread.givers.push_back(operand.value->block);
   }
 }
 
 bool InPlace::may_give(const ThreadState& thread, const Block& block) const {
   const bool is_here = block.resident() && block.arena == memory_.arena && memory_.arena->plan()->contains(block.region);
   const bool is_its_own = block.active == 1 && block.touched_by == thread.serial && block.aside == 0 && !block.copy;
-  return is_here && is_its_own && !block.pinned && !block.held && !block.dead && block.value && lasting_.books.is_of_session(block) &&
+  return is_here && is_its_own && !block.pinned && !block.held && !block.dead && block.value && books_.is_of_session(block) &&
          movable_storage(block) != nullptr;
 }
 
@@ -116,7 +113,7 @@ InPlace::Offer InPlace::offer(const ThreadState& thread, const Block& block) con
   for (Block* giver : thread.givers) {
     const bool is_there = next != nullptr && giver->resident() && giver->region->offset == next->offset && giver->bytes == block.bytes;
     if (!is_there || !may_give(thread, *giver)) continue;
-    const bool is_sure = !memory_.device->is_asynchronous() || can_be_made_again(lasting_, *giver->value).value_or(false);
+    const bool is_sure = !memory_.device->is_asynchronous() || can_be_made_again(*giver->value).value_or(false);
     auto sources = is_sure ? Values::sources(*giver, nullptr, &thread) : std::nullopt;
     if (sources) return {giver, std::move(*sources)};
   }
@@ -132,7 +129,7 @@ void InPlace::settle(ThreadState& thread, Offer offer) {
 Region* InPlace::take_over(ThreadState& thread, Block& block) {
   Block* giver = std::exchange(thread.over, nullptr);
   if (!giver->resident() || giver->bytes != block.bytes || !memory_.holds(*giver)) return nullptr;
-  lasting_.books.leaves(*giver);
+  books_.leaves(*giver);
   Region* region = std::exchange(giver->region, nullptr);
   region->owner = &block;
   giver->arena.reset();

@@ -11,21 +11,32 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "books.h"
 #include "discarding.h"
-#include "lasting.h"
 #include "memory.h"
 #include "recipe.h"
 #include "thread_state.h"
 
 namespace memfit {
 
+// What was tried in a session: whether an output comes out the same over an input, by call and input, and whether a call's
+// outputs come out the same once more (InPlace::key_of).
+struct TriedCalls {
+  std::unordered_map<uint64_t, bool> over, again;
+
+  static std::optional<bool> find(const std::unordered_map<uint64_t, bool>& tried, uint64_t key) {
+    const auto found = tried.find(key);
+    return found == tried.end() ? std::nullopt : std::optional(found->second);
+  }
+};
+
 class InPlace {
  public:
-  InPlace(Lasting& lasting, const Memory& memory, Discarding& discarding)
-      : lasting_(lasting), memory_(memory), discarding_(discarding) {}
+  InPlace(Books& books, const Memory& memory, Discarding& discarding)
+      : books_(books), memory_(memory), discarding_(discarding) {}
 
   // Which of a call's operands its output could lie over; `output`: what it returned elsewhere.
   static std::vector<size_t> candidates(const Recipe& recipe, const at::Tensor& output);
@@ -34,7 +45,7 @@ class InPlace {
   static uint64_t key_of(const Recipe& recipe, size_t operand);
   // Whether it was tried, where bytes are not compared whenever something is made again, that the value's can be: nothing
   // where something was not tried.
-  static std::optional<bool> can_be_made_again(const Lasting& lasting, const Value& value);
+  std::optional<bool> can_be_made_again(const Value& value) const;
 
   // The thread's op, whose call may be kept as a recipe, is about to run.
   void op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
@@ -52,10 +63,12 @@ class InPlace {
   // What has handed over its place is not to be read any more.
   void op_ends(ThreadState& thread) const;
 
+  TriedCalls tried;
+
  private:
   bool may_give(const ThreadState& thread, const Block& block) const;
 
-  Lasting& lasting_;
+  Books& books_;
   const Memory& memory_;
   Discarding& discarding_;
 };

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <mutex>
-#include <unordered_map>
 
 #include "books.h"
 #include "failure.h"
@@ -26,9 +24,6 @@ struct Lasting {
   Stress stress = Stress::kNone;
   bool captures = false;  // what all ops do is kept as recipes
   bool tracks = false;    // or what a plan's ops do: what is written to is no longer what it was
-  // Of those that were tried: whether an output comes out the same over an input, by both, and the same once more, by the
-  // call (InPlace::key_of).
-  std::unordered_map<uint64_t, bool> comes_out_over, comes_out_again;
   std::atomic<Phase> phase{Phase::kForward};
 };
 

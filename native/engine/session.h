@@ -98,7 +98,7 @@ struct Session {
   Blocks blocks{lasting.books, memory, shelf, planned};
   Admission admission{lasting.books, memory, lasting.turns, residency, planned};
   Room room{{memory, residency, shelf, placing, admission, growth, refusals, restoring}};
-  InPlace in_place{lasting, memory, discarding};
+  InPlace in_place{lasting.books, memory, discarding};
   Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, discarding, shelf, placing, copies, planned,
                          recorder, needs, refusals, room, blocks, in_place}};
   Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};

@@ -22,13 +22,10 @@ void Trying::op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) {
   for (size_t operand : InPlace::candidates(*recipe, output)) {
     const uint64_t key = InPlace::key_of(*recipe, operand);
     std::optional<bool> known;
-    engine_.governing([&](Session& session) {
-      const auto found = session.lasting.comes_out_over.find(key);
-      if (found != session.lasting.comes_out_over.end()) known = found->second;
-    });
+    engine_.governing([&](Session& session) { known = TriedCalls::find(session.in_place.tried.over, key); });
     if (!known && is_room_for(thread, recipe->operands[operand].value->bytes)) {
       known = comes_out_over(recipe, operand, output);
-      engine_.governing([&](Session& session) { session.lasting.comes_out_over[key] = *known; });
+      engine_.governing([&](Session& session) { session.in_place.tried.over[key] = *known; });
     }
     const Value& input = *recipe->operands[operand].value;
     if (known.value_or(false) && can_be_made_again(thread, input)) note(thread, input, output);
@@ -42,13 +39,13 @@ bool Trying::can_be_made_again(const ThreadState& thread, const Value& value) {
   engine_.governing([&](Session& session) {
     is_compared = !session.memory.device->is_asynchronous();
     is_made = value.recipe != nullptr;
-    known = InPlace::can_be_made_again(session.lasting, value);
+    known = session.in_place.can_be_made_again(value);
   });
   if (is_compared || !is_made) return is_compared;
   if (known || !is_room_for(thread, value.bytes)) return known.value_or(false);
   const bool comes_out = comes_out_again(value);
   engine_.governing([&](Session& session) {
-    for (const Recipe* recipe : Values::chain(value)) session.lasting.comes_out_again.emplace(InPlace::key_of(*recipe), comes_out);
+    for (const Recipe* recipe : Values::chain(value)) session.in_place.tried.again.emplace(InPlace::key_of(*recipe), comes_out);
   });
   return comes_out;
 }

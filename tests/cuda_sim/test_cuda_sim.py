@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from cuda_sim import cases_memory, cases_recomputing, cases_streams, cases_training, simulator
+from cuda_sim import cases_in_place, cases_memory, cases_recomputing, cases_streams, cases_training, simulator
 
 SMALL = 40 * simulator.MIB  # a GPU that is easily full
 SLOW = ("hundreds_of", "a_hundred_", "a_thousand_")
@@ -30,7 +30,8 @@ def cases(module: ModuleType) -> list[object]:
     ]
 
 
-ALL = [case for module in (cases_memory, cases_recomputing, cases_streams, cases_training) for case in cases(module)]
+MODULES = (cases_in_place, cases_memory, cases_recomputing, cases_streams, cases_training)
+ALL = [case for module in MODULES for case in cases(module)]
 
 
 @pytest.mark.parametrize("case", ALL)

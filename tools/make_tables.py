@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.common.paths import RESULTS, ROOT
 from benchmarks.common.result import Table
 from benchmarks.cpu import checks, executed, how_low, matrix, moves, overhead, planned, records, rss, traffic, versions
-from benchmarks.offline import allocators, bounds, packing, peers, recomputing, swapping
+from benchmarks.offline import allocators, bounds, in_place, packing, peers, recomputing, swapping
 from tools.pages import with_part
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -23,6 +23,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "checks": checks.table,
     "executed": executed.table,
     "how_low": how_low.table,
+    "in_place": in_place.table,
     "instructions": versions.instructions_table,
     "matrix": matrix.table,
     "moves": moves.table,

@@ -1,9 +1,9 @@
 """How much less time plans add where outputs take the places of dying inputs.
 
-Reads the traces that `record_models` writes (`--traces FOLDER`), at the budgets of `bounds`. These traces have no bytes,
-so that nothing could be tried: here every output of one of the engine's operators for it (native/engine/in_place_ops.h)
-is taken to come out the same over any input of its size. Whether one is made use of is decided as in a session. Plans
-are the fast ones (an effort of 1), and are checked.
+Reads the traces that `record_models` writes (`--traces FOLDER`), at the budgets of `bounds`. These traces have no
+bytes, so that nothing could be tried: here every output of one of the engine's operators for it
+(native/engine/in_place_ops.h) is taken to come out the same over any input of its size. Whether one is made use of is
+decided as in a session. Plans are the fast ones (an effort of 1), and are checked.
 """
 
 from __future__ import annotations

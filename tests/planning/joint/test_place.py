@@ -64,3 +64,21 @@ def test_holes_that_no_limit_makes_up_for_are_an_error(holes):
 def test_a_budget_that_no_plan_meets_is_named_as_it_was_asked(holes):
     with pytest.raises(BudgetError, match="budget of 100 B"):
         plan_jointly_with_addresses(TRACE, SLOW, 100, effort=0.1)
+
+
+@pytest.mark.parametrize("hole_bytes", [100, BUDGET])
+def test_where_re_runs_leave_holes_a_joint_plan_is_not_slower_than_swaps_alone(monkeypatch, hole_bytes):
+    """With as much less it would be dearer than swaps, or there would be none."""
+    placed = place.with_footprint
+
+    def with_holes(trace, plan, **options):
+        found = placed(trace, plan, **options)
+        has_re_runs = len(trace.ops) > len(TRACE.ops)
+        return replace(found, footprint_bytes=found.footprint_bytes + (hole_bytes if has_re_runs else 0))
+
+    monkeypatch.setattr(place, "with_footprint", with_holes)
+    link = Link.affine(0.0, 200.0)
+    swaps = plan_jointly_with_addresses(TRACE, Machine("m", link, link), BUDGET, moves=Moves.SWAP, effort=0.1)
+    joint = plan_jointly_with_addresses(TRACE, Machine("m", link, link), BUDGET, effort=0.1)
+    assert joint.added_us == swaps.added_us and not joint.recomputes
+    assert plan_jointly(TRACE, Machine("m", link, link), BUDGET, effort=0.1).added_us < swaps.added_us

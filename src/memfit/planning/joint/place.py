@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from memfit.errors import BudgetError
 from memfit.ir import Trace
@@ -42,24 +43,45 @@ def plan_jointly_with_addresses(
     Raises:
         BudgetError: No plan was found, or no round's footprint fits.
     """
-    tried: list[JointPlan] = []
+    asked = _Asked(trace, machine, budget_bytes, effort, wishes)
+    found = [asked.fitted(moves)]
+    if moves is Moves.JOINT and len(asked.tried) > 1:
+        # With less memory than there is the search may find nothing that is as good as swaps alone in all of it.
+        found.append(asked.fitted(Moves.SWAP))
+    plans = [plan for plan in found if plan is not None]
+    if not plans:
+        raise no_addresses(budget_bytes, min(each.swaps.plan.footprint_bytes for each in asked.tried))
+    return min(plans, key=lambda plan: plan.added_us)
 
-    def attempt(limit_bytes: int) -> Fitted[JointPlan] | Infeasible | None:
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked for, and the plans with addresses that were tried, whether or not they fit."""
+
+    trace: Trace
+    machine: Machine
+    budget_bytes: int
+    effort: float
+    wishes: Wishes
+    tried: list[JointPlan] = field(default_factory=list)
+
+    def fitted(self, moves: Moves) -> JointPlan | None:
+        """Return the first plan that fits; None if no round's does. Raises BudgetError if none was found at all."""
+        return fit_within(self.budget_bytes, partial(self._attempt, moves), rounds=_ROUNDS)
+
+    def _attempt(self, moves: Moves, limit_bytes: int) -> Fitted[JointPlan] | Infeasible | None:
         try:
-            found = plan_jointly(trace, machine, limit_bytes, moves=moves, effort=effort, wishes=wishes)
+            found = plan_jointly(
+                self.trace, self.machine, limit_bytes, moves=moves, effort=self.effort, wishes=self.wishes
+            )
         except BudgetError as error:
-            if not tried:
+            if not self.tried:
                 raise  # it names the budget, which no addresses have lowered yet
             return None if error.required_bytes is None else Infeasible(error.required_bytes)
-        placed = with_footprint(found.transformed.trace, found.swaps.plan, effort=effort)
-        swaps = replace(found.swaps, plan=replace(placed, budget_bytes=budget_bytes))
-        tried.append(replace(found, swaps=swaps, bind=tried[0].bind if tried else found.bind))
-        return Fitted(_needed_bytes(tried[-1], limit_bytes), tried[-1])
-
-    fitted = fit_within(budget_bytes, attempt, rounds=_ROUNDS)
-    if fitted is None:
-        raise no_addresses(budget_bytes, min(each.swaps.plan.footprint_bytes for each in tried))
-    return fitted
+        placed = with_footprint(found.transformed.trace, found.swaps.plan, effort=self.effort)
+        swaps = replace(found.swaps, plan=replace(placed, budget_bytes=self.budget_bytes))
+        self.tried.append(replace(found, swaps=swaps, bind=self.tried[0].bind if self.tried else found.bind))
+        return Fitted(_needed_bytes(self.tried[-1], limit_bytes), self.tried[-1])
 
 
 def _needed_bytes(found: JointPlan, limit_bytes: int) -> int:

@@ -48,6 +48,7 @@ std::unique_ptr<Discarded> Discarding::made_from(Block& block, std::vector<Value
 
 void Discarding::hand_over(Block& block, std::vector<ValueRef> sources) {
   auto discarded = made_from(block, std::move(sources), By::kPlan);
+  block.device->released(block.address());  // whoever else uses the bytes comes before the op
   books_.leaves(block);
   block.region = nullptr;
   block.arena.reset();

@@ -108,7 +108,7 @@ bool InPlace::may_give(const ThreadState& thread, const Block& block) const {
 }
 
 InPlace::Offer InPlace::offer(const ThreadState& thread, const Block& block) const {
-  if (thread.givers.empty() || memory_.arena->plan() == nullptr) return {};
+  if (thread.givers.empty() || memory_.arena->plan() == nullptr || thread.aside) return {};
   const Region* next = memory_.arena->plan()->next();
   for (Block* giver : thread.givers) {
     const bool is_there = next != nullptr && giver->resident() && giver->region->offset == next->offset && giver->bytes == block.bytes;

@@ -49,7 +49,8 @@ class InPlace {
 
   // The thread's op, whose call may be kept as a recipe, is about to run.
   void op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
-  // An input of its op in whose place `block` is to lie by the plan.
+  // An input of its op in whose place `block` is to lie by the plan. (None for one that runs beside the compute stream: the
+  // input may be in use there.)
   struct Offer {
     Block* giver = nullptr;
     std::vector<ValueRef> sources;

@@ -21,18 +21,21 @@ ODD = 11  # the step in which something is read that dies in the others
 
 
 class Scaled(nn.Module):
-    """Layers whose products die in an activation, and those of activations in a product; `look` is shown one."""
+    """Layers whose products die in an activation, and those of activations in a product; one is shown."""
 
     def __init__(self, width: int = 64, layers: int = 8) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
         self.head = nn.Linear(width, CLASSES)
         self.activation: Callable[[Tensor], Tensor] = F.silu
+        self.look_before: Callable[[Tensor], object] = lambda _: None
         self.look: Callable[[Tensor], object] = lambda _: None
 
     def forward(self, x: Tensor) -> Tensor:
         for number, layer in enumerate(self.layers):
             y = layer(x)
+            if number == len(self.layers) - 2:
+                self.look_before(y)
             x = torch.tanh(y)
             if number == len(self.layers) - 2:
                 self.look(y)
@@ -81,6 +84,36 @@ def what_was_handed_over_is_made_again_when_it_is_read_after_all(gpu: Gpu) -> No
             assert_equal(plain, train_and_look())
             stats = session.stats
         assert stats.recomputations > 0 and stats.handovers > 0 and stats.failed_recomputations == 0
+        gpu.delay(0)
+
+
+def what_another_stream_still_reads_is_not_overwritten(gpu: Gpu) -> None:
+    side = torch.cuda.Stream()
+
+    def train_beside() -> list[Tensor]:
+        sums: list[Tensor] = []
+
+        def look(y: Tensor) -> None:
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                sums.append((y.detach() * 2).sum())
+            y.record_stream(side)
+
+        def network() -> Scaled:
+            net = Scaled()
+            net.look_before = look
+            return net
+
+        learnt = train(Work(network, SCALED.inputs, SCALED.batch), steps=STEPS)
+        torch.cuda.synchronize()
+        return [*learnt, *on_host(sums)]
+
+    plain = train_beside()
+    for delay in (0, 1000):
+        gpu.delay(delay, delay + 1)
+        with at_fixed_steps(), Session("60%", TIER, device="cuda", moves="swap", plan_cache=False) as session:
+            assert_equal(plain, train_beside())
+        assert session.stats.handovers > 0
         gpu.delay(0)
 
 

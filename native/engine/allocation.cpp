@@ -52,6 +52,7 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
 Region* Allocation::planned_place(ThreadState& thread, Block& block) {
   if (thread.recomputing && thread.again == 0) return nullptr;
   InPlace::Offer offer = on_.in_place.offer(thread, block);
+  if (offer.is_refused) on_.planned.refuse_handover(thread);
   Region* region = on_.planned.place(block, thread.again, offer.place());
   on_.in_place.settle(thread, std::move(offer));
   return region;

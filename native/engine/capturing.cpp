@@ -49,8 +49,7 @@ void Capturing::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c
     thread.first_id = lasting_.books.last_id() + 1;
     // (At depth 1 whoever called it may fill it unseen.)
     const bool may_repeat = op.is_repeatable && !is_doubtful && (!op.uninitialised || thread.depth > 1);
-    const bool is_wanted = keeps(thread) || (thread.tries && op.may_be_in_place);
-    thread.recipe = may_repeat && is_wanted && thread.failure.kind == Failure::Kind::kNone ? recipe_of(thread, op, inputs) : nullptr;
+    thread.recipe = may_repeat && keeps(thread) && thread.failure.kind == Failure::Kind::kNone ? recipe_of(thread, op, inputs) : nullptr;
   }
   if (!op.only_describes) end_written(op, inputs, is_doubtful);  // also by what it calls: a batched tensor shows its rows only there
 }

@@ -28,8 +28,7 @@ class Capturing {
  private:
   bool is_on(const ThreadState& thread) const { return !memory_.is_closed && (lasting_.tracks || thread.tries); }
   bool keeps(const ThreadState& thread) const {
-    const bool is_proving = thread.tries && memory_.device->is_asynchronous();  // what is to be made again there is tried now
-    return is_proving || (lasting_.tracks && (lasting_.captures || thread.captures));
+    return thread.tries || (lasting_.tracks && (lasting_.captures || thread.captures));
   }
   std::shared_ptr<Recipe> recipe_of(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   bool add(Recipe& recipe, const c10::IValue& input, size_t argument) const;

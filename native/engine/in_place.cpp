@@ -101,23 +101,23 @@ void InPlace::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<con
 }
 
 bool InPlace::may_give(const ThreadState& thread, const Block& block) const {
-  const bool is_here = block.resident() && block.arena == memory_.arena && memory_.arena->plan()->contains(block.region);
+  const bool is_tried = std::find(thread.givers.begin(), thread.givers.end(), &block) != thread.givers.end();
+  const bool is_here = is_tried && !thread.aside && memory_.holds(block) && memory_.arena->plan()->contains(block.region);
   const bool is_its_own = block.active == 1 && block.touched_by == thread.serial && block.aside == 0 && !block.copy;
-  return is_here && is_its_own && !block.pinned && !block.held && !block.dead && block.value && books_.is_of_session(block) &&
-         movable_storage(block) != nullptr;
+  const bool may_move = !block.pinned && !block.held && !block.dead && books_.is_of_session(block) && movable_storage(block) != nullptr;
+  const bool is_compared = !memory_.device->is_asynchronous();
+  return is_here && is_its_own && may_move && block.value && (is_compared || can_be_made_again(*block.value).value_or(false));
 }
 
 InPlace::Offer InPlace::offer(const ThreadState& thread, const Block& block) const {
-  if (thread.givers.empty() || memory_.arena->plan() == nullptr || thread.aside) return {};
-  const Region* next = memory_.arena->plan()->next();
-  for (Block* giver : thread.givers) {
-    const bool is_there = next != nullptr && giver->resident() && giver->region->offset == next->offset && giver->bytes == block.bytes;
-    if (!is_there || !may_give(thread, *giver)) continue;
-    const bool is_sure = !memory_.device->is_asynchronous() || can_be_made_again(*giver->value).value_or(false);
-    auto sources = is_sure ? Values::sources(*giver, nullptr, &thread) : std::nullopt;
-    if (sources) return {giver, std::move(*sources)};
-  }
-  return {};
+  const Region* next = thread.captures && memory_.arena->plan() != nullptr ? memory_.arena->plan()->next() : nullptr;
+  if (next == nullptr) return {};
+  auto giver = std::find_if(thread.touched.begin(), thread.touched.end(), [&](const Block* each) {
+    return !each->dead && each->resident() && each->region->offset == next->offset && each->bytes == block.bytes;
+  });
+  if (giver == thread.touched.end()) return {};
+  auto sources = may_give(thread, **giver) ? Values::sources(**giver, nullptr, &thread) : std::nullopt;
+  return sources ? Offer{*giver, std::move(*sources)} : Offer{nullptr, {}, true};
 }
 
 void InPlace::settle(ThreadState& thread, Offer offer) {

@@ -54,6 +54,7 @@ class InPlace {
   struct Offer {
     Block* giver = nullptr;
     std::vector<ValueRef> sources;
+    bool is_refused = false;  // there is one that cannot give its place
     Region* place() const { return giver == nullptr ? nullptr : giver->region; }
   };
   Offer offer(const ThreadState& thread, const Block& block) const;

@@ -91,6 +91,10 @@ class Planned final : public LastResorts {
   void came_back(const Remaking& remaking, Block& from, Block& block);
   void failed(const Remaking& remaking, const Value& value, const std::string& why);
   void remaking_ends(const Remaking& remaking);
+  // An input of the thread's op does not give its place, as it is to.
+  void refuse_handover(const ThreadState& thread) {
+    if (remakings_ && thread.course == course_) remakings_->refuse_handover(thread.planned_op);
+  }
   // What is known of the drops of the plan in force, or of the last one that was.
   Remakings::Tried tried() const { return remakings_ ? remakings_->tried() : tried_; }
   void iteration_ends();

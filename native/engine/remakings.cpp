@@ -114,6 +114,7 @@ Remakings::Tried Remakings::tried() const {
     if (states_[drop].verdict == Verdict::kCannot) tried.failed.push_back({drop, states_[drop].why});
     tried.untried += states_[drop].verdict == Verdict::kUntried;
   }
+  tried.refused.assign(refused_.begin(), refused_.end());
   return tried;
 }
 

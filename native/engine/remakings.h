@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -77,9 +78,13 @@ class Remakings {
   // The take whose place a block that has not come back has to itself.
   std::optional<uint32_t> place_of(const Block& block) const;
 
+  // An input of the op does not give its place to an output.
+  void refuse_handover(size_t op) { refused_.insert(static_cast<uint32_t>(op)); }
+
   struct Tried {
     size_t untried = 0;
     std::vector<Failed> failed;
+    std::vector<uint32_t> refused;  // ops whose inputs did not give their places
   };
   Tried tried() const;
   size_t held() const;  // bytes of the heap
@@ -101,6 +106,7 @@ class Remakings {
   RemakeTable table_;
   Discarding& discarding_;
   std::vector<State> states_;  // by drop
+  std::set<uint32_t> refused_;
   ByOp by_after_, by_before_;
   std::unordered_map<uint32_t, Recipes> recipes_;  // by op, of those that run again
 };

@@ -28,7 +28,7 @@ struct ThreadState {
   uint64_t first_id = 0;  // what it makes has ids from here on
   std::shared_ptr<const Recipe> recipe;
   bool captures = false;  // the plan has its op run again, or needs its recipe
-  bool tries = false;     // it is recorded: whether outputs come out the same over an input is tried
+  bool tries = false;     // it is recorded: what may lie over what is tried, and what is made from what is kept for that
   std::vector<std::pair<uint64_t, uint64_t>> handovers;  // where they do: the input and the output of its op, by id
   std::vector<Block*> givers;  // inputs of the op that runs whose place its output may take,
   std::vector<Block*> gave;    // and those whose place was taken

@@ -38,10 +38,10 @@ bool Trying::can_be_made_again(const ThreadState& thread, const Value& value) {
   std::optional<bool> known;
   engine_.governing([&](Session& session) {
     is_compared = !session.memory.device->is_asynchronous();
-    is_made = value.recipe != nullptr;
+    is_made = value.block != nullptr && Values::sources(*value.block, nullptr, &thread);
     known = session.in_place.can_be_made_again(value);
   });
-  if (is_compared || !is_made) return is_compared;
+  if (is_compared || !is_made) return is_made;
   if (known || !is_room_for(thread, value.bytes)) return known.value_or(false);
   const bool comes_out = comes_out_again(value);
   engine_.governing([&](Session& session) {

@@ -13,6 +13,12 @@ namespace {
 class SourceSearch {
  public:
   explicit SourceSearch(const Block* gone, const ThreadState* reader = nullptr) : gone_(gone), reader_(reader) {}
+  // Whoever uses the storages at the moment.
+  static SourceSearch at_any_time() {
+    SourceSearch search(nullptr);
+    search.is_for_now_ = false;
+    return search;
+  }
 
   // `of_discarded`: what a storage needs that is to be made again itself, which has it to itself.
   bool collect_inputs(const Value& value, int depth, bool of_discarded = false) {
@@ -33,7 +39,7 @@ class SourceSearch {
     const Block& block = *value->block;
     if (block.pinned || block.held || !block.attached()) return false;
     // Whoever uses it may be about to write to it, but for a copy.
-    if (block.active > (block.copy ? 1 : 0) + (is_only_read(block) ? 1 : 0) || block.aside > 0) return false;
+    if (is_for_now_ && (block.active > (block.copy ? 1 : 0) + (is_only_read(block) ? 1 : 0) || block.aside > 0)) return false;
     if (!of_discarded) found.push_back(value);
     return !block.discarded || collect_inputs(*value, depth, /*of_discarded=*/true);
   }
@@ -44,6 +50,7 @@ class SourceSearch {
 
   const Block* gone_;
   const ThreadState* reader_;
+  bool is_for_now_ = true;
   std::unordered_set<const Value*> seen_[2];
 };
 
@@ -64,7 +71,7 @@ void Values::end(Block& block) {
   block.value.reset();
   value->block = nullptr;
   if (!value->recipe || value->recipe->is_planned || value.use_count() == 1) return;
-  if (!SourceSearch(nullptr).collect_inputs(*value, kDeepest)) value->recipe.reset();
+  if (!SourceSearch::at_any_time().collect_inputs(*value, kDeepest)) value->recipe.reset();
 }
 
 void Values::forget_planned_recipe(Block& block) {

@@ -45,6 +45,10 @@ std::pair<size_t, std::vector<std::pair<uint32_t, std::string>>> tried_drops() {
   });
 }
 
+std::vector<uint32_t> refused_handovers() {
+  return Engine::get().in_session([](Session& session) { return session.planned.tried().refused; });
+}
+
 void start_timeline() {
   Engine::get().governing([](Session& session) { session.progress.start_timeline(); });
 }
@@ -71,6 +75,7 @@ void bind_plans(py::module_& m) {
         py::arg("remakes"), py::arg("resident"), py::arg("at_boundary"));
   m.def("has_plan", &has_plan, NoGil());
   m.def("tried_drops", &tried_drops, NoGil());
+  m.def("refused_handovers", &refused_handovers, NoGil());
   m.def("op_hash", [](const std::string& name) { return fnv1a(name); }, py::arg("name"));
   m.def("start_timeline", &start_timeline, NoGil());
   m.def("stop_timeline", &stop_timeline);

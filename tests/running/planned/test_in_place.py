@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from memfit.running.planned import recorded
 from memfit.running.scripts.record import record
 from running.plainly import same_bits
 from running.planned.kernels import done_by
-from running.planned.networks import WORKS, Work
+from running.planned.networks import WORKS, Work, activated
 from running.planned.training import LEARNT, inside, train, trained_inside
 
 pytestmark = [
@@ -27,18 +28,21 @@ ODD = 11  # the step in which something is read that dies in the others
 
 
 class Normed(nn.Module):
-    """Convolutions whose norms' results die in an activation; `look` is shown those of one of them."""
+    """Convolutions whose norms' results die in an activation; those of one of them are shown."""
 
     def __init__(self, width: int = 8, layers: int = 6) -> None:
         super().__init__()
         self.convs = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(layers))
         self.norms = nn.ModuleList(nn.BatchNorm2d(width) for _ in range(layers))
         self.head = nn.Linear(width, 10)
+        self.look_before: Callable[[Tensor], object] = lambda _: None
         self.look: Callable[[Tensor], object] = lambda _: None
 
     def forward(self, x: Tensor) -> Tensor:
         for number, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
             y = norm(conv(x))
+            if number == len(self.convs) - 2:
+                self.look_before(y)
             x = torch.tanh(y)
             if number == len(self.convs) - 2:
                 self.look(y)
@@ -157,3 +161,48 @@ def test_an_output_that_comes_out_different_takes_no_place():
     with done_by(counting, "silu", "CPU"):
         assert handovers_in(lambda x: F.silu(x.view(16, 256))) == []
     assert len(calls) == 3  # in both runs of the iteration, and when it was tried
+
+
+class Foreign(nn.Module):
+    """An activation of bytes that are not all the session's: nobody knows what they were made from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = np.linspace(0.5, 1.5, 64, dtype=np.float32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x * torch.from_numpy(self.scales))
+
+
+def test_what_cannot_be_made_again_gives_no_place():
+    session, stats = trained_inside(activated(Foreign), "swap", "50%", STEPS)
+    plan = session.compressed_plan
+    names = {plan.trace().ops[op].name for op in plan.givers}
+    assert names and "aten::tanh" not in names
+    assert session.not_made_again == () and stats[-1].plan_mismatches == 0 < stats[-1].handovers
+
+
+def test_what_does_not_give_its_place_is_told_and_not_asked_again():
+    made: list[Normed] = []
+
+    def network() -> Normed:
+        made.append(Normed())
+        return made[-1]
+
+    def after(step: int) -> None:
+        made[-1].look_before = (lambda y: y.data_ptr()) if step >= LEARNT else lambda _: None  # it stays where it is
+
+    work = Work(network, NORMED.inputs, NORMED.batch)
+    plain = train(work, STEPS + 4, after)
+    with inside("swap", "60%") as session:
+        mismatches: list[int] = []
+
+        def note(step: int) -> None:
+            after(step)
+            mismatches.append(session.stats.plan_mismatches)
+
+        limited = train(work, STEPS + 4, note)
+        givers = len(session.compressed_plan.givers)
+    assert same_bits(plain, limited)
+    assert [why for why in session.not_made_again if why.endswith("it did not give its place to an output")]
+    assert givers > 0 and mismatches[LEARNT] == 0 < mismatches[-1] == mismatches[-2]

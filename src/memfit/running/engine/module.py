@@ -223,6 +223,9 @@ class EngineModule(Protocol):
     def tried_drops(self) -> tuple[int, list[tuple[int, str]]]:
         """Return how many of the last plan's drops are untried, and the number and reason of each that cannot be."""
 
+    def refused_handovers(self) -> list[int]:
+        """Return the last plan's ops at which an input was to give its place to an output, and did not."""
+
     def op_hash(self, name: str) -> int:
         """Return the hash by which a plan names an op."""
 

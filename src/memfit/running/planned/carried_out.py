@@ -53,6 +53,11 @@ class CarriedOut:
     last: Mapping[int, int] = field(default_factory=dict)
     recomputes: tuple[Recompute, ...] = ()
 
+    def givers(self) -> dict[int, int]:
+        """Return, by op, the recorded storage that gives its place to an output there."""
+        original = {stay: recorded for recorded, stay in self.last.items()}
+        return {each.op: original.get(each.giver, each.giver) for each in self.recorded.trace.handovers}
+
     def own_us(self) -> list[float]:
         """Return the microseconds of the program's own ops."""
         ops = self.recorded.trace.ops

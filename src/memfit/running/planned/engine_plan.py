@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from memfit.errors import BudgetError
 from memfit.ir import Plan, Swap, Timeline, Trace, align_up
@@ -52,6 +52,8 @@ class EnginePlan:
     is_joint: bool = False  # swapping and making again were weighed against each other
     dropped: tuple[int, ...] = ()
     """The storage of the recorded iteration that each drop is of."""
+    givers: Mapping[int, int] = field(default_factory=dict)
+    """By op, the storage of the recorded iteration that gives its place to an output."""
 
     @property
     def added_us(self) -> float:
@@ -82,13 +84,14 @@ class CompressedPlan:
     overhead: float = 0.0  # of the program's ops
     is_joint: bool = False
     dropped: tuple[int, ...] = ()
+    givers: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: EnginePlan, iterations: CompressedIterations) -> CompressedPlan:
         """Compress `plan`, which was made for `iterations`."""
         compute_us, stall_us = (plan.predicted.compute_us, plan.predicted.stall_us) if plan.predicted else (None, 0.0)
         made = (plan.machine, plan.is_given, compute_us, stall_us, _overhead(plan), plan.is_joint, plan.dropped)
-        return cls(Compressed(plan), iterations, *made)
+        return cls(Compressed(plan), iterations, *made, plan.givers)
 
     @property
     def may_be_improved(self) -> bool:
@@ -103,9 +106,9 @@ class CompressedPlan:
     def improves(self, other: CompressedPlan | None, never: Collection[int] = ()) -> bool:
         """Return whether it is foreseen to be faster than `other`.
 
-        It is better, too, if `other` was made for another link, or drops what can `never` be made again.
+        It is better, too, if `other` was made for another link, or counts on what can `never` be made again.
         """
-        if other is None or other.machine != self.machine or set(other.dropped) & set(never):
+        if other is None or other.machine != self.machine or {*other.dropped, *other.givers.values()} & set(never):
             return True
         return self.overhead < other.overhead
 
@@ -268,7 +271,7 @@ def _engine_plan(iteration: CarriedOut, placed: Placed, op_hash: Callable[[str],
         remake_columns(iteration, placed.swaps, placed.addresses),
     )
     dropped = tuple(drop.original for drop in iteration.drops)
-    return EnginePlan(placed.addresses, swaps, remakes, blocks, dropped=dropped)
+    return EnginePlan(placed.addresses, swaps, remakes, blocks, dropped=dropped, givers=iteration.givers())
 
 
 def _resident(trace: Trace, swaps: Sequence[Swap]) -> list[int]:

@@ -41,6 +41,7 @@ _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on with
 _LATELY = 3  # iterations, whose copies tell how fast the link is now
 _ATTEMPTS = 3  # to plan an iteration, each for a part of the budget less than the one before
 _SPARED = 32  # that part
+_STAYS = "it did not give its place to an output"
 _TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
 
 
@@ -262,11 +263,14 @@ class Planner:
 
     def _hear_of_drops(self, known: Known) -> bool:
         """Return whether it is new that storages cannot be made again: they are never dropped from now on."""
-        if known.plan is None or not known.plan.dropped:
+        plan = known.plan
+        if plan is None or not (plan.dropped or plan.givers):
             return False
         _, failed = self.engine.tried_drops()
-        fresh = {known.plan.dropped[drop]: why for drop, why in failed if known.plan.dropped[drop] not in known.never}
-        if fresh and (trace := known.plan.trace()) is not None:
+        found = {plan.dropped[drop]: why for drop, why in failed}
+        found |= {plan.givers[op]: _STAYS for op in self.engine.refused_handovers() if op in plan.givers}
+        fresh = {storage: why for storage, why in found.items() if storage not in known.never}
+        if fresh and (trace := plan.trace()) is not None:
             self.not_made_again += [f"{_name_of(trace, storage)}: {why}" for storage, why in fresh.items()]
         known.never |= fresh
         return bool(fresh)

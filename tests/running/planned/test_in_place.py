@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from memfit.planning import handing_over
 from memfit.running.planned import recorded
 from memfit.running.scripts.record import record
+from memfit.running.session import Session
 from running.plainly import same_bits
 from running.planned.kernels import done_by
 from running.planned.networks import WORKS, Work, activated
@@ -24,17 +25,19 @@ pytestmark = [
     pytest.mark.unstressed("what is handed over is counted"),
 ]
 STEPS = 14
+LAYERS = 6
 ODD = 11  # the step in which something is read that dies in the others
 
 
 class Normed(nn.Module):
     """Convolutions whose norms' results die in an activation; those of one of them are shown."""
 
-    def __init__(self, width: int = 8, layers: int = 6) -> None:
+    def __init__(self, width: int = 8, layers: int = LAYERS) -> None:
         super().__init__()
         self.convs = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(layers))
         self.norms = nn.ModuleList(nn.BatchNorm2d(width) for _ in range(layers))
         self.head = nn.Linear(width, 10)
+        self.activation: Callable[[Tensor], Tensor] = torch.tanh
         self.look_before: Callable[[Tensor], object] = lambda _: None
         self.look: Callable[[Tensor], object] = lambda _: None
 
@@ -43,7 +46,7 @@ class Normed(nn.Module):
             y = norm(conv(x))
             if number == len(self.convs) - 2:
                 self.look_before(y)
-            x = torch.tanh(y)
+            x = self.activation(y)
             if number == len(self.convs) - 2:
                 self.look(y)
             del y
@@ -206,3 +209,57 @@ def test_what_does_not_give_its_place_is_told_and_not_asked_again():
     assert same_bits(plain, limited)
     assert [why for why in session.not_made_again if why.endswith("it did not give its place to an output")]
     assert givers > 0 and mismatches[LEARNT] == 0 < mismatches[-1] == mismatches[-2]
+
+
+def test_an_op_that_fails_after_its_output_took_a_place_leaves_its_input_as_it_was():
+    calls, failed = [0], list[int]()
+
+    def forgiving(y: Tensor) -> Tensor:
+        try:
+            return torch.tanh(y)
+        except ArithmeticError:
+            return y * 0.5  # reads what has given its place
+
+    def tanh(x: Tensor) -> Tensor:
+        out = torch.sigmoid(x)
+        calls[0] += 1
+        if calls[0] == LAYERS and not failed:
+            failed.append(0)
+            raise ArithmeticError("not this time")
+        return out
+
+    def network() -> Normed:
+        failed.append(0)
+        net = Normed()
+        net.activation = forgiving
+        return net
+
+    def after(step: int) -> None:
+        calls[0] = 0
+        if step + 1 == ODD:
+            failed.clear()
+
+    work = Work(network, NORMED.inputs, NORMED.batch)
+    with done_by(tanh, "tanh", "CPU"):
+        plain = train(work, STEPS, after)
+        with inside("swap", "60%") as session:
+            limited = train(work, STEPS, after)
+            stats = session.stats
+    assert same_bits(plain, limited) and failed == [0]
+    assert stats.handovers > 0 and stats.recomputations > 0 and stats.failed_recomputations == 0
+
+
+def test_trials_count_for_nothing():
+    def program() -> None:
+        torch.manual_seed(0)
+        net = Normed()
+        for _ in range(2):
+            net(torch.randn(8, 8, 16, 16)).square().mean().backward()
+
+    figures = []
+    for records in (True, False):
+        with Session(None, "ram", device="cpu", record=records) as session:
+            program()
+            stats = session.stats
+        figures.append((stats.ops, stats.allocations, stats.live_bytes, stats.peak_live_bytes, stats.recomputations))
+    assert figures[0] == figures[1]

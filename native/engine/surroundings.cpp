@@ -12,23 +12,26 @@ namespace {
 using at::Context;
 
 struct Flag {
-  bool (Context::*get)() const;
-  void (Context::*set)(bool);
+  bool (*get)(const Context&);
+  void (*set)(Context&, bool);
 };
+// (Plain functions: pointers to its members crashed where they are looked at when it runs, in a build with a sanitizer.)
+#define MEMFIT_FLAG(getter, setter) {[](const Context& c) { return c.getter(); }, [](Context& c, bool to) { c.setter(to); }}
 constexpr Flag kContextFlags[] = {
-    {&Context::deterministicFillUninitializedMemory, &Context::setDeterministicFillUninitializedMemory},
-    {&Context::userEnabledMkldnn, &Context::setUserEnabledMkldnn},
-    {&Context::deterministicMkldnn, &Context::setDeterministicMkldnn},
-    {&Context::userEnabledCuDNN, &Context::setUserEnabledCuDNN},
-    {&Context::deterministicCuDNN, &Context::setDeterministicCuDNN},
-    {&Context::benchmarkCuDNN, &Context::setBenchmarkCuDNN},
-    {&Context::allowFP16AccumulationCuBLAS, &Context::setAllowFP16AccumulationCuBLAS},
-    {&Context::userEnabledFlashSDP, &Context::setSDPUseFlash},
-    {&Context::userEnabledMemEfficientSDP, &Context::setSDPUseMemEfficient},
-    {&Context::userEnabledMathSDP, &Context::setSDPUseMath},
-    {&Context::userEnabledCuDNNSDP, &Context::setSDPUseCuDNN},
-    {&Context::allowFP16BF16ReductionMathSDP, &Context::setAllowFP16BF16ReductionMathSDP},
+    MEMFIT_FLAG(deterministicFillUninitializedMemory, setDeterministicFillUninitializedMemory),
+    MEMFIT_FLAG(userEnabledMkldnn, setUserEnabledMkldnn),
+    MEMFIT_FLAG(deterministicMkldnn, setDeterministicMkldnn),
+    MEMFIT_FLAG(userEnabledCuDNN, setUserEnabledCuDNN),
+    MEMFIT_FLAG(deterministicCuDNN, setDeterministicCuDNN),
+    MEMFIT_FLAG(benchmarkCuDNN, setBenchmarkCuDNN),
+    MEMFIT_FLAG(allowFP16AccumulationCuBLAS, setAllowFP16AccumulationCuBLAS),
+    MEMFIT_FLAG(userEnabledFlashSDP, setSDPUseFlash),
+    MEMFIT_FLAG(userEnabledMemEfficientSDP, setSDPUseMemEfficient),
+    MEMFIT_FLAG(userEnabledMathSDP, setSDPUseMath),
+    MEMFIT_FLAG(userEnabledCuDNNSDP, setSDPUseCuDNN),
+    MEMFIT_FLAG(allowFP16BF16ReductionMathSDP, setAllowFP16BF16ReductionMathSDP),
 };
+#undef MEMFIT_FLAG
 static_assert(std::size(kContextFlags) == Surroundings::kFlags);
 
 struct Precision {
@@ -44,18 +47,21 @@ constexpr Precision kProducts[] = {
 static_assert(std::size(kProducts) == Surroundings::kPrecisions);
 
 struct Reduction {
-  at::CuBLASReductionOption (Context::*get)() const;
-  void (Context::*set)(bool, bool);
+  at::CuBLASReductionOption (*get)(const Context&);
+  void (*set)(Context&, bool, bool);
 };
+#define MEMFIT_REDUCTION(getter, setter) \
+  {[](const Context& c) { return c.getter(); }, [](Context& c, bool allowed, bool split) { c.setter(allowed, split); }}
 constexpr Reduction kShortProducts[] = {
-    {&Context::allowFP16ReductionCuBLAS, &Context::setAllowFP16ReductionCuBLAS},
-    {&Context::allowBF16ReductionCuBLAS, &Context::setAllowBF16ReductionCuBLAS},
+    MEMFIT_REDUCTION(allowFP16ReductionCuBLAS, setAllowFP16ReductionCuBLAS),
+    MEMFIT_REDUCTION(allowBF16ReductionCuBLAS, setAllowBF16ReductionCuBLAS),
 };
+#undef MEMFIT_REDUCTION
 static_assert(std::size(kShortProducts) == Surroundings::kReductions);
 
 void set(Context& context, const Reduction& reduction, at::CuBLASReductionOption to) {
   using Option = at::CuBLASReductionOption;
-  (context.*reduction.set)(to == Option::AllowReducedPrecisionWithSplitK, to != Option::DisallowReducedPrecisionDisallowSplitK);
+  reduction.set(context, to == Option::AllowReducedPrecisionWithSplitK, to != Option::DisallowReducedPrecisionDisallowSplitK);
 }
 
 void set(const Surroundings& to, const Surroundings& from) {
@@ -65,7 +71,7 @@ void set(const Surroundings& to, const Surroundings& from) {
   if (to.deterministic != from.deterministic || to.warns_only != from.warns_only)
     context.setDeterministicAlgorithms(to.deterministic, to.warns_only);
   for (size_t i = 0; i < Surroundings::kFlags; ++i)
-    if (to.flags[i] != from.flags[i]) (context.*kContextFlags[i].set)(to.flags[i]);
+    if (to.flags[i] != from.flags[i]) kContextFlags[i].set(context, to.flags[i]);
   for (size_t i = 0; i < Surroundings::kPrecisions; ++i)
     if (to.precisions[i] != from.precisions[i])
       context.setFloat32Precision(kProducts[i].backend, kProducts[i].op, to.precisions[i]);
@@ -82,10 +88,10 @@ Surroundings Surroundings::now() {
   now.grad_mode = at::GradMode::is_enabled();
   now.deterministic = context.deterministicAlgorithms();
   now.warns_only = context.deterministicAlgorithmsWarnOnly();
-  for (size_t i = 0; i < kFlags; ++i) now.flags[i] = (context.*kContextFlags[i].get)();
+  for (size_t i = 0; i < kFlags; ++i) now.flags[i] = kContextFlags[i].get(context);
   for (size_t i = 0; i < kPrecisions; ++i)
     now.precisions[i] = context.float32Precision(kProducts[i].backend, kProducts[i].op);
-  for (size_t i = 0; i < kReductions; ++i) now.reductions[i] = (context.*kShortProducts[i].get)();
+  for (size_t i = 0; i < kReductions; ++i) now.reductions[i] = kShortProducts[i].get(context);
   return now;
 }
 

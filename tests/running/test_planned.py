@@ -127,11 +127,30 @@ def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeyp
     assert stats.plans >= 1 and asked[1] == asked[0] - asked[0] // 32
 
 
-def test_an_iteration_that_finds_no_plan_is_given_up_after_a_few_attempts(monkeypatch):
+def test_an_iteration_that_finds_no_plan_is_told_and_tried_again_after_a_while(monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(wanted, "make_engine_plan", lambda *args: asked.append(args[1]))
-    assert as_plainly(lambda: training(60), "60%", "ram", moves="swap").stats.plans == 0
-    assert len(asked) == planner._ATTEMPTS and sorted(asked, reverse=True) == asked
+    monkeypatch.setattr(planner, "_PATIENCE", 60.0)
+    ended = as_plainly(lambda: training(60), "60%", "ram", moves="swap")
+    assert ended.stats.plans == 0 and ended.unplanned == ("none was found that fits the budget",)
+    assert capsys.readouterr().err.count("run without a plan: none was found that fits the budget; it is tried") == 1
+    times, rest = divmod(len(asked), planner._ATTEMPTS)
+    assert times == 2 and not rest  # of 60 iterations: the second wait is longer
+    assert asked[: planner._ATTEMPTS] == asked[planner._ATTEMPTS :] == sorted(set(asked), reverse=True)
+
+
+def test_an_iteration_that_found_no_room_has_a_plan_when_there_is_room_again(monkeypatch, capsys):
+    put, refused = planner.Planner._put_in_force, []
+    monkeypatch.setattr(planner, "_PATIENCE", 60.0)
+
+    def refuse_at_first(self, *args) -> bool:
+        refused.append(len(refused) < planner._STRIKES * planner._ATTEMPTS)
+        return not refused[-1] and put(self, *args)
+
+    monkeypatch.setattr(planner.Planner, "_put_in_force", refuse_at_first)
+    ended = as_plainly(lambda: training(80), "60%", "ram", moves="swap")
+    assert "the other live storages leave no room for it" in capsys.readouterr().err
+    assert ended.stats.plans >= 1 and ended.unplanned == () and ended.planned_iterations > 10
 
 
 def test_another_batch_size_is_a_mismatch_and_gives_the_same_bits():

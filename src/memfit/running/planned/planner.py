@@ -28,6 +28,7 @@ from memfit.running.planned.given import GivenPlan, Refused, Untried, Used
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.making import Made, Making
 from memfit.running.planned.op_times import Timing
+from memfit.running.planned.pauses import Pauses
 from memfit.running.planned.plan_cache import PlanCache
 from memfit.running.planned.recorded import CompressedIterations
 from memfit.running.planned.states import Closed, End, InForce, Known, Recording, Watching
@@ -41,6 +42,9 @@ _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on with
 _LATELY = 3  # iterations, whose copies tell how fast the link is now
 _ATTEMPTS = 3  # to plan an iteration, each for a part of the budget less than the one before
 _SPARED = 32  # that part
+_NOT_FOUND = "none was found that fits the budget"
+_NO_ROOM = "the other live storages leave no room for it"
+_ANOTHER = "several in a row allocated something else than the plan had foreseen, or needed its room"
 _STAYS = "it did not give its place to an output"
 _TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
 
@@ -57,8 +61,10 @@ class Planner:
     cache: PlanCache | None = None  # plans of earlier runs
     measured: Timeline | None = None  # the last of them
     given_plan: GivenPlan = field(default_factory=Untried)
-    known: dict[int, Known | None] = field(default_factory=dict)
-    """By signature; None for an iteration that cannot be planned."""
+    known: dict[int, Known] = field(default_factory=dict)
+    """By signature."""
+    pauses: Pauses = field(default_factory=Pauses)
+    """The kinds of iterations for which no plan is looked for at present."""
     not_made_again: list[str] = field(default_factory=list)
     """The storages that could not be, with the op that made each, its line, and the reason."""
     followed: int = 0
@@ -77,7 +83,7 @@ class Planner:
     @property
     def record_bytes(self) -> int:
         """The size of the records of iterations and of their plans."""
-        return sum(known.record_bytes for known in list(self.known.values()) if known is not None)
+        return sum(known.record_bytes for known in list(self.known.values()))
 
     @property
     def plan(self) -> CompressedPlan | None:
@@ -94,7 +100,7 @@ class Planner:
         """End what is under way: the session is over."""
         self._state = Closed()
         for known in list(self.known.values()):
-            if known is not None and known.making is not None:
+            if known.making is not None:
                 self._hear(known.making.cancel())
         if self.cache is not None:
             self.cache.close()
@@ -129,11 +135,11 @@ class Planner:
 
     def _begin(self, end: End) -> None:
         self._signature = signature = end.signatures[-1]
-        if signature not in self.known:
+        if signature in self.known:
+            self._use_when_made(self.known[signature], end)
+        elif not self.pauses.lasts(signature, end.stats["iterations"]):
             self._become(Recording(_ITERATIONS))
             self.engine.start_recording()
-        elif known := self.known[signature]:
-            self._use_when_made(known, end)
 
     def _record(self, state: Recording, end: End) -> None:
         state.left -= 1
@@ -196,6 +202,7 @@ class Planner:
         plan = known.plan
         if plan is not None and self._put_in_force(plan.plan(), end.at_boundary):
             self._become(InForce())
+            self.pauses.end(self._signature)
             self.given_plan = Used() if plan.is_given else self.given_plan
             if is_new:
                 self.kept_plans += known.is_kept
@@ -208,8 +215,8 @@ class Planner:
         known.refused += 1
         if plan is None or known.refused >= _STRIKES:
             if plan is not None and plan.is_given:
-                self._refuse_given(Refused("the other live storages leave no room for it"))
-            self._plan_again(known)
+                self._refuse_given(Refused(_NO_ROOM))
+            self._plan_again(known, _NOT_FOUND if plan is None else _NO_ROOM)
 
     def _confirm(self, known: Known, made: Made) -> None:
         """Note that no better plan than the one in force was found."""
@@ -224,14 +231,15 @@ class Planner:
             return
         cache.keep(lambda: kept_plan(plan, key, never))
 
-    def _plan_again(self, known: Known) -> None:
+    def _plan_again(self, known: Known, why: str) -> None:
         """Plan once more, for less of the budget: holes, or other live storages, took what the plan needed."""
         known.attempts += 1
         known.refused = 0
         self._unfit.add(known.key)
         known.plan = None
         if known.attempts >= _ATTEMPTS or self.given is not None:
-            self.known[self._signature] = None
+            del self.known[self._signature]
+            self.pauses.begin(self._signature, why, self._ended[-1]["iterations"])
         else:
             known.making = self._make(known)
 
@@ -335,6 +343,7 @@ class Planner:
         known = self.known.pop(self._signature, None)
         if known is not None:
             self._unfit.add(known.key)
+            self.pauses.begin(self._signature, _ANOTHER, self._ended[-1]["iterations"], at_once=True)
 
     def _machine(self) -> Machine:
         """Return the speed of copies in this session, or the assumed one before the first copies."""

@@ -41,6 +41,7 @@ class Outcome:
     plan_searches: int = 0
     kept_plans: int = 0
     not_made_again: tuple[str, ...] = ()  # with the op and the reason
+    unplanned: tuple[str, ...] = ()  # why kinds of iterations had no plan at last
     tier: str = ""
     seconds: float = 0.0
     peak_rss_bytes: int = 0
@@ -52,7 +53,7 @@ class Outcome:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
         names = ("given_plan", "no_limit", "planned_iterations", "plan_searches", "kept_plans", "not_made_again",
-                 "tier", "seconds", "peak_rss_bytes")  # fmt: skip
+                 "unplanned", "tier", "seconds", "peak_rss_bytes")  # fmt: skip
         return {
             "exit_code": self.exit_code,
             **asdict(self.stats),
@@ -84,6 +85,7 @@ class Outcome:
             f"over {s.iterations} iterations ({kinds})",
             f"waited {format_us(self.waited_seconds * 1e6)} of {self.seconds:.1f} s for copies (x{self.slowdown:.2f})",
             *self._made_again(),
+            *(f"without a plan at last: {why}" for why in dict.fromkeys(self.unplanned)),
             f"peak RSS {format_bytes(self.peak_rss_bytes)}",
             f"memfit's own records {format_bytes(s.record_bytes)}",
         ]
@@ -188,6 +190,7 @@ def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
         plan_searches=session.plan_searches,
         kept_plans=session.kept_plans,
         not_made_again=session.not_made_again,
+        unplanned=session.unplanned,
         tier=str(session.tier),
         seconds=time.monotonic() - (session.began or 0.0),
         peak_rss_bytes=peak_rss_bytes(),

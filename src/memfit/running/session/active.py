@@ -81,7 +81,7 @@ class Running:
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
             self.planned_iterations, self.compressed_plan, self.measured, self.given_plan, self.plan_searches,
-            self.kept_plans, self.not_made_again,
+            self.kept_plans, self.not_made_again, self.unplanned,
         )  # fmt: skip
 
     def stop(self) -> list[str]:
@@ -134,6 +134,11 @@ class Running:
     def not_made_again(self) -> tuple[str, ...]:
         """The storages that plans dropped and that could not be made again, with the reasons."""
         return tuple(self.planner.not_made_again)
+
+    @property
+    def unplanned(self) -> tuple[str, ...]:
+        """Why the kinds of iterations that run without a plan at present do."""
+        return self.planner.pauses.reasons
 
     @property
     def compressed_plan(self) -> CompressedPlan | None:

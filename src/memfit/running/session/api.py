@@ -257,6 +257,11 @@ class Session:
         return self._known.not_made_again
 
     @property
+    def unplanned(self) -> tuple[str, ...]:
+        """The reasons why kinds of iterations run without a plan at present; each is tried again after a while."""
+        return self._known.unplanned
+
+    @property
     def planned(self) -> EnginePlan | None:
         """The plan in force, or the last one that was."""
         compressed = self.compressed_plan

@@ -78,3 +78,4 @@ class Ended:
     plan_searches: int
     kept_plans: int
     not_made_again: tuple[str, ...]
+    unplanned: tuple[str, ...]

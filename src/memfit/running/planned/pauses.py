@@ -1,0 +1,52 @@
+"""Kinds of iterations that run without a plan for a while, and why. None is given up for good, and none in silence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from memfit.messages import say
+
+_WAIT = 16  # iterations, the first time; each further time it is twice as long
+_LONGEST = 1024
+
+
+@dataclass
+class _Pause:
+    why: str
+    times: int  # that there was one
+    until: int  # the number of iterations that have ended then
+
+
+@dataclass
+class Pauses:
+    """The pauses, by the signature of the iterations."""
+
+    _of: dict[int, _Pause] = field(default_factory=dict)
+    _over: set[int] = field(default_factory=set)
+
+    def begin(self, signature: int, why: str, now: int, *, at_once: bool = False) -> None:
+        """Look for no plan for a while, from the iteration `now` on. With `at_once` the first pause has no length.
+
+        The first pause that has one is told.
+        """
+        before = self._of.get(signature)
+        times = before.times + 1 if before else 0 if at_once else 1
+        wait = min(_WAIT << (times - 1), _LONGEST) if times else 0
+        self._of[signature] = _Pause(why, times, now + wait)
+        self._over.discard(signature)
+        if times == 1:
+            say(f"memfit: note: iterations run without a plan: {why}; it is tried again in {wait} of them")
+
+    def lasts(self, signature: int, now: int) -> bool:
+        """Return whether it is not yet time to look for a plan again."""
+        return signature in self._of and now < self._of[signature].until
+
+    def end(self, signature: int) -> None:
+        """Note that there is a plan in force."""
+        if signature in self._of:
+            self._over.add(signature)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the kinds of iterations that have no plan now have none."""
+        return tuple(pause.why for signature, pause in self._of.items() if pause.times and signature not in self._over)

@@ -137,7 +137,7 @@ def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
 @pytest.mark.unstressed("what there is left for a plan to swap")
 @pytest.mark.parametrize("change", [0.1, 10.0])
 def test_a_link_whose_speed_changes_in_mid_run_changes_no_bit(change):
-    events, bytes_per_second = QUIET * 8, 2e9 if change < 1 else 2e8
+    events, bytes_per_second = QUIET * 16, 2e9 if change < 1 else 2e8
     tier = DisturbedTier("ram", link_bytes_per_second=bytes_per_second, link_changes_at=300, link_change=change)
     session = as_plainly(lambda: train(events, 256, 256), "40%", tier)
     stats, plan = session.stats, session.planned

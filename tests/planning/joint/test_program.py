@@ -139,6 +139,18 @@ def test_more_moves_more_bytes_and_fewer_segments_never_raise_the_bound(trace, m
     assert not is_below(found[Moves.JOINT], coarse)
 
 
+def test_ops_that_take_no_time_have_a_bound_like_others():
+    builder = TraceBuilder()
+    weight = builder.before(16)
+    (kept,) = builder.op(outputs=[21], duration_us=0.0)
+    builder.op(scratch=[5], duration_us=0.0)
+    builder.free(weight, kept)
+    for _ in range(4):
+        builder.op(duration_us=0.0)
+    machine = Machine("m", Link.affine(0.0, 1.0), Link.affine(0.0, 1.0))
+    assert time_bound(builder.build(), machine, 37, moves=Moves.SWAP).is_feasible
+
+
 @settings(max_examples=40)
 @given(traces(sizes=SIZES), MACHINES)
 def test_what_swapping_cannot_reach_is_infeasible(trace, machine):

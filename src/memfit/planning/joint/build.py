@@ -60,7 +60,8 @@ class _Builder:
         self.count = len(problem.trace.ops)
         self.program = LinearProgram()
         self.segments = Segments.of(problem.duration_us, problem.load_bytes, problem.segments)
-        self.us = max(float(problem.duration_us.sum()), 1e-9) / 1000
+        # (Beside less than a microsecond of ops a copy's numbers would be too large for the solver.)
+        self.us = max(float(problem.duration_us.sum()), 1.0) / 1000
         self.size = max(float(problem.load_bytes.max()), 1.0) / 1000
         self.columns: dict[int, Columns] = {}
         self.out, self.into = _Flow(), _Flow()

@@ -124,7 +124,9 @@ c10::Storage Making::source(const Value& value) {
 
 // Nobody else has its address, so that it may move at once.
 c10::Storage Making::fresh(c10::Device device, size_t bytes, const std::string& content) {
-  c10::Allocator* allocator = c10::GetAllocator(device.type());
+  c10::Allocator* own = engine_.governing(
+      [&](Session& session) { return session.memory.device->has(device) ? &session.memory.device->own() : nullptr; });
+  c10::Allocator* allocator = own != nullptr ? own : c10::GetAllocator(device.type());  // a GPU's is torch's own one
   at::DataPtr data = allocator->allocate(bytes);
   if (!content.empty()) std::memcpy(data.get(), content.data(), content.size());  // a constant is the host's
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), allocator, /*resizable=*/true);

@@ -82,31 +82,35 @@ uint64_t InPlace::key_of(const Recipe& recipe) {
   return key;
 }
 
-void InPlace::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  if (!thread.handovers.empty())  // within one op of the program's: what it hands over it does not read again
-    for (const c10::IValue& input : inputs)
-      each_storage(input, [&](const c10::Storage& storage, Part) {
-        const Block* block = books_.find(*storage.unsafeGetStorageImpl());
-        auto& all = thread.handovers;
-        all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& each) { return block != nullptr && each.first == block->id; }),
-                  all.end());
-      });
-  thread.givers.clear();
-  if (!thread.captures || !thread.recipe || !op.may_be_in_place || memory_.arena->plan() == nullptr) return;
+// Within one op of the program's: what it hands over it does not read again.
+void InPlace::op_starts(ThreadState& thread, c10::ArrayRef<const c10::IValue> inputs) const {
+  auto& all = thread.handovers;
+  if (all.empty()) return;
+  for (const c10::IValue& input : inputs)
+    each_storage(input, [&](const c10::Storage& storage, Part) {
+      const Block* block = books_.find(*storage.unsafeGetStorageImpl());
+      all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& each) { return block != nullptr && each.first == block->id; }),
+                all.end());
+    });
+}
+
+// The output of the call that runs comes out the same over the block.
+bool InPlace::was_tried(const ThreadState& thread, const Block& block) const {
+  if (!thread.recipe) return false;
   for (size_t i = 0; i < thread.recipe->operands.size(); ++i) {
-    const Operand& operand = thread.recipe->operands[i];
-    if (!operand.value || operand.value->block == nullptr) continue;
-    if (TriedCalls::find(tried.over, key_of(*thread.recipe, i)) == true) thread.givers.push_back(operand.value->block);
+    const ValueRef& value = thread.recipe->operands[i].value;
+    if (value && value->block == &block && TriedCalls::find(tried.over, key_of(*thread.recipe, i)) == true) return true;
   }
+  return false;
 }
 
 bool InPlace::may_give(const ThreadState& thread, const Block& block) const {
-  const bool is_tried = std::find(thread.givers.begin(), thread.givers.end(), &block) != thread.givers.end();
-  const bool is_here = is_tried && !thread.aside && memory_.holds(block) && memory_.arena->plan()->contains(block.region);
+  const bool is_here = !thread.aside && memory_.holds(block) && memory_.arena->plan()->contains(block.region);
   const bool is_its_own = block.active == 1 && block.touched_by == thread.serial && block.aside == 0 && !block.copy;
   const bool may_move = !block.pinned && !block.held && !block.dead && books_.is_of_session(block) && movable_storage(block) != nullptr;
   const bool is_compared = !memory_.device->is_asynchronous();
-  return is_here && is_its_own && may_move && block.value && (is_compared || can_be_made_again(*block.value).value_or(false));
+  const bool can_return = block.value && (is_compared || can_be_made_again(*block.value).value_or(false));
+  return is_here && is_its_own && may_move && can_return && was_tried(thread, block);
 }
 
 InPlace::Offer InPlace::offer(const ThreadState& thread, const Block& block) const {
@@ -142,7 +146,6 @@ void InPlace::op_ends(ThreadState& thread) const {
   for (const Block* giver : thread.gave)
     if (c10::StorageImpl* storage = giver->dead || giver->resident() ? nullptr : storage_behind(*giver)) set_absent(*storage);
   thread.gave.clear();
-  thread.givers.clear();
   thread.over = nullptr;
 }
 

@@ -47,8 +47,8 @@ class InPlace {
   // where something was not tried.
   std::optional<bool> can_be_made_again(const Value& value) const;
 
-  // The thread's op, whose call may be kept as a recipe, is about to run.
-  void op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
+  // The thread's op, whose call may be kept as a recipe, is about to run: what was found of its inputs is not true.
+  void op_starts(ThreadState& thread, c10::ArrayRef<const c10::IValue> inputs) const;
   // An input of its op in whose place `block` is to lie by the plan. (None for one that runs beside the compute stream: the
   // input may be in use there.)
   struct Offer {
@@ -68,6 +68,7 @@ class InPlace {
   TriedCalls tried;
 
  private:
+  bool was_tried(const ThreadState& thread, const Block& block) const;
   bool may_give(const ThreadState& thread, const Block& block) const;
 
   Books& books_;

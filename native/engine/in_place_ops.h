@@ -68,6 +68,8 @@ constexpr std::string_view kInPlaceOps[] = {
     "aten::where",
 };
 
+static_assert(std::is_sorted(std::begin(kInPlaceOps), std::end(kInPlaceOps)));
+
 // `name`: without its overload.
 inline bool may_be_in_place(std::string_view name) {
   return std::binary_search(std::begin(kInPlaceOps), std::end(kInPlaceOps), name);

@@ -68,7 +68,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   guarded(thread, [&] { follow_streams(thread, outermost, comes_in); });
   guarded(thread, [&] {
     on_.capturing.op_starts(thread, op, inputs);
-    if (thread.leaf == thread.depth) on_.in_place.op_starts(thread, op, inputs);
+    if (thread.leaf == thread.depth) on_.in_place.op_starts(thread, inputs);
   });
 }
 

@@ -30,10 +30,9 @@ struct ThreadState {
   bool captures = false;  // the plan has its op run again, or needs its recipe
   bool tries = false;     // it is recorded: what may lie over what is tried, and what is made from what is kept for that
   std::vector<std::pair<uint64_t, uint64_t>> handovers;  // where they do: the input and the output of its op, by id
-  std::vector<Block*> givers;  // inputs of the op that runs whose place its output may take,
-  std::vector<Block*> gave;    // and those whose place was taken
-  Block* over = nullptr;       // for a trial: in whose place its next storage is to lie,
-  uint64_t heir = 0;           // and which one does
+  std::vector<Block*> gave;  // inputs of the op that runs whose place its output has taken
+  Block* over = nullptr;     // for a trial: in whose place its next storage is to lie,
+  uint64_t heir = 0;         // and which one does
   std::vector<std::shared_ptr<const Recipe>> captured;
   bool recomputing = false;  // its ops are no ops of the program's
   uint32_t again = 0;        // 1 more than the plan's op that they are; 0: none

@@ -14,7 +14,17 @@
 
 namespace memfit {
 
-void Trying::op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) {
+namespace {
+
+bool have_same_bytes(Session& session, const Block& one, const Block& other) {
+  Device& device = *session.memory.device;
+  return device.fingerprint_of(one.address(), one.bytes) == device.fingerprint_of(other.address(), other.bytes);
+}
+
+}  // namespace
+
+// The op's frame is closed, whatever goes wrong here.
+void Trying::op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) try {
   if (outputs.size() != 1 || !outputs[0].isTensor() || !outputs[0].toTensor().defined()) return;
   Stopwatch stopwatch(thread.waited_ns);  // it is none of the op's own work
   const std::shared_ptr<const Recipe> recipe = thread.recipe;
@@ -30,6 +40,8 @@ void Trying::op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) {
     const Value& input = *recipe->operands[operand].value;
     if (known.value_or(false) && can_be_made_again(thread, input)) note(thread, input, output);
   }
+} catch (const std::exception&) {
+  // Nothing is handed over.
 }
 
 // A host compares the bytes whenever they are made again.
@@ -57,9 +69,7 @@ bool Trying::comes_out_again(const Value& value) try {
   return engine_.governing([&](Session& session) {
     bring_in(session, made);
     const Block* here = session.lasting.books.find(*made.unsafeGetStorageImpl());
-    Device& device = *session.memory.device;
-    return value.block != nullptr && value.block->resident() && value.block != here &&
-           device.fingerprint_of(here->address(), here->bytes) == device.fingerprint_of(value.block->address(), value.bytes);
+    return value.block != nullptr && value.block->resident() && value.block != here && have_same_bytes(session, *here, *value.block);
   });
 } catch (const std::exception&) {
   return false;
@@ -91,9 +101,8 @@ bool Trying::comes_out_over(const std::shared_ptr<const Recipe>& recipe, size_t 
     bring_in(session, made.storage());
     const Block* here = session.lasting.books.find(*made.storage().unsafeGetStorageImpl());
     const Block* there = session.lasting.books.find(*output.storage().unsafeGetStorageImpl());
-    if (there == nullptr || !there->resident() || here->id != this_thread().heir) return false;
-    Device& device = *session.memory.device;
-    return device.fingerprint_of(here->address(), here->bytes) == device.fingerprint_of(there->address(), there->bytes);
+    const bool is_there = there != nullptr && there->resident();
+    return is_there && here->id == this_thread().heir && have_same_bytes(session, *here, *there);
   });
 } catch (const std::exception&) {
   return false;

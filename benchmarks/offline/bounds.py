@@ -38,7 +38,7 @@ _KINDS = {
 """The bounds: what plans may do, and whether they know of clean copies. memfit's plans copy everything out."""
 
 
-_EFFORTS = {"joint_plan": 6.0, "joint_plan_fast": 1.0}
+EFFORTS = {"joint_plan": 6.0, "joint_plan_fast": 1.0}
 """The joint plans: seconds of counted work."""
 
 
@@ -69,7 +69,7 @@ def cell(trace: Trace, machine: Machine, share: int, effort: float, *, jointly: 
     for name, (moves, clean_copies) in _KINDS.items():
         bind = partial(time_bound, trace, machine, budget, moves=moves, clean_copies=clean_copies)
         bound, seconds = timed(bind)
-        found |= {name: _figure(bound), f"{name}_seconds": round(seconds, 1)}
+        found |= {name: figure(bound), f"{name}_seconds": round(seconds, 1)}
     return found | _whole_bound(trace, machine, share, found)
 
 
@@ -79,23 +79,25 @@ def _whole_bound(trace: Trace, machine: Machine, share: int, found: Row) -> Row:
     if plan is None or bound is None or plan - bound <= next(near for least, near in _NEAR if share >= least):
         return {}
     whole = time_bound(trace, machine, budget, whole_bytes=int(_WHOLE * budget), seconds=_WHOLE_SECONDS)
-    return {"joint_whole": _figure(whole)}
+    return {"joint_whole": figure(whole)}
 
 
-def _figure(bound: TimeBound) -> float | None:
+def figure(bound: TimeBound) -> float | None:
+    """Return the added time as a part of the computation; None where no plan meets the budget."""
     return bound.overhead if bound.is_feasible else None
 
 
 def _joint_plans(trace: Trace, machine: Machine, budget_bytes: int) -> Row:
     """Return what joint plans of each effort add, and the seconds that they take."""
     found: Row = {}
-    for name, effort in _EFFORTS.items():
-        reached, seconds = timed(partial(_joint_overhead, trace, machine, budget_bytes, effort))
+    for name, effort in EFFORTS.items():
+        reached, seconds = timed(partial(joint_overhead, trace, machine, budget_bytes, effort))
         found |= {name: reached, f"{name}_seconds": round(seconds, 1)}
     return found
 
 
-def _joint_overhead(trace: Trace, machine: Machine, budget_bytes: int, effort: float) -> float | None:
+def joint_overhead(trace: Trace, machine: Machine, budget_bytes: int, effort: float) -> float | None:
+    """Return what a joint plan adds as a part of the computation; None where none is found."""
     return _overhead(lambda: plan_jointly(trace, machine, budget_bytes, effort=effort).overhead)
 
 
@@ -126,7 +128,7 @@ def table(figures: Row, machine: str = "pcie5") -> Table:
     kinds = ["swap_plan", "swap_copies_all", "swap", "joint_plan_fast", "joint_plan", "joint", "joint_whole",
              "recompute"]  # fmt: skip
     rows = [
-        [each["name"], f"{cell['share']} %", *(_percent(cell, kind) for kind in kinds)]
+        [each["name"], f"{cell['share']} %", *(percent(cell[kind]) if kind in cell else "" for kind in kinds)]
         for each in figures["models"]
         for cell in each["cells"]
         if cell["machine"] == machine
@@ -136,10 +138,14 @@ def table(figures: Row, machine: str = "pcie5") -> Table:
     return Table(f"Added time on {machine}, % of the step", columns, rows)
 
 
-def _percent(cell: Row, kind: str) -> str:
-    if kind not in cell:
-        return ""
-    return "inf" if cell[kind] is None else f"{max(100 * cell[kind], 0.0):.1f}"
+def percent(overhead: float | None) -> str:
+    """Return an added time in percent; "inf" where there is no plan."""
+    return "inf" if overhead is None else f"{max(100 * overhead, 0.0):.1f}"
+
+
+def trace_files(folder: Path, models: Sequence[str]) -> list[Path]:
+    """Return the traces of `models` in a folder, of all if none is named."""
+    return [path for path in sorted(folder.glob("*.json.gz")) if not models or path.name.split(".")[0] in models]
 
 
 def run(
@@ -153,7 +159,7 @@ def run(
     keep: Annotated[bool, {"help": "the last result's bounds and swap plans; joint plans are made again"}] = False,
 ) -> Iterator[Result]:
     """Bound the added time of each trace of the folder at each budget."""
-    paths = [p for p in sorted(traces.glob("*.json.gz")) if not models or p.name.split(".")[0] in models]
+    paths = trace_files(traces, models)
     known = {each["name"]: each for each in _last_models()} if keep else {}
     found = [model(path, machines, shares, effort, plans, known.get(path.name.split(".")[0], {})) for path in paths]
     figures: Row = {"relaxed": RELAXED, "models": found}

@@ -3,7 +3,7 @@
 Reads the traces that `record_models` writes (`--traces FOLDER`), at the budgets of `bounds`. These traces have no
 bytes, so that nothing could be tried: here every output of one of the engine's operators for it
 (native/engine/in_place_ops.h) is taken to come out the same over any input of its size. Whether one is made use of is
-decided as in a session. Plans are the fast ones (an effort of 1), and are checked.
+decided as in a session. Plans are the fast ones of `bounds`, and are checked.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from typing import Annotated
 
 from benchmarks.common.paths import ROOT, TRACES
 from benchmarks.common.result import Result, Row, Table
-from benchmarks.offline.bounds import SHARES, budget_of
-from memfit.errors import BudgetError
+from benchmarks.offline.bounds import EFFORTS, SHARES, budget_of, figure, joint_overhead, percent, trace_files
 from memfit.files import find_machine, load_trace
 from memfit.ir import Handover, Trace
 from memfit.machine import Machine, profile_names
 from memfit.planning.handing_over import hand_over
 from memfit.planning.joint.again import corrected
-from memfit.planning.joint.plan import plan_jointly
 from memfit.planning.joint.program import time_bound
 from memfit.planning.lifetimes import births
 
@@ -54,12 +52,8 @@ def cell(trace: Trace, machine: Machine, share: int) -> Row:
     made = hand_over(trace, budget)
     figures: Row = {"share": share, "handovers": len(made.trace.handovers)}
     for name, one in (("without", replace(trace, handovers=())), ("with", made.trace)):
-        bound = time_bound(one, machine, budget)
-        figures[f"bound_{name}"] = bound.overhead if bound.is_feasible else None
-        try:
-            figures[f"plan_{name}"] = plan_jointly(one, machine, budget, effort=1.0).overhead
-        except BudgetError:
-            figures[f"plan_{name}"] = None
+        figures[f"bound_{name}"] = figure(time_bound(one, machine, budget))
+        figures[f"plan_{name}"] = joint_overhead(one, machine, budget, EFFORTS["joint_plan_fast"])
     return figures
 
 
@@ -75,15 +69,11 @@ def table(models: list[Row]) -> Table:
     columns = ["model", "budget", "handovers", "bound", "bound in place", "fast plan", "fast plan in place"]
     kinds = ("bound_without", "bound_with", "plan_without", "plan_with")
     rows = [
-        [each["name"], f"{one['share']} %", one["handovers"], *(_percent(one[kind]) for kind in kinds)]
+        [each["name"], f"{one['share']} %", one["handovers"], *(percent(one[kind]) for kind in kinds)]
         for each in models
         for one in each["cells"]
     ]
     return Table("Added time, % of the step", columns, rows)
-
-
-def _percent(overhead: float | None) -> str:
-    return "inf" if overhead is None else f"{max(100 * overhead, 0.0):.1f}"
 
 
 def run(
@@ -94,6 +84,5 @@ def run(
     shares: Sequence[int] = SHARES,
 ) -> Iterator[Result]:
     """Plan each trace of the folder at each budget, without handovers and with them."""
-    paths = [p for p in sorted(traces.glob("*.json.gz")) if not models or p.name.split(".")[0] in models]
-    found = [model(path, find_machine(machine), shares) for path in paths]
+    found = [model(path, find_machine(machine), shares) for path in trace_files(traces, models)]
     yield Result("in_place", found, [table(found)])

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from benchmarks.common.paths import TRACES
 from benchmarks.common.result import Result, Row, Table
-from benchmarks.offline.bounds import SHARES, budget_of
+from benchmarks.offline.bounds import SHARES, budget_of, percent, trace_files
 from memfit.baselines.recomputing import RECOMPUTE_POLICIES
 from memfit.comparing.recomputing import judge
 from memfit.files import find_machine, load_trace
@@ -43,13 +43,9 @@ def table(models: list[Row]) -> Table:
             added = {cell["policy"]: cell["overhead"] for cell in each["cells"] if cell["share"] == share}
             found = {name: added[name] for name in OTHERS if added.get(name) is not None}
             best = min(found, key=lambda name: found[name], default=None)
-            rows.append([each["name"], f"{share} %", _percent(added.get(OURS)), best or "none",
-                         *(_percent(added.get(name)) for name in OTHERS)])  # fmt: skip
+            rows.append([each["name"], f"{share} %", percent(added.get(OURS)), best or "none",
+                         *(percent(added.get(name)) for name in OTHERS)])  # fmt: skip
     return Table("Added time, % of the step", ["model", "budget", OURS, "best other", *OTHERS], rows)
-
-
-def _percent(overhead: float | None) -> str:
-    return "inf" if overhead is None else f"{max(100 * overhead, 0.0):.1f}"
 
 
 def run(
@@ -61,6 +57,5 @@ def run(
     policies: Annotated[Sequence[str], {"choices": list(RECOMPUTE_POLICIES)}] = tuple(RECOMPUTE_POLICIES),
 ) -> Iterator[Result]:
     """Compare the policies on each trace of the folder at each budget."""
-    paths = [p for p in sorted(traces.glob("*.json.gz")) if not models or p.name.split(".")[0] in models]
-    found = [model(path, find_machine(machine), shares, policies) for path in paths]
+    found = [model(path, find_machine(machine), shares, policies) for path in trace_files(traces, models)]
     yield Result("recomputing", found, [table(found)])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memfit.ir import Swap
 from memfit.planning.addresses import AddressPlan, Takes, TwoIterations, plan_addresses, takes_of
-from memfit.planning.stays import NOBODY
+from memfit.planning.packing import NOBODY
 
 ITERATIONS = 7
 

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memfit.ir import Swap
-from memfit.planning.stays import NOBODY, Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
+from memfit.planning.packing import NOBODY
+from memfit.planning.stays import Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
 
 
 def test_a_life_without_absences_is_one_stay():

@@ -16,8 +16,8 @@ import numpy as np
 
 from memfit.arrays import Int64Array
 from memfit.ir import Swap
-from memfit.planning.packing import Lifetimes
-from memfit.planning.stays import NOBODY, Span, Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
+from memfit.planning.packing import NOBODY, Lifetimes
+from memfit.planning.stays import Span, Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
 from memfit.simulate import align_up_all
 
 _MOST_ITERATIONS = 4  # in a table

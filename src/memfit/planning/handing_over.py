@@ -19,11 +19,11 @@ from memfit.planning.joint.again import corrected
 from memfit.planning.joint.recipes import Recipe, recipe_of
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import largest_small
-from memfit.planning.packing import Lifetimes, lifetimes_of
+from memfit.planning.packing import NOBODY, Lifetimes, joined, lifetimes_of
 from memfit.simulate import load_bytes
 
 _MOST_OPS = 4
-"""The most ops that have to run to make an input again: more than the engine follows through storages that are gone."""
+"""The most ops that have to run to make an input again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,8 @@ def with_handovers(trace: Trace, handovers: Iterable[Handover]) -> Trace:
     earlier = {trace.storages[each.giver].free_tick: trace.storages[each.taker].alloc_tick for each in handovers}
     if not earlier:
         return replace(trace, handovers=())
-    first = sorted((until, tick) for tick, until in earlier.items())
-    order = [tick for tick in range(trace.ticks) if tick not in earlier]
-    keys = sorted([(tick, 1, tick) for tick in order] + [(until, 0, tick) for until, tick in first])
-    place = {tick: number for number, (_, _, tick) in enumerate(keys)}
+    order = sorted(range(trace.ticks), key=lambda tick: (earlier[tick], 0) if tick in earlier else (tick, 1))
+    place = {tick: number for number, tick in enumerate(order)}
     place[BEFORE_FIRST_TICK], place[trace.ticks] = BEFORE_FIRST_TICK, trace.ticks
     storages = tuple(replace(s, alloc_tick=place[s.alloc_tick], free_tick=place[s.free_tick]) for s in trace.storages)
     return replace(trace, storages=storages, handovers=handovers)
@@ -134,10 +132,7 @@ def in_effect(trace: Trace) -> dict[int, int]:
 
 def one_row_each(trace: Trace) -> tuple[Lifetimes, Int64Array]:
     """Return the lifetimes in ticks of which storages that hand over their places are one, and each storage's row."""
-    single, first = lifetimes_of(trace), np.arange(len(trace.storages), dtype=np.int64)
-    for taker, giver in sorted(in_effect(trace).items(), key=lambda pair: trace.storages[pair[0]].alloc_tick):
-        first[taker] = first[giver]
-    kept, row = np.unique(first, return_inverse=True)
-    upper = single.upper[kept]
-    np.maximum.at(upper, row, single.upper)
-    return Lifetimes(single.lower[kept], upper, single.size[kept]), row.astype(np.int64)
+    over = np.full(len(trace.storages), NOBODY)
+    for taker, giver in in_effect(trace).items():
+        over[taker] = giver
+    return joined(lifetimes_of(trace), over)

@@ -15,12 +15,10 @@ import numpy as np
 
 from memfit.arrays import Int64Array
 from memfit.ir import Swap
-from memfit.planning.packing import Lifetimes, Packing, pack, repeat
+from memfit.planning.packing import NOBODY, Lifetimes, Packing, joined, pack, repeat
 
 Span = tuple[int, int]
 """A half-open span of moments."""
-NOBODY = -1
-"""The `over` of a stay that takes over from no other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,33 +62,19 @@ def place_stays(stays: Stays, *, alignment: int, effort: float) -> PlacedStays:
     """Return offsets for `stays`, aligned to `alignment` bytes; `effort` in seconds."""
     lifetimes = repeat(Lifetimes(stays.lower, stays.upper, stays.size), stays.period, stays.iterations)
     period = stays.period * stays.iterations
-    first = _first_rows(stays)
-    if first is None:
-        return PlacedStays(lifetimes, pack(lifetimes, alignment=alignment, period=period, effort=effort))
-    kept, group = np.unique(first, return_inverse=True)
-    upper = np.zeros(len(kept), dtype=np.int64)
-    np.maximum.at(upper, group, lifetimes.upper)
-    joined = Lifetimes(lifetimes.lower[kept], upper, lifetimes.size[kept])
-    packing = pack(joined, alignment=alignment, period=period, effort=effort)
-    return PlacedStays(lifetimes, _for_each(packing, group.astype(np.int64)))
-
-
-def _first_rows(stays: Stays) -> Int64Array | None:
-    """Return for each row, iteration by iteration, the one whose place it has in the end; None if each has its own."""
     if not (stays.over != NOBODY).any():
-        return None
-    first = np.arange(len(stays), dtype=np.int64)
-    for row in np.argsort(stays.lower, kind="stable").tolist():  # givers come before takers
-        if stays.over[row] != NOBODY:
-            first[row] = first[stays.over[row]]
-    return np.concatenate([first + i * len(stays) for i in range(stays.iterations)])
+        return PlacedStays(lifetimes, pack(lifetimes, alignment=alignment, period=period, effort=effort))
+    shift = np.repeat(np.arange(stays.iterations) * len(stays), len(stays))
+    over = np.tile(stays.over, stays.iterations)
+    places, place = joined(lifetimes, np.where(over == NOBODY, NOBODY, over + shift))
+    return PlacedStays(lifetimes, _for_each(pack(places, alignment=alignment, period=period, effort=effort), place))
 
 
-def _for_each(packing: Packing, group: Int64Array) -> Packing:
-    """Return the packing of rows of which several share the place of a group."""
+def _for_each(packing: Packing, place: Int64Array) -> Packing:
+    """Return the packing of rows of which several may have one place."""
     ends = np.cumsum(packing.slots)
-    slots = packing.slots[group]
-    offsets = [packing.offsets[ends[g] - packing.slots[g] : ends[g]] for g in group.tolist()]
+    slots = packing.slots[place]
+    offsets = [packing.offsets[ends[p] - packing.slots[p] : ends[p]] for p in place.tolist()]
     return replace(packing, slots=slots, offsets=np.concatenate(offsets))
 
 

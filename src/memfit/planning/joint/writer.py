@@ -49,8 +49,14 @@ class TraceWriter:
     def trace(self, signature: str) -> Trace:
         """Return what was written."""
         storages = tuple(self._storage(index) for index in range(len(self.originals)))
-        made = replace(self.source, ops=tuple(self._ops), storages=storages, ticks=self._ticks, signature=signature)
-        return replace(made, handovers=())  # they name the source's ops and storages
+        return replace(
+            self.source,
+            ops=tuple(self._ops),
+            storages=storages,
+            ticks=self._ticks,
+            signature=signature,
+            handovers=(),  # they name the source's ops and storages
+        )
 
     def _add(self, original: int, alloc: int, tick: int) -> int:
         self.originals.append(original)

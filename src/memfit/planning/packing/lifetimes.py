@@ -14,6 +14,8 @@ from memfit.ir import Trace
 
 FREE = -1
 """The `offset` of a lifetime that may be placed anywhere."""
+NOBODY = -1
+"""The row whose place a row takes over, where it takes over none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +73,27 @@ def lifetimes_of(trace: Trace) -> Lifetimes:
     upper = np.fromiter((s.free_tick + 1 for s in trace.storages), dtype=np.int64)
     size = np.fromiter((s.size_bytes for s in trace.storages), dtype=np.int64)
     return Lifetimes(lower, upper, size)
+
+
+def joined(lifetimes: Lifetimes, over: Int64Array) -> tuple[Lifetimes, Int64Array]:
+    """Make one row of rows that take over each other's places.
+
+    Arguments:
+        lifetimes: The table; a row that takes over begins when the other ends, and has its size.
+        over: For each row the one whose place it takes over, or `NOBODY`.
+
+    Returns:
+        The table of the places, and the place of each row.
+    """
+    first = np.arange(len(lifetimes), dtype=np.int64)
+    for row in np.argsort(lifetimes.lower, kind="stable").tolist():  # givers come before takers
+        if over[row] != NOBODY:
+            first[row] = first[over[row]]
+    kept, place = np.unique(first, return_inverse=True)
+    upper = lifetimes.upper[kept]
+    np.maximum.at(upper, place, lifetimes.upper)
+    whole = Lifetimes(lifetimes.lower[kept], upper, lifetimes.size[kept], lifetimes.offset[kept])
+    return whole, place.astype(np.int64)
 
 
 def repeat(lifetimes: Lifetimes, period: int, times: int) -> Lifetimes:

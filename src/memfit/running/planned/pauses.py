@@ -15,6 +15,7 @@ class _Pause:
     why: str
     times: int  # that there was one
     until: int  # the number of iterations that have ended then
+    is_over: bool = False  # there is a plan
 
 
 @dataclass
@@ -22,7 +23,6 @@ class Pauses:
     """The pauses, by the signature of the iterations."""
 
     _of: dict[int, _Pause] = field(default_factory=dict)
-    _over: set[int] = field(default_factory=set)
 
     def begin(self, signature: int, why: str, now: int, *, at_once: bool = False) -> None:
         """Look for no plan for a while, from the iteration `now` on. With `at_once` the first pause has no length.
@@ -33,7 +33,6 @@ class Pauses:
         times = before.times + 1 if before else 0 if at_once else 1
         wait = min(_WAIT << (times - 1), _LONGEST) if times else 0
         self._of[signature] = _Pause(why, times, now + wait)
-        self._over.discard(signature)
         if times == 1:
             say(f"memfit: note: iterations run without a plan: {why}; it is tried again in {wait} of them")
 
@@ -44,9 +43,9 @@ class Pauses:
     def end(self, signature: int) -> None:
         """Note that there is a plan in force."""
         if signature in self._of:
-            self._over.add(signature)
+            self._of[signature].is_over = True
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the kinds of iterations that have no plan now have none."""
-        return tuple(pause.why for signature, pause in self._of.items() if pause.times and signature not in self._over)
+        return tuple(pause.why for pause in self._of.values() if pause.times and not pause.is_over)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from memfit.planning.handing_over import HandedOver
 from memfit.running import engine
-from memfit.running.planned import recorded
 from running.plainly import same_bits
 from running.planned.kernels import Forgetful, done_by
-from running.planned.networks import activated
-from running.planned.training import inside, train
+from running.planned.networks import Foreign, activated
+from running.planned.training import hand_nothing_over, inside, train
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -63,7 +60,7 @@ def test_a_storage_that_comes_out_different_is_named_and_never_dropped_again(for
 @pytest.fixture
 def nothing_handed_over(monkeypatch):
     """With in-place reuse these networks need not drop what this is about."""
-    monkeypatch.setattr(recorded, "hand_over", lambda trace, *_: HandedOver(trace))
+    hand_nothing_over(monkeypatch)
 
 
 @pytest.mark.usefixtures("nothing_handed_over")
@@ -75,17 +72,6 @@ def test_a_value_that_the_kernel_makes_is_never_wrong_even_on_the_way_to_another
     with inside("recompute", "50%") as session:
         assert same_bits(plain, train(work, STEPS))
     assert forgetful.repeated > 0 and session.stats.failed_recomputations > 0
-
-
-class Foreign(nn.Module):
-    """An activation that reads bytes which are not the session's: no recipe is kept of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scales = np.linspace(0.5, 1.5, 64, dtype=np.float32)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(x * torch.from_numpy(self.scales))
 
 
 @pytest.mark.usefixtures("nothing_handed_over")

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from memfit.planning import handing_over
-from memfit.running.planned import recorded
 from memfit.running.scripts.record import record
 from memfit.running.session import Session
 from running.plainly import same_bits
 from running.planned.kernels import done_by
-from running.planned.networks import WORKS, Work, activated
-from running.planned.training import LEARNT, inside, train, trained_inside
+from running.planned.networks import WORKS, Foreign, Work, activated
+from running.planned.training import LEARNT, hand_nothing_over, inside, train, trained_inside
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -83,7 +80,7 @@ def copied_bytes(budget: str) -> int:
 
 def test_a_plan_with_handovers_copies_less(monkeypatch):
     copied = copied_bytes("55%")
-    monkeypatch.setattr(recorded, "hand_over", lambda trace, *_: handing_over.HandedOver(trace))
+    hand_nothing_over(monkeypatch)
     assert 0 < copied < copied_bytes("55%")
 
 
@@ -164,17 +161,6 @@ def test_an_output_that_comes_out_different_takes_no_place():
     with done_by(counting, "silu", "CPU"):
         assert handovers_in(lambda x: F.silu(x.view(16, 256))) == []
     assert len(calls) == 3  # in both runs of the iteration, and when it was tried
-
-
-class Foreign(nn.Module):
-    """An activation of bytes that are not all the session's: nobody knows what they were made from."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scales = np.linspace(0.5, 1.5, 64, dtype=np.float32)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(x * torch.from_numpy(self.scales))
 
 
 def test_what_cannot_be_made_again_gives_no_place():

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from memfit import Stats
 from memfit.machine import Link, Machine
+from memfit.planning.handing_over import HandedOver
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.planned import drift, op_times
 from memfit.running.planned.link import SessionLink
@@ -38,6 +39,11 @@ def plan_at_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(op_times, "_IN_A_ROW", 1 << 20)
     monkeypatch.setattr(SessionLink, "machine", lambda *_: LINK)
     monkeypatch.setattr(Recorded, "of", lambda *about: timed(recorded(*about)))
+
+
+def hand_nothing_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make plans without in-place reuse."""
+    monkeypatch.setattr("memfit.running.planned.recorded.hand_over", lambda trace, *_: HandedOver(trace))
 
 
 def timed(recorded: Recorded | None) -> Recorded | None:

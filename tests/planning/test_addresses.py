@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -100,6 +101,17 @@ def test_a_block_that_takes_over_another_ones_place_has_its_address():
     plan = plan_addresses(takes, alignment=64, effort=0.1)
     assert plan.columns["slot_offset"][2] == plan.columns["slot_offset"][3]
     assert plan.zone_bytes == plan.lower_bound_bytes == 384
+
+
+@pytest.mark.parametrize("giver", [1, 2])
+def test_of_two_places_that_are_free_then_it_is_the_givers(giver):
+    ticks = [(1, 64, 1), (2, 64, 2), (3, 64, 3), (1, -64, 3), (2, -64, 3), (3, -64, 4)]
+    twice = [*ticks, *((block + 10, size, begun + 4) for block, size, begun in ticks)]
+    recorded = TwoIterations.of(np.array(twice), [0, 6, 12], first_op=0, ops=4)
+    assert recorded is not None
+    both = recorded.freed_earlier({3: 3 - giver}).freed_earlier({3: giver})
+    offset = plan_addresses(takes_of(both, givers={3: giver}), alignment=64, effort=0.1).columns["slot_offset"]
+    assert offset[2] == offset[giver - 1] != offset[2 - giver]
 
 
 @st.composite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memfit.ir import BEFORE_FIRST_TICK, Category, Phase, Trace
+from memfit.ir import BEFORE_FIRST_TICK, Category, Handover, Phase, Trace
 from memfit.tracing.build import Roles, build_trace
 from tracing.recordings import recording
 
@@ -18,6 +18,7 @@ class Events:
         self.accesses: list[tuple[int, int, int]] = []
         self.ticks: list[tuple[int, int, int, int, int]] = []
         self.before: list[tuple[int, int, int]] = []
+        self.handovers: list[tuple[int, int, int]] = []
 
     def op(self, *inside: tuple, name: int = 0, phase: int = 0, source: int = 0, forward: int = -1) -> None:
         """An op. `inside` are its events: ("read" | "write", block) or ("alloc" | "free", block, bytes)."""
@@ -234,3 +235,14 @@ def test_a_workspace_is_not_that_of_a_larger_op_of_the_same_name():
     events.op(("alloc", 2, 100))  # of its name and operands another needed 9 x 64 bytes
     events.op(("alloc", 3, 100), ("free", 3, 100))
     assert [op.workspace_bytes for op in events.build().ops[9:]] == [128, 640]
+
+
+def test_handovers_are_those_of_the_iteration_to_storages_that_outlive_their_op():
+    events = Events()
+    events.op(("alloc", 1, 64))
+    events.op(("read", 1), ("alloc", 2, 64))
+    events.op(("read", 2), ("alloc", 3, 64), ("free", 3, 64), ("alloc", 4, 64))
+    events.op(("read", 4))
+    events.handovers = [(1, 1, 2), (2, 2, 3), (2, 2, 4), (2, 1, 4), (2, 9, 4)]  # one to what is freed, two of no inputs
+    assert events.build().handovers == (Handover(1, 0, 1), Handover(2, 1, 3))
+    assert events.build(2, 4).handovers == (Handover(0, 1, 3),)

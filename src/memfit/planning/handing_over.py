@@ -85,7 +85,7 @@ class _Choice:
             return
         value = self.values.before(each.giver, each.op)
         recipe = recipe_of(self.values, value, each.op, _MOST_OPS, away=(value,))
-        if recipe is None or any(self.values.values[need].storage == each.giver for need in recipe.needs):
+        if recipe is None:
             return
         known = self.best.get(each.taker)
         if known is None or recipe.us < known[1].us:

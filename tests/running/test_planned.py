@@ -133,7 +133,7 @@ def test_an_iteration_that_finds_no_plan_is_told_and_tried_again_after_a_while(m
     monkeypatch.setattr(planner, "_PATIENCE", 60.0)
     ended = as_plainly(lambda: training(60), "60%", "ram", moves="swap")
     assert ended.stats.plans == 0 and ended.unplanned == ("none was found that fits the budget",)
-    assert capsys.readouterr().err.count("run without a plan: none was found that fits the budget; it is tried") == 1
+    assert capsys.readouterr().err.count("run without a plan (none was found that fits the budget); memfit tries") == 1
     times, rest = divmod(len(asked), planner._ATTEMPTS)
     assert times == 2 and not rest  # of 60 iterations: the second wait is longer
     assert asked[: planner._ATTEMPTS] == asked[planner._ATTEMPTS :] == sorted(set(asked), reverse=True)

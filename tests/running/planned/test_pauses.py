@@ -16,7 +16,7 @@ def lengths(pauses: Pauses, times: int, *, at_once: bool = False) -> list[int]:
 def test_each_pause_is_twice_as_long_and_none_is_for_good(capsys):
     assert lengths(Pauses(), 9) == [16, 32, 64, 128, 256, 512, 1024, 1024, 1024]
     assert capsys.readouterr().err == (
-        "memfit: note: iterations run without a plan: why; it is tried again in 16 of them\n"
+        "memfit: note: iterations run without a plan (why); memfit tries again after 16 more\n"
     )
 
 

@@ -34,7 +34,7 @@ class Pauses:
         wait = min(_WAIT << (times - 1), _LONGEST) if times else 0
         self._of[signature] = _Pause(why, times, now + wait)
         if times == 1:
-            say(f"memfit: note: iterations run without a plan: {why}; it is tried again in {wait} of them")
+            say(f"memfit: note: iterations run without a plan ({why}); memfit tries again after {wait} more")
 
     def lasts(self, signature: int, now: int) -> bool:
         """Return whether it is not yet time to look for a plan again."""

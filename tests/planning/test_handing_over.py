@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memfit.ir import BEFORE_FIRST_TICK, Category, Handover, Trace
-from memfit.planning.handing_over import hand_over, hand_over_everywhere, in_effect, one_row_each, with_handovers
+from memfit.planning.handing_over import (
+    hand_over,
+    hand_over_everywhere,
+    in_effect,
+    one_row_each,
+    with_handovers,
+    without_handovers,
+)
 from memfit.planning.joint.transformed import ticks_of
 from memfit.planning.packing import pack
 from memfit.simulate import load_bytes
@@ -45,6 +52,16 @@ def test_what_dies_is_freed_right_before_what_takes_its_place():
     assert load_bytes(made.trace).tolist() == [2 * SIZE, 2 * SIZE + 64, 2 * SIZE, 2 * SIZE]
     assert made.kept == (0, 1, 2)  # the calls that hand over, and those that make what they take
     assert [s.size_bytes for s in made.trace.storages] == [s.size_bytes for s in trace.storages]
+
+
+def test_without_handovers_what_gave_its_place_lives_until_the_other_is_there():
+    chain = Chain()
+    trace = chain.trace((1, chain.a, chain.b), (2, chain.b, chain.c))
+    undone = without_handovers(hand_over(trace, 0).trace)
+    assert undone.handovers == () and in_effect(undone) == {}
+    # The scratch memory of the first tanh is allocated after its output, when the input is gone.
+    assert load_bytes(undone).tolist() == [2 * SIZE, 3 * SIZE, 3 * SIZE, 2 * SIZE]
+    assert without_handovers(undone) == undone
 
 
 def test_ops_within_the_limit_hand_nothing_over():

@@ -120,6 +120,16 @@ def with_handovers(trace: Trace, handovers: Iterable[Handover]) -> Trace:
     return replace(trace, storages=storages, handovers=handovers)
 
 
+def without_handovers(trace: Trace) -> Trace:
+    """Return `trace` with every storage that gave its place living on until right after the other was allocated."""
+    storages = list(trace.storages)
+    for taker, giver in in_effect(trace).items():
+        gave, took = storages[giver], storages[taker]
+        storages[giver] = replace(gave, free_tick=took.alloc_tick)
+        storages[taker] = replace(took, alloc_tick=gave.free_tick)
+    return replace(trace, storages=tuple(storages), handovers=())
+
+
 def in_effect(trace: Trace) -> dict[int, int]:
     """Return, by each storage that takes the place of another in `trace`, that other one."""
     storages = trace.storages

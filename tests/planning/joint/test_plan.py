@@ -3,17 +3,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from memfit.errors import BudgetError, InputError
-from memfit.ir import Plan
+from memfit.ir import Handover, Plan, Trace
 from memfit.machine import Link, Machine
+from memfit.planning.handing_over import hand_over, without_handovers
 from memfit.planning.joint.again import corrected
-from memfit.planning.joint.plan import plan_jointly
+from memfit.planning.joint.plan import _Search, plan_jointly
 from memfit.planning.joint.program import Moves
 from memfit.planning.joint.solver import LinearProgram
 from memfit.simulate import load_bytes
 from memfit.validate_plan import check_plan
 from planning.joint.test_transformed import assert_same_values, layers
 from swap_builder import MACHINES
-from trace_builder import traces
+from trace_builder import TraceBuilder, traces
 
 
 @settings(max_examples=40)
@@ -95,6 +96,36 @@ def test_more_effort_is_never_worse(less, more):
     machine, budget = Machine("m", link, link), int(load_bytes(trace).max()) * 2 // 5
     first, second = (plan_jointly(trace, machine, budget, effort=effort) for effort in (less, more))
     assert second.added_us <= first.added_us
+
+
+def test_handovers_make_no_plan_worse(monkeypatch):
+    """A search that finds nothing with them ends with the plan that it finds without them."""
+    link = Link.affine(0.0, 1_000_000.0)
+    machine = Machine("slow", link, link)
+    handed = hand_over(activated_layers(4), 0).trace
+    without = plan_jointly(without_handovers(handed), machine, 330, effort=0.1)
+    assert without.recomputes and plan_jointly(handed, machine, 330, effort=0.1).added_us <= without.added_us
+
+    search = _Search._best_of_runs
+    monkeypatch.setattr(_Search, "_best_of_runs", lambda self: None if self.values.trace.handovers else search(self))
+    plan = plan_jointly(handed, machine, 330, effort=0.1)
+    assert plan.choice == without.choice and plan.added_us == without.added_us
+    assert plan.swaps.timeline.peak_bytes <= without.swaps.timeline.peak_bytes
+
+
+def activated_layers(count: int) -> Trace:
+    """Products whose activations take their places, and are read in reverse by the backward part."""
+    builder = TraceBuilder()
+    saved, handovers = [builder.before(64)], []
+    for op in range(1, 2 * count, 2):
+        (y,) = builder.op("aten::mm", reads=[saved[-1]], outputs=[64], duration_us=5.0)
+        saved += builder.op("aten::tanh", reads=[y], outputs=[64])
+        builder.free(y)
+        handovers.append(Handover(op, y, saved[-1]))
+    for each in reversed(saved[1:]):
+        builder.op("aten::mm", reads=[each], scratch=[64])
+        builder.free(each)
+    return builder.build(handovers=tuple(handovers))
 
 
 def test_with_swaps_alone_nothing_runs_again():

@@ -20,6 +20,7 @@ from memfit.ir import Recompute, Trace, Transformed
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import ANY_GAP, Thresholds, candidates
 from memfit.planning.autoswap.search import Search, SwapPlan, plan_under_budget, too_small
+from memfit.planning.handing_over import without_handovers
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.arrange import arrange
 from memfit.planning.joint.columns import KEPT, PASSING, REMADE, SWAPPED, Hints, JointColumns, Waits
@@ -165,6 +166,7 @@ class _Search:
     ) -> None:
         self.values, self.machine, self.budget_bytes = values, machine, budget_bytes
         self.moves, self.effort, self.wishes, self.stopped = moves, effort, wishes, stopped
+        self.most_ops = most_ops
         self.compute_us = sum(op.duration_us for op in values.trace.ops)
         coarse = len(values.trace.ops) <= most_ops and moves is not Moves.SWAP
         self.guide = self._coarse(loose=False) if coarse else self._no_bound()
@@ -187,6 +189,8 @@ class _Search:
         if self.moves is Moves.SWAP or load_bytes(self.values.trace).max() <= self.budget_bytes:
             return self._plan(NOTHING, self.effort)
         best = self._best_of_runs()
+        if self.values.trace.handovers and (best is None or not self._is_enough(best)):
+            best = self._as_without_handovers(best)
         if best is None:
             return self._plan(NOTHING, self.effort)
         if self.moves is Moves.RECOMPUTE or self._is_enough(best):
@@ -231,6 +235,18 @@ class _Search:
                 break
             pace.adjust(waits=plan.swaps.timeline.stall_us > _FREE * self.compute_us)
         return best
+
+    def _as_without_handovers(self, best: JointPlan | None) -> JointPlan | None:
+        """Return `best` or what is found where nothing hands its place over, which does here too."""
+        values = Values.of(without_handovers(self.values.trace), self.values.again_us, self.values.never)
+        others = _Search(
+            values, self.machine, self.budget_bytes, self.moves, self.effort, self.most_ops, self.wishes, self.stopped
+        )
+        try:
+            plan = self._plan(others.run().choice, self.effort)
+        except BudgetError:
+            return best
+        return plan if best is None or plan.added_us < best.added_us else best
 
     def _is_enough(self, plan: JointPlan) -> bool:
         return plan.added_us - self.guide.added_us <= _ENOUGH * self.compute_us

@@ -53,13 +53,13 @@ Region* Allocation::planned_place(ThreadState& thread, Block& block) {
   if (thread.recomputing && thread.again == 0) return nullptr;
   InPlace::Offer offer = on_.in_place.offer(thread, block);
   if (offer.is_refused) on_.planned.refuse_handover(thread);
-  Region* region = on_.planned.place(block, thread.again, offer.place());
+  Region* region = on_.planned.place(thread, block, offer.place());
   on_.in_place.settle(thread, std::move(offer));
   return region;
 }
 
 Region* Allocation::place_outside_ops(const ThreadState& thread, Block& block) {
-  Region* region = thread.recomputing ? nullptr : on_.planned.place(block);
+  Region* region = thread.recomputing ? nullptr : on_.planned.place(thread, block);
   // It has no op that would let it be moved there later: what lies above the shelf makes way now.
   if (region == nullptr && block.small) region = on_.shelf.place(block, /*evicts=*/true);
   return region != nullptr ? region : on_.placing.place(block.bytes, 0, &block);
@@ -71,12 +71,11 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   block.last_use = on_.books.now();
   on_.books.arrives(block);
   block.temporary = thread.recomputing;
-  if (inside && thread.again != 0) on_.planned.on_allocation_again(block);
+  if (!block.temporary || thread.again != 0) on_.planned.on_allocation(thread, block);
   if (!block.temporary) {
     on_.stats.live_bytes += block.bytes;
     ++on_.stats.allocations;
     on_.forecast.on_allocation(block);
-    on_.planned.on_allocation(block);
     if (on_.recorder.on()) on_.recorder.allocated(block, inside, source);
   }
   on_.moves.note_peaks();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -31,7 +32,7 @@ class Arena {
   void shrink(size_t limit_bytes);
 
   // Let a plan hand out [offset, offset + bytes), which must be free; at once, or from the next iteration on.
-  void set_plan(PlanTable table, size_t offset, bool at_once);
+  void set_plan(PlanTable table, size_t offset, bool at_once, std::function<bool(Region*)> make_way);
   // Make the plan's taken slots ordinary regions again, and the rest of its zone free. Calls `moved(region)`
   // with each of them: the owner's region is another one now.
   template <typename Moved>
@@ -98,6 +99,7 @@ void Arena::drop_plan(const Moved& moved) {
   ranges.give_back(zone_);
   for (const Region& slot : plan->regions())
     if (!slot.is_free()) moved(ranges.take_at(ranges.hole_at(slot.offset), slot.offset, slot.size, slot.owner));
+  for (const Region& guest : plan->guests()) moved(ranges.take_at(ranges.hole_at(guest.offset), guest.offset, guest.size, guest.owner));
 }
 
 template <typename Moved>

@@ -186,7 +186,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
                        int64_t source, int64_t sequence_number) {
   ++thread.depth;
   if (op.verified && thread.verified_at == 0) thread.verified_at = thread.depth;
-  if (thread.depth == 1 && !thread.recomputing && lasting_.flags.repeats) repeating_.run_before(op.name_hash);
+  if (thread.depth == 1 && !thread.recomputing && lasting_.flags.repeats) repeating_.run_before(identity_of(op.name_hash, at::GradMode::is_enabled()));
   for (int attempt = 0; attempt <= kAttempts; ++attempt) {
     const std::vector<Block*> wanted = begin_op(thread, op, inputs, source, sequence_number, attempt);
     if (wanted.empty()) return;

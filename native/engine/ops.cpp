@@ -99,7 +99,7 @@ void Ops::settle_dues(ThreadState& thread, const OpInfo& op) {
   on_.progress.op_begins();
   on_.ordinary.free_when_due(*on_.memory.device);
   if (on_.growth.has_grown()) on_.growth.return_to_budget();
-  on_.planned.before_op(thread, op.name_hash);
+  on_.planned.before_op(thread, identity_of(op.name_hash, at::GradMode::is_enabled()));
 }
 
 void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {

@@ -7,18 +7,28 @@
 
 namespace memfit {
 
-Plan::Plan(PlanTable table, size_t zone_offset, bool at_once)
-    : table_(std::move(table)), is_late_(table_.slot_offset.size()), begun_(at_once),
+namespace {
+
+bool overlap(const Region& one, const Region& other) { return one.offset < other.end() && other.offset < one.end(); }
+
+}  // namespace
+
+Plan::Plan(PlanTable table, size_t zone_offset, bool at_once, std::function<bool(Region*)> make_way)
+    : table_(std::move(table)), zone_offset_(zone_offset), make_way_(std::move(make_way)), is_late_(table_.slot_offset.size()), begun_(at_once),
       iteration_end_(table_.takes.size() / table_.iterations) {
   regions_.resize(table_.slot_offset.size());
   for (const PlanTable::Take& take : table_.takes)
     for (uint32_t slot = take.first_slot; slot < take.first_slot + take.slots; ++slot)
       regions_[slot] = {zone_offset + table_.slot_offset[slot], take.bytes, nullptr, nullptr, nullptr};
   memfit::give_back(table_.slot_offset);  // the regions have it
+  begin_iteration();
 }
 
+// What is taken before its first op has a place as well.
+void Plan::begin_iteration() { op_end_ = iteration_begin_ + table_.op_begin[0]; }
+
 size_t Plan::held() const {
-  return held_bytes(table_.takes, table_.slot_offset, table_.due_begin, table_.due, regions_, is_late_, late_);
+  return held_bytes(table_.takes, table_.op_begin, table_.slot_offset, table_.due_begin, table_.due, regions_, is_late_, late_);
 }
 
 uint32_t Plan::slot_of(const PlanTable::Take& take, uint64_t period) const {
@@ -26,47 +36,50 @@ uint32_t Plan::slot_of(const PlanTable::Take& take, uint64_t period) const {
 }
 
 const Region* Plan::next() const {
-  const bool is_planned = begun_ && ordinal_ < iteration_end_ && table_.takes[ordinal_].slots != 0;
+  const bool is_planned = begun_ && ordinal_ < op_end_ && table_.takes[ordinal_].slots != 0;
   return is_planned ? &regions_[slot_of(table_.takes[ordinal_], period_)] : nullptr;
 }
 
 Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again, Region* over) {
   if (!begun_) return nullptr;
-  number_again_.reset();
-  if (again != 0) pass_over_missing(again, bytes);
-  if (ordinal_ >= iteration_end_) return mismatch();
+  number_.reset();
+  if (!find_take(bytes, swap, again)) return mismatch();
   const PlanTable::Take& take = table_.takes[ordinal_];
-  if (take.swap != swap || take.again != again) return mismatch();  // out of step until the iteration ends
   note_due(ordinal_++);
-  if (take.bytes != bytes) return mismatch();
-  if (again != 0) number_again_ = static_cast<uint32_t>(ordinal_ - 1 - again_begin_);
+  number_ = take.number;
   if (take.slots == 0) return nullptr;
   uint32_t slot = slot_of(take, period_);
   const bool is_over = over != nullptr && over->offset == regions_[slot].offset && over->size == regions_[slot].size;
-  if (!regions_[slot].is_free() || overlaps_a_late_one(regions_[slot], is_over ? over : nullptr)) return mismatch();
+  if (!clear(regions_[slot], is_over ? over : nullptr)) return mismatch();
   if (is_over) give_back(over);
   ++planned_;
   return give(slot, owner);
 }
 
-// A re-run may allocate less than the op did: of a call that consists of several only some run again, and numbers are kept
-// by value. The next take of as many bytes is meant.
-void Plan::pass_over_missing(uint32_t again, size_t bytes) {
-  if (std::exchange(again_, again) != again) again_begin_ = ordinal_;
-  size_t next = ordinal_;
-  const auto is_its_own = [&] { return next < iteration_end_ && table_.takes[next].again == again; };
-  while (is_its_own() && table_.takes[next].bytes != bytes) ++next;
-  if (is_its_own())
-    while (ordinal_ < next) note_due(ordinal_++);
+// The next of the op's takes that it may be: a program may allocate more in an op than was planned, or less, and so may a
+// re-run (of a call that consists of several only some run again, and numbers are kept by value).
+bool Plan::find_take(size_t bytes, int64_t swap, uint32_t again) {
+  for (size_t next = ordinal_; next < op_end_; ++next) {
+    const PlanTable::Take& take = table_.takes[next];
+    if (take.swap != swap || take.again != again || take.bytes != bytes) continue;
+    pass_over(next);
+    return true;
+  }
+  return false;
 }
 
-void Plan::pass_over(uint32_t again) {
+void Plan::pass_over(size_t until) {
+  while (ordinal_ < until) note_due(ordinal_++);
+}
+
+void Plan::op_begins(size_t op) {
   if (!begun_) return;
-  while (ordinal_ < iteration_end_ && table_.takes[ordinal_].again == again) note_due(ordinal_++);
+  pass_over(iteration_begin_ + table_.op_begin[op]);
+  op_end_ = iteration_begin_ + table_.op_begin[op + 1];
 }
 
 void Plan::skip(int64_t swap) {
-  if (begun_ && ordinal_ < iteration_end_ && table_.takes[ordinal_].swap == swap) note_due(ordinal_++);
+  if (begun_ && ordinal_ < op_end_ && table_.takes[ordinal_].swap == swap) note_due(ordinal_++);
 }
 
 Region* Plan::carry_over(size_t take, size_t bytes, void* owner) {
@@ -95,10 +108,11 @@ Region* Plan::take_late(size_t take, size_t bytes, void* owner) {
 
 // Whatever is taken from its bytes later has to look at it, as at one that outstays its time.
 Region* Plan::give_late(uint32_t slot, void* owner) {
-  const Region& region = regions_[slot];
+  Region& region = regions_[slot];
   for (const Region& other : regions_)
-    if (!other.is_free() && other.offset < region.end() && region.offset < other.end()) return nullptr;
-  mark_late(slot);
+    if (!other.is_free() && overlap(other, region)) return nullptr;
+  if (!clear(region, nullptr)) return nullptr;
+  mark_late(slot, Late::kMayLeave);
   return give(slot, owner);
 }
 
@@ -110,8 +124,8 @@ Region* Plan::give(uint32_t slot, void* owner) {
   return &region;
 }
 
-void Plan::mark_late(uint32_t slot) {
-  is_late_[slot] = 1;
+void Plan::mark_late(uint32_t slot, Late late) {
+  is_late_[slot] = late;
   late_.push_back(slot);
 }
 
@@ -119,6 +133,7 @@ size_t Plan::taken_end() const {
   size_t end = 0;
   for (const Region& region : regions_)
     if (!region.is_free()) end = std::max(end, region.end());
+  for (const Region& guest : guests_) end = std::max(end, guest.end());
   return end;
 }
 
@@ -127,12 +142,58 @@ Region* Plan::mismatch() {
   return nullptr;
 }
 
+// What is in the region's way goes, but for `over`. False if any of it outstays its time, or cannot be moved.
+bool Plan::clear(Region& region, const Region* over) {
+  std::vector<Region*> in_the_way;
+  for (uint32_t slot : late_)
+    if (&regions_[slot] != over && overlap(regions_[slot], region)) {
+      if (is_late_[slot] != Late::kMayLeave) return false;
+      in_the_way.push_back(&regions_[slot]);
+    }
+  for (Region& guest : guests_)
+    if (overlap(guest, region)) in_the_way.push_back(&guest);
+  return std::all_of(in_the_way.begin(), in_the_way.end(), make_way_) && (region.is_free() || &region == over);
+}
+
+// In address order.
+std::vector<std::pair<size_t, size_t>> Plan::taken() const {
+  std::vector<std::pair<size_t, size_t>> spans;
+  for (const Region& region : regions_)
+    if (!region.is_free()) spans.emplace_back(region.offset, region.end());
+  for (const Region& guest : guests_) spans.emplace_back(guest.offset, guest.end());
+  std::sort(spans.begin(), spans.end());
+  return spans;
+}
+
+size_t Plan::widest_gap() const {
+  size_t begin = zone_offset_, widest = 0;
+  for (const auto& [from, to] : taken()) {
+    widest = std::max(widest, std::max(from, begin) - begin);
+    begin = std::max(begin, to);
+  }
+  return std::max(widest, zone_offset_ + table_.bytes - begin);
+}
+
+// What is high is wanted only when the iteration needs most.
+Region* Plan::lodge(size_t bytes, void* owner) {
+  size_t end = zone_offset_ + table_.bytes;
+  const std::vector<std::pair<size_t, size_t>> spans = taken();
+  for (auto span = spans.rbegin(); span != spans.rend() && end < span->second + bytes; ++span) end = span->first;
+  if (end < zone_offset_ + bytes) return nullptr;
+  guests_.push_back({end - bytes, bytes, owner, nullptr, nullptr});
+  used_ += bytes;
+  peak_end_ = std::max(peak_end_, end);
+  return &guests_.back();
+}
+
 void Plan::give_back(Region* region) {
-  region->owner = nullptr;
   used_ -= region->size;
+  const auto guest = std::find_if(guests_.begin(), guests_.end(), [&](const Region& each) { return &each == region; });
+  if (guest != guests_.end()) return void(guests_.erase(guest));
+  region->owner = nullptr;
   auto slot = static_cast<uint32_t>(region - regions_.data());
-  if (!is_late_[slot]) return;
-  is_late_[slot] = 0;
+  if (is_late_[slot] == Late::kNot) return;
+  is_late_[slot] = Late::kNot;
   late_.erase(std::find(late_.begin(), late_.end(), slot));
 }
 
@@ -141,30 +202,24 @@ void Plan::note_due(size_t ordinal) {
   for (uint32_t i = table_.due_begin[ordinal]; i < table_.due_begin[ordinal + 1]; ++i) {
     const PlanTable::Due& due = table_.due[i];
     uint32_t slot = slot_of(table_.takes[due.take], period_ - due.periods_ago);
-    if (!regions_[slot].is_free() && !is_late_[slot]) mark_late(slot);
+    if (!regions_[slot].is_free() && is_late_[slot] == Late::kNot) mark_late(slot, Late::kOutstays);
   }
-}
-
-bool Plan::overlaps_a_late_one(const Region& region, const Region* but) const {
-  return std::any_of(late_.begin(), late_.end(), [&](uint32_t slot) {
-    return &regions_[slot] != but && regions_[slot].offset < region.end() && region.offset < regions_[slot].end();
-  });
 }
 
 // Takes that did not come are passed over; what is due until the end is due.
 void Plan::iteration_ends() {
   if (!std::exchange(begun_, true)) return;
-  mismatches_ += iteration_end_ - ordinal_;
   mismatches_before_ = mismatches_;
-  for (; ordinal_ < iteration_end_; ++ordinal_) note_due(ordinal_);
-  again_ = 0;
-  size_t count = table_.takes.size();
+  pass_over(iteration_end_);
+  const size_t count = table_.takes.size();
   if (ordinal_ == count) {
     note_due(count);
     ordinal_ = iteration_end_ = 0;
     ++period_;
   }
+  iteration_begin_ = ordinal_;
   iteration_end_ += count / table_.iterations;
+  begin_iteration();
 }
 
 }  // namespace memfit

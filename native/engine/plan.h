@@ -1,17 +1,21 @@
-// Plan: an address for every allocation of an iteration, taken from a table by the allocation's ordinal.
+// Plan: an address for every allocation of an iteration, taken from a table op by op, in the order of the allocations.
 //
 // The zone is one span of the arena that only the plan hands out. Its table was made for a repeating period, of
 // one iteration or a few (what outlives an iteration by a little can then lie elsewhere in each of them):
 // between takes k-1 and k certain slots are due to be free, and slot k overlaps none that is due to be
-// taken. So a take needs no search. A slot that is still taken when it is due is *late*; as long as there
+// taken. So a take needs no search but among its op's own. A slot that is still taken when it is due is *late*; as long as there
 // is one, an allocation is compared with the late ones, and goes elsewhere if it would overlap. Whatever the
-// program does, no byte is given out twice.
+// program does, no byte is given out twice. What the plan does not know may be a guest where no slot is taken, until a take
+// wants the bytes.
 // Its members are the table's columns, and what of the zone is taken; a take touches most of them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ranges.h"
@@ -25,6 +29,7 @@ struct PlanTable {
     uint32_t slots = 0;
     int64_t swap = kAllocation;  // or which swap it comes back from
     uint32_t again = 0;  // 1 more than the op that runs again and allocates it; 0: none does
+    uint32_t number = 0;  // of an allocation: which it is of the iteration's own, or of those of the op that runs again
   };
   static constexpr int64_t kAllocation = -1;
   struct Due {
@@ -32,6 +37,7 @@ struct PlanTable {
     uint32_t periods_ago = 0;  // that the instance was allocated
   };
   std::vector<Take> takes;  // by ordinal in the period: allocations, and storages that come back
+  std::vector<uint32_t> op_begin;  // by op of an iteration: its first take, counted from the iteration's; and for the end
   size_t iterations = 1;                // in a period, of as many allocations each
   std::vector<size_t> slot_offset;      // in the zone
   std::vector<uint32_t> due_begin;      // by ordinal, and one for the period's end: into `due`
@@ -43,17 +49,18 @@ class Plan {
  public:
   static constexpr uint64_t kFirstPeriod = 1 << 20;  // what is alive when the plan begins came in earlier ones
 
-  Plan(PlanTable table, size_t zone_offset, bool at_once);
+  // `make_way(guest)` is to move it away, or to return false.
+  Plan(PlanTable table, size_t zone_offset, bool at_once, std::function<bool(Region*)> make_way);
 
   // The region for the next take; nullptr when it is not planned, is another one or would overlap. If it lies where `over`
   // does, which is taken, that is given back.
   Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0, Region* over = nullptr);
   // Where the next take is to lie; nullptr when it is not planned.
   const Region* next() const;
-  // Which of the takes of its op the last one was, if an op that runs again asked for it; nullopt when it was none of them.
-  std::optional<uint32_t> number_again() const { return number_again_; }
-  // What the op, which runs again, has not taken of what is planned for it is passed over.
-  void pass_over(uint32_t again);
+  // Which of the allocations of the iteration (or of the op, if it runs again) the last one was; nullopt: none of them.
+  std::optional<uint32_t> number() const { return number_; }
+  // One of the plan's ops begins: what has not been taken of what was planned for those before it is passed over.
+  void op_begins(size_t op);
   // The next take is that of `swap`, and does not happen.
   void skip(int64_t swap);
   // The region that a take of the last iteration would have had; nullptr when any of its bytes are taken.
@@ -63,11 +70,15 @@ class Plan {
   bool begun() const { return begun_; }
   // The region of a take that has been, in this iteration or the last; nullptr when any of its bytes are taken.
   Region* take_late(size_t take, size_t bytes, void* owner);
+  // A place for what is not planned, as high as there is one; nullptr: none.
+  Region* lodge(size_t bytes, void* owner);
+  size_t widest_gap() const;
   void give_back(Region* region);
-  bool contains(const Region* region) const { return region >= regions_.data() && region < regions_.data() + regions_.size(); }
+  bool contains(const Region* region) const { return region->offset >= zone_offset_ && region->end() <= zone_offset_ + table_.bytes; }
   void iteration_ends();
 
   const std::vector<Region>& regions() const { return regions_; }
+  const std::list<Region>& guests() const { return guests_; }
   uint64_t planned() const { return planned_; }
   uint64_t mismatches() const { return mismatches_; }
   // Nothing has been asked for that was not expected since the iteration began.
@@ -79,25 +90,32 @@ class Plan {
   void reset_peak() { peak_end_ = taken_end(); }
 
  private:
-  void pass_over_missing(uint32_t again, size_t bytes);
+  // Whether a slot that is taken is so when it should be free; one that came back before its time is in nobody's way.
+  enum class Late : uint8_t { kNot, kOutstays, kMayLeave };
+
+  bool find_take(size_t bytes, int64_t swap, uint32_t again);
+  void pass_over(size_t until);
+  void begin_iteration();
   void note_due(size_t ordinal);
-  bool overlaps_a_late_one(const Region& region, const Region* but) const;
   uint32_t slot_of(const PlanTable::Take& take, uint64_t period) const;
+  bool clear(Region& region, const Region* over);
+  std::vector<std::pair<size_t, size_t>> taken() const;
   Region* mismatch();
   Region* give(uint32_t slot, void* owner);
   Region* give_late(uint32_t slot, void* owner);
-  void mark_late(uint32_t slot);
+  void mark_late(uint32_t slot, Late late);
 
   PlanTable table_;
   std::vector<Region> regions_;  // by slot; free while nobody owns them
-  std::vector<char> is_late_;    // by slot
+  std::list<Region> guests_;
+  size_t zone_offset_;
+  std::function<bool(Region*)> make_way_;
+  std::vector<Late> is_late_;    // by slot
   std::vector<uint32_t> late_;
   bool begun_;  // an iteration has begun since the plan was made
-  size_t iteration_end_;  // the ordinal
-  size_t ordinal_ = 0;
-  uint32_t again_ = 0;  // the op that runs again and took something last, and its first take's ordinal
-  size_t again_begin_ = 0;
-  std::optional<uint32_t> number_again_;
+  size_t iteration_begin_ = 0, iteration_end_;  // ordinals
+  size_t ordinal_ = 0, op_end_ = 0;  // the next take, and where those of the op end
+  std::optional<uint32_t> number_;
   uint64_t period_ = kFirstPeriod;
   uint64_t planned_ = 0, mismatches_ = 0, mismatches_before_ = 0;
   size_t used_ = 0, peak_end_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace memfit {
 
@@ -17,6 +18,21 @@ const Column& column(const Columns& columns, const char* name) {
   auto found = columns.find(name);
   if (found == columns.end()) throw std::invalid_argument(std::string("a plan needs the column ") + name);
   return found->second;
+}
+
+namespace {
+
+// Which it is of the iteration's own allocations, or of those of the op that runs again.
+void number_allocations(PlanTable& table) {
+  const size_t count = table.takes.size() / table.iterations;
+  uint32_t own = 0, again = 0, op = 0;
+  for (size_t i = 0; i < table.takes.size(); ++i) {
+    PlanTable::Take& take = table.takes[i];
+    if (i % count == 0) own = 0;
+    if (take.swap != PlanTable::kAllocation) continue;
+    if (std::exchange(op, take.again) != take.again || i % count == 0) again = 0;
+    take.number = take.again == 0 ? own++ : again++;
+  }
 }
 
 PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iterations, size_t swaps, size_t alignment) {
@@ -41,14 +57,18 @@ PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iteration
     check(due_take[i] < bytes.size() && slots[due_take[i]] > 0 && ago[i] <= Plan::kFirstPeriod);
     table.due.push_back({static_cast<uint32_t>(due_take[i]), static_cast<uint32_t>(ago[i])});
   }
+  const Column& op_begin = column(columns, "op_begin");
+  check(!op_begin.empty() && op_begin.back() == bytes.size() / iterations && std::is_sorted(op_begin.begin(), op_begin.end()));
+  table.op_begin.assign(op_begin.begin(), op_begin.end());
   table.due_begin.assign(due_begin.begin(), due_begin.end());
   table.slot_offset = slot_offset;
   table.bytes = zone_bytes;
   table.iterations = iterations;
+  number_allocations(table);
   return table;
 }
 
-SwapTable swap_table(const Columns& columns, size_t takes) {
+SwapTable swap_table(const Columns& columns, size_t ops, size_t takes) {
   const Column &block = column(columns, "block"), &ordinal = column(columns, "ordinal"), &bytes = column(columns, "bytes");
   const Column &storage = column(columns, "storage"), &out_after = column(columns, "out_after");
   const Column &free_by = column(columns, "free_by"), &in_start = column(columns, "in_start"), &take = column(columns, "take");
@@ -56,10 +76,8 @@ SwapTable swap_table(const Columns& columns, size_t takes) {
   check(ordinal.size() == block.size() && bytes.size() == block.size() && again.size() == block.size());
   for (const Column* other : {&out_after, &free_by, &in_start, &take}) check(other->size() == storage.size());
   SwapTable table;
-  table.op_hashes.assign(column(columns, "op_hashes").begin(), column(columns, "op_hashes").end());
   for (size_t i = 0; i < block.size(); ++i)
     table.storages.push_back({block[i], static_cast<uint32_t>(ordinal[i]), bytes[i], static_cast<uint32_t>(again[i])});
-  size_t ops = table.op_hashes.size();
   for (size_t i = 0; i < storage.size(); ++i) {
     check(storage[i] < block.size() && out_after[i] < ops && free_by[i] < ops && in_start[i] < ops && take[i] <= takes);
     table.swaps.push_back({static_cast<uint32_t>(storage[i]), static_cast<uint32_t>(out_after[i]), static_cast<uint32_t>(free_by[i]),
@@ -95,6 +113,21 @@ RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages, si
     table.carried[static_cast<uint32_t>(carried[i])] = static_cast<uint32_t>(last_take[i]);
   }
   return table;
+}
+
+}  // namespace
+
+PlanTables plan_tables(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps, const Columns& remakes,
+                       size_t alignment) {
+  PlanTables plan;
+  plan.takes = plan_table(takes, zone_bytes, iterations, column(swaps, "storage").size(), alignment);
+  const Column& identities = column(swaps, "op_hashes");
+  const size_t ops = identities.size(), count = plan.takes.takes.size() / iterations;
+  check(plan.takes.op_begin.size() == ops + 1);
+  plan.identities.assign(identities.begin(), identities.end());
+  plan.swaps = swap_table(swaps, ops, count);
+  plan.remakes = remake_table(remakes, ops, plan.swaps.storages.size(), count);
+  return plan;
 }
 
 }  // namespace memfit

@@ -6,9 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "plan.h"
-#include "remakings.h"
-#include "swaps.h"
+#include "planned.h"
 
 namespace memfit {
 
@@ -17,10 +15,8 @@ using Columns = std::unordered_map<std::string, Column>;
 
 // Raises std::invalid_argument if there is none of that name.
 const Column& column(const Columns& columns, const char* name);
-// They raise std::invalid_argument for columns that contradict each other: the engine reads the tables without looking
-// back. `swaps`: how many there are; `takes`: how many an iteration has.
-PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iterations, size_t swaps, size_t alignment);
-SwapTable swap_table(const Columns& columns, size_t takes);
-RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages, size_t takes);
+// Raises std::invalid_argument for columns that contradict each other: the engine reads the tables without looking back.
+PlanTables plan_tables(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps, const Columns& remakes,
+                       size_t alignment);
 
 }  // namespace memfit

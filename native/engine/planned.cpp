@@ -1,22 +1,23 @@
 #include "planned.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "pointers.h"
 #include "values.h"
 
 namespace memfit {
 
-bool Planned::use(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary) {
+bool Planned::use(PlanTables plan, const std::vector<uint64_t>& resident) {
   drop();
   tried_ = {};
-  if (!swaps.swaps.empty() && !copies_.make_lanes()) return false;
-  auto fresh = swaps.op_hashes.empty() ? nullptr : std::make_unique<Swaps>(std::move(swaps), at_boundary);
+  if (!plan.swaps.swaps.empty() && !copies_.make_lanes()) return false;
+  auto fresh = std::make_unique<Swaps>(std::move(plan.swaps), plan.identities.size());
   const std::unordered_set<uint64_t> stays(resident.begin(), resident.end());
   std::vector<Block*> staying, swapped;
   for (Block* block : books_.all()) {
     if (!books_.is_of_session(*block)) continue;
-    if (fresh) fresh->bind(*block);
+    fresh->bind(*block);
     if (block->swapped >= 0)
       swapped.push_back(block);
     else if (stays.count(block->id) != 0)
@@ -24,8 +25,8 @@ bool Planned::use(PlanTable table, SwapTable swaps, RemakeTable remakes, const s
   }
   shelf_.make_way_for(stays);
   for (Block* block : staying) ++block->active;  // so that only this moves them
-  const std::optional<size_t> offset = clearing_.make_zone(table.bytes, staying, swapped);
-  if (offset) begin(std::move(table), std::move(fresh), std::move(remakes), *offset, at_boundary);
+  const std::optional<size_t> offset = clearing_.make_zone(plan.takes.bytes, staying, swapped);
+  if (offset) begin(std::move(plan), std::move(fresh), *offset);
   for (Block* block : staying) --block->active;
   if (!offset)
     for (Block* block : swapped) block->swapped = -1;
@@ -33,15 +34,17 @@ bool Planned::use(PlanTable table, SwapTable swaps, RemakeTable remakes, const s
   return offset.has_value();
 }
 
-void Planned::begin(PlanTable table, std::unique_ptr<Swaps> swaps, RemakeTable remakes, size_t offset, bool at_boundary) {
-  stats_.planned_footprint_bytes = offset + table.bytes;
-  memory_.arena->set_plan(std::move(table), offset, at_boundary);
+void Planned::begin(PlanTables plan, std::unique_ptr<Swaps> swaps, size_t offset) {
+  stats_.planned_footprint_bytes = offset + plan.takes.bytes;
+  memory_.arena->set_plan(std::move(plan.takes), offset, plan.at_once, [this](Region* region) { return make_way(*owner_of(region)); });
   swaps_ = std::move(swaps);
-  if (!remakes.empty()) remakings_ = std::make_unique<Remakings>(std::move(remakes), discarding_);
+  stream_ = std::make_unique<Course>(std::move(plan.identities), plan.remakes.runs_again(), plan.at_once);
+  if (!plan.remakes.empty()) remakings_ = std::make_unique<Remakings>(std::move(plan.remakes), discarding_);
   thread_ = nullptr;
   is_shared_ = false;
+  is_another_ = plan.is_another;
   ++course_;
-  if (at_boundary) carry_over();
+  if (plan.at_once) carry_over();
 }
 
 void Planned::iteration_ends() {
@@ -49,7 +52,7 @@ void Planned::iteration_ends() {
   Plan* plan = memory_.arena->plan();
   if (plan != nullptr && !plan->begun()) carry_over();
   if (plan != nullptr) plan->iteration_ends();
-  if (swaps_) swaps_->iteration_ends();
+  if (stream_) stream_->iteration_ends();
   if (remakings_) forget_recipes();
 }
 
@@ -66,12 +69,13 @@ bool Planned::is_shared(const ThreadState& thread) {
 }
 
 // The plan begins with this iteration: what is alive from the last one goes where it would have put it. What a failing
-// tier keeps from going there stays where it is.
+// tier keeps from going there stays where it is. What another kind of iteration has left has no place in it.
 void Planned::carry_over() {
+  if (is_another_) return;
   for (Block* block : books_.all()) {
     int64_t ordinal = books_.is_of_session(*block) ? forecast_.last_ordinal(*block) : -1;
     bool movable = residency_.may_move(*block) || (!block->resident() && !block->copy && block->extent != nullptr);
-    if (ordinal < 0 || !movable || (swaps_ && swaps_->leaves_for_good(static_cast<uint32_t>(ordinal)))) continue;
+    if (ordinal < 0 || !movable || swaps_->leaves_for_good(static_cast<uint32_t>(ordinal))) continue;
     Region* region = memory_.arena->plan()->carry_over(last_take(ordinal), memory_.arena->round(block->bytes), block);
     if (region == nullptr) continue;
     try {
@@ -91,13 +95,48 @@ void Planned::carry_over() {
 size_t Planned::last_take(int64_t ordinal) const {
   const auto number = static_cast<uint32_t>(ordinal);
   if (std::optional<uint32_t> take = remakings_ ? remakings_->last_take(number) : std::nullopt) return *take;
-  const uint32_t back = swaps_ ? swaps_->last_arrival(number) : SwapTable::kNone;
+  const uint32_t back = swaps_->last_arrival(number);
   return back == SwapTable::kNone ? memory_.arena->plan()->take_of_allocation(ordinal) : back;
 }
 
-Region* Planned::place(Block& block, uint32_t again, Region* over) {
+// What is allocated after an op is the op's, and nobody's before the first one.
+Region* Planned::place(const ThreadState& thread, Block& block, Region* over) {
   Plan* plan = memory_.arena->plan();
-  return plan == nullptr ? nullptr : plan->take(memory_.arena->round(block.bytes), &block, PlanTable::kAllocation, again, over);
+  number_.reset();
+  if (plan == nullptr) return nullptr;
+  const bool is_before_ops = thread.depth == 0 && stream_->begun() && stream_->next() == 0;
+  if (thread.course != course_ && thread.again == 0 && !is_before_ops) return nullptr;
+  Region* region = plan->take(memory_.arena->round(block.bytes), &block, PlanTable::kAllocation, thread.again, over);
+  number_ = plan->number();
+  return region;
+}
+
+void Planned::on_allocation(const ThreadState& thread, Block& block) {
+  const std::optional<uint32_t> number = std::exchange(number_, std::nullopt);
+  if (number && swaps_) swaps_->bind_as(thread.again, *number, block);
+}
+
+Region* Planned::lodge(Block& block) {
+  Plan* plan = memory_.arena->plan();
+  // A small one would stay until no op runs.
+  return plan == nullptr || block.small ? nullptr : plan->lodge(memory_.arena->round(block.bytes), &block);
+}
+
+bool Planned::has_room(const ThreadState& thread, size_t want) const {
+  const Plan& plan = *memory_.arena->plan();
+  if (thread.recomputing || (thread.course == course_ && plan.is_followed())) return true;
+  return want <= plan.widest_gap() || want <= residency_.widest_window(/*running=*/true);
+}
+
+// What is in the way of a take goes where it has to be copied least.
+bool Planned::make_way(Block& block) {
+  if (!residency_.may_move(block)) return false;
+  const bool has_copy = !block.dirty && block.extent != nullptr;
+  try {
+    return (!has_copy && residency_.relocate(block, 0, 0)) || moves_.evict(block);
+  } catch (const TierFailure&) {
+    return false;
+  }
 }
 
 bool Planned::drop() {
@@ -116,7 +155,9 @@ void Planned::count(Stats& stats) const {
   if (plan == nullptr) return;
   stats.planned_allocations += plan->planned();
   stats.plan_mismatches += plan->mismatches();
-  if (swaps_) stats.derailments += swaps_->derailments();
+  stats.derailments += stream_->derailments();
+  stats.unplanned_ops += stream_->unplanned();
+  stats.missing_ops += stream_->missing();
 }
 
 void Planned::end_swaps() {
@@ -130,6 +171,7 @@ void Planned::forget_swaps() {
   tried_ = tried();
   if (remakings_) forget_recipes();
   swaps_.reset();
+  stream_.reset();
   remakings_.reset();
   for (Block* block : books_.all()) block->swapped = -1;
 }
@@ -144,7 +186,7 @@ size_t Planned::held() const {
   size_t recipes = 0;
   if (remakings_)
     for (const Block* block : books_.all()) recipes += Values::held_by_plan(*block);
-  return recipes + (swaps_ ? swaps_->held() : 0) + (remakings_ ? remakings_->held() : 0) + (plan != nullptr ? plan->held() : 0);
+  return recipes + (swaps_ ? swaps_->held() + stream_->held() : 0) + (remakings_ ? remakings_->held() : 0) + (plan != nullptr ? plan->held() : 0);
 }
 
 }  // namespace memfit

@@ -9,12 +9,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_set>
 #include <vector>
 
 #include "books.h"
 #include "clearing.h"
 #include "copies.h"
+#include "course.h"
 #include "forecast.h"
 #include "last_resorts.h"
 #include "memory.h"
@@ -28,6 +30,15 @@
 #include "thread_state.h"
 
 namespace memfit {
+
+struct PlanTables {
+  std::vector<uint64_t> identities;  // of the ops, those that run again too
+  PlanTable takes;
+  SwapTable swaps;
+  RemakeTable remakes;
+  bool at_once = true;     // an iteration begins now; otherwise the next is waited for
+  bool is_another = false;  // than the iteration before
+};
 
 class Planned final : public LastResorts {
  public:
@@ -49,28 +60,28 @@ class Planned final : public LastResorts {
 
   // From an iteration's end on; no op runs. False when the plan does not fit. `resident`: ids of the blocks that stay in
   // the arena throughout; what the plan swaps comes and goes.
-  bool use(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary);
+  bool use(PlanTables plan, const std::vector<uint64_t>& resident);
   bool is_in_force() const { return memory_.arena->plan() != nullptr; }
   bool settle(Block& block) override { return copies_.settle(block); }
   bool drop() override;
   // No copies are under way and none begin.
   void end_swaps();
 
-  // The place that the plan has for a storage that is being allocated; nullptr: none. It may be `over`, which is taken.
-  Region* place(Block& block, uint32_t again = 0, Region* over = nullptr);
+  // The place that the plan has for a storage that the thread is allocating, in an op or after it; nullptr: none. It may be
+  // `over`, which is taken.
+  Region* place(const ThreadState& thread, Block& block, Region* over = nullptr);
   Region* place_late(Block& block) override;
-  void on_allocation(Block& block) {
-    if (swaps_) swaps_->on_allocation(block);
-  }
-  void on_allocation_again(Block& block) {
-    if (swaps_) swaps_->on_allocation_again(block, memory_.arena->plan()->number_again());
-  }
+  Region* lodge(Block& block) override;
+  // The thread's op has its room in the plan, or there are `want` bytes in a row elsewhere.
+  bool has_room(const ThreadState& thread, size_t want) const;
+  // It is allocated.
+  void on_allocation(const ThreadState& thread, Block& block);
   void on_release(Block& block) {
     if (swaps_) swaps_->on_release(block);
   }
 
   // An op begins, or has ended: what the plan wants copied then is.
-  void before_op(ThreadState& thread, uint64_t name_hash);
+  void before_op(ThreadState& thread, uint64_t identity);
   void after_op(ThreadState& thread);
   // What runs again before the op that is about to begin, in order; empty: nothing.
   struct Step {
@@ -82,7 +93,7 @@ class Planned final : public LastResorts {
     uint32_t before = 0;
     std::vector<Step> steps;
   };
-  Remaking remaking_due(uint64_t name_hash);
+  Remaking remaking_due(uint64_t identity);
   // One of the steps begins, or has ended. False once the plan is not followed any more.
   bool step_begins(const Remaking& remaking, const Step& step, ThreadState& thread);
   void step_ends(const Remaking& remaking, const Step& step);
@@ -108,8 +119,13 @@ class Planned final : public LastResorts {
   void abandon();
 
  private:
-  void begin(PlanTable table, std::unique_ptr<Swaps> swaps, RemakeTable remakes, size_t offset, bool at_boundary);
-  bool is_followed(const Remaking& remaking) const { return remakings_ && swaps_->on_course() && remaking.course == course_; }
+  void begin(PlanTables plan, std::unique_ptr<Swaps> swaps, size_t offset);
+  bool is_followed(const Remaking& remaking) const { return remakings_ && remaking.course == course_; }
+  void begin_op(ThreadState& thread, size_t op);
+  void pass_by(size_t op);
+  void act_before(size_t op);
+  void act_after(size_t op);
+  bool make_way(Block& block);
   void carry_over();
   size_t last_take(int64_t ordinal) const;
   void start_out(uint32_t swap);
@@ -128,12 +144,15 @@ class Planned final : public LastResorts {
   Shelf& shelf_;
   Clearing& clearing_;
   Copies& copies_;
-  std::unique_ptr<Swaps> swaps_;  // while there is a plan that swaps, or drops
+  std::unique_ptr<Course> stream_;  // while there is a plan
+  std::unique_ptr<Swaps> swaps_;    // likewise
   std::unique_ptr<Remakings> remakings_;  // while there is one that drops
   Remakings::Tried tried_;
   const ThreadState* thread_ = nullptr;  // the first that had an op while the plan was in force,
   bool is_shared_ = false;               // and whether it was not the only one
+  bool is_another_ = false;  // the plan is not that of the iteration before it
   uint64_t course_ = 0;  // grows when a plan's iteration begins, and when it is no longer followed
+  std::optional<uint32_t> number_;  // which of the plan's allocations the last one was
 };
 
 }  // namespace memfit

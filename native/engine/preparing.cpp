@@ -80,7 +80,7 @@ void Preparing::make_roomy(ThreadState& thread, size_t announced) {
   bool known = on_.needs.knows(thread);
   const bool is_planned = on_.memory.arena->plan() != nullptr;
   if (on_.memory.arena->ranges.largest_free() >= on_.needs.wanted(thread) && (known || is_planned)) return;
-  if (is_planned && (known || thread.recomputing)) return;  // it is in the plan, or has its room beside it
+  if (is_planned && (known || thread.recomputing) && on_.planned.has_room(thread, on_.needs.wanted(thread))) return;
   if (is_planned) on_.planned.drop();
   try {
     clear_window(thread, announced, known);

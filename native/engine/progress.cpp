@@ -24,7 +24,7 @@ void Progress::record(ThreadState& thread, const OpInfo& op, Phase phase, int64_
   auto node = torch::autograd::get_current_node();
   thread.recording = on_.recorder.number();
   thread.row = on_.recorder.op_begins(op.id, node ? Phase::kBackward : phase, thread.source, sequence_number,
-                                      node ? static_cast<int64_t>(node->sequence_nr()) : -1);
+                                      node ? static_cast<int64_t>(node->sequence_nr()) : -1, at::GradMode::is_enabled());
 }
 
 void Progress::op_ends(const ThreadState& thread, size_t need) {
@@ -67,7 +67,7 @@ void Progress::iteration_ends() {
   if (gave_up_) start_recording();
 }
 
-void Progress::start_recording() {
+void Progress::start_recording(bool at_boundary) {
   gave_up_ = false;
   iterations_.forget_marks();
   restart_clock();
@@ -76,6 +76,7 @@ void Progress::start_recording() {
                [&](const Block* block) { return on_.books.is_of_session(*block); });
   on_.recorder.start(*on_.memory.device, own);
   if (on_.ghosts.are_watched()) on_.ghosts.record_all();
+  if (at_boundary) iterations_.mark(on_.recorder);
 }
 
 void Progress::start_timeline() {

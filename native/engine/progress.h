@@ -42,7 +42,8 @@ class Progress {
 
   // An optimizer has stepped.
   void on_step();
-  void start_recording();
+  // `at_boundary`: an iteration begins now.
+  void start_recording(bool at_boundary = false);
   void start_timeline();
   Timeline stop_timeline();
   void restart_clock();

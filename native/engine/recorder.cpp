@@ -48,7 +48,7 @@ Recording Recorder::take() {
   return std::exchange(events_, Recording());
 }
 
-int64_t Recorder::op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number) {
+int64_t Recorder::op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number, bool with_grad) {
   if (phase == Phase::kForward && sequence_number >= 0 && source >= 0) {
     // Only ascending numbers are kept, so that a lookup is a binary search; a second thread's are dropped.
     if (source_by_sequence_.empty() || source_by_sequence_.back().first < sequence_number)
@@ -56,7 +56,7 @@ int64_t Recorder::op_begins(int64_t name, Phase phase, int64_t source, int64_t s
   }
   int64_t row = events_.op_count();
   events_.ops.insert(events_.ops.end(), {name, static_cast<int64_t>(phase), source, device_->stamp(), 0, events_.tick_count(),
-                                         0, forward_source(node_number), 0});
+                                         0, forward_source(node_number), 0, with_grad});
   events_.tokens.push_back(mix(0x5bd1e995u, static_cast<uint64_t>(name)));
   return row;
 }

@@ -20,9 +20,9 @@ enum class Phase : int64_t { kForward = 0, kBackward = 1, kOptimizer = 2 };
 inline constexpr const char* kPhases[] = {"forward", "backward", "optimizer"};  // by number
 
 // A row of an op. Sources are indices into `sources()`, -1 for none; `waited_ns`, for room and for the op's inputs, is
-// not its own work.
+// not its own work; `with_grad`: whether gradients were computed.
 #define MEMFIT_OP_COLUMNS(X) \
-  X(name) X(phase) X(source) X(start_ns) X(end_ns) X(first_tick) X(workspace_bytes) X(forward_source) X(waited_ns)
+  X(name) X(phase) X(source) X(start_ns) X(end_ns) X(first_tick) X(workspace_bytes) X(forward_source) X(waited_ns) X(with_grad)
 struct OpColumn {
 #define MEMFIT_COLUMN(name) name,
   enum : size_t { MEMFIT_OP_COLUMNS(MEMFIT_COLUMN) count };
@@ -73,7 +73,7 @@ class Recorder {
   size_t held() const { return events_.held() + held_bytes(source_by_sequence_); }  // bytes of the heap
 
   // Returns the op's row, to be passed to the calls below.
-  int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number);
+  int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number, bool with_grad);
   // Its inputs are there: it begins only now. (For a device that is asynchronous; otherwise the wait is subtracted when the op ends.)
   void op_starts(int64_t row);
   void op_accesses(int64_t row, const Block& block, bool write);

@@ -3,36 +3,30 @@
 
 namespace memfit {
 
-// Where the program's next op is not the one that the plan has them run before, the plan is not followed any more.
-Planned::Remaking Planned::remaking_due(uint64_t name_hash) {
+// Nothing, where the program's next op is not the one that the plan has them run before.
+Planned::Remaking Planned::remaking_due(uint64_t identity) {
   Remaking remaking;
-  if (!remakings_ || !swaps_->on_course() || !remakings_->runs_again(swaps_->next_op())) return remaking;
-  const size_t before = remakings_->end_of_run(swaps_->next_op());
-  if (before >= swaps_->ops() || swaps_->name_hash(before) != name_hash) {
-    swaps_->leave_course();
-    copies_.settle_all();
-    return remaking;
-  }
+  if (!remakings_ || !stream_->begun() || !stream_->runs_again(stream_->next()) || !stream_->comes_next(identity)) return remaking;
+  const size_t before = stream_->next_own();
   remaking.course = course_;
   remaking.before = static_cast<uint32_t>(before);
   const bool is_wanted = remakings_->is_any_away(before);
-  for (size_t op = swaps_->next_op(); op < before; ++op)
+  for (size_t op = stream_->next(); op < before; ++op)
     remaking.steps.push_back({static_cast<uint32_t>(op), is_wanted ? remakings_->recipes(op) : Recipes()});
   return remaking;
 }
 
 bool Planned::step_begins(const Remaking& remaking, const Step& step, ThreadState& thread) {
   if (!is_followed(remaking)) return false;
-  before_op(thread, swaps_->name_hash(step.op));
+  stream_->on_step();
+  begin_op(thread, step.op);
   if (!is_followed(remaking)) return false;  // dropped, for want of room
   thread.again = step.op + 1;
   return true;
 }
 
 void Planned::step_ends(const Remaking& remaking, const Step& step) {
-  if (!is_followed(remaking)) return;
-  memory_.arena->plan()->pass_over(step.op + 1);
-  for (uint32_t swap : swaps_->after(step.op)) start_out(swap);
+  if (is_followed(remaking)) act_after(step.op);
 }
 
 Block* Planned::expected(const Remaking& remaking, const Value& value) const {

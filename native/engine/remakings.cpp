@@ -8,6 +8,12 @@
 
 namespace memfit {
 
+std::vector<char> RemakeTable::runs_again() const {
+  std::vector<char> again(repeats.size());
+  std::transform(repeats.begin(), repeats.end(), again.begin(), [](uint32_t op) { return op != kFirstTime; });
+  return again;
+}
+
 Remakings::Remakings(RemakeTable table, Discarding& discarding) : table_(std::move(table)), discarding_(discarding), states_(table_.drops.size()) {
   for (uint32_t op : table_.repeats)
     if (op != RemakeTable::kFirstTime) recipes_[op];
@@ -16,11 +22,6 @@ Remakings::Remakings(RemakeTable table, Discarding& discarding) : table_(std::mo
     by_after_[table_.drops[drop].after].push_back(drop);
     by_before_[table_.drops[drop].before].push_back(drop);
   }
-}
-
-size_t Remakings::end_of_run(size_t op) const {
-  while (runs_again(op)) ++op;
-  return op;
 }
 
 void Remakings::keep(size_t op, Recipes recipes) { recipes_.at(static_cast<uint32_t>(op)) = std::move(recipes); }

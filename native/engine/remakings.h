@@ -37,6 +37,8 @@ struct RemakeTable {
   std::unordered_map<uint32_t, uint32_t> carried;  // of those that outlive the iteration: by the ordinal of their
                                                    // allocation, the take that gives them their last place in it
   bool empty() const { return drops.empty() && kept.empty(); }
+  // By op, whether it does; empty: none does.
+  std::vector<char> runs_again() const;
 };
 
 using Recipes = std::vector<std::shared_ptr<const Recipe>>;
@@ -51,9 +53,6 @@ class Remakings {
 
   Remakings(RemakeTable table, Discarding& discarding);
 
-  bool runs_again(size_t op) const { return op < table_.repeats.size() && table_.repeats[op] != RemakeTable::kFirstTime; }
-  // The op before which `op` and those after it run again.
-  size_t end_of_run(size_t op) const;
   // Its call is to be kept; and the recipes that it was kept as.
   bool is_kept(size_t op) const { return recipes_.count(static_cast<uint32_t>(op)) != 0; }
   void keep(size_t op, Recipes recipes);

@@ -35,8 +35,8 @@ void forget_used(Making& making, const LastUses& last, uint32_t step, std::vecto
 
 }  // namespace
 
-void Repeating::run_before(uint64_t name_hash) {
-  const auto remaking = engine_.governing([&](Session& session) { return session.planned.remaking_due(name_hash); });
+void Repeating::run_before(uint64_t identity) {
+  const auto remaking = engine_.governing([&](Session& session) { return session.planned.remaking_due(identity); });
   if (remaking.steps.empty()) return;
   Aside aside;
   Making making(engine_);

@@ -16,7 +16,7 @@ class Repeating {
   explicit Repeating(Engine& engine) : engine_(engine) {}
 
   // What is due before an op of that name.
-  void run_before(uint64_t name_hash);
+  void run_before(uint64_t identity);
 
  private:
   using ValueRefs = std::vector<ValueRef>;

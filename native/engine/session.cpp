@@ -89,11 +89,11 @@ size_t Session::bytes_immovable_beyond(size_t most) const {
   return strays;
 }
 
-bool Session::use_plan(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary) {
+bool Session::use_plan(PlanTables plan, const std::vector<uint64_t>& resident) {
   Standstill standstill(lasting.turns);
-  if (!remakes.empty()) begin_to_track();  // to the session's end: a plan may go in the midst of an op
-  lasting.flags.repeats = !remakes.drops.empty();
-  return !memory.is_closed && planned.use(std::move(table), std::move(swaps), std::move(remakes), resident, at_boundary);
+  if (!plan.remakes.empty()) begin_to_track();  // to the session's end: a plan may go in the midst of an op
+  lasting.flags.repeats = !plan.remakes.drops.empty();
+  return !memory.is_closed && planned.use(std::move(plan), resident);
 }
 
 // What was kept while writes were not looked at is not to be believed.

@@ -62,7 +62,7 @@ struct Session {
   void set_budget(size_t budget);
   // From an iteration's end on. False when the plan does not fit: the reactive mode goes on. `resident`: ids of the
   // blocks that stay in the arena throughout; what the plan swaps comes and goes; all else makes way for the zone.
-  bool use_plan(PlanTable table, SwapTable swaps, RemakeTable remakes, const std::vector<uint64_t>& resident, bool at_boundary);
+  bool use_plan(PlanTables plan, const std::vector<uint64_t>& resident);
   Stats figures() const;
   void reset_peaks();
   // Neither over, nor inherited by a forked child.

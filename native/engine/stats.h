@@ -54,7 +54,9 @@ namespace memfit {
   X(uint64_t, prefetches, "storages that came back by a plan, copied beside the ops")                                  \
   X(uint64_t, failed_copies,                                                                                           \
     "planned copies that failed, and were done again when their bytes were needed")                                    \
-  X(uint64_t, derailments, "iterations under a plan whose ops were not the plan's")                                    \
+  X(uint64_t, derailments, "iterations under a plan whose ops were not all the plan's, or not all of them")             \
+  X(uint64_t, unplanned_ops, "ops under a plan that it does not have")                                                  \
+  X(uint64_t, missing_ops, "ops of a plan that did not come")                                                           \
   X(uint64_t, lane_failures,                                                                                           \
     "plans that were not used, since no thread could be started for their copies")                                     \
   X(size_t, record_bytes,                                                                                              \

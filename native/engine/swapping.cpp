@@ -7,17 +7,41 @@
 
 namespace memfit {
 
-void Planned::before_op(ThreadState& thread, uint64_t name_hash) {
-  if (!swaps_) return;
-  const bool was_on_course = swaps_->on_course();
-  if (!swaps_->on_op(name_hash)) {
-    if (was_on_course) copies_.settle_all();  // reactive mode wants to move what the copies hold
+namespace {
+
+constexpr size_t kStrayed = 32;  // ops in a row that are none of the plan's, after which nothing is on its way any more
+
+}  // namespace
+
+void Planned::before_op(ThreadState& thread, uint64_t identity) {
+  if (!stream_) return;
+  const std::optional<size_t> first = stream_->on_op(identity);
+  if (!first) {
+    if (stream_->strayed() == kStrayed) copies_.settle_all();  // reactive mode wants to move what the copies hold
     return;
   }
+  const size_t op = stream_->op();
+  for (size_t missing = *first; missing < op && stream_; ++missing) pass_by(missing);
+  if (stream_) begin_op(thread, op);
+}
+
+void Planned::begin_op(ThreadState& thread, size_t op) {
+  memory_.arena->plan()->op_begins(op);
   thread.course = course_;
-  thread.planned_op = swaps_->op();
-  thread.captures = remakings_ && remakings_->is_kept(thread.planned_op);
-  for (const Swaps::Action& action : swaps_->before()) {
+  thread.planned_op = op;
+  thread.captures = remakings_ && remakings_->is_kept(op);
+  act_before(op);
+}
+
+// An op of the plan that does not come. Copies that it was to begin do; nothing is dropped, since nothing brings it back.
+void Planned::pass_by(size_t op) {
+  memory_.arena->plan()->op_begins(op);
+  act_before(op);
+  if (swaps_) act_after(op);
+}
+
+void Planned::act_before(size_t op) {
+  for (const Swaps::Action& action : swaps_->before(op)) {
     if (action.kind == Swaps::Action::Kind::kFinishOut)
       finish_out(action.swap);
     else
@@ -26,11 +50,15 @@ void Planned::before_op(ThreadState& thread, uint64_t name_hash) {
   }
 }
 
+void Planned::act_after(size_t op) {
+  for (uint32_t swap : swaps_->after(op)) start_out(swap);
+}
+
 // Ops of several threads need not end in the order in which they began, nor in the iteration.
 void Planned::after_op(ThreadState& thread) {
   Recipes captured = std::exchange(thread.captured, {});
-  if (!swaps_ || !swaps_->on_course() || thread.course != course_) return;
-  for (uint32_t swap : swaps_->after(thread.planned_op)) start_out(swap);
+  if (!swaps_ || thread.course != course_) return;
+  act_after(thread.planned_op);
   if (!remakings_) return;
   if (thread.captures) remakings_->keep(thread.planned_op, std::move(captured));
   for (uint32_t drop : remakings_->drops_after(thread.planned_op))

@@ -29,8 +29,8 @@ std::vector<uint32_t> begins(const std::vector<uint32_t>& keys, size_t count) {
 
 }  // namespace
 
-Swaps::Swaps(SwapTable table, bool at_once)
-    : table_(std::move(table)), blocks_(table_.storages.size()), arrivals_(blocks_.size(), SwapTable::kNone), on_course_(at_once) {
+Swaps::Swaps(SwapTable table, size_t ops)
+    : table_(std::move(table)), blocks_(table_.storages.size()), arrivals_(blocks_.size(), SwapTable::kNone) {
   for (uint32_t s = 0; s < table_.storages.size(); ++s)
     if (table_.storages[s].block_id == 0)
       by_ordinal_[key_of(table_.storages[s].again, table_.storages[s].ordinal)] = s;
@@ -38,16 +38,14 @@ Swaps::Swaps(SwapTable table, bool at_once)
       by_id_[table_.storages[s].block_id] = s;
   for (const SwapTable::Swap& swap : table_.swaps)  // at first what came back last in the iteration before
     arrivals_[swap.storage] = later(arrivals_[swap.storage], swap.take);
-  index_actions();
+  index_actions(ops);
 }
 
 size_t Swaps::held() const {
-  return held_bytes(table_.op_hashes, table_.storages, table_.swaps, blocks_, arrivals_) +
-         held_bytes(before_begin_, after_begin_, before_, after_);
+  return held_bytes(table_.storages, table_.swaps, blocks_, arrivals_, before_begin_, after_begin_, before_, after_);
 }
 
-void Swaps::index_actions() {
-  size_t ops = table_.op_hashes.size();
+void Swaps::index_actions(size_t ops) {
   std::vector<uint32_t> all(table_.swaps.size());
   std::iota(all.begin(), all.end(), 0);
   auto sorted = [&](auto key) {
@@ -74,17 +72,8 @@ void Swaps::index_actions() {
   before_begin_ = begins(keys, ops);
 }
 
-bool Swaps::on_op(uint64_t name_hash) {
-  size_t op = next_op_++;
-  allocations_again_ = 0;
-  if (!on_course_) return false;
-  on_course_ = op < table_.op_hashes.size() && table_.op_hashes[op] == name_hash;
-  derailments_ += !on_course_;
-  return on_course_;
-}
-
-Swaps::Span<Swaps::Action> Swaps::before() const {
-  return {before_.data() + before_begin_[op()], before_.data() + before_begin_[op() + 1]};
+Swaps::Span<Swaps::Action> Swaps::before(size_t op) const {
+  return {before_.data() + before_begin_[op], before_.data() + before_begin_[op + 1]};
 }
 
 Swaps::Span<uint32_t> Swaps::after(size_t op) const {
@@ -98,8 +87,8 @@ void Swaps::bind(Block& block) {
   block.swapped = static_cast<int32_t>(found->second);
 }
 
-void Swaps::bind_as(uint32_t again, uint32_t ordinal, Block& block) {
-  auto found = by_ordinal_.find(key_of(again, ordinal));
+void Swaps::bind_as(uint32_t again, uint32_t number, Block& block) {
+  auto found = by_ordinal_.find(key_of(again, number));
   if (found == by_ordinal_.end() || table_.storages[found->second].bytes != block.bytes) return;
   Block*& known = blocks_[found->second];
   if (known != nullptr) known->swapped = -1;
@@ -134,13 +123,6 @@ bool Swaps::leaves_for_good(uint32_t ordinal) const {
   return found != by_ordinal_.end() && std::any_of(table_.swaps.begin(), table_.swaps.end(), [&](const SwapTable::Swap& swap) {
     return swap.storage == found->second && swap.take == SwapTable::kNone;
   });
-}
-
-void Swaps::iteration_ends() {
-  if (on_course_ && next_op_ != table_.op_hashes.size()) ++derailments_;
-  on_course_ = true;
-  next_op_ = 0;
-  allocations_ = 0;
 }
 
 }  // namespace memfit

@@ -1,9 +1,8 @@
 // Swaps: which storage leaves after which op of the iteration, and before which op it is on its way back.
 //
 // A storage is known by its id if it is the same one in every iteration, otherwise by the ordinal of its allocation in
-// the iteration. Actions are tied to op indices; the op stream is compared with the plan's, and as soon as it
-// differs no more actions are begun until the iteration ends.
-// Its members are the table, by op and by storage, and how far the iteration has come in it.
+// the iteration. Actions are tied to op indices.
+// Its members are the table, by op and by storage, and which storages there are now.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +31,6 @@ struct SwapTable {
     uint32_t in_start = 0;
     uint32_t take = 0;  // which of the iteration's takes gives it its address back; kNone: it is freed while it is away
   };
-  std::vector<uint64_t> op_hashes;
   std::vector<Storage> storages;
   std::vector<Swap> swaps;
 };
@@ -51,27 +49,16 @@ class Swaps {
     const T* end() const { return last; }
   };
 
-  // `at_once`: an iteration begins now; otherwise the first whole one is waited for.
-  Swaps(SwapTable table, bool at_once);
+  Swaps(SwapTable table, size_t ops);
 
-  // The next op begins. True while the op stream is the plan's.
-  bool on_op(uint64_t name_hash);
-  // The actions that are due before it, and after any of the plan's ops.
-  Span<Action> before() const;
+  // The actions that are due before an op, and after it.
+  Span<Action> before(size_t op) const;
   Span<uint32_t> after(size_t op) const;
-  bool on_course() const { return on_course_; }
-  void on_allocation(Block& block) { bind_as(0, allocations_++, block); }
-  // The same, of an op that runs again; `number`: which of its allocations it is, if that is known.
-  void on_allocation_again(Block& block, std::optional<uint32_t> number) {
-    allocations_again_ = number.value_or(allocations_again_);
-    bind_as(static_cast<uint32_t>(next_op_), allocations_again_++, block);
-  }
+  // The block is the `number`th allocation of the iteration, or of the op that runs again (`again`: 1 more than it).
+  void bind_as(uint32_t again, uint32_t number, Block& block);
   void on_release(Block& block);
   // The bytes are another block's from now on.
   void pass_on(Block& from, Block& to);
-  void iteration_ends();
-  // The program does something else.
-  void leave_course() { on_course_ = false, ++derailments_; }
   void bind(Block& block);  // one that is known by its id
 
   const SwapTable::Swap& swap(uint32_t index) const { return table_.swaps[index]; }
@@ -82,17 +69,11 @@ class Swaps {
   bool leaves_for_good(uint32_t ordinal) const;
   // The take of the swap that brings the storage back next, or has last.
   uint32_t& arrival(const Block& block);
-  size_t op() const { return next_op_ - 1; }  // which of the plan's ops has begun last
-  size_t next_op() const { return next_op_; }
-  uint64_t name_hash(size_t op) const { return table_.op_hashes[op]; }
-  size_t ops() const { return table_.op_hashes.size(); }
   Block* block_at(uint32_t storage) const { return blocks_[storage]; }
-  uint64_t derailments() const { return derailments_; }
   size_t held() const;  // bytes of the heap
 
  private:
-  void index_actions();
-  void bind_as(uint32_t again, uint32_t ordinal, Block& block);
+  void index_actions(size_t ops);
 
   SwapTable table_;
   std::vector<Block*> blocks_;  // by storage; null while it does not exist
@@ -102,10 +83,6 @@ class Swaps {
   std::vector<uint32_t> before_begin_, after_begin_;  // by op, into the lists below
   std::vector<Action> before_;
   std::vector<uint32_t> after_;
-  size_t next_op_ = 0;
-  uint32_t allocations_ = 0, allocations_again_ = 0;
-  bool on_course_;
-  uint64_t derailments_ = 0;
 };
 
 }  // namespace memfit

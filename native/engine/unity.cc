@@ -7,6 +7,7 @@
 #include "capturing.cpp"
 #include "clearing.cpp"
 #include "copies.cpp"
+#include "course.cpp"
 #include "discarding.cpp"
 #include "doors.cpp"
 #include "draws.cpp"

@@ -81,19 +81,32 @@ def test_an_iteration_that_nothing_outlives_is_planned_by_itself():
 
 def test_allocations_are_read_off_two_recorded_iterations():
     ticks = [(1, 64, 1), (2, 128, 1), (1, -64, 2), (3, 64, 3), (4, 128, 3), (2, -128, 4), (3, -64, 4)]
-    found = TwoIterations.of(np.array(ticks), [0, 3, 7], first_op=0, ops=2)
-    assert found is not None
-    takes = takes_of(found)
+    takes = takes_of(TwoIterations.of(np.array(ticks), [0, 3, 7], [0, 2, 4]))
     assert takes.upper.tolist() == [2, 4] and takes.size.tolist() == [64, 128]
-    assert TwoIterations.of(np.array(ticks), [0, 4, 7], first_op=0, ops=2) is None
+    assert takes.op.tolist() == [0, 0] and takes.ops == 2
+
+
+@pytest.mark.parametrize("ops", [2, 4, 8])
+def test_an_iteration_of_another_kind_frees_what_the_first_one_left_as_far_on(ops):
+    """Ops 0 and 2 allocate; the second block is freed halfway through the next iteration, of 2, 4 or 8 ops."""
+    first = [(1, 64, 1), (2, 128, 3), (1, -64, 4)]
+    other = [(3, 256, 4 + 1), (2, -128, 4 + ops // 2), (3, -256, 4 + ops)]
+    found = TwoIterations.of(np.array(first + other), [0, 3, 6], [0, 4, 4 + ops])
+    alike = [*first, (3, 64, 5), (2, -128, 6), (4, 128, 7), (3, -64, 8)]
+    expected = TwoIterations.of(np.array(alike), [0, 3, 7], [0, 4, 8])
+    assert (found.first_count, found.ops) == (expected.first_count, expected.ops) == (2, 4)
+    assert found.size.tolist() == expected.size.tolist() and found.begun.tolist() == expected.begun.tolist()
+    for name in ("upper", "size", "op"):
+        assert getattr(takes_of(found), name).tolist() == getattr(takes_of(expected), name).tolist()
+    assert found.block[found.size < 0].tolist()[:2] == [1, 2]
+    assert set(found.block[found.size > 0].tolist()[2:]).isdisjoint({1, 2})
 
 
 def test_a_block_that_takes_over_another_ones_place_has_its_address():
     """Each op allocates a block; the third is freed after the fourth was allocated, in whose place it lies."""
     ticks = [(1, 64, 1), (2, 192, 2), (3, 128, 3), (1, -64, 3), (4, 128, 4), (3, -128, 4), (2, -192, 4), (4, -128, 4)]
     twice = [*ticks, *((block + 10, size, begun + 4) for block, size, begun in ticks)]
-    recorded = TwoIterations.of(np.array(twice), [0, 8, 16], first_op=0, ops=4)
-    assert recorded is not None
+    recorded = TwoIterations.of(np.array(twice), [0, 8, 16], [0, 4, 8])
     givers = {4: 3}
     takes = takes_of(recorded.freed_earlier(givers), givers=givers)
     assert takes.over.tolist() == [NOBODY, NOBODY, NOBODY, 2]
@@ -107,8 +120,7 @@ def test_a_block_that_takes_over_another_ones_place_has_its_address():
 def test_of_two_places_that_are_free_then_it_is_the_givers(giver):
     ticks = [(1, 64, 1), (2, 64, 2), (3, 64, 3), (1, -64, 3), (2, -64, 3), (3, -64, 4)]
     twice = [*ticks, *((block + 10, size, begun + 4) for block, size, begun in ticks)]
-    recorded = TwoIterations.of(np.array(twice), [0, 6, 12], first_op=0, ops=4)
-    assert recorded is not None
+    recorded = TwoIterations.of(np.array(twice), [0, 6, 12], [0, 4, 8])
     both = recorded.freed_earlier({3: 3 - giver}).freed_earlier({3: giver})
     offset = plan_addresses(takes_of(both, givers={3: giver}), alignment=64, effort=0.1).columns["slot_offset"]
     assert offset[2] == offset[giver - 1] != offset[2 - giver]
@@ -164,7 +176,7 @@ def test_stays_of_swapped_storages_get_bytes_that_are_free_all_the_while(drawn):
     """Played back op by op, as the engine does: leaves, arrivals and allocations of an op, in this order."""
     ops, lives, swaps = drawn
     rows, marks = recorded_ticks(ops, lives)
-    recorded = TwoIterations.of(np.array(rows, dtype=np.int64).reshape(-1, 3), marks, 0, ops)
+    recorded = TwoIterations.of(np.array(rows, dtype=np.int64).reshape(-1, 3), marks, [0, ops, 2 * ops])
     takes = takes_of(recorded, swaps, range(len(lives)))
     assume(takes.count)
     plan = plan_addresses(takes, alignment=64, effort=0.0)
@@ -180,7 +192,7 @@ def test_stays_of_swapped_storages_get_bytes_that_are_free_all_the_while(drawn):
         held[storage] = (begin, end)
 
     now = 0
-    for _ in range(3 * plan.iterations):
+    for iteration in range(3 * plan.iterations):
         for op in range(ops):
             for block, (born, dies, _) in enumerate(lives):
                 if dies % ops == op and born >= 0:
@@ -188,6 +200,7 @@ def test_stays_of_swapped_storages_get_bytes_that_are_free_all_the_while(drawn):
             for swap in swaps:
                 if swap.free_by % ops == op:
                     held.pop(swap.storage, None)
+            assert plan.columns["op_begin"][op] == now - iteration * takes.count
             arriving = [i for i, s in enumerate(swaps) if s.in_start % ops == op and s.returns]
             for i in sorted(arriving, key=lambda i: (swaps[i].in_before - swaps[i].in_start, i)):
                 take(swaps[i].storage, now, i)

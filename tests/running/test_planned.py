@@ -232,9 +232,16 @@ class Table:
         bytes_ = [size * UNIT for size, _ in self.rows]
         offsets = [offset * UNIT for offset in self.offsets]
         none = [0] * len(bytes_)
+        op_begin = [(op + 1) // len(FILLED) for op in range(len(FILLED) * len(self.once) + 1)]  # the first one allocates
         columns = {"size": bytes_, "swap": none, "again": none, "slots": self.slots, "slot_offset": offsets,
-                   "due_begin": self.due_begin, "due_take": self.due_take, "due_periods_ago": self.due_ago}  # fmt: skip
-        return bool(engine.load().use_plan(columns, self.zone * UNIT, self.iterations, NO_SWAPS, NO_REMAKES, [], True))
+                   "due_begin": self.due_begin, "due_take": self.due_take, "due_periods_ago": self.due_ago,
+                   "op_begin": op_begin}  # fmt: skip
+        ops = {"op_hashes": [engine.load().op_hash(name, True) for name in FILLED] * len(self.once)}
+        zone = self.zone * UNIT
+        return bool(engine.load().use_plan(columns, zone, self.iterations, NO_SWAPS | ops, NO_REMAKES, [], True))
+
+
+FILLED = ("aten::empty.memory_format", "aten::fill_.Scalar")  # the ops of `filled`
 
 
 def filled(size: int, value: int) -> torch.Tensor:
@@ -313,7 +320,8 @@ def check_late(rows: list[tuple[int, int]], changes: list[tuple[int, str, int]],
 
 
 GOOD = {"size": [64], "swap": [0], "again": [0], "slots": [1], "slot_offset": [0], "due_begin": [0, 0, 1],
-        "due_take": [0], "due_periods_ago": [1]}  # fmt: skip
+        "due_take": [0], "due_periods_ago": [1], "op_begin": [0, 1]}  # fmt: skip
+ONE_OP = NO_SWAPS | {"op_hashes": [7]}
 ONE_SWAP = {"op_hashes": [7], "block": [1], "ordinal": [0], "bytes": [64], "again": [0], "storage": [0],
             "out_after": [0], "free_by": [0], "in_start": [0], "take": [1]}  # fmt: skip
 
@@ -321,21 +329,22 @@ ONE_SWAP = {"op_hashes": [7], "block": [1], "ordinal": [0], "bytes": [64], "agai
 @pytest.mark.parametrize(
     ("name", "bad"),
     [("slots", [2]), ("slot_offset", [64]), ("slot_offset", [1]), ("due_begin", [0, 1]), ("due_begin", [0, 2, 1]),
-     ("due_take", [1]), ("due_periods_ago", []), ("swap", [1]), ("swap", [])],
+     ("due_take", [1]), ("due_periods_ago", []), ("swap", [1]), ("swap", []), ("op_begin", [0]), ("op_begin", []),
+     ("op_begin", [0, 2]), ("op_begin", [1, 0, 1])],
 )  # fmt: skip
 def test_contradictory_columns_are_refused(name, bad):
     with memfit.session(1 << 20, "ram"):
         use = engine.load().use_plan
-        assert use(GOOD, 64, 1, NO_SWAPS, NO_REMAKES, [], True)
+        assert use(GOOD, 64, 1, ONE_OP, NO_REMAKES, [], True)
         with pytest.raises(ValueError, match="do not describe a plan"):
-            use(GOOD | {name: bad}, 64, 1, NO_SWAPS, NO_REMAKES, [], True)
+            use(GOOD | {name: bad}, 64, 1, ONE_OP, NO_REMAKES, [], True)
 
 
 def test_a_zone_or_period_that_does_not_fit_the_columns_is_refused():
     with memfit.session(1 << 20, "ram"):
         for zone, iterations in ((0, 1), (64, 0), (64, 2)):
             with pytest.raises(ValueError, match="do not describe a plan"):
-                engine.load().use_plan(GOOD, zone, iterations, NO_SWAPS, NO_REMAKES, [], True)
+                engine.load().use_plan(GOOD, zone, iterations, ONE_OP, NO_REMAKES, [], True)
 
 
 @pytest.mark.parametrize(

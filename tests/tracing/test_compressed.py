@@ -9,7 +9,7 @@ from torch import nn
 
 import memfit
 from memfit.ir import Trace
-from memfit.running.planned import planner as planned
+from memfit.running.planned import recorded_kinds as planned
 from memfit.running.planned.recorded import CompressedIterations, Recorded
 from memfit.running.session import active
 from memfit.tracing.build import RawRecording, Roles, build_trace

@@ -9,14 +9,12 @@ namespace memfit {
 namespace {
 
 bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps, const Columns& remakes,
-              const std::vector<uint64_t>& resident, bool at_boundary) {
+              const std::vector<uint64_t>& resident, bool at_boundary, bool is_another) {
   py::gil_scoped_release no_gil;
-  PlanTable table = plan_table(takes, zone_bytes, iterations, column(swaps, "storage").size(), alignment());
-  SwapTable swap = swap_table(swaps, table.takes.size() / iterations);
-  RemakeTable remake = remake_table(remakes, swap.op_hashes.size(), swap.storages.size(), table.takes.size() / iterations);
-  return Engine::get().governing([&](Session& session) {
-    return session.use_plan(std::move(table), std::move(swap), std::move(remake), resident, at_boundary);
-  });
+  PlanTables plan = plan_tables(takes, zone_bytes, iterations, swaps, remakes, alignment());
+  plan.at_once = at_boundary;
+  plan.is_another = is_another;
+  return Engine::get().governing([&](Session& session) { return session.use_plan(std::move(plan), resident); });
 }
 
 // (out, in, out while the other way is busy, in likewise), in seconds.
@@ -72,11 +70,13 @@ py::dict stop_timeline() {
 
 void bind_plans(py::module_& m) {
   m.def("use_plan", &use_plan, py::arg("takes"), py::arg("zone_bytes"), py::arg("iterations"), py::arg("swaps"),
-        py::arg("remakes"), py::arg("resident"), py::arg("at_boundary"));
+        py::arg("remakes"), py::arg("resident"), py::arg("at_boundary"), py::arg("is_another") = false);
   m.def("has_plan", &has_plan, NoGil());
+  m.def("drop_plan", [] { Engine::get().governing([](Session& session) { session.planned.drop(); }); }, NoGil());
   m.def("tried_drops", &tried_drops, NoGil());
   m.def("refused_handovers", &refused_handovers, NoGil());
-  m.def("op_hash", [](const std::string& name) { return fnv1a(name); }, py::arg("name"));
+  m.def("op_hash", [](const std::string& name, bool with_grad) { return identity_of(fnv1a(name), with_grad); }, py::arg("name"),
+        py::arg("with_grad"));
   m.def("start_timeline", &start_timeline, NoGil());
   m.def("stop_timeline", &stop_timeline);
   m.def("measure_tier", &measure_tier, py::arg("kind"), py::arg("folder"), py::arg("size_bytes"), py::arg("repeats"));

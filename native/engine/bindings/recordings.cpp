@@ -26,8 +26,8 @@ void boundary() {
   Engine::get().governing([](Session& session) { session.progress.on_step(); });
 }
 
-void start_recording() {
-  Engine::get().governing([](Session& session) { session.progress.start_recording(); });
+void start_recording(bool at_boundary) {
+  Engine::get().governing([&](Session& session) { session.progress.start_recording(at_boundary); });
 }
 
 template <typename Action>
@@ -70,7 +70,7 @@ void bind_recordings(py::module_& m) {
   m.def("reject_period", [] { of_iterations([](Iterations& all) { all.reject_period(); }); });
   m.def("signatures", [] { return of_iterations([](Iterations& all) { return all.signatures(); }); });
   m.def("signature_counts", [] { return of_iterations([](Iterations& all) { return all.signature_counts(); }); });
-  m.def("start_recording", &start_recording, NoGil());
+  m.def("start_recording", &start_recording, py::arg("at_boundary") = false, NoGil());
   m.def("stop_recording", &stop_recording);
   m.def("watch_meta", [] { Engine::get().watch_meta(); }, NoGil());
   m.def("iteration_marks", [] { return of_iterations([](Iterations& all) { return all.marks(); }); });

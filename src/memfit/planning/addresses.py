@@ -34,6 +34,8 @@ class Takes:
     Time is counted in takes. The bytes of take k are free again before take `upper[k]`, which is counted on over the
     iteration's end, or `ENDLESS`. `swap[k]` is the swap that take k ends, or `ALLOCATION`. `again[k]` is 1 more than
     the op that runs again and allocates it, or 0. `over[k]` is the take whose place take k takes over, or `NOBODY`.
+    `op[k]` is the op that take k is of, in the op or after it: ascending, of `ops` ops, and -1 before the first. By
+    default each take has an op of its own.
     """
 
     upper: Int64Array
@@ -41,6 +43,8 @@ class Takes:
     swap: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     again: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     over: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    op: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    ops: int = 0
 
     def __post_init__(self) -> None:
         if not len(self.over):
@@ -49,6 +53,9 @@ class Takes:
             object.__setattr__(self, "swap", np.full(len(self.size), ALLOCATION))
         if not len(self.again):
             object.__setattr__(self, "again", np.zeros(len(self.size), dtype=np.int64))
+        if not self.ops:
+            object.__setattr__(self, "op", np.arange(len(self.size)))
+            object.__setattr__(self, "ops", len(self.size))
 
     @property
     def count(self) -> int:
@@ -83,6 +90,8 @@ class TakeColumns(TypedDict):
     """The number of the swap, from 1 on, that the take ends; 0 for an allocation."""
     again: list[int]
     """1 more than the op that runs again and allocates it; 0 for an allocation of the program's, and for a swap."""
+    op_begin: list[int]
+    """The first take of each op of an iteration; and how many takes the iteration has."""
     slots: list[int]
     """The number of slots that instances of the take lie in by turns; 0 for a take without an address."""
     slot_offset: list[int]
@@ -126,16 +135,20 @@ class TwoIterations:
     again: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @classmethod
-    def of(cls, ticks: Int64Array, marks: Sequence[int], first_op: int, ops: int) -> TwoIterations | None:
-        """Read rows (block, bytes, ops begun so far); None if the two iterations did not allocate the same.
+    def of(cls, ticks: Int64Array, marks: Sequence[int], op_marks: Sequence[int]) -> TwoIterations:
+        """Read rows (block, bytes, ops begun so far).
 
-        `marks` are the numbers of rows at which the first iteration began and the two ended.
+        `marks` are the numbers of rows at which the first iteration began and the two ended, `op_marks` of ops.
+        A second iteration that does not do the same stands for one that does, and frees what it does of the first.
         """
         begin, middle, end = marks
-        first, second = (ticks[a:b, 1][ticks[a:b, 1] > 0] for a, b in ((begin, middle), (middle, end)))
-        if not np.array_equal(first, second):
-            return None
-        return cls(ticks[begin:end, 0], ticks[begin:end, 1], ticks[begin:end, 2] - first_op, len(first), ops)
+        ops, other_ops = op_marks[1] - op_marks[0], op_marks[2] - op_marks[1]
+        ticks = ticks[begin:end] - np.array([0, 0, op_marks[0]])
+        first, second = ticks[: middle - begin], ticks[middle - begin :]
+        sizes = first[:, 1][first[:, 1] > 0]
+        if ops != other_ops or not np.array_equal(sizes, second[:, 1][second[:, 1] > 0]):
+            ticks = np.concatenate((first, _another(first, second, ops, other_ops)))
+        return cls(ticks[:, 0], ticks[:, 1], ticks[:, 2], len(sizes), ops)
 
     def freed_earlier(self, givers: Mapping[int, int]) -> TwoIterations:
         """Return them with blocks freed right before others are allocated, by these others."""
@@ -150,6 +163,21 @@ class TwoIterations:
         order = np.argsort(place, kind="stable")
         again = self.again[order] if len(self.again) else self.again
         return replace(self, block=self.block[order], size=self.size[order], begun=begun[order], again=again)
+
+
+def _another(first: Int64Array, second: Int64Array, ops: int, other_ops: int) -> Int64Array:
+    """Return rows of an iteration that does as the `first` did, and frees what the `second` freed of the first.
+
+    An op of the second stands for that in the first which comes as far on.
+    """
+    born = first[first[:, 1] > 0, 0]
+    fresh = {block: int(first[:, 0].max()) + 1 + number for number, block in enumerate(born.tolist())}
+    own = first[np.isin(first[:, 0], born)]
+    own = np.stack((np.array([fresh[block] for block in own[:, 0].tolist()]), own[:, 1], own[:, 2] + ops), axis=1)
+    frees = second[np.isin(second[:, 0], born) & (second[:, 1] < 0)]
+    frees[:, 2] = ops + np.minimum(-(-(frees[:, 2] - ops) * ops // max(other_ops, 1)), ops)
+    rows = np.concatenate((own, frees))
+    return rows[np.argsort(rows[:, 2], kind="stable")]
 
 
 def takes_of(
@@ -197,7 +225,7 @@ def takes_of(
     for taker, giver in givers.items():
         if upper[last[giver]] == allocated[taker]:
             over_take[allocated[taker]] = last[giver]
-    return Takes(upper, size, swap, again, over_take)
+    return Takes(upper, size, swap, again, over_take, clock.op, recorded.ops)
 
 
 class TakeClock:
@@ -222,6 +250,7 @@ class TakeClock:
         position = np.empty(len(keys), dtype=np.int64)
         position[order] = np.arange(len(keys))
         self._keys = keys[order]
+        self.op = (self._keys + 1) // 2 - 1  # of each take, the op that it is of
         self.period = len(keys)
         self.of_allocations = position[:first_count]
         self.of_arrivals: dict[int, int] = dict(zip(returning, position[first_count:].tolist(), strict=True))
@@ -256,6 +285,7 @@ def plan_addresses(takes: Takes, *, alignment: int, effort: float) -> AddressPla
         size=np.tile(align_up_all(takes.size, alignment), times).tolist(),
         swap=np.tile(takes.swap - ALLOCATION, times).tolist(),  # an allocation is 0 here
         again=np.tile(takes.again, times).tolist(),
+        op_begin=np.searchsorted(takes.op, np.arange(takes.ops + 1)).tolist(),
         slots=slots.tolist(),
         slot_offset=packing.offsets.tolist(),
         due_begin=due_begin,

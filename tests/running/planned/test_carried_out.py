@@ -118,7 +118,7 @@ def test_the_columns_name_the_storages_and_takes_of_each_drop(trace, data):
     iteration = carried_out(recorded(trace), made, recomputes)
     stream, blocks = iteration.recorded.iterations, iteration.recorded.blocks
     addresses = plan_addresses(takes_of(stream, (), blocks), alignment=1, effort=0.0)
-    swaps = swap_columns(iteration, (), addresses, len)
+    swaps = swap_columns(iteration, (), addresses, lambda name, with_grad: len(name))
     remakes = remake_columns(iteration, (), addresses)
     bound = _as_the_engine_binds(stream)
     takes = {block: take for take, block in enumerate(bound.values())}

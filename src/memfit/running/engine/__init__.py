@@ -8,5 +8,6 @@ from memfit.running.engine.loader import compiler as compiler
 from memfit.running.engine.loader import cuda_headers as cuda_headers
 from memfit.running.engine.loader import load as load
 from memfit.running.engine.module import EngineModule as EngineModule
+from memfit.running.engine.module import OpHash as OpHash
 from memfit.running.engine.module import RemakeTableColumns as RemakeTableColumns
 from memfit.running.engine.module import SwapTableColumns as SwapTableColumns

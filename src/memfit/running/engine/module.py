@@ -10,6 +10,8 @@ import torch
 
 from memfit.planning.addresses import TakeColumns
 
+OpHash = Callable[[str, bool], int]
+"""`EngineModule.op_hash`."""
 Tables = dict[str, Any]
 """Rows of int64 as bytes, by the table's name; `columns` has the names of each table's columns."""
 
@@ -21,7 +23,7 @@ class SwapTableColumns(TypedDict):
     """
 
     op_hashes: list[int]
-    """`op_hash` of each op of the iteration, in order, those that run again too; empty where nothing leaves."""
+    """`op_hash` of each op of the iteration, in order, those that run again too."""
     block: list[int]
     """The number of the block, or 0 for a storage that each iteration makes anew; a row for each swapped storage."""
     ordinal: list[int]
@@ -190,8 +192,8 @@ class EngineModule(Protocol):
     def signature_counts(self) -> dict[int, int]:
         """Return the number of iterations of each signature."""
 
-    def start_recording(self) -> None:
-        """Record from here on."""
+    def start_recording(self, at_boundary: bool = False) -> None:
+        """Record from here on; `at_boundary`: an iteration begins now, whose beginning is marked as ends are."""
 
     def stop_recording(self) -> Tables:
         """Return the recording, as `RawRecording.of` reads it."""
@@ -208,17 +210,20 @@ class EngineModule(Protocol):
     # Plans.
     def use_plan(
         self, takes: TakeColumns, zone_bytes: int, iterations: int, swaps: SwapTableColumns,
-        remakes: RemakeTableColumns, resident: Sequence[int], at_boundary: bool,
+        remakes: RemakeTableColumns, resident: Sequence[int], at_boundary: bool, is_another: bool = False,
     ) -> bool:  # fmt: skip
         """Run iterations by a plan; returns whether there is room for it.
 
         `zone_bytes` is the length of the zone, `iterations` the number of iterations in a period of `takes`.
-        `resident` are the blocks of storages that stay below the zone. `at_boundary`: an iteration begins now.
-        Raises ValueError for columns that contradict each other.
+        `resident` are the blocks of storages that stay below the zone. `at_boundary`: an iteration begins now;
+        `is_another`: of another kind than the last one. Raises ValueError for columns that contradict each other.
         """
 
     def has_plan(self) -> bool:
         """Return whether a plan is in force."""
+
+    def drop_plan(self) -> None:
+        """Run on without the plan in force."""
 
     def tried_drops(self) -> tuple[int, list[tuple[int, str]]]:
         """Return how many of the last plan's drops are untried, and the number and reason of each that cannot be."""
@@ -226,8 +231,8 @@ class EngineModule(Protocol):
     def refused_handovers(self) -> list[int]:
         """Return the last plan's ops at which an input was to give its place to an output, and did not."""
 
-    def op_hash(self, name: str) -> int:
-        """Return the hash by which a plan names an op."""
+    def op_hash(self, name: str, with_grad: bool) -> int:
+        """Return the hash by which a plan names an op; `with_grad`: gradients are computed there."""
 
     def start_timeline(self) -> None:
         """Note what ops and copies do from here on."""

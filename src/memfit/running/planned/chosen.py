@@ -5,7 +5,7 @@ Nothing is searched for but the addresses of an earlier run's plan, which is che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from memfit.files.kept_plan import KeptPlan
@@ -15,6 +15,7 @@ from memfit.planning.joint.again import corrected
 from memfit.planning.joint.as_plan import swaps_alone
 from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
+from memfit.running.engine import OpHash
 from memfit.running.planned.carried_out import CarriedOut, carried_out
 from memfit.running.planned.engine_plan import EFFORT, CompressedPlan, EnginePlan, place, swapping_by
 from memfit.running.planned.recorded import Recorded
@@ -32,7 +33,7 @@ def kept_plan(plan: CompressedPlan, key: str, never: Mapping[int, str]) -> KeptP
 
 
 def engine_plan_of_kept(
-    recorded: Recorded, kept: KeptPlan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
+    recorded: Recorded, kept: KeptPlan, budget_bytes: int, machine: Machine, op_hash: OpHash
 ) -> EnginePlan | None:
     """Return the kept plan with addresses for this recording, foreseen on `machine`; None if it does not fit it.
 
@@ -45,7 +46,7 @@ def engine_plan_of_kept(
 
 
 def _engine_plan(
-    recorded: Recorded, kept: KeptPlan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
+    recorded: Recorded, kept: KeptPlan, budget_bytes: int, machine: Machine, op_hash: OpHash
 ) -> EnginePlan | None:
     iteration = _checked(recorded, kept.plan)
     if any(storage >= len(recorded.trace.storages) for storage in kept.never):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from memfit.ir import Swap
 from memfit.planning.addresses import AddressPlan
-from memfit.running.engine import RemakeTableColumns, SwapTableColumns
+from memfit.running.engine import OpHash, RemakeTableColumns, SwapTableColumns
 from memfit.running.planned.carried_out import CarriedOut
 
 
 def swap_columns(
-    iteration: CarriedOut, swaps: Sequence[Swap], addresses: AddressPlan, op_hash: Callable[[str], int]
+    iteration: CarriedOut, swaps: Sequence[Swap], addresses: AddressPlan, op_hash: OpHash
 ) -> SwapTableColumns:
     """Return the columns for `swaps` of an iteration with remakings, and for the storages that are dropped in it.
 
@@ -19,7 +19,7 @@ def swap_columns(
         iteration: The iteration.
         swaps: Its swaps.
         addresses: The takes, those that bring a storage back among them.
-        op_hash: The engine's hash of an op's name.
+        op_hash: The engine's hash of an op.
 
     Returns:
         The columns.
@@ -33,7 +33,7 @@ def swap_columns(
     known = [(0, 0) if old else allocations[blocks[s]] for s, old in zip(storages, is_old, strict=True)]
     take_of = {swap: take for take, swap in enumerate(_swaps_of_takes(addresses))}
     return SwapTableColumns(
-        op_hashes=[op_hash(op.name) for op in trace.ops] if storages or iteration.recorded.kept else [],
+        op_hashes=list(map(op_hash, (op.name for op in trace.ops), iteration.recorded.with_grad)),
         block=[blocks[s] if old else 0 for s, old in zip(storages, is_old, strict=True)],
         ordinal=[ordinal for _, ordinal in known],
         bytes=[trace.storages[s].size_bytes for s in storages],

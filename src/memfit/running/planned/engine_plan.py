@@ -17,7 +17,7 @@ from memfit.planning.joint.plan import Cancelled, plan_jointly
 from memfit.planning.joint.program import Moves
 from memfit.planning.joint.wishes import Wishes
 from memfit.planning.lifetimes import largest_small
-from memfit.running.engine import RemakeTableColumns, SwapTableColumns
+from memfit.running.engine import OpHash, RemakeTableColumns, SwapTableColumns
 from memfit.running.planned.carried_out import CarriedOut, carried_out
 from memfit.running.planned.columns import remake_columns, swap_columns
 from memfit.running.planned.recorded import CompressedIterations, Recorded
@@ -126,7 +126,7 @@ def make_engine_plan(
     recorded: Recorded,
     budget_bytes: int,
     machine: Machine,
-    op_hash: Callable[[str], int],
+    op_hash: OpHash,
     stopped: Callable[[], bool] = lambda: False,
     moves: Moves = Moves.SWAP,
     never: Collection[int] = (),
@@ -163,7 +163,7 @@ def _swapping_plan(
     recorded: Recorded,
     budget_bytes: int,
     machine: Machine,
-    op_hash: Callable[[str], int],
+    op_hash: OpHash,
     stopped: Callable[[], bool],
     effort: float,
 ) -> EnginePlan | None:
@@ -191,7 +191,7 @@ def _joint_plan(
     recorded: Recorded,
     budget_bytes: int,
     machine: Machine,
-    op_hash: Callable[[str], int],
+    op_hash: OpHash,
     stopped: Callable[[], bool],
     effort: float,
     moves: Moves,
@@ -229,7 +229,7 @@ def swapping_by(
     policy: str,
     budget_bytes: int,
     simulator: Simulator,
-    op_hash: Callable[[str], int],
+    op_hash: OpHash,
 ) -> EnginePlan:
     """Return the engine's plan for `iteration` with what was `placed`, and what it is foreseen to do."""
     trace = iteration.recorded.trace
@@ -264,7 +264,7 @@ def place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> Placed:
     return Placed(swaps, addresses, resident, below + addresses.zone_bytes + beside)
 
 
-def _engine_plan(iteration: CarriedOut, placed: Placed, op_hash: Callable[[str], int]) -> EnginePlan:
+def _engine_plan(iteration: CarriedOut, placed: Placed, op_hash: OpHash) -> EnginePlan:
     blocks = [iteration.recorded.blocks[s] for s in placed.resident]
     swaps, remakes = (
         swap_columns(iteration, placed.swaps, placed.addresses, op_hash),

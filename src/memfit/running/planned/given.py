@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from memfit.ir import Plan, Recompute, Swap, Trace
@@ -12,6 +12,7 @@ from memfit.planning.joint.again import corrected
 from memfit.planning.joint.as_plan import carried_out as made_of
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap, gaps
+from memfit.running.engine import OpHash
 from memfit.running.planned.carried_out import CarriedOut, carried_out
 from memfit.running.planned.engine_plan import EFFORT, EnginePlan, place, swapping_by
 from memfit.running.planned.recorded import Recorded
@@ -46,7 +47,7 @@ GivenPlan = Untried | Used | Refused
 
 
 def given_engine_plan(
-    recorded: Recorded, given: Plan, budget_bytes: int, machine: Machine, op_hash: Callable[[str], int]
+    recorded: Recorded, given: Plan, budget_bytes: int, machine: Machine, op_hash: OpHash
 ) -> EnginePlan | Refused:
     """Return the plan with the swaps and recomputes of `given`, or the reason why it cannot be used."""
     if given.op_count != len(recorded.trace.ops):

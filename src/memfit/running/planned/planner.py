@@ -2,7 +2,8 @@
 
 Iterations are recorded, packed, and the table handed to the engine; what does not fit the budget is swapped by the
 plan. An iteration that is not the planned one costs nothing but the table's use: each allocation is checked by its
-size, each op by its name. After several such iterations in a row the plan is made anew; plans are kept by signature.
+size, each op by its name. Each kind of iterations has a plan of its own, and that of the kind which comes next, as far
+as the last ones tell, is put in force; a plan that is wrong for its own kind several times in a row is made anew.
 When ops wait for copies longer than foreseen, or copies take less time than foreseen, the link's speed is taken from
 what was measured, and a plan is made with it while training goes on; when iterations take another time than foreseen,
 so are the times of ops. A plan of an earlier run is used as it is.
@@ -25,19 +26,21 @@ from memfit.running.planned.chosen import kept_plan
 from memfit.running.planned.drift import alike, gains_by_speed
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
 from memfit.running.planned.given import GivenPlan, Refused, Untried, Used
+from memfit.running.planned.kinds import Kinds
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.making import Made, Making
 from memfit.running.planned.op_times import Timing
 from memfit.running.planned.pauses import Pauses
 from memfit.running.planned.plan_cache import PlanCache
 from memfit.running.planned.recorded import CompressedIterations
-from memfit.running.planned.states import Closed, End, InForce, Known, Recording, Watching
+from memfit.running.planned.recorded_kinds import RecordedKinds
+from memfit.running.planned.states import Closed, End, InForce, Known, Watching
 from memfit.running.planned.timeline import measured_timeline
 from memfit.running.planned.wanted import Wanted
 from memfit.tracing.build import RawRecording
 
 _STRIKES = 3
-_ITERATIONS = 3  # that are recorded; the recording may begin in the midst of the first
+_WRONG = 20  # of the ops of an iteration, that part may be missing, or allocate what is not planned
 _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on without
 _LATELY = 3  # iterations, whose copies tell how fast the link is now
 _ATTEMPTS = 3  # to plan an iteration, each for a part of the budget less than the one before
@@ -45,6 +48,8 @@ _SPARED = 32  # that part
 _NOT_FOUND = "none was found that fits the budget"
 _NO_ROOM = "the other live storages leave no room for it"
 _ANOTHER = "several in a row allocated something else than the plan had foreseen, or needed its room"
+_NEVER_ALIKE = "hardly two of them are alike"
+_UNLIKE = 0  # stands for the kinds of iterations of which that is said
 _STAYS = "it did not give its place to an output"
 _TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
 
@@ -73,8 +78,10 @@ class Planner:
     """Times that it was looked for what should leave, and how."""
     kept_plans: int = 0
     """Times that a plan of an earlier run came into force."""
-    _state: Watching | Recording | InForce | Closed = field(default_factory=Watching)
-    _signature: int = 0  # of the iteration that is, or was last, recorded or planned
+    _state: Watching | InForce | Closed = field(default_factory=Watching)
+    _recording: RecordedKinds | None = None  # while iterations are recorded
+    _kinds: Kinds = field(default_factory=Kinds)
+    _signature: int = 0  # of the last plan in force
     _strikes: int = 0  # iterations in a row whose plan was wrong, or was given up
     _unfit: set[str] = field(default_factory=set)  # the keys of kept plans that were wrong, or found no room
     _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_LATELY + 1))
@@ -115,51 +122,58 @@ class Planner:
         signatures, stats = self.engine.signatures(), self.engine.stats()
         end = End(signatures, stats, self._ended[-1] if self._ended else stats, at_boundary)
         self._ended.append(stats)
-        match state:
-            case Recording():
-                self._record(state, end)
-            case InForce() if self.engine.has_plan():
-                self._watch(state, end)
-            case InForce():
-                self._lost()
-        repeats = signatures[-1] in self.known or signatures[-2:-1] == signatures[-1:]
-        if repeats and isinstance(self._state, Watching):
-            self._begin(end)
+        has_plan = isinstance(state, InForce) and self.engine.has_plan()
+        followed = has_plan and not _is_wrong(end)
+        self._kinds.note(state.signature if isinstance(state, InForce) and followed else signatures[-1])
+        if self._recording is not None:
+            self._record(self._recording, end)
+        if isinstance(state, InForce):
+            self._watch(state, end, followed) if has_plan else self._lost(state, end)
+        self._look_ahead(end)
 
-    def _become(self, state: Watching | Recording | InForce) -> None:
+    def _become(self, state: Watching | InForce) -> None:
         """Enter a state, unless the session has ended meanwhile, in another thread."""
         if isinstance(self._state, InForce):
             self._end_timing(self._state)
         if not isinstance(self._state, Closed):
             self._state = state
 
-    def _begin(self, end: End) -> None:
-        self._signature = signature = end.signatures[-1]
-        if signature in self.known:
-            self._use_when_made(self.known[signature], end)
-        elif not self.pauses.lasts(signature, end.stats["iterations"]):
-            self._become(Recording(_ITERATIONS))
-            self.engine.start_recording()
+    def _look_ahead(self, end: End) -> None:
+        """Put the plan of the kind in force that comes next; record it if it recurs and has none."""
+        expected = self._kinds.expected()
+        next_kind = self.known.get(expected, None if self.in_force else self.known.get(self._kinds.history[-1]))
+        if next_kind is not None and not self._is_in_force(next_kind):
+            self._use_when_made(next_kind, end)
+        now = end.stats["iterations"]
+        waits = self._recording is not None or self.pauses.lasts(expected, now) or self.pauses.lasts(_UNLIKE, now)
+        if (
+            expected not in self.known
+            and self._kinds.recurs(expected)
+            and not waits
+            and not isinstance(self._state, Closed)
+        ):
+            self._recording = RecordedKinds(expected, self._kinds.repeats(expected))
+            self.engine.start_recording(end.at_boundary)
 
-    def _record(self, state: Recording, end: End) -> None:
-        state.left -= 1
-        signature = end.signatures[-1]
-        if signature == self._signature and state.left:
-            return
-        # The ends of the last two whole iterations.
-        op_marks, tick_marks = self.engine.iteration_marks()[-3:], self.engine.tick_marks()[-3:]
-        raw = RawRecording.of(self.engine.stop_recording())
-        self._become(Watching())
-        if signature != self._signature or len(tick_marks) != 3 or len(op_marks) != 3:
-            return
-        text = f"{signature:016x}"
-        self._plan_for(CompressedIterations.of(raw, op_marks, tick_marks, text, self.engine.alignment()), end)
+    def _is_in_force(self, known: Known) -> bool:
+        return isinstance(self._state, InForce) and self._state.signature == known.signature
 
-    def _plan_for(self, iterations: CompressedIterations, end: End) -> None:
-        self.known[self._signature] = known = Known(iterations)
+    def _record(self, recording: RecordedKinds, end: End) -> None:
+        recording.note(end.signatures, self.engine.iteration_marks(), self.engine.tick_marks())
+        if not recording.is_enough:
+            return
+        self._recording = None
+        iterations = recording.iterations(RawRecording.of(self.engine.stop_recording()), self.engine.alignment())
+        if iterations is None:
+            kind = recording.wanted if self.known else _UNLIKE
+            self.pauses.begin(kind, _NEVER_ALIKE, end.stats["iterations"])
+        else:
+            self._plan_for(recording.wanted, iterations)
+
+    def _plan_for(self, signature: int, iterations: CompressedIterations) -> None:
+        self.known[signature] = known = Known(signature, iterations)
         known.making = self._make(known)
         known.making.done(_PATIENCE)
-        self._use_when_made(known, end)
 
     def _make(self, known: Known, *, anew: bool = False) -> Making:
         """Begin to make a plan; with `anew`, foresee the one in force by what is known now, to compare them."""
@@ -194,15 +208,19 @@ class Planner:
             made, known.making = known.making.result(), None
             self._hear(made)
             known.plan = made.anew or known.plan
-            if self.in_force and (made.plan is None or not made.plan.improves(known.plan, known.never)):
+            if self._is_in_force(known) and (made.plan is None or not made.plan.improves(known.plan, known.never)):
                 self._confirm(known, made)
                 return
             known.take(made)
             is_new = made.plan is not None
         plan = known.plan
-        if plan is not None and self._put_in_force(plan.plan(), end.at_boundary):
-            self._become(InForce())
-            self.pauses.end(self._signature)
+        if plan is not None and self._put_in_force(
+            plan.plan(), end.at_boundary, known.signature != self._kinds.history[-1]
+        ):
+            self._signature = known.signature
+            self._become(InForce(known.signature))
+            self.pauses.end(known.signature)
+            self.pauses.end(_UNLIKE)
             self.given_plan = Used() if plan.is_given else self.given_plan
             if is_new:
                 self.kept_plans += known.is_kept
@@ -211,7 +229,8 @@ class Planner:
             if is_for_another_link or (self.moves is Moves.JOINT and plan.may_be_improved):
                 known.making = self._make(known)
             return
-        self._become(Watching())
+        if plan is not None:
+            self._become(Watching())
         known.refused += 1
         if plan is None or known.refused >= _STRIKES:
             if plan is not None and plan.is_given:
@@ -238,28 +257,28 @@ class Planner:
         self._unfit.add(known.key)
         known.plan = None
         if known.attempts >= _ATTEMPTS or self.given is not None:
-            del self.known[self._signature]
-            self.pauses.begin(self._signature, why, self._ended[-1]["iterations"])
+            del self.known[known.signature]
+            self.pauses.begin(known.signature, why, self._ended[-1]["iterations"])
         else:
             known.making = self._make(known)
 
-    def _put_in_force(self, plan: EnginePlan, at_boundary: bool) -> bool:
+    def _put_in_force(self, plan: EnginePlan, at_boundary: bool, is_another: bool) -> bool:
         addresses = plan.addresses
         used = self.engine.use_plan(addresses.columns, addresses.zone_bytes, addresses.iterations, plan.swaps,
-                                    plan.remakes, plan.resident, at_boundary)  # fmt: skip
+                                    plan.remakes, plan.resident, at_boundary, is_another)  # fmt: skip
         host.give_back_freed()  # recording, planning and restoring took many times what is kept
         return used
 
-    def _watch(self, state: InForce, end: End) -> None:
+    def _watch(self, state: InForce, end: End, followed: bool) -> None:
         """The plan was in force throughout the iteration: was it right?"""
-        known = self.known.get(self._signature)
+        known = self.known.get(state.signature)
+        self._strikes = 0 if followed else self._strikes + self._is_strike(state, end)
+        self.followed += followed
         missed = end.grew("plan_mismatches") > 0 or end.grew("derailments") > 0
-        self._strikes = self._strikes + 1 if missed else 0
-        self.followed += not missed
         if missed or known is None or known.making is not None:
             state.pace.skip()
         if self._strikes >= _STRIKES:
-            self._forget()
+            self._forget(state, end)
         elif known is not None and known.making is not None:
             self._use_when_made(known, end)
         elif known is not None and self._hear_of_drops(known):
@@ -327,27 +346,38 @@ class Planner:
             self.engine.stop_timeline()
         state.timing = None
 
-    def _lost(self) -> None:
-        """The engine has given the plan up for want of room; it is taken up again when its iteration has come back."""
+    def _lost(self, state: InForce, end: End) -> None:
+        """The engine has given the plan up for want of room; it is taken up again when its turn comes."""
         self._become(Watching())
-        self._strikes += 1
-        known = self.known.get(self._signature)
+        self._strikes += self._is_strike(state, end)
+        known = self.known.get(state.signature)
         if self._strikes >= _STRIKES:
-            self._forget()
+            self._forget(state, end)
         elif known is not None and known.making is None and self._hear_of_drops(known):
             known.making = self._make(known)  # what was not dropped may be why there was no room
 
-    def _forget(self) -> None:
+    def _is_strike(self, state: InForce, end: End) -> bool:
+        """Whether an iteration that was not as planned was none of a kind that has a plan of its own."""
+        return end.signatures[-1] == state.signature or end.signatures[-1] not in self.known
+
+    def _forget(self, state: InForce, end: End) -> None:
+        """Go on without the plan; if it was wrong for its own kind, without what led to it, too."""
         self._strikes = 0
         self._become(Watching())
-        known = self.known.pop(self._signature, None)
+        self.engine.drop_plan()
+        known = self.known.pop(state.signature, None) if end.signatures[-1] == state.signature else None
         if known is not None:
             self._unfit.add(known.key)
-            self.pauses.begin(self._signature, _ANOTHER, self._ended[-1]["iterations"], at_once=True)
+            self.pauses.begin(state.signature, _ANOTHER, end.stats["iterations"], at_once=True)
 
     def _machine(self) -> Machine:
         """Return the speed of copies in this session, or the assumed one before the first copies."""
         return self.link.machine(self.engine.stats(), self._ended[0] if self._ended else None)
+
+
+def _is_wrong(end: End) -> bool:
+    """Return whether much of an iteration was not as planned. Ops that the plan does not have do it no harm."""
+    return _WRONG * (end.grew("plan_mismatches") + end.grew("missing_ops")) > end.grew("ops")
 
 
 def _name_of(trace: Trace, storage: int) -> str:

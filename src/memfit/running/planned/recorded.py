@@ -28,6 +28,12 @@ class Recorded:
     """For each op the microseconds of its own, without the Python code that follows it."""
     kept: tuple[int, ...] = ()
     """The ops whose calls have to be kept for what is handed over (`planning.handing_over`)."""
+    with_grad: tuple[bool, ...] = ()
+    """For each op, whether gradients were computed; by default they were in all."""
+
+    def __post_init__(self) -> None:
+        if not self.with_grad:
+            object.__setattr__(self, "with_grad", (True,) * len(self.trace.ops))
 
     def handed_over(self, limit_bytes: int, never: Collection[int] = ()) -> Recorded:
         """Return them with in-place reuse where the iteration needs more than `limit_bytes`."""
@@ -40,13 +46,16 @@ class Recorded:
     def of(
         cls, raw: RawRecording, op_marks: Sequence[int], tick_marks: Sequence[int], signature: str, alignment: int
     ) -> Recorded | None:
-        """Return them; None if they were not alike. The marks are where the first began and the two ended."""
+        """Return them; None if there is nothing to plan. The marks are where the first began and the two ended.
+
+        If the second is of another kind, what of the first it frees, and when, is put into a copy of the first.
+        """
         begin, middle, end = op_marks
-        if middle - begin != end - middle or begin == middle:
+        if begin == middle:
             return None
         ticks = np.stack([raw.ticks[column] for column in ("block", "bytes", "ops_begun")], axis=1)
-        iterations = TwoIterations.of(ticks, tick_marks, begin, middle - begin)
-        if iterations is None or not iterations.first_count:
+        iterations = TwoIterations.of(ticks, tick_marks, op_marks)
+        if not iterations.first_count:
             return None
         about = {"signature": signature, "torch_version": "", "device": "cpu", "script": "", "iteration": 0,
                  "alignment": alignment, "before": None}  # fmt: skip
@@ -60,7 +69,8 @@ class Recorded:
         own = np.minimum((ops_of_it["end_ns"] - ops_of_it["start_ns"] - ops_of_it["waited_ns"]) / 1000, spans)
         again_us = tuple(np.maximum(own, 0).tolist())
         trace, blocks = in_order_of_use(replace(trace, ops=ops), blocks, _first_uses(raw, begin, middle))
-        return cls(trace, blocks, iterations, again_us)
+        with_grad = tuple(map(bool, ops_of_it["with_grad"].tolist()))
+        return cls(trace, blocks, iterations, again_us, with_grad=with_grad)
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class CompressedIterations:
         return cls(CompressedRecording.of(cut), op_marks, tick_marks, signature, alignment)
 
     def recorded(self) -> Recorded | None:
-        """Return the iterations; None if they were not alike."""
+        """Return the iterations; None if there is nothing to plan."""
         return Recorded.of(self.compressed.recording(), self.op_marks, self.tick_marks, self.signature, self.alignment)
 
 

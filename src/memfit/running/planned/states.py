@@ -14,8 +14,9 @@ from memfit.running.planned.recorded import CompressedIterations
 
 @dataclass
 class Known:
-    """The knowledge of one iteration signature."""
+    """The knowledge of one kind of iterations."""
 
+    signature: int
     iterations: CompressedIterations
     plan: CompressedPlan | None = None
     making: Making | None = None
@@ -44,20 +45,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Watching:
-    """Nothing is under way until an iteration repeats, or comes back."""
-
-
-@dataclass
-class Recording:
-    """Iterations are recorded for a plan; `left` of them are yet to end."""
-
-    left: int
+    """No plan is in force."""
 
 
 @dataclass
 class InForce:
-    """A plan is in force."""
+    """The plan of iterations of a signature is in force."""
 
+    signature: int
     drift: Drift = field(default_factory=Drift)
     pace: Pace = field(default_factory=Pace)
     timing: Timing | None = None  # while ops are timed

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from memfit.ir import Plan
 from memfit.machine import Machine
 from memfit.planning.joint.program import Moves
+from memfit.running.engine import OpHash
 from memfit.running.planned.chosen import engine_plan_of_kept, foreseen_anew
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan
 from memfit.running.planned.given import Refused, given_engine_plan
@@ -43,7 +44,7 @@ class Wanted:
     whole_bytes: int
     budget_bytes: int
     machine: Machine
-    op_hash: Callable[[str], int]
+    op_hash: OpHash
     moves: Moves
     never: tuple[int, ...]
     is_first: bool

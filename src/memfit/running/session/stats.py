@@ -17,7 +17,8 @@ class Stats:
     smaller one. `planned_allocations` got their addresses
     from a plan; `plan_mismatches` were not as planned. `swaps` left the arena
     and `prefetches` came back by a plan, copied beside the ops, which waited `stall_ns` for them; `copy_ns` is what ops
-    waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's;
+    waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's, by
+    `unplanned_ops` that it does not have, or `missing_ops` of its own that did not come;
     `lane_failures` plans that were not used, since the system had no thread left for their copies.
     `recording_given_up_ops` is after how many ops no iteration had been found and memfit stopped looking (0: it did
     not); an optimizer's step makes it look again. `record_bytes` are memfit's own records of iterations and plans, at
@@ -71,6 +72,8 @@ class Stats:
     prefetches: int
     failed_copies: int
     derailments: int
+    unplanned_ops: int
+    missing_ops: int
     lane_failures: int
     record_bytes: int
     recording_given_up_ops: int

@@ -1,0 +1,58 @@
+"""Which of the recorded iterations a plan is made for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memfit.running.planned.recorded import CompressedIterations
+from memfit.tracing.build import RawRecording
+
+_MOST = 8  # iterations
+
+
+@dataclass
+class RecordedKinds:
+    """The iterations of a recording, in their order. It may begin in the midst of one, which does not count.
+
+    Attributes:
+        wanted: The signature of those for which it was begun.
+        repeats: Whether two of them in a row are to be expected.
+        in_order: The signatures of all.
+        op_marks: The numbers of ops at their ends, and one more for the beginning of the first.
+        tick_marks: Likewise of allocations and frees.
+        left: The iterations that may still be recorded.
+    """
+
+    wanted: int
+    repeats: bool
+    in_order: Sequence[int] = ()
+    op_marks: Sequence[int] = ()
+    tick_marks: Sequence[int] = ()
+    left: int = _MOST
+
+    def note(self, signatures: Sequence[int], op_marks: Sequence[int], tick_marks: Sequence[int]) -> None:
+        """Note that an iteration has ended; these are those of all so far."""
+        self.left -= 1
+        count = min(len(op_marks), len(tick_marks))
+        self.op_marks, self.tick_marks = op_marks[-count:], tick_marks[-count:]
+        self.in_order = signatures[len(signatures) - max(count - 1, 0) :]
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there is what is wanted, or no more is to be recorded."""
+        return self.left <= 0 or bool(self._twice() or (self._once() and not self.repeats))
+
+    def iterations(self, raw: RawRecording, alignment: int) -> CompressedIterations | None:
+        """Return one that is wanted and the one after it, which is alike if any two were; None if there is none."""
+        found = self._twice() or self._once()
+        if not found:
+            return None
+        marks, tick_marks = (every[found[0] : found[0] + 3] for every in (self.op_marks, self.tick_marks))
+        return CompressedIterations.of(raw, marks, tick_marks, f"{self.wanted:016x}", alignment)
+
+    def _once(self) -> list[int]:
+        return [at for at, kind in enumerate(self.in_order[:-1]) if kind == self.wanted]
+
+    def _twice(self) -> list[int]:
+        return [at for at in self._once() if self.in_order[at + 1] == self.wanted]

@@ -49,6 +49,7 @@ bool Course::comes_next(uint64_t identity) const {
 std::optional<size_t> Course::advance(size_t op) {
   const size_t first = next_;
   for (size_t passed = first; passed < op; ++passed) missing_ += !runs_again(passed);
+  lacks_ops_ |= op > own_from(first);
   last_ = op;
   next_ = op + 1;
   run_ = strayed_ = 0;
@@ -75,7 +76,7 @@ void Course::iteration_ends() {
     derailments_ += is_derailed_;
   }
   next_ = last_ = run_ = strayed_ = 0;
-  is_derailed_ = false;
+  is_derailed_ = lacks_ops_ = false;
 }
 
 size_t Course::held() const { return held_bytes(identities_, runs_again_); }

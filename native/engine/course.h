@@ -38,6 +38,8 @@ class Course {
   size_t next_own() const { return own_from(next_); }  // of the program's own
   size_t ops() const { return identities_.size(); }
   bool runs_again(size_t op) const { return op < runs_again_.size() && runs_again_[op] != 0; }
+  // Whether ops of the plan have not come in this iteration.
+  bool lacks_ops() const { return lacks_ops_; }
   // Ops in a row, until now, that are none of the plan's.
   size_t strayed() const { return strayed_; }
 
@@ -58,7 +60,7 @@ class Course {
   size_t next_ = 0, last_ = 0;
   size_t ahead_ = 0, run_ = 0;  // the plan's op that the program's last one may have been, with so many before it
   size_t strayed_ = 0;
-  bool is_derailed_ = false;
+  bool is_derailed_ = false, lacks_ops_ = false;
   uint64_t derailments_ = 0, unplanned_ = 0, missing_ = 0;
 };
 

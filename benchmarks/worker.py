@@ -36,7 +36,7 @@ def main() -> None:
     error = ""
 
     def note(*_: Any) -> None:
-        done = {} if session is None else vars(session.stats)
+        done = {} if session is None else vars(session.stats) | {"planned_iterations": session.planned_iterations}
         steps.append({"at": time.perf_counter(), **done})
         if session is not None and len(steps) == request.get("reset_peaks_at"):
             engine.load().reset_peaks()

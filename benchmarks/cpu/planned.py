@@ -23,7 +23,7 @@ from memfit.running.session import Session
 
 STEADY = 16  # optimizer steps; of the two-optimizer example as well
 NO_SWAPS = SwapTableColumns(
-    op_hashes=[], block=[], ordinal=[], bytes=[], again=[], storage=[], out_after=[], free_by=[], in_start=[], take=[]
+    op_hashes=[0], block=[], ordinal=[], bytes=[], again=[], storage=[], out_after=[], free_by=[], in_start=[], take=[]
 )
 NO_REMAKES = RemakeTableColumns(repeats=[], storage=[], after=[], before=[], take=[], kept=[], carried=[], last_take=[])
 ROOM = 1.05  # the budget, over the peak of live bytes
@@ -76,7 +76,8 @@ def in_session(*, planned: bool) -> float:
     """Return the same in a session, from a table or by searching."""
     with Session(64 << 20, "ram", device="cpu", record=False):
         if planned:
-            takes = Takes(np.full(len(SIZES), len(SIZES)), np.array(SIZES))
+            before_ops = np.full(len(SIZES), -1)
+            takes = Takes(np.full(len(SIZES), len(SIZES)), np.array(SIZES), op=before_ops, ops=1)
             plan = plan_addresses(takes, alignment=64, effort=1.0)
             assert engine.load().use_plan(
                 plan.columns, plan.zone_bytes, plan.iterations, NO_SWAPS, NO_REMAKES, [], True

@@ -1,5 +1,7 @@
 """A ResNet in bfloat16 autocast, channels last, with averages of the weights (EMA and SWA)."""
 
+import sys
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -26,7 +28,7 @@ model = nn.Sequential(
 ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
 swa = AveragedModel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
-for step in range(8):
+for step in range(int(sys.argv[1]) if sys.argv[1:] else 8):
     x = torch.randn(16, 3, 32, 32).to(memory_format=torch.channels_last)
     y = torch.randint(10, (16,))
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import sys
 import tempfile
 
 import torch
@@ -32,7 +33,7 @@ model = UNet()
 ema = copy.deepcopy(model).requires_grad_(False)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 alphas = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000), dim=0)
-for step in range(8):
+for step in range(int(sys.argv[1]) if sys.argv[1:] else 8):
     for _ in range(2):
         x, t, noise = torch.rand(8, 3, 32, 32) * 2 - 1, torch.randint(1000, (8,)), torch.randn(8, 3, 32, 32)
         a = alphas[t][:, None, None, None]

@@ -1,6 +1,7 @@
 """An exact Gaussian process: its marginal likelihood by a Cholesky factor."""
 
 import math
+import sys
 
 import torch
 
@@ -10,7 +11,7 @@ y = torch.sin(2 * math.pi * x).squeeze(1) + 0.1 * torch.randn(400, dtype=torch.d
 raw = torch.nn.Parameter(torch.zeros(3, dtype=torch.double))
 mean = torch.nn.Parameter(torch.zeros((), dtype=torch.double))
 optimizer = torch.optim.Adam([raw, mean], lr=0.1)
-for _ in range(8):
+for _ in range(int(sys.argv[1]) if sys.argv[1:] else 8):
     optimizer.zero_grad()
     scale, length, noise = torch.nn.functional.softplus(raw)
     kernel = scale * torch.exp(-0.5 * torch.cdist(x, x).square() / length**2)

@@ -1,5 +1,7 @@
 """A graph convolutional network on one graph, by sparse products."""
 
+import sys
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -15,7 +17,7 @@ features, labels = torch.rand(NODES, 300), torch.randint(7, (NODES,))
 first, second = nn.Linear(300, 32, bias=False), nn.Linear(32, 7, bias=False)
 groups = [{"params": first.parameters(), "weight_decay": 5e-4}, {"params": second.parameters()}]
 optimizer = torch.optim.Adam(groups, lr=0.01)
-for _ in range(10):
+for _ in range(int(sys.argv[1]) if sys.argv[1:] else 10):
     optimizer.zero_grad()
     h = F.relu(torch.sparse.mm(adjacency, first(F.dropout(features, 0.5))))
     out = torch.sparse.mm(adjacency, second(F.dropout(h, 0.5)))

@@ -1,5 +1,7 @@
 """Batches of graphs, of another shape each time, with messages gathered, scattered and the best nodes kept."""
 
+import sys
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -21,7 +23,7 @@ def batch():
     return torch.rand(nodes, 16), edges, graph, torch.randint(2, (16,))
 
 
-for _ in range(12):
+for _ in range(int(sys.argv[1]) if sys.argv[1:] else 12):
     x, (source, target), graph, y = batch()
     h = embed(x)
     for layer in layers:

@@ -1,5 +1,7 @@
 """Muon for the matrices of a transformer, AdamW for the rest."""
 
+import sys
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -11,7 +13,7 @@ head = nn.Linear(96, 500)
 matrices = [p for p in layers.parameters() if p.ndim == 2]
 others = [*embedding.parameters(), *head.parameters(), *(p for p in layers.parameters() if p.ndim != 2)]
 optimizers = [torch.optim.Muon(matrices, lr=0.02), torch.optim.AdamW(others, lr=1e-3)]
-for _ in range(8):
+for _ in range(int(sys.argv[1]) if sys.argv[1:] else 8):
     x = torch.randint(500, (8, 33))
     mask = nn.Transformer.generate_square_subsequent_mask(32)
     logits = head(layers(embedding(x[:, :-1]), mask, is_causal=True))

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import tempfile
 
 import torch
@@ -35,7 +36,7 @@ head.weight = tokens.weight
 model = nn.ModuleList([tokens, positions, blocks, head])
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 data = torch.randint(VOCABULARY, (50_000,))
-for step in range(8):
+for step in range(int(sys.argv[1]) if sys.argv[1:] else 8):
     for group in optimizer.param_groups:
         group["lr"] = 1e-3 * (1 + math.cos(math.pi * step / 8)) / 2
     for _ in range(2):

@@ -1,5 +1,7 @@
 """A neural ODE: Runge-Kutta steps through a small network, differentiated through."""
 
+import sys
+
 import torch
 from torch import nn
 
@@ -25,7 +27,7 @@ def integrate(function, state, times):
 
 with torch.no_grad():
     truth = integrate(lambda y: y**3 @ matrix, torch.tensor([[2.0, 0.0]]), times)
-for _ in range(8):
+for _ in range(int(sys.argv[1]) if sys.argv[1:] else 8):
     at = torch.randint(190, (150,))
     target = torch.stack([truth[at + i] for i in range(10)])
     optimizer.zero_grad()

@@ -1,5 +1,7 @@
 """A recommender: sparse EmbeddingBags and dense features that interact, with sparse gradients."""
 
+import sys
+
 import numpy as np
 import torch
 from torch import nn
@@ -17,7 +19,7 @@ for linear in (*bottom[::2], *top[::2]):
     linear.weight.data = torch.tensor(drawn, requires_grad=True)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 rows, columns = torch.tril_indices(4, 4, -1)
-for _ in range(10):
+for _ in range(int(sys.argv[1]) if sys.argv[1:] else 10):
     dense, label = torch.tensor(random.random((BATCH, 13), dtype=np.float32)), torch.rand(BATCH, 1).round()
     parts = [bottom(dense)]
     for bag, size in zip(bags, SIZES, strict=True):

@@ -1,6 +1,7 @@
 #include "capturing.h"
 
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 
 #include <algorithm>
 
@@ -22,6 +23,19 @@ bool is_plain(const c10::IValue& value) {
 // Each of the block's bytes is the tensor's.
 bool covers(const at::Tensor& tensor, const Block& block) {
   return static_cast<size_t>(tensor.numel()) * tensor.itemsize() == block.bytes && tensor.is_non_overlapping_and_dense();
+}
+
+// All but its bytes.
+void describe(Operand& operand, const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  operand.is_defined = true;
+  operand.sizes.assign(impl->sizes().begin(), impl->sizes().end());
+  operand.strides.assign(impl->strides().begin(), impl->strides().end());
+  operand.offset = impl->storage_offset();
+  operand.dtype = impl->dtype();
+  operand.device = impl->device();
+  operand.is_wrapped_number = impl->is_wrapped_number();
+  operand.requires_grad = at::isFloatingType(tensor.scalar_type()) && impl->requires_grad();
 }
 
 bool is_constant(const Recipe& recipe, const c10::IValue& input) {
@@ -64,7 +78,7 @@ std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const Op
   const bool trains = op.training_argument >= 0 && inputs[op.training_argument].isBool() && inputs[op.training_argument].toBool();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool is_held_off = trains && op.writes[i];  // an effect that is not to happen twice
-    if (!is_held_off && !add(*recipe, inputs[i], i)) return nullptr;
+    if (!(is_held_off ? add_stand_in(*recipe, inputs[i], i) : add(*recipe, inputs[i], i))) return nullptr;
   }
   // What was kept by value may not be what the op reads. (Of the others none that is in use twice gets here.)
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -110,16 +124,21 @@ bool Capturing::add_tensor(Recipe& recipe, const at::Tensor& tensor, size_t argu
   operand.item = item;
   if (!tensor.defined()) return true;
   if (!is_ordinary(tensor)) return false;
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  operand.is_defined = true;
-  operand.sizes.assign(impl->sizes().begin(), impl->sizes().end());
-  operand.strides.assign(impl->strides().begin(), impl->strides().end());
-  operand.offset = impl->storage_offset();
-  operand.dtype = impl->dtype();
-  operand.device = impl->device();
-  operand.is_wrapped_number = impl->is_wrapped_number();
-  operand.requires_grad = at::isFloatingType(tensor.scalar_type()) && impl->requires_grad();
+  describe(operand, tensor);
   return !recipe.op->reads_data || add_bytes(operand, *recipe.op, tensor);
+}
+
+// Another tensor of the same kind: a kernel may be chosen by what its statistics are like. (One that is missing stays so.)
+bool Capturing::add_stand_in(Recipe& recipe, const c10::IValue& input, size_t argument) const {
+  if (!input.isTensor() || !input.toTensor().defined()) return true;
+  const at::Tensor& tensor = input.toTensor();
+  if (!is_ordinary(tensor)) return false;
+  Operand& operand = recipe.operands.emplace_back();
+  operand.argument = static_cast<int32_t>(argument);
+  describe(operand, tensor);
+  operand.offset = 0;
+  operand.stand_in = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
+  return true;
 }
 
 bool Capturing::add_bytes(Operand& operand, const OpInfo& op, const at::Tensor& tensor) const {

@@ -33,6 +33,7 @@ class Capturing {
   std::shared_ptr<Recipe> recipe_of(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   bool add(Recipe& recipe, const c10::IValue& input, size_t argument) const;
   bool add_tensor(Recipe& recipe, const at::Tensor& tensor, size_t argument, int32_t item) const;
+  bool add_stand_in(Recipe& recipe, const c10::IValue& input, size_t argument) const;
   bool is_ordinary(const at::Tensor& tensor) const;
   bool add_bytes(Operand& operand, const OpInfo& op, const at::Tensor& tensor) const;
   void end_written(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool is_doubtful) const;

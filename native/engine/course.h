@@ -38,7 +38,9 @@ class Course {
   size_t next_own() const { return own_from(next_); }  // of the program's own
   size_t ops() const { return identities_.size(); }
   bool runs_again(size_t op) const { return op < runs_again_.size() && runs_again_[op] != 0; }
-  // Whether ops of the plan have not come in this iteration.
+  // Whether the iteration has had other ops until now, or lacks some.
+  bool is_derailed() const { return is_derailed_; }
+  // Whether ops of the plan have not come in it.
   bool lacks_ops() const { return lacks_ops_; }
   // Ops in a row, until now, that are none of the plan's.
   size_t strayed() const { return strayed_; }

@@ -23,7 +23,7 @@ Making::Making(Engine& engine)
 
 c10::Storage Making::make(const Value& value) {
   const std::shared_ptr<const Recipe> recipe = recipe_of(value);
-  if (!recipe) throw std::runtime_error("what they were made from is gone");
+  if (!recipe) throw Forgotten();
   return run(recipe)->result(value);
 }
 
@@ -99,7 +99,7 @@ std::vector<ValueRef> Making::results_of(const Recipe& recipe) {
 c10::Storage Making::storage_of(const Operand& operand) {
   if (!operand.is_defined) return {};
   if (!operand.constant.empty()) return fresh(operand.device, operand.constant.size(), operand.constant);
-  if (!operand.value) return fresh(operand.device, 0);
+  if (!operand.value) return fresh(operand.device, operand.stand_in);
   const Value& value = *operand.value;
   auto known = made_.find(&value);
   if (known != made_.end()) return known->second;

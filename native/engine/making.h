@@ -8,6 +8,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,6 +32,11 @@ class Aside {
  private:
   ThreadState& thread_;
   ThreadState own_;
+};
+
+// What a value was made from is not known any more.
+struct Forgotten : std::runtime_error {
+  Forgotten() : std::runtime_error("what they were made from is gone") {}
 };
 
 class Making {

@@ -102,6 +102,8 @@ class Planned final : public LastResorts {
   void came_back(const Remaking& remaking, Block& from, Block& block);
   void failed(const Remaking& remaking, const Value& value, const std::string& why);
   void remaking_ends(const Remaking& remaking);
+  // The program has done something else in this iteration.
+  bool is_derailed() const { return stream_ && stream_->is_derailed(); }
   // An input of the thread's op does not give its place, as it is to.
   void refuse_handover(const ThreadState& thread) {
     if (remakings_ && thread.course == course_) remakings_->refuse_handover(thread.planned_op);

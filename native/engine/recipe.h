@@ -39,6 +39,7 @@ using ValueRef = std::shared_ptr<Value>;
 struct Operand {
   ValueRef value;                // null: it is missing, a constant, or nobody reads its bytes
   std::string constant;          // the bytes of a number in a tensor, whose storage goes right after the op
+  size_t stand_in = 0;           // bytes of nobody's that the op may write to, and is to leave the program's alone
   c10::SmallVector<int64_t, 5> sizes, strides;
   int64_t offset = 0;
   caffe2::TypeMeta dtype;

@@ -45,7 +45,7 @@ void Planned::failed(const Remaking& remaking, const Value& value, const std::st
 }
 
 void Planned::remaking_ends(const Remaking& remaking) {
-  if (is_followed(remaking)) remakings_->end(remaking.before);
+  if (is_followed(remaking)) remakings_->end(remaking.before, stream_->is_derailed());
 }
 
 }  // namespace memfit

@@ -38,20 +38,24 @@ void Remakings::refuse(State& state, std::string why) {
 }
 
 // If the tier has no room either, it stays, and others have to do without its place: better not to drop it again.
-void Remakings::drop(uint32_t number, Block& block) {
+void Remakings::drop(uint32_t number, Block& block, bool is_another) {
   State& state = states_[number];
+  const auto refuse_for_good = [&](std::string why) {
+    if (!is_another) refuse(state, std::move(why));
+  };
   state.value.reset();
   state.block = block.id;
-  if (!block.is_idle()) return refuse(state, "its bytes may not leave");
-  if (state.verdict == Verdict::kUntried && !Values::sources(block)) refuse(state, "what it is made from is not known");
-  if (state.verdict != Verdict::kCannot) state.value = block.value;
+  if (!block.is_idle()) return refuse_for_good("its bytes may not leave");
+  const bool is_known = state.verdict != Verdict::kUntried || Values::sources(block);
+  if (!is_known) refuse_for_good("what it is made from is not known");
+  if (is_known && state.verdict != Verdict::kCannot) state.value = block.value;
   if (state.verdict == Verdict::kSame && discarding_.discard(block, Discarding::By::kPlan)) return;
   try {
     discarding_.set_aside(block, /*is_tried=*/state.value != nullptr);
   } catch (const TierFailure& failure) {
-    return refuse(state, failure.what());
+    return refuse_for_good(failure.what());
   }
-  if (block.resident()) refuse(state, "its bytes may not leave");
+  if (block.resident()) refuse_for_good("its bytes may not leave");
 }
 
 bool Remakings::is_away(const State& state) {
@@ -83,10 +87,10 @@ void Remakings::failed(size_t before, const Value& value, const std::string& why
 }
 
 // What is still away was not made by the ops that were to make it. (It may have died, or have come in for another reason.)
-void Remakings::end(size_t before) {
+void Remakings::end(size_t before, bool is_another) {
   for (uint32_t drop : of(by_before_, before)) {
     State& state = states_[drop];
-    if (is_away(state)) refuse(state, "the ops that ran again did not make it");
+    if (is_away(state) && !is_another) refuse(state, "the ops that ran again did not make it");
     state.value.reset();
   }
 }

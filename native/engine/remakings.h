@@ -61,15 +61,16 @@ class Remakings {
   // The drops after an op; and whether any storage is away that is to be there before one.
   std::vector<uint32_t> drops_after(size_t op) const { return of(by_after_, op); }
   uint32_t storage_of(uint32_t drop) const { return table_.drops[drop].storage; }
-  void drop(uint32_t number, Block& block);
+  // In an iteration that `is_another` than planned nothing is learnt of it.
+  void drop(uint32_t number, Block& block, bool is_another);
   bool is_any_away(size_t before) const;
   // `made` has a value that a re-run has made. The block whose it is, if it is to be there before `before`; none otherwise.
   Block* expects(size_t before, const Value& value) const;
   // It has come, or has not: what of it is known from now on.
   void came_back(size_t before, const Block& block);
   void failed(size_t before, const Value& value, const std::string& why);
-  // All that was to be made before the op has been, or cannot be.
-  void end(size_t before);
+  // All that was to be made before the op has been, or cannot be. (`is_another`: as of `drop`.)
+  void end(size_t before, bool is_another);
   void iteration_ends();
   // The take that gives a dropped storage its last place in an iteration, by the ordinal of its allocation.
   std::optional<uint32_t> last_take(uint32_t ordinal) const;

@@ -67,6 +67,11 @@ void Repeating::run(Making& making, const Planned::Remaking& remaking, const Pla
     try {
       Stopwatch stopwatch(took_ns, nullptr, making.is_timed());
       made = making.make_all(recipe);
+    } catch (const Forgotten& error) {
+      // In an iteration that is not as planned something else was kept; what is away is made again when it is used, or read.
+      if (!engine_.governing([](Session& session) { return session.planned.is_derailed(); }))
+        for (const auto& result : recipe->results)
+          if (const ValueRef value = result.lock()) note_failure(remaking, *value, error.what());
     } catch (const std::exception& error) {
       const auto* raised = dynamic_cast<const c10::Error*>(&error);
       for (const auto& result : recipe->results)

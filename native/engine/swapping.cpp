@@ -64,7 +64,7 @@ void Planned::after_op(ThreadState& thread) {
   if (stream_->lacks_ops()) return;  // it may not be what the plan takes it for
   for (uint32_t drop : remakings_->drops_after(thread.planned_op))
     if (Block* block = swaps_->block_at(remakings_->storage_of(drop))) {
-      remakings_->drop(drop, *block);
+      remakings_->drop(drop, *block, stream_->is_derailed());
       swaps_->on_release(*block);  // it comes back as another of the plan's storages
     }
 }

@@ -232,7 +232,7 @@ class Table:
         bytes_ = [size * UNIT for size, _ in self.rows]
         offsets = [offset * UNIT for offset in self.offsets]
         none = [0] * len(bytes_)
-        op_begin = [(op + 1) // len(FILLED) for op in range(len(FILLED) * len(self.once) + 1)]  # the first one allocates
+        op_begin = [(op + 1) // len(FILLED) for op in range(len(FILLED) * len(self.once) + 1)]  # the first does
         columns = {"size": bytes_, "swap": none, "again": none, "slots": self.slots, "slot_offset": offsets,
                    "due_begin": self.due_begin, "due_take": self.due_take, "due_periods_ago": self.due_ago,
                    "op_begin": op_begin}  # fmt: skip

@@ -221,6 +221,19 @@ def test_statistics_that_are_weights_too_are_read_as_they_were_written(count):
     same(work)
 
 
+def test_statistics_that_are_no_row_choose_the_kernel_that_they_chose():
+    """A batch norm adds in another order if its statistics are not contiguous, though it only writes to them."""
+    pictures = [torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(seed)) for seed in range(64)]
+
+    def work(step: int = 2) -> list[Tensor]:
+        mean, variance = (torch.ones(3 * step)[::step] for _ in range(2))
+        outputs = [F.batch_norm(picture * 1, mean, variance, training=True) for picture in pictures]
+        return [output * 1 for output in outputs]
+
+    assert any(not torch.equal(*pair) for pair in zip(work(), work(step=1), strict=True)), "it would not show"
+    same(work, least=len(pictures))
+
+
 def test_a_loss_keeps_the_storage_of_its_terms_and_is_right():
     def work() -> list[Tensor]:
         x = torch.randn(300, requires_grad=True)

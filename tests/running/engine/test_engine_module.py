@@ -60,9 +60,12 @@ def test_a_recording_names_its_columns_and_its_phases():
 )
 def test_a_plans_columns_are_those_that_the_engine_reads(table, columns):
     source = (loader._source_folder() / "engine" / "plan_columns.cpp").read_text()
-    body = re.split(r"^\w+Table (?=\w+_table\()", source, flags=re.MULTILINE)
-    (reader,) = (part for part in body if part.startswith(table))
-    assert set(re.findall(r'column\(columns, "(\w+)"\)', reader)) == set(columns.__annotations__)
+    body = re.split(r"^\w+Tables? (?=\w+_tables?\()", source, flags=re.MULTILINE)
+    (reader,) = (part for part in body if part.startswith(f"{table}("))
+    (caller,) = (part for part in body if part.startswith("plan_tables("))
+    read = set(re.findall(r'column\(columns, "(\w+)"\)', reader))
+    read |= set(re.findall(r'column\(swaps, "(\w+)"\)', caller)) if columns is SwapTableColumns else set()
+    assert read == set(columns.__annotations__)
 
 
 def test_there_is_no_phase_of_another_name():

@@ -134,9 +134,11 @@ LOOPS: Mapping[str, Callable[[Training, int], None]] = {
 }
 
 
-def trained(name: str, steps: int, after: Callable[[int], None] = lambda step: None) -> list[Tensor]:
+def trained(
+    name: str, steps: int, after: Callable[[int], None] = lambda step: None, *, width: int = 24, depth: int = 6
+) -> list[Tensor]:
     """Train by a loop of this name, and return everything; `after` is told of each step."""
-    training = Training.of()
+    training = Training.of(width, depth)
     for step in range(steps):
         LOOPS[name](training, step)
         after(step)

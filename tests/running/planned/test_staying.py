@@ -1,0 +1,93 @@
+"""Plans stay in force, and bits are the same, whatever a training loop does now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.common.deviating import LOOPS, Training, trained
+from memfit.running.session import Session
+from running.plainly import same_bits
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.usefixtures("steady", "on_its_own"),
+    pytest.mark.unstressed("how many iterations run by a plan"),
+]
+STEPS, FIRST = 60, 10
+BUDGET = "60%"
+SIZE = {"width": 16, "depth": 4}
+GUEST_BYTES = 900_000
+
+
+def planned_of(name: str) -> tuple[Session, list[int]]:
+    """Train by a loop in a session and plainly, to the same bits; return, by step, the iterations by a plan so far."""
+    plain, counts = trained(name, STEPS, **SIZE), []
+    with Session(BUDGET, "ram", device="cpu", grow=False) as session:
+        limited = trained(name, STEPS, lambda _: counts.append(session.planned_iterations), **SIZE)
+    assert same_bits(plain, limited), "the session changed a bit"
+    assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
+    return session, counts
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_nine_of_ten_iterations_run_by_a_plan_after_the_tenth(name):
+    session, counts = planned_of(name)
+    assert counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST)
+    assert session.stats.swaps > 0 and session.unplanned == ()
+
+
+def test_ops_that_the_plan_does_not_have_leave_it_in_force():
+    session, _ = planned_of("gradients are logged, every 5th")
+    stats = session.stats
+    assert stats.unplanned_ops > 0 and stats.derailments > 0 == stats.missing_ops
+    assert len(session.signature_counts) >= 3  # of the first iteration, of the others, and of those with a log
+
+
+def test_kinds_that_come_by_turns_have_a_plan_each():
+    session, counts = planned_of("two sizes of batch by turns")
+    assert session.stats.plans >= counts[-1] - 1  # it is changed each time
+    assert sum(count > STEPS // 3 for count in session.signature_counts.values()) == 2
+
+
+def same_in_a_session(train: Callable[[], list[Tensor]], **settings: bool) -> Session:
+    plain = train()
+    with Session(BUDGET, "ram", device="cpu", **settings) as session:
+        limited = train()
+    assert same_bits(plain, limited), "the session changed a bit"
+    return session
+
+
+def test_ops_that_do_not_come_are_passed_over():
+    """The first layer has no gradient in every third step."""
+
+    def train() -> list[Tensor]:
+        training = Training.of(*SIZE.values())
+        for step in range(40):
+            training.net["blocks"][0].requires_grad_(step < 12 or step % 3 > 0)
+            training.step(training.loss())
+        return training.everything()
+
+    session = same_in_a_session(train)
+    assert session.stats.missing_ops > 0 and session.planned_iterations > 20
+
+
+def test_what_the_plan_does_not_know_is_its_guest_until_the_bytes_are_wanted():
+    """Tensors of a fifth of the budget are made between steps, when most of the zone is free, and are read in each."""
+
+    def train() -> list[Tensor]:
+        training, kept = Training.of(*SIZE.values()), []
+        for step in range(40):
+            training.step(training.loss())
+            if step in (14, 20):
+                kept.append(torch.full((GUEST_BYTES // 4,), float(step)))
+            training.seen += [each[::1000].sum() for each in kept]
+        return [*training.everything(), *kept]
+
+    session = same_in_a_session(train, grow=False)
+    stats = session.stats
+    assert stats.budget_bytes / 6 < GUEST_BYTES and stats.peak_footprint_bytes <= stats.budget_bytes
+    assert stats.unplanned_ops > 0 and session.planned_iterations >= 30

@@ -11,7 +11,20 @@ from typing import Any
 
 from benchmarks.common.paths import RESULTS, ROOT
 from benchmarks.common.result import Table
-from benchmarks.cpu import checks, executed, how_low, matrix, moves, overhead, planned, records, rss, traffic, versions
+from benchmarks.cpu import (
+    checks,
+    executed,
+    how_low,
+    matrix,
+    moves,
+    overhead,
+    planned,
+    records,
+    rss,
+    staying,
+    traffic,
+    versions,
+)
 from benchmarks.offline import allocators, bounds, in_place, packing, peers, recomputing, swapping
 from tools.pages import with_part
 
@@ -34,6 +47,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "recomputing": recomputing.table,
     "records": records.table,
     "rss": rss.table,
+    "staying": staying.table,
     "swapping": swapping.table,
     "traffic": traffic.table,
     "versions": versions.table,

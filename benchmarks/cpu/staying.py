@@ -72,5 +72,5 @@ def run(
     wait_for_plans()
     figures = [loop(name, budget) for name in loops]
     figures += [script(name, script_of(name), sized(name, STEPS), script_budget) for name in examples]
-    figures += [script(name, str(KINDS / f"{name}.py"), [str(STEPS)], script_budget) for name in scripts]
+    figures += [script(f"kinds/{name}", str(KINDS / f"{name}.py"), [str(STEPS)], script_budget) for name in scripts]
     yield Result("staying", figures, [table(figures)])

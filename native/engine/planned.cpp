@@ -122,9 +122,9 @@ Region* Planned::lodge(Block& block) {
   return plan == nullptr || block.small ? nullptr : plan->lodge(memory_.arena->round(block.bytes), &block);
 }
 
-bool Planned::has_room(const ThreadState& thread, size_t want) const {
+bool Planned::has_room(const ThreadState& thread, bool is_known, size_t want) const {
   const Plan& plan = *memory_.arena->plan();
-  if (thread.recomputing || (thread.course == course_ && plan.is_followed())) return true;
+  if (thread.recomputing || (is_known && thread.course == course_ && plan.is_followed())) return true;
   return want <= plan.widest_gap() || want <= residency_.widest_window(/*running=*/true);
 }
 

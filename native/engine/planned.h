@@ -72,8 +72,8 @@ class Planned final : public LastResorts {
   Region* place(const ThreadState& thread, Block& block, Region* over = nullptr);
   Region* place_late(Block& block) override;
   Region* lodge(Block& block) override;
-  // The thread's op has its room in the plan, or there are `want` bytes in a row elsewhere.
-  bool has_room(const ThreadState& thread, size_t want) const;
+  // The thread's op, if its need `is_known`, has its room in the plan, or there are `want` bytes in a row elsewhere.
+  bool has_room(const ThreadState& thread, bool is_known, size_t want) const;
   // It is allocated.
   void on_allocation(const ThreadState& thread, Block& block);
   void on_release(Block& block) {

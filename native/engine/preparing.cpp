@@ -80,7 +80,9 @@ void Preparing::make_roomy(ThreadState& thread, size_t announced) {
   bool known = on_.needs.knows(thread);
   const bool is_planned = on_.memory.arena->plan() != nullptr;
   if (on_.memory.arena->ranges.largest_free() >= on_.needs.wanted(thread) && (known || is_planned)) return;
-  if (is_planned && (known || thread.recomputing) && on_.planned.has_room(thread, on_.needs.wanted(thread))) return;
+  // (A factory needs what it makes.)
+  const bool is_clear = known || thread.recomputing || (announced != 0 && thread.input_bytes == 0);
+  if (is_planned && is_clear && on_.planned.has_room(thread, known, std::max(on_.needs.wanted(thread), announced))) return;
   if (is_planned) on_.planned.drop();
   try {
     clear_window(thread, announced, known);

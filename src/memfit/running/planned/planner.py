@@ -82,7 +82,6 @@ class Planner:
     _recording: RecordedKinds | None = None  # while iterations are recorded
     _kinds: Kinds = field(default_factory=Kinds)
     _signature: int = 0  # of the last plan in force
-    _strikes: int = 0  # iterations in a row whose plan was wrong, or was given up
     _unfit: set[str] = field(default_factory=set)  # the keys of kept plans that were wrong, or found no room
     _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_LATELY + 1))
     """The engine's stats when the last iterations ended, the latest last."""
@@ -272,12 +271,12 @@ class Planner:
     def _watch(self, state: InForce, end: End, followed: bool) -> None:
         """The plan was in force throughout the iteration: was it right?"""
         known = self.known.get(state.signature)
-        self._strikes = 0 if followed else self._strikes + self._is_strike(state, end)
+        struck_out = self._strike(state, end, followed)
         self.followed += followed
         missed = end.grew("plan_mismatches") > 0 or end.grew("derailments") > 0
         if missed or known is None or known.making is not None:
             state.pace.skip()
-        if self._strikes >= _STRIKES:
+        if struck_out:
             self._forget(state, end)
         elif known is not None and known.making is not None:
             self._use_when_made(known, end)
@@ -349,24 +348,33 @@ class Planner:
     def _lost(self, state: InForce, end: End) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its turn comes."""
         self._become(Watching())
-        self._strikes += self._is_strike(state, end)
         known = self.known.get(state.signature)
-        if self._strikes >= _STRIKES:
+        if self._strike(state, end, followed=False):
             self._forget(state, end)
         elif known is not None and known.making is None and self._hear_of_drops(known):
             known.making = self._make(known)  # what was not dropped may be why there was no room
 
-    def _is_strike(self, state: InForce, end: End) -> bool:
-        """Whether an iteration that was not as planned was none of a kind that has a plan of its own."""
-        return end.signatures[-1] == state.signature or end.signatures[-1] not in self.known
+    def _strike(self, state: InForce, end: End, followed: bool) -> bool:
+        """Note whether an iteration was as planned; return whether too many of those that the plan is for were not.
+
+        One of another kind that has a plan of its own says nothing of this one.
+        """
+        known = self.known.get(state.signature)
+        if known is None:
+            return not followed
+        if end.signatures[-1] == state.signature or end.signatures[-1] not in self.known:
+            known.strikes = 0 if followed else known.strikes + 1
+        return known.strikes >= _STRIKES
 
     def _forget(self, state: InForce, end: End) -> None:
         """Go on without the plan; if it was wrong for its own kind, without what led to it, too."""
-        self._strikes = 0
         self._become(Watching())
         self.engine.drop_plan()
-        known = self.known.pop(state.signature, None) if end.signatures[-1] == state.signature else None
+        known = self.known.get(state.signature)
         if known is not None:
+            known.strikes = 0
+        if known is not None and end.signatures[-1] == state.signature:
+            del self.known[state.signature]
             self._unfit.add(known.key)
             self.pauses.begin(state.signature, _ANOTHER, end.stats["iterations"], at_once=True)
 

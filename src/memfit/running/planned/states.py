@@ -23,6 +23,7 @@ class Known:
     corrections: int = 0  # of the link's speed
     timings: int = 0  # of the ops
     times: OpTimes | None = None  # under a plan
+    strikes: int = 0  # iterations in a row whose plan was wrong, or was given up
     refused: int = 0  # times that the engine had no room for it
     attempts: int = 0  # to plan it that came to nothing
     never: dict[int, str] = field(default_factory=dict)  # storages that cannot be made again, and why

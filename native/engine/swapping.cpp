@@ -119,9 +119,10 @@ void Planned::start_in(uint32_t swap) {
   copies_.begin(*block, Copy::Direction::kIn, region, swap);
 }
 
+// (A small one that is back before its time would be in the way, and stay until no op runs: it goes to the shelf.)
 Region* Planned::place_late(Block& block) {
   Plan* plan = memory_.arena->plan();
-  if (plan == nullptr || !swaps_) return nullptr;
+  if (plan == nullptr || !swaps_ || block.small) return nullptr;
   const uint32_t back = block.swapped >= 0 ? swaps_->arrival(block) : SwapTable::kNone;
   const auto place = back == SwapTable::kNone && remakings_ ? remakings_->place_of(block) : std::optional(back);
   if (!place || *place == SwapTable::kNone) return nullptr;

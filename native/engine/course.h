@@ -3,6 +3,7 @@
 // Its ops are compared with the plan's. One that the plan does not have (a log, an evaluation) is passed by, and changes
 // nothing. Where ops of the plan do not come, the program is found again further on, as soon as a few of its ops in a row
 // are the plan's. What the plan has run again is not the program's, and is skipped where nobody has run it.
+// Its members are the plan's ops, how far the program has come in them, and what is counted of them.
 #pragma once
 
 #include <cstddef>

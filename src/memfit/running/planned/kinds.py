@@ -27,12 +27,14 @@ class Kinds:
         After A A B A A B A A it is B, after A B A it is B, and after A A A B A it is A.
         """
         past = list(self.history)
-        if len(set(past)) <= 1:
-            return past[-1] if past else 0
-        alike = [_alike(past, at) for at in range(len(past) - 1)]
-        longest = max(alike)
-        following = [past[at + 1] for at in range(len(past) - 2, -1, -1) if alike[at] == longest > 0]
-        return max(following, key=following.count, default=0)  # of several the one that has come last
+        letters: dict[int, str] = {}
+        text = "".join(letters.setdefault(kind, chr(len(letters))) for kind in past)
+        length = _longest_suffix(text)
+        if length == 0:
+            return past[-1] if len(letters) == 1 else 0
+        suffix, ends = text[-length:], range(len(past) - 1, length - 1, -1)
+        following = [past[end] for end in ends if text.startswith(suffix, end - length)]
+        return max(following, key=following.count)  # of several the one that has come last
 
     def recurs(self, kind: int) -> bool:
         """Return whether it has come more than once lately."""
@@ -43,9 +45,9 @@ class Kinds:
         return (kind, kind) in pairwise(list(self.history)[-_LATELY:])
 
 
-def _alike(past: list[int], at: int) -> int:
-    """Return how many iterations up to `at` are those up to the last one."""
+def _longest_suffix(text: str) -> int:
+    """Return the length of the longest end of the text that it has elsewhere, too."""
     length = 0
-    while length <= min(at, _LONGEST) and past[at - length] == past[-1 - length]:
+    while length < min(len(text) - 1, _LONGEST) and text[-length - 1 :] in text[:-1]:
         length += 1
     return length

@@ -143,16 +143,14 @@ class Planner:
         next_kind = self.known.get(expected, None if self.in_force else self.known.get(self._kinds.history[-1]))
         if next_kind is not None and not self._is_in_force(next_kind):
             self._use_when_made(next_kind, end)
-        now = end.stats["iterations"]
-        waits = self._recording is not None or self.pauses.lasts(expected, now) or self.pauses.lasts(_UNLIKE, now)
-        if (
-            expected not in self.known
-            and self._kinds.recurs(expected)
-            and not waits
-            and not isinstance(self._state, Closed)
-        ):
+        if expected not in self.known and self._kinds.recurs(expected) and self._may_record(expected, end):
             self._recording = RecordedKinds(expected, self._kinds.repeats(expected))
             self.engine.start_recording(end.at_boundary)
+
+    def _may_record(self, kind: int, end: End) -> bool:
+        now = end.stats["iterations"]
+        is_paused = self.pauses.lasts(kind, now) or self.pauses.lasts(_UNLIKE, now)
+        return self._recording is None and not is_paused and not isinstance(self._state, Closed)
 
     def _is_in_force(self, known: Known) -> bool:
         return isinstance(self._state, InForce) and self._state.signature == known.signature

@@ -43,7 +43,7 @@ def test_the_time_and_the_bytes_of_remakings_are_those_of_the_trace_with_them(tr
         assert len(recomputes) < len(remade)
         return
     assert len(recomputes) == len(remade)
-    assert found.again_us == pytest.approx(added_us(columns.values, recomputes))
+    assert found.again_us == pytest.approx(added_us(columns.values, recomputes), abs=1e-6)
     assert found.worst_bytes == load_bytes(made.trace).max()
     returns = {(gap.storage, gap.after): op for gap, op in zip(columns.gaps, found.returns, strict=True)}
     assert all(returns[one.storage, one.after] == one.before for one in recomputes)

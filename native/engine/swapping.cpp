@@ -61,7 +61,7 @@ void Planned::after_op(ThreadState& thread) {
   act_after(thread.planned_op);
   if (!remakings_) return;
   if (thread.captures) remakings_->keep(thread.planned_op, std::move(captured));
-  if (stream_->lacks_ops()) return;  // it may not be what the plan takes it for
+  if (!may_drop()) return;
   for (uint32_t drop : remakings_->drops_after(thread.planned_op))
     if (Block* block = swaps_->block_at(remakings_->storage_of(drop))) {
       remakings_->drop(drop, *block, stream_->is_derailed());

@@ -29,7 +29,7 @@ class Course {
   std::optional<size_t> on_op(uint64_t identity);
   // The plan's next op runs again.
   void on_step() { last_ = next_++; }
-  // Whether the plan has something run before the program's op of this identity.
+  // Whether the next of the program's own that the plan has is of this identity.
   bool comes_next(uint64_t identity) const;
   void iteration_ends();
 

@@ -15,7 +15,7 @@ class Repeating {
  public:
   explicit Repeating(Engine& engine) : engine_(engine) {}
 
-  // What is due before an op of that name.
+  // What is due before the op of this identity (`Course`).
   void run_before(uint64_t identity);
 
  private:

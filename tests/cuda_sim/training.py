@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from running.helpers_training import Failed, Fails
 
 QUIET = ["train"] * 14
-PLANNED_FROM = 7  # optimizer steps, as for the CPU: one to see it, one whole iteration, two alike, three recorded
+PLANNED_FROM = 7  # optimizer steps, as for the CPU: one to see it, one whole iteration, two alike, two recorded
 EVENTS = ("train", "small batch", "evaluate", "extra op", "keep", "write", "read", "copy", "step twice", "fail", "side")
 
 

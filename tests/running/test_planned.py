@@ -20,7 +20,7 @@ from running.plainly import as_plainly, same_bits, train_by_hand
 
 pytestmark = pytest.mark.timeout(120)
 
-STEPS = 10  # one to see the optimizer, two to repeat, three to record; the rest are planned
+STEPS = 10  # one to see the optimizer, two to repeat, two to record; the rest are planned
 
 
 def training(steps: int = STEPS, batch: Callable[[int], int] = lambda step: 32, keep: list | None = None) -> list:

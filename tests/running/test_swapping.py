@@ -22,7 +22,7 @@ from running.plainly import as_plainly, descend, same_bits
 
 pytestmark = pytest.mark.timeout(180)  # a deadlock fails, and does not hang
 
-PLANNED_FROM = 7  # optimizer steps: one to see it, one whole iteration, two alike, three recorded
+PLANNED_FROM = 7  # optimizer steps: one to see it, one whole iteration, two alike, two recorded
 EVENTS = (
     "train",
     "train",

@@ -121,13 +121,15 @@ class Planner:
         signatures, stats = self.engine.signatures(), self.engine.stats()
         end = End(signatures, stats, self._ended[-1] if self._ended else stats, at_boundary)
         self._ended.append(stats)
-        has_plan = isinstance(state, InForce) and self.engine.has_plan()
-        followed = has_plan and not _is_wrong(end)
+        followed = isinstance(state, InForce) and self.engine.has_plan() and not _is_wrong(end)
         self._kinds.note(state.signature if isinstance(state, InForce) and followed else signatures[-1])
         if self._recording is not None:
             self._record(self._recording, end)
-        if isinstance(state, InForce):
-            self._watch(state, end, followed) if has_plan else self._lost(state, end)
+        match state:
+            case InForce() if self.engine.has_plan():
+                self._watch(state, end, followed)
+            case InForce():
+                self._lost(state, end)
         self._look_ahead(end)
 
     def _become(self, state: Watching | InForce) -> None:

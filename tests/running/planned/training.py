@@ -27,7 +27,7 @@ SLOW = DisturbedTier("ram", link_bytes_per_second=1e8)
 LINK = Machine("slow", Link.of_bandwidth(0.1, latency_us=0.0), Link.of_bandwidth(0.1, latency_us=0.0))
 BYTES_A_US = 4000
 LEARNT = 8
-"""Steps after which a plan is in force, and a joint one too: to see the optimizer, two alike, two recorded, some more."""
+"""Steps after which a plan is in force, a joint one too: one shows the optimizer, two are alike, two are recorded."""
 
 
 def plan_at_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,7 @@ at::DataPtr Engine::allocate(Device& device, size_t bytes) {
     Session* session = lock.governing();
     if (session == nullptr) return device.ordinary().allocate(bytes);
     session->refusals.hand_on(thread);
+    if (inside) session->ops.join_late(thread);
     if (thread.failure.kind == Failure::Kind::kNone) {
       if (Block* block = session->allocation.allocate(thread, bytes, inside, source))
         made = {block->address(), block->address(), &delete_by_address, device.name()};
@@ -146,10 +147,11 @@ at::DataPtr Engine::allocate(Device& device, size_t bytes) {
       failure = thread.failure;
       thread.untold = false;
     }
-    if (!made && !inside) thread.failure = Failure();
+    if (!made && (!inside || thread.adapts_at > 0)) thread.failure = Failure();
   }
   say();
   if (made) return made;
+  TORCH_CHECK_WITH(OutOfMemoryError, thread.adapts_at == 0, in_words(*failure));
   raise(*failure);
 }
 
@@ -186,7 +188,8 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
                        int64_t source, int64_t sequence_number) {
   ++thread.depth;
   if (op.verified && thread.verified_at == 0) thread.verified_at = thread.depth;
-  if (thread.depth == 1 && !thread.recomputing && lasting_.flags.repeats) repeating_.run_before(identity_of(op.name_hash, at::GradMode::is_enabled()));
+  if (op.adapts && thread.adapts_at == 0) thread.adapts_at = thread.depth;
+  if (thread.depth == 1 && !thread.recomputing && lasting_.flags.repeats) repeating_.run_before(op, inputs);
   for (int attempt = 0; attempt <= kAttempts; ++attempt) {
     const std::vector<Block*> wanted = begin_op(thread, op, inputs, source, sequence_number, attempt);
     if (wanted.empty()) return;
@@ -241,6 +244,7 @@ void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::I
     Session* session = lock.governing();
     if (session != nullptr) session->ops.show_outputs(thread, op, outputs);
     if (thread.verified_at == thread.depth) thread.verified_at = 0;
+    if (thread.adapts_at == thread.depth) thread.adapts_at = 0;
     if (--thread.depth > 0 || is_inert()) return;
     if (session != nullptr && thread.session == lasting_.books.session())
       tell = session->ops.end(thread);

@@ -79,6 +79,8 @@ bool begins_with(const std::string& name, std::string_view prefix) { return name
 
 const std::unordered_set<std::string_view> kOverwriters = {"aten::copy_", "aten::fill_", "aten::zero_"};
 
+bool holds_tensors(const c10::Argument& argument) { return argument.type()->repr_str().find("Tensor") != std::string::npos; }
+
 // Only of torch's own; and not of lists of parameters, whose chains of versions have no end. (`_fused_rms_norm` is of none.)
 bool may_repeat(const OpInfo& info, const c10::FunctionSchema& schema) {
   const std::string& name = schema.name();
@@ -119,6 +121,7 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
     info.writes.push_back(write || writes_unmarked(schema.name(), argument.name()));
     info.aliased.push_back(alias != nullptr);
     if (argument.name() == "size") info.size_argument = static_cast<int>(info.writes.size()) - 1;
+    if (argument.name() == "device") info.device_argument = static_cast<int>(info.writes.size()) - 1;
     writes |= write;
     aliases |= alias != nullptr && !write;
   }
@@ -126,12 +129,14 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   // A view does not read. (`reshape`, `to`, `contiguous` may copy: the nested copy is seen as an op of its own.)
   info.is_view = aliases && !writes;
   info.returns = schema.returns().size();
+  for (const c10::Argument& result : schema.returns()) info.makes_tensors |= result.alias_info() == nullptr && holds_tensors(result);
   info.reads_data = !info.is_view && kMetadataReaders.count(name) == 0;
   if (kLookedThrough.count(name) != 0 && schema.overload_name() == "data") info.raw_arguments = {1};
   // (torch's own `prims` are what its rules for device meta call.)
   bool own = name.rfind("aten::", 0) == 0 || name.rfind("prims::", 0) == 0;
   info.writes_any = !own;
   read_repeatability(info, schema);
+  info.adapts = name.rfind("aten::cudnn_convolution", 0) == 0;
   // Collectives go on after they have returned, in streams of their own.
   info.keeps_pointers = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional::", 0) == 0;
   const auto* last = std::end(kUninitialisedFactories);
@@ -141,8 +146,7 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
 // One of torch's own to which no bytes come but those that it says it writes to.
 bool writes_all_it_reads(const OpInfo& info, const c10::FunctionSchema& schema) {
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    const bool is_tensor = schema.arguments()[i].type()->repr_str().find("Tensor") != std::string::npos;
-    if (is_tensor && info.reads(i) && !info.writes[i]) return false;
+    if (holds_tensors(schema.arguments()[i]) && info.reads(i) && !info.writes[i]) return false;
   }
   return !info.writes_any && !info.is_view;
 }

@@ -22,6 +22,7 @@ struct OpInfo {
   bool writes_any = false; // the schema is not to be trusted: every argument may be written to
   bool verified = false;   // it was seen to write to nothing but what `writes` says, or cannot
   bool uninitialised = false;  // its output is filled by whoever called it
+  bool adapts = false;  // if it cannot have the scratch that it asks for, it does with less
   bool keeps_pointers = false;  // works on its arguments after it has returned: they must stay where they are
   std::vector<std::string> arguments;  // their names
   std::vector<bool> writes;    // by argument
@@ -37,6 +38,8 @@ struct OpInfo {
   int generator_argument = -1;
   int training_argument = -1;  // while it is true, what is written to is statistics, which may be missing
   int size_argument = -1;  // of a factory: the shape of what it returns
+  int device_argument = -1;  // where that is to be
+  bool makes_tensors = false;  // it returns what is none of its arguments
   std::vector<size_t> raw_arguments;  // of one that is looked through: what it reads through raw pointers all along
 
   // `is_doubtful`: it is not believed to leave what it reads as it was.

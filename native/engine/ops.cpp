@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "hash.h"
 #include "observer.h"
@@ -45,26 +46,15 @@ void Ops::guarded(ThreadState& thread, const Action& action) {
 // Each input is marked in use, whatever becomes of the others; then what is away comes in.
 void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost, int64_t source,
                 int64_t sequence_number) {
-  if (outermost) {
-    begin_frame(thread, op, source);
-    if (!thread.recomputing) {
-      guarded(thread, [&] { settle_dues(thread, op); });
-      guarded(thread, [&] { on_.progress.record(thread, op, on_.lasting.phase.load(), sequence_number); });
-      thread.tries = on_.recorder.records(thread);
-      guarded(thread, [&] { on_.pressing.press_out_all(on_.lasting.stress); });
-    }
-    if (on_.lasting.ghosts.are_watched() && on_.recorder.records(thread))
-      for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
-  }
-  touch_inputs(thread, op, inputs);
-  if (outermost && op.reads_data) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
-  if (op.keeps_pointers)
-    for (Block* block : thread.touched) block->pinned = true;
-  const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
-  thread.remade = false;
-  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, outermost); });
+  if (outermost) begin_frame(thread, op, source, sequence_number);
+  const bool joins = !thread.joined && concerns(op, inputs);
+  if (joins) join(thread);
+  if (outermost && on_.lasting.ghosts.are_watched() && on_.recorder.records(thread))
+    for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
+  const bool comes_in = thread.joined && use_inputs(thread, op, inputs, joins);
+  if (!thread.joined) return;
   thread.starting = false;
-  if (outermost) on_.lasting.turns.op_starts(thread);
+  if (joins) on_.lasting.turns.op_starts(thread);
   guarded(thread, [&] { follow_streams(thread, outermost, comes_in); });
   guarded(thread, [&] {
     on_.capturing.op_starts(thread, op, inputs);
@@ -72,17 +62,17 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   });
 }
 
-void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source) {
-  if (!thread.recomputing) ++on_.stats.ops;
-  on_.lasting.turns.op_begins(thread);
+void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number) {
   thread.serial = on_.lasting.books.tick();
   thread.session = on_.lasting.books.session();
   thread.op = &op;
+  thread.joined = false;
   thread.input_bytes = thread.largest = thread.allocated = 0;
   thread.window.clear();
   thread.need_key = op.name_hash;
   thread.shape_key = 0;
   thread.source = source;
+  thread.sequence_number = sequence_number;
   thread.row = -1;
   thread.course = 0;
   thread.captures = thread.tries = false;
@@ -94,12 +84,68 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source) {
   thread.tensors.clear();
 }
 
+// What no storage is found in (a wrapper) may have any. A number of the program's is a tensor by now, but stays where it is
+// without an op.
+bool Ops::concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
+  if (on_.lasting.ghosts.are_watched()) return true;
+  const Device& device = *on_.memory.device;
+  bool takes_any = false, is_near = false, is_used = false;
+  const auto look = [&](const c10::Storage& storage, Part) {
+    takes_any = true;
+    is_near |= device.has(storage.device());
+    is_used = is_used || on_.uses.concerns(storage);
+  };
+  for (size_t i = 0; i < inputs.size() && !is_used; ++i) {
+    if (inputs[i].isStorage()) look(inputs[i].toStorage(), Part::kElements);
+    each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || is_used || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
+      const bool before = std::exchange(takes_any, false);
+      each_storage_of(tensor, Part::kElements, look);
+      is_used |= !takes_any;
+      takes_any |= before;
+    });
+  }
+  if (is_used || !op.makes_tensors) return is_used;
+  const c10::IValue* where = op.device_argument < 0 ? nullptr : &inputs[op.device_argument];
+  if (where != nullptr && where->isDevice()) return device.has(where->toDevice());
+  return takes_any ? is_near : device.has(c10::Device(c10::kCPU));
+}
+
+void Ops::join(ThreadState& thread) {
+  thread.joined = true;
+  on_.lasting.turns.op_begins(thread);
+  if (thread.recomputing) return;
+  ++on_.stats.ops;
+  guarded(thread, [&] { settle_dues(thread); });
+  guarded(thread, [&] { on_.progress.record(thread, on_.lasting.phase.load()); });
+  thread.tries = on_.recorder.records(thread);
+  guarded(thread, [&] { on_.pressing.press_out_all(on_.lasting.stress); });
+}
+
+void Ops::join_late(ThreadState& thread) {
+  if (thread.joined || thread.session != on_.lasting.books.session()) return;
+  join(thread);
+  on_.lasting.turns.op_starts(thread);
+}
+
 // The work that falls due when an op begins, whatever it uses.
-void Ops::settle_dues(ThreadState& thread, const OpInfo& op) {
+void Ops::settle_dues(ThreadState& thread) {
   on_.progress.op_begins();
   on_.ordinary.free_when_due(*on_.memory.device);
   if (on_.growth.has_grown()) on_.growth.return_to_budget();
-  on_.planned.before_op(thread, identity_of(op.name_hash, at::GradMode::is_enabled()));
+  on_.planned.before_op(thread, identity_of(thread.op->name_hash, at::GradMode::is_enabled()));
+}
+
+// Returns whether anything had to come in.
+bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins) {
+  touch_inputs(thread, op, inputs);
+  if (joins && op.reads_data) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
+  if (op.keeps_pointers)
+    for (Block* block : thread.touched) block->pinned = true;
+  const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
+  thread.remade = false;
+  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins); });
+  return comes_in;
 }
 
 void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
@@ -147,7 +193,7 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
 
 // The frame is closed, whatever has gone wrong in it.
 std::function<void()> Ops::end(ThreadState& thread) {
-  guarded(thread, [&] {
+  if (thread.joined) guarded(thread, [&] {
     const bool failed = thread.failure.kind != Failure::Kind::kNone;
     const size_t need = failed ? 0 : on_.needs.learn(thread, on_.memory.arena->ranges.alignment());
     if (!thread.recomputing) on_.progress.op_ends(thread, need);

@@ -22,6 +22,11 @@ class Ops {
   // The thread's `outermost` op, or one inside it. `source` and `sequence_number` are known while recording.
   void begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost, int64_t source,
              int64_t sequence_number);
+  // Whether the op uses a storage of the session, or makes one. Another is none of the iteration's: no plan and no
+  // recording hears of it.
+  bool concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
+  // The thread's op is about to allocate: if it has used nothing yet, it is one of the iteration's from here on.
+  void join_late(ThreadState& thread);
   void show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
   // The outermost op is over. Returns what is to be called with no lock held, if anything.
   std::function<void()> end(ThreadState& thread);
@@ -29,8 +34,10 @@ class Ops {
  private:
   template <typename Action>
   void guarded(ThreadState& thread, const Action& action);
-  void begin_frame(ThreadState& thread, const OpInfo& op, int64_t source);
-  void settle_dues(ThreadState& thread, const OpInfo& op);
+  void begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number);
+  void join(ThreadState& thread);
+  void settle_dues(ThreadState& thread);
+  bool use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins);
   void touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
   void follow_streams(ThreadState& thread, bool outermost, bool comes_in);
   void let_go(ThreadState& thread);

@@ -22,14 +22,14 @@ size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs
 
 }  // namespace
 
-void Preparing::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost) {
+void Preparing::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins) {
   bool limited = on_.stats.budget_bytes != 0;
-  if (thread.missing.empty() && thread.foreign.empty() && !(outermost && limited)) return;
-  if (outermost && limited && (is_tight(thread) || !on_.needs.knows(thread))) thread.tensors = describe(inputs);
-  thread.starting = outermost;
+  if (thread.missing.empty() && thread.foreign.empty() && !(joins && limited)) return;
+  if (joins && limited && (is_tight(thread) || !on_.needs.knows(thread))) thread.tensors = describe(inputs);
+  thread.starting = joins;
   Stopwatch stopwatch(thread.waited_ns, nullptr, on_.recorder.on());
   bring_in_missing(thread);
-  if (!outermost || on_.memory.is_closed || !limited) return;
+  if (!joins || on_.memory.is_closed || !limited) return;
   const size_t announced = bytes_announced(op, inputs);
   on_.admission.take_turn(thread, std::max(on_.needs.wanted(thread), announced), [&] { bring_in_missing(thread); });
   if (!on_.memory.is_closed && op.reads_data) make_roomy(thread, announced);

@@ -33,8 +33,8 @@ class Preparing {
   };
   explicit Preparing(const Parts& parts) : on_(parts) {}
 
-  // The op's inputs have been touched.
-  void make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost);
+  // The op's inputs have been touched. `joins`: it is the first of its frame that uses anything.
+  void make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins);
 
  private:
   void bring_in_missing(ThreadState& thread);

@@ -18,12 +18,12 @@ void Progress::op_begins() {
   if (on_.timeline.on()) on_.timeline.op_begins(on_.memory.device->stamp(), on_.memory.arena->used());
 }
 
-void Progress::record(ThreadState& thread, const OpInfo& op, Phase phase, int64_t sequence_number) {
+void Progress::record(ThreadState& thread, Phase phase) {
   give_up_if_due();
   if (!on_.recorder.on()) return;
   auto node = torch::autograd::get_current_node();
   thread.recording = on_.recorder.number();
-  thread.row = on_.recorder.op_begins(op.id, node ? Phase::kBackward : phase, thread.source, sequence_number,
+  thread.row = on_.recorder.op_begins(thread.op->id, node ? Phase::kBackward : phase, thread.source, thread.sequence_number,
                                       node ? static_cast<int64_t>(node->sequence_nr()) : -1, at::GradMode::is_enabled());
 }
 

@@ -34,7 +34,7 @@ class Progress {
   // An op begins: an iteration may have ended before it.
   void op_begins();
   // It is recorded, if a recording is under way.
-  void record(ThreadState& thread, const OpInfo& op, Phase phase, int64_t sequence_number);
+  void record(ThreadState& thread, Phase phase);
   // It has ended, and has needed so many bytes (a failed one: nothing).
   void op_ends(const ThreadState& thread, size_t need);
   // The callback that is due, with no lock held, since an iteration has ended by its period.

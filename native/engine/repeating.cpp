@@ -35,8 +35,11 @@ void forget_used(Making& making, const LastUses& last, uint32_t step, std::vecto
 
 }  // namespace
 
-void Repeating::run_before(uint64_t identity) {
-  const auto remaking = engine_.governing([&](Session& session) { return session.planned.remaking_due(identity); });
+void Repeating::run_before(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  const auto remaking = engine_.governing([&](Session& session) {
+    Planned::Remaking due = session.planned.remaking_due(identity_of(op.name_hash, at::GradMode::is_enabled()));
+    return due.steps.empty() || session.ops.concerns(op, inputs) ? due : Planned::Remaking();
+  });
   if (remaking.steps.empty()) return;
   Aside aside;
   Making making(engine_);

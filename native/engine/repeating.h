@@ -1,7 +1,9 @@
 // Repeating: the ops that a plan has run again before an op, one after the other, in a thread that is about to begin it.
 #pragma once
 
-#include <cstdint>
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,8 +17,8 @@ class Repeating {
  public:
   explicit Repeating(Engine& engine) : engine_(engine) {}
 
-  // What is due before the op of this identity (`Course`).
-  void run_before(uint64_t identity);
+  // What is due before the op.
+  void run_before(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
 
  private:
   using ValueRefs = std::vector<ValueRef>;

@@ -24,6 +24,7 @@ struct OpInfo;
 struct ThreadState {
   int depth = 0;
   int verified_at = 0;  // the depth of the outermost verified op under way; 0: there is none
+  int adapts_at = 0;    // and of the outermost that does with less memory than it asks for, likewise
   int leaf = 0;         // the depth of the op whose call may be kept as a recipe; 0: there is none
   uint64_t first_id = 0;  // what it makes has ids from here on
   std::shared_ptr<const Recipe> recipe;
@@ -37,13 +38,14 @@ struct ThreadState {
   bool recomputing = false;  // its ops are no ops of the program's
   uint32_t again = 0;        // 1 more than the plan's op that they are; 0: none
   int suspended = 0;         // frames of the same thread that wait for that
-  bool in_frame = false;  // between frame_begins and frame_ends
-  bool running = false;   // between op_begins and frame_ends
+  bool in_frame = false;  // it has an op that counts, from its beginning to its end
+  bool running = false;   // which has started
   bool starting = false;  // the op has its inputs brought in: it holds no raw pointers yet
   bool stepped_aside = false;  // since when any of them may have left again
   bool aside = false;     // runs on another stream than the compute stream, in its order
   bool remade = false;    // something was made again there for the op that is about to begin
   bool gave_way = false;  // has let everybody else go first, once
+  bool joined = false;    // its op is one of the iteration's: it uses storages of the session, or makes one
   uint64_t serial = 0;
   uint64_t session = 0;  // in which its op began
   const OpInfo* op = nullptr;
@@ -62,7 +64,8 @@ struct ThreadState {
   size_t planned_op = 0;    // as which of the plan's ops
   int64_t row = -1;  // the recorder's
   uint64_t waited_ns = 0;  // for room and for its inputs, while recording
-  int64_t source = -1;
+  int64_t source = -1;           // the line of its op, and autograd's number of it; known while recording
+  int64_t sequence_number = -1;
   uint64_t recording = 0;
   std::string tensors;  // shapes, gathered only when memory is tight
   Failure failure;      // raised from the op's next allocation

@@ -6,6 +6,11 @@
 
 namespace memfit {
 
+bool Uses::concerns(const c10::Storage& storage) const {
+  return find(storage) != nullptr ||
+         (memory_.device->has(storage.device()) && adoption_.is_adoptable(*storage.unsafeGetStorageImpl()));
+}
+
 void Uses::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data) {
   if (!memory_.device->has(storage.device())) {
     if (ghosts_.are_watched()) ghosts_.touch(thread, storage, write, reads_data);

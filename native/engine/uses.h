@@ -19,6 +19,8 @@ class Uses {
   Uses(Books& books, const Memory& memory, Forecast& forecast, Recorder& recorder, Ghosts& ghosts, const Adoption& adoption)
       : books_(books), memory_(memory), forecast_(forecast), recorder_(recorder), ghosts_(ghosts), adoption_(adoption) {}
 
+  // It is the session's, or will be once an op reads it.
+  bool concerns(const c10::Storage& storage) const;
   // An input of the thread's op. What is away is noted as missing, and ordinary memory as foreign.
   void touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
   // One that describes a tensor (the sizes of a nested one) is read through raw pointers at any time, without an op.

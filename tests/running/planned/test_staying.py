@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -91,3 +93,35 @@ def test_what_the_plan_does_not_know_is_its_guest_until_the_bytes_are_wanted():
     stats = session.stats
     assert stats.budget_bytes / 6 < GUEST_BYTES and stats.peak_footprint_bytes <= stats.budget_bytes
     assert stats.unplanned_ops > 0 and session.planned_iterations >= 30
+
+
+class Busy:
+    """A thread of ops on memory of its own, at random moments, as the one that pins a loader's batches."""
+
+    def __init__(self) -> None:
+        self.memory, self.rounds = torch.from_numpy(np.arange(4, dtype=np.float32)), 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Busy:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(0.0005):
+            self.memory.view(2, 2).copy_(self.memory.reshape(2, 2))
+            self.memory[0].item()
+            self.rounds += 1
+
+
+def test_ops_of_another_thread_on_memory_of_its_own_disturb_no_plan():
+    with Busy() as busy:
+        session, counts = planned_of("the same in every step")
+    stats = session.stats
+    assert busy.rounds > 10 * STEPS and counts[-1] > STEPS / 2
+    assert stats.unplanned_ops < STEPS and stats.missing_ops == stats.derailments == 0  # (some follow the last step)
+    assert len(session.signature_counts) == 2  # of the first iteration, and of the others

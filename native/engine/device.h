@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -54,6 +55,8 @@ class Device {
   virtual c10::Allocator& ordinary() = 0;
   virtual c10::Allocator& own() = 0;
   virtual void install() = 0;
+  // Libraries take a workspace for good in each thread that calls them: here those do it that train.
+  virtual void warm_up() {}
   // A session has ended; `in_use`: memory of its arena still is.
   virtual void session_ended(bool in_use) = 0;
   // The program has chosen where this ordinary memory lies (a memory pool): it is not adopted.
@@ -62,6 +65,8 @@ class Device {
   virtual void free_ordinary(void* memory) { ordinary().raw_deleter()(memory); }
   // Memory that the ordinary allocator keeps for later goes back to the system.
   virtual void release_cached() {}
+  // `action` is called when the device has no more memory, before anybody is told: it may give some up.
+  virtual void on_exhausted(std::function<void()> action) { (void)action; }
   // `address` was given out by the ordinary allocator, as far as can be told.
   virtual bool allocated(const void* address) const = 0;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <thread>
 #include <vector>
 
 #include "device.h"
@@ -24,6 +25,12 @@ class OrdinaryMemory {
   }
   void free_when_due(Device& device) {
     if (is_kept_ && std::chrono::steady_clock::now() >= until_) free_all(device);
+  }
+  // What is kept is wanted elsewhere: those ops have the rest of their time to end.
+  void give_up(Device& device) {
+    if (kept_.empty()) return;
+    std::this_thread::sleep_until(until_);
+    free_all(device);
   }
   void free_all(Device& device) {
     for (void* memory : kept_) device.free_ordinary(memory);

@@ -51,6 +51,7 @@ class Standstill {
 Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit, size_t most)
     : lasting(lasting), memory(make_memory(settings, limit, most)) {
   ordinary.begin(settings.others);
+  memory.device->on_exhausted([this] { ordinary.give_up(*memory.device); });
   stats.budget_bytes = settings.budget;
   shelf.begin();
   progress.restart_clock();

@@ -164,6 +164,7 @@ void simulate(const OperatorHandle& op, Stack* stack) {
     }
   }
   launch->inputs = all_changed(inputs, at::kCPU, at_same_address);
+  take_workspace(schema.name());
   c10::DataPtr scratch = c10::cuda::CUDACachingAllocator::get()->allocate(kScratch);
   launch->scratch = scratch.get();
   TORCH_CHECK(cudaLaunchHostFunc(c10::cuda::getCurrentCUDAStream().stream(), &run, launch) == cudaSuccess);
@@ -234,5 +235,6 @@ extern "C" int simulate_operators() {
   library->impl("equal", TORCH_FN(equal));
   library->impl("_cslt_compress", TORCH_FN(write_unsaid));
   simulate_draws(*library);
+  simulate_libraries(*library);
   return count;
 }

@@ -8,6 +8,8 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -20,7 +22,7 @@ from memfit.running.machine.measure_cuda import cuda_machine_file
 MIB = 1 << 20
 _HERE = Path(__file__).parent
 _RUNTIME = ("fake_streams.cpp", "fake_memory.cpp", "fake_runtime.cpp", "fake_driver.cpp")
-_OPERATORS = ("simulated_ops.cpp", "simulated_draws.cpp")
+_OPERATORS = ("simulated_ops.cpp", "simulated_draws.cpp", "simulated_libraries.cpp")
 
 
 def missing() -> str:
@@ -82,7 +84,8 @@ class Gpu:
 
     def __init__(self) -> None:
         folder = Path(os.environ["SIMULATED_GPU"])
-        ctypes.PyDLL(str(folder / "operators.so")).simulate_operators()
+        self.operators = ctypes.PyDLL(str(folder / "operators.so"))
+        self.operators.simulate_operators()
         self.runtime = ctypes.CDLL(None)
         for name in ("in_use", "peak", "locked", "events", "streams", "waits"):
             getattr(self.runtime, f"simulated_{name}").restype = ctypes.c_int64
@@ -116,6 +119,18 @@ class Gpu:
     def fill(self, to: int, byte: int, size: int, stream: torch.cuda.Stream) -> None:
         """Write in `stream`, unseen by torch."""
         assert self.runtime.cudaMemsetAsync(to, byte, size, stream.cuda_stream) == 0
+
+    @contextmanager
+    def workspaces(self, size: int) -> Iterator[None]:
+        """Let each thread's products have a workspace of `size` bytes that stays, until torch is told to free them."""
+        free = torch._C._cuda_clearCublasWorkspaces
+        self.operators.simulated_workspaces(ctypes.c_int64(size))
+        torch._C._cuda_clearCublasWorkspaces = self.operators.simulated_free_workspaces
+        try:
+            yield
+        finally:
+            self.operators.simulated_workspaces(ctypes.c_int64(0))
+            torch._C._cuda_clearCublasWorkspaces = free
 
     def take(self, size: int) -> ctypes.c_void_p:
         """Allocate device memory beside torch, as another process does."""

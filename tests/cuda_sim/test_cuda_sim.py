@@ -8,7 +8,15 @@ from types import ModuleType
 
 import pytest
 
-from cuda_sim import cases_in_place, cases_memory, cases_recomputing, cases_streams, cases_training, simulator
+from cuda_sim import (
+    cases_in_place,
+    cases_libraries,
+    cases_memory,
+    cases_recomputing,
+    cases_streams,
+    cases_training,
+    simulator,
+)
 
 SMALL = 40 * simulator.MIB  # a GPU that is easily full
 SLOW = ("hundreds_of", "a_hundred_", "a_thousand_")
@@ -30,7 +38,7 @@ def cases(module: ModuleType) -> list[object]:
     ]
 
 
-MODULES = (cases_in_place, cases_memory, cases_recomputing, cases_streams, cases_training)
+MODULES = (cases_in_place, cases_libraries, cases_memory, cases_recomputing, cases_streams, cases_training)
 ALL = [case for module in MODULES for case in cases(module)]
 
 

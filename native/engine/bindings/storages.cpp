@@ -114,6 +114,11 @@ void release_cached() {
   Engine::get().governing([](Session& session) { session.memory.device->release_cached(); });
 }
 
+void warm_up() {
+  Device* device = Engine::get().governing([](Session& session) { return session.memory.device; });
+  if (device != nullptr) device->warm_up();
+}
+
 bool has_instance(const py::type& type) {
   bool found = false;
   auto* wanted = reinterpret_cast<PyTypeObject*>(type.ptr());
@@ -161,6 +166,7 @@ void bind_storages(py::module_& m) {
   m.def("adopt", &adopt, py::arg("tensors"));
   m.def("adopt_visible", &adopt_visible);
   m.def("release_cached", &release_cached, NoGil());
+  m.def("warm_up", &warm_up, NoGil());
   m.def("has_instance", &has_instance, py::arg("type"));
   m.def("read_bytes", &read_bytes, py::arg("target"), py::arg("offset"), py::arg("size_bytes"));
   m.def("block_id", &block_id, py::arg("target"));

@@ -66,6 +66,14 @@ class Adaptor final : public CUDAAllocator {
     return stats;
   }
 
+  // What cuDNN begins to try with: no more than can be had.
+  void cacheInfo(DeviceIndex device, size_t* largest) override {
+    own().cacheInfo(device, largest);
+    if (!serves() || device != device_->index()) return;
+    const size_t most = Engine::get().in_session([](Session& session) { return session.residency.widest_window(/*running=*/true); });
+    *largest = std::min(*largest, most);
+  }
+
   // Torch's own allocator does these.
   bool initialized() override { return own().initialized(); }
   void init(int device_count) override { own().init(device_count); }
@@ -77,7 +85,6 @@ class Adaptor final : public CUDAAllocator {
   }
   void enable(bool value) override { own().enable(value); }
   bool isEnabled() const override { return own().isEnabled(); }
-  void cacheInfo(DeviceIndex device, size_t* largest) override { own().cacheInfo(device, largest); }
   caching::SnapshotInfo snapshot(MempoolId_t pool, bool traces) override { return own().snapshot(pool, traces); }
   void beginAllocateToPool(DeviceIndex device, MempoolId_t pool, std::function<bool(cudaStream_t)> filter) override {
     ++pools_;

@@ -1,5 +1,10 @@
 #include "cuda_device.h"
 
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
@@ -42,10 +47,20 @@ constexpr size_t kMostPieces = 64;  // of an overlapping move; more would take l
 // Memory left to the driver, the libraries' own needs and torch's other streams when no budget says otherwise.
 constexpr size_t kReserve = size_t{512} << 20;
 
-size_t in_use_by_torch(c10::DeviceIndex device) {
-  if (!native_allocator().initialized()) return 0;
-  auto reserved = native_allocator().getDeviceStats(device).reserved_bytes;
-  return static_cast<size_t>(reserved[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current);
+constexpr size_t kWorthGivingBack = size_t{32} << 20;
+
+struct Kept {
+  size_t reserved = 0, allocated = 0;
+  size_t idle() const { return reserved - std::min(allocated, reserved); }
+};
+
+Kept kept_by_torch(c10::DeviceIndex device) {
+  if (!native_allocator().initialized()) return {};
+  const auto stats = native_allocator().getDeviceStats(device);
+  const auto now = [](const c10::CachingAllocator::StatArray& array) {
+    return static_cast<size_t>(array[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current);
+  };
+  return {now(stats.reserved_bytes), now(stats.allocated_bytes)};
 }
 
 constexpr size_t kMostStamps = size_t{1} << 21;  // who records for so long has no use for the times
@@ -78,12 +93,27 @@ size_t CudaDevice::limit(size_t budget) const {
   OnDevice guard(index_);
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
-  free += in_use_by_torch(name().index());  // which is adopted, or given back
+  free += kept_by_torch(name().index()).reserved;  // which is adopted, or given back
   size_t most = budget != 0 ? std::min(budget, total) : free - std::min(free, kReserve);
   return most / page() * page();
 }
 
-std::unique_ptr<AddressSpace> CudaDevice::reserve(size_t bytes) { return cuda::reserve(index_, bytes); }
+std::unique_ptr<AddressSpace> CudaDevice::reserve(size_t bytes) {
+  return cuda::reserve(index_, bytes, {[this](size_t mapped, size_t size) { make_way(mapped, size); },
+                                       [this] {
+                                         if (exhausted_) exhausted_();
+                                         release_cached();
+                                       }});
+}
+
+// While a model moves in, torch keeps what it leaves: together they are to be no more than the arena may become, or than
+// there was before. (To give memory back waits for the GPU: a little at a time is not worth that.)
+void CudaDevice::make_way(size_t mapped, size_t size) {
+  const Kept kept = kept_by_torch(name().index());
+  if (mapped + page() + kept.reserved <= std::max(size, before_) || kept.idle() < spared_ + kWorthGivingBack) return;
+  release_cached();
+  spared_ = kept_by_torch(name().index()).idle();
+}
 
 c10::Allocator& CudaDevice::ordinary() { return native_allocator(); }
 c10::Allocator& CudaDevice::own() { return adaptor(); }
@@ -91,13 +121,32 @@ c10::Allocator& CudaDevice::own() { return adaptor(); }
 void CudaDevice::install() {
   OnDevice guard(index_);
   compute_ = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index_)).stream();
+  before_ = kept_by_torch(name().index()).reserved;
+  spared_ = 0;
   install_adaptor(*this);
+}
+
+// A product, one with a sum, and their gradients, in both precisions: cuBLAS and cublasLt take their workspaces, in this
+// thread and in autograd's. An arena has them at its low end then, and not in the midst of a plan's zone. Where torch
+// raises (it is told to be deterministic, without `CUBLAS_WORKSPACE_CONFIG`) the program's own products do too.
+void CudaDevice::warm_up() try {
+  OnDevice guard(index_);
+  at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+  c10::impl::ExcludeDispatchKeyGuard by_torch(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
+  c10::InferenceMode no_inference(/*enabled=*/false);
+  c10::AutoGradMode with_grad(true);
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    at::Tensor square = at::ones({16, 16}, at::TensorOptions().dtype(type).device(name())).requires_grad_();
+    (at::mm(square, square) + at::addmm(square.select(0, 0), square, square)).sum().backward();
+  }
+} catch (const c10::Error&) {
 }
 
 void CudaDevice::session_ended(bool in_use) {
   stamps_.clear();
   clock_.reset();
   users_.clear();
+  exhausted_ = nullptr;
   if (!in_use) remove_adaptor();
 }
 

@@ -7,10 +7,12 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "../device.h"
@@ -58,10 +60,12 @@ class CudaDevice final : public Device {
   c10::Allocator& ordinary() override;
   c10::Allocator& own() override;
   void install() override;
+  void warm_up() override;
   void session_ended(bool in_use) override;
   bool is_placed(const void* address) const override { return in_memory_pool(address); }
   void free_ordinary(void* memory) override;
   void release_cached() override;
+  void on_exhausted(std::function<void()> action) override { exhausted_ = std::move(action); }
   bool allocated(const void* address) const override;
   void copy(void* to, const void* from, size_t bytes) override;
   bool slide(void* to, const void* from, size_t bytes) override;
@@ -85,8 +89,13 @@ class CudaDevice final : public Device {
   void used_by(const void* address, cudaStream_t stream);
 
  private:
+  void make_way(size_t mapped, size_t size);
+
   int index_;
   cudaStream_t compute_ = nullptr;
+  std::function<void()> exhausted_;
+  size_t before_ = 0;  // bytes that torch had when the session began,
+  size_t spared_ = 0;  // and those that it has kept when it was last told to give back what is idle
   Events events_{cudaEventDisableTiming}, timed_events_{cudaEventDefault};
   std::unique_ptr<Mark> clock_;  // where time began
   std::vector<std::unique_ptr<Mark>> stamps_;

@@ -1,12 +1,12 @@
 #include "virtual_memory.h"
 
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../ranges.h"
@@ -80,7 +80,8 @@ CUmemAllocationProp properties(int device) {
 
 class VirtualMemory final : public AddressSpace {
  public:
-  VirtualMemory(int device, size_t bytes) : device_(device), page_(page_bytes(device)), pages_(round_up(bytes, page_) / page_) {
+  VirtualMemory(int device, size_t bytes, Neighbours neighbours)
+      : device_(device), page_(page_bytes(device)), neighbours_(std::move(neighbours)), pages_(round_up(bytes, page_) / page_) {
     CUresult result = driver().address_reserve(&base_, pages_.size() * page_, 0, 0, 0);
     if (result != CUDA_SUCCESS) throw std::bad_alloc();
   }
@@ -128,11 +129,12 @@ class VirtualMemory final : public AddressSpace {
 
  private:
   void map(size_t page) {
+    neighbours_.make_way(mapped_ * page_, size());
     CUmemAllocationProp prop = properties(device_);
     CUmemGenericAllocationHandle handle = 0;
     CUresult result = driver().create(&handle, page_, &prop, 0);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // torch's own allocator may keep some that nobody uses
-      c10::cuda::CUDACachingAllocator::emptyCache();
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+      neighbours_.give_up();
       result = driver().create(&handle, page_, &prop, 0);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY) throw TierFailure(exhausted());
@@ -141,12 +143,14 @@ class VirtualMemory final : public AddressSpace {
     if (result != CUDA_SUCCESS) driver().release(handle);
     check_driver(result, "putting memory behind the arena");
     pages_[page] = handle;
+    ++mapped_;
   }
 
   void unmap(size_t page) {
     check_driver(driver().unmap(base_ + page * page_, page_), "taking memory from behind the arena");
     driver().release(pages_[page]);
     pages_[page] = 0;
+    --mapped_;
   }
 
   void allow(size_t first, size_t last) {
@@ -155,16 +159,17 @@ class VirtualMemory final : public AddressSpace {
   }
 
   std::string exhausted() const {
-    size_t mapped = static_cast<size_t>(std::count_if(pages_.begin(), pages_.end(), [](auto page) { return page != 0; }));
-    return "cuda:" + std::to_string(device_) + " has no more memory: the arena has " + std::to_string(mapped * page_) +
+    return "cuda:" + std::to_string(device_) + " has no more memory: the arena has " + std::to_string(mapped_ * page_) +
            " of " + std::to_string(size()) + " bytes, and the rest is in use beside it (nvidia-smi shows by whom); free "
            "it, or give a smaller --budget";
   }
 
   int device_;
   size_t page_;
+  Neighbours neighbours_;
   CUdeviceptr base_ = 0;
   std::vector<CUmemGenericAllocationHandle> pages_;  // 0: nothing is behind this page
+  size_t mapped_ = 0;  // pages
   size_t solid_ = 0;  // there are bytes behind everything below
 };
 
@@ -177,6 +182,8 @@ size_t page_bytes(int device) {
   return bytes;
 }
 
-std::unique_ptr<AddressSpace> reserve(int device, size_t bytes) { return std::make_unique<VirtualMemory>(device, bytes); }
+std::unique_ptr<AddressSpace> reserve(int device, size_t bytes, Neighbours neighbours) {
+  return std::make_unique<VirtualMemory>(device, bytes, std::move(neighbours));
+}
 
 }  // namespace memfit::cuda

@@ -1,6 +1,8 @@
 // The arena's memory on a GPU: a range of addresses, and pages of the driver's that are put behind it as they are needed.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "../device.h"
@@ -9,7 +11,12 @@ namespace memfit::cuda {
 
 // The driver's page of device memory (bytes): what it gives and takes back at a time.
 size_t page_bytes(int device);
+// What the owner of the addresses does for the rest of the device's memory.
+struct Neighbours {
+  std::function<void(size_t mapped, size_t size)> make_way;  // a page is about to be mapped beside so many bytes of `size`
+  std::function<void()> give_up;                             // there is no more memory: whatever can be spared goes
+};
 // Raises std::invalid_argument when the driver cannot map memory.
-std::unique_ptr<AddressSpace> reserve(int device, size_t bytes);
+std::unique_ptr<AddressSpace> reserve(int device, size_t bytes, Neighbours neighbours);
 
 }  // namespace memfit::cuda

@@ -93,7 +93,10 @@ def test_devices():
             parse_device(text)
     assert default_tier(torch.device("cpu")) == "disk" and default_tier(torch.device("cuda")) == "ram"
     assert chunk_bytes(torch.device("cuda"), 16 << 30) == 256 << 20
+    assert chunk_bytes(torch.device("cuda"), 80 << 30) == 256 << 20
+    assert chunk_bytes(torch.device("cuda"), 8 << 30) == 128 << 20
     assert chunk_bytes(torch.device("cuda"), 1 << 30) == 64 << 20
+    assert chunk_bytes(torch.device("cuda"), 1 << 28) == 32 << 20
     assert chunk_bytes(torch.device("cpu"), 16 << 30) == 1 << 18
 
 

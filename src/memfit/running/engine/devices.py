@@ -11,9 +11,9 @@ import torch
 from memfit.errors import InputError, UsageError
 from memfit.running.engine.patching import replaced
 
-_LEAST_CUDA_CHUNK_BYTES = 64 << 20
-_CUDA_CHUNKS = 64  # a list op's part of the budget
-_FEWEST_CHUNKS = 8  # however small that is
+_LEAST_CUDA_CHUNK_BYTES, _MOST_CUDA_CHUNK_BYTES = 64 << 20, 256 << 20
+_CUDA_CHUNKS = 64  # a list op's part of the budget, within these limits
+_FEWEST_CHUNKS = 8  # however small the budget is
 
 
 def parse_device(text: str) -> torch.device:
@@ -49,12 +49,14 @@ def default_tier(device: torch.device) -> str:
 def chunk_bytes(device: torch.device, budget_bytes: int | None) -> int:
     """Return the most bytes of tensors that an op on lists may take at once.
 
-    On a GPU each part is a kernel launch, so the parts are as large as the budget lets them be.
+    On a GPU each part is a kernel launch: at 256 MiB that is no part of its time, and more of the budget need not be
+    there at once.
     """
     if device.type != "cuda":
         return 1 << 18
     whole = budget_bytes or torch.cuda.get_device_properties(device).total_memory
-    return max(whole // _CUDA_CHUNKS, min(_LEAST_CUDA_CHUNK_BYTES, whole // _FEWEST_CHUNKS))
+    part = min(max(whole // _CUDA_CHUNKS, _LEAST_CUDA_CHUNK_BYTES), _MOST_CUDA_CHUNK_BYTES)
+    return min(part, whole // _FEWEST_CHUNKS)
 
 
 @contextmanager
@@ -65,12 +67,14 @@ def entered(device: torch.device) -> Iterator[None]:
         return
     graph = torch.cuda.CUDAGraph
     with torch.cuda.device(device), replaced(graph, "capture_begin", _no_graphs), replaced(graph, "replay", _no_graphs):
-        # Workspaces that cuBLAS keeps are allocated anew when they are needed next: inside the budget, then outside.
+        free_workspaces(device)
+        yield
+
+
+def free_workspaces(device: torch.device) -> None:
+    """Let cuBLAS allocate its workspaces anew when it needs them next: inside the budget, or outside again."""
+    if device.type == "cuda":
         torch._C._cuda_clearCublasWorkspaces()
-        try:
-            yield
-        finally:
-            torch._C._cuda_clearCublasWorkspaces()
 
 
 def _no_graphs(*_: Any, **__: Any) -> None:

@@ -155,6 +155,9 @@ class EngineModule(Protocol):
     def release_cached(self) -> None:
         """Let the device's own allocator give back what it keeps of adopted storages."""
 
+    def warm_up(self) -> None:
+        """Let libraries take, at the arena's low end, the workspaces that they keep for good."""
+
     def has_instance(self, type: type[Any]) -> bool:
         """Return whether anything is one that the garbage collector knows of."""
 

@@ -59,6 +59,7 @@ class Running:
             settings.grow, settings.tier.recipe(), disturbance_of(settings.tier),
             threading.active_count() > 1,
         )  # fmt: skip
+        self.engine.warm_up()
         self._enter_contexts()
         self.adopt_visible()
         self.began = time.monotonic()
@@ -88,6 +89,7 @@ class Running:
         """Give every storage ordinary memory again, as far as this has begun; return the failures."""
         self.iterations.forget()
         with self._contexts:
+            devices.free_workspaces(self._settings.device)
             report = self.engine.stop()
         return list(report["lost"])
 

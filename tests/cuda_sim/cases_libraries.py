@@ -1,0 +1,136 @@
+"""What must hold beside libraries' own memory, other threads and other devices' ops.
+
+Each runs in a process of its own, on a simulated GPU (test_cuda_sim.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from pathlib import Path
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+import memfit
+from cuda_sim.cases_memory import assert_numbered, numbered
+from cuda_sim.cases_training import plainly
+from cuda_sim.simulator import MIB, Gpu
+from cuda_sim.training import QUIET, assert_equal, events
+from memfit.planning.lifetimes import minimum_budget
+from memfit.running.session import Session
+
+WORKSPACE = 64 << 10
+
+
+def allocator() -> int | None:
+    """Return the address of the allocator that torch asks for device memory."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10_cuda.so"))
+    return ctypes.c_void_p.in_dll(library, "_ZN3c104cuda20CUDACachingAllocator9allocatorE").value
+
+
+def workspaces_that_stay_keep_no_plan_away(gpu: Gpu) -> None:
+    plain, _ = plainly(lambda: events(QUIET))
+    before = allocator()
+    with gpu.workspaces(WORKSPACE):
+        for budget in ("90%", "75%", "65%"):
+            torch.manual_seed(0)
+            with Session(budget, device="cuda") as session:
+                limited = events(QUIET)
+            assert_equal(plain, limited)
+            assert session.stats.plans > 0 and session.stats.swaps > 0 and session.unplanned == (), budget
+            assert allocator() == before, "torch's own allocator is back where it was"
+
+
+def workspaces_count_in_the_smallest_budget(gpu: Gpu) -> None:
+    def smallest() -> int:
+        with memfit.session(None, device="cuda", plan=False) as session:
+            events(QUIET[:4])
+        return minimum_budget(session.trace)[0]
+
+    without = smallest()
+    with gpu.workspaces(WORKSPACE):
+        assert smallest() == without + 2 * WORKSPACE  # the forward pass's thread, and the backward pass's
+
+
+def ops_on_the_host_disturb_no_plan(gpu: Gpu) -> None:
+    """As the thread does that pins a loader's batches: at any time, in any number."""
+    plain, _ = plainly(lambda: events(QUIET * 2))
+    over, rounds = threading.Event(), []
+
+    def work() -> None:
+        while not over.wait(0.0005):
+            batch = torch.empty(16)
+            batch.copy_(torch.ones(16))
+            rounds.append((batch * 2).sum().item())
+
+    thread = threading.Thread(target=work)
+    torch.manual_seed(0)
+    with Session("65%", device="cuda") as session:
+        thread.start()
+        limited = events(QUIET * 2)
+        over.set()
+        thread.join()
+    assert_equal(plain, limited)
+    stats = session.stats
+    assert len(rounds) > 20 and set(rounds) == {32.0}
+    assert stats.plans > 0 and stats.swaps > 0 and session.planned_iterations >= len(QUIET)
+    assert stats.derailments == stats.missing_ops == 0 and len(session.signature_counts) <= 2
+
+
+def an_op_on_the_host_now_and_then_disturbs_no_plan(gpu: Gpu) -> None:
+    plain, _ = plainly(lambda: events(QUIET * 2))
+    steps = 0
+
+    def log(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+        if steps % 5 == 0:
+            torch.ones(3).cumsum(0).sum().item()
+
+    torch.manual_seed(0)
+    hook = register_optimizer_step_post_hook(log)
+    try:
+        with Session("65%", device="cuda") as session:
+            limited = events(QUIET * 2)
+    finally:
+        hook.remove()
+    assert_equal(plain, limited)
+    assert session.stats.derailments == 0 and session.planned_iterations >= len(QUIET)
+
+
+def a_full_gpu_is_adopted_while_another_thread_lives(gpu: Gpu) -> None:
+    """What ops of other threads may be reading is kept for two seconds, but for want of memory no longer than that."""
+    tensors, over = numbered(26), threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        with memfit.session(30 * MIB, device="cuda"):
+            for tensor in tensors:
+                tensor.add_(0)
+            assert_numbered(tensors)
+    finally:
+        over.set()
+        thread.join()
+    assert_numbered(tensors)
+
+
+def a_model_moves_in_within_the_budget(gpu: Gpu) -> None:
+    """But for what torch keeps of a part whose other storages are still in use, and a little."""
+    tensors = numbered(24, 8 * MIB)
+    torch.cuda.synchronize()
+    gpu.reset_peak()
+    before = gpu.count("in_use")
+    with memfit.session(before + 8 * MIB, device="cuda"):
+        assert gpu.count("peak") <= before + 8 * MIB + 48 * MIB
+        assert_numbered(tensors)
+
+
+def what_asks_for_all_memory_makes_do_with_less(gpu: Gpu) -> None:
+    with memfit.session(8 * MIB, device="cuda") as session:
+        image, weight = torch.ones(2, 4, 16, 16, device="cuda"), torch.full((3, 4, 1, 1), 2.0, device="cuda")
+        kept = numbered(4)
+        found = torch.cudnn_convolution(image, weight, (0, 0), (1, 1), (1, 1), 1, True, False, False)
+        assert found.shape == (2, 3, 16, 16) and found.amin().item() == found.amax().item() == 8
+        assert_numbered(kept)
+        assert session.stats.peak_footprint_bytes <= 8 * MIB

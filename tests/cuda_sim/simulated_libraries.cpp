@@ -1,0 +1,56 @@
+// The memory that CUDA's libraries take from torch's allocator: cuBLAS's workspaces, and what cuDNN tries its algorithms with.
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "simulated_ops.h"
+
+namespace {
+
+std::atomic<int64_t> workspace_bytes{0};
+std::mutex mutex;
+auto* workspaces = new std::map<std::thread::id, c10::DataPtr>;  // never destroyed: the allocator may go first
+
+// A convolution of kernels of one element, with `cudnn.benchmark`: it looks for its algorithm with all the memory that there
+// is, with half of it, and so on, as long as it can't be had (torch's Conv_v8.cpp).
+at::Tensor convolve(const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, int64_t,
+                    bool, bool, bool) {
+  auto* allocator = c10::cuda::CUDACachingAllocator::get();
+  size_t bytes = 0;
+  allocator->cacheInfo(input.device().index(), &bytes);
+  for (bytes *= 2; bytes > 0; bytes /= 2) {  // (what is said to be there may be taken before it is asked for)
+    try {
+      c10::DataPtr scratch = allocator->allocate(bytes);
+      break;
+    } catch (const c10::OutOfMemoryError&) {
+    }
+  }
+  TORCH_CHECK(bytes > 0 && weight.numel() == weight.size(0) * weight.size(1), "no algorithm for this convolution");
+  return at::matmul(weight.flatten(1), input.flatten(2)).unflatten(2, input.sizes().slice(2));
+}
+
+}  // namespace
+
+// As cuBLAS's: one for each thread, from its first product on.
+void take_workspace(const std::string& name) {
+  if (workspace_bytes == 0 || (name.find("mm") == std::string::npos && name.find("linear") == std::string::npos)) return;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto [place, is_first] = workspaces->try_emplace(std::this_thread::get_id());
+  if (is_first) place->second = c10::cuda::CUDACachingAllocator::get()->allocate(workspace_bytes);
+}
+
+void simulate_libraries(torch::Library& aten) { aten.impl("cudnn_convolution", TORCH_FN(convolve)); }
+
+extern "C" void simulated_workspaces(int64_t bytes) { workspace_bytes = bytes; }
+
+extern "C" void simulated_free_workspaces() {
+  std::map<std::thread::id, c10::DataPtr> freed;
+  std::lock_guard<std::mutex> lock(mutex);
+  std::swap(freed, *workspaces);
+}

@@ -48,6 +48,8 @@ class Storage:
         alloc_tick: The tick that allocated it; -1 if it was alive before the iteration.
         free_tick: The tick that freed it; `Trace.ticks` if it outlives the iteration.
         source: The line that allocated it, as "file.py:12"; "" when unknown.
+        module: The innermost module in whose call it was allocated, as "Net.layers.3", from the class of the outermost
+            one on; "" for none, and where that was not noted.
     """
 
     size_bytes: int
@@ -57,6 +59,7 @@ class Storage:
     alloc_tick: int
     free_tick: int
     source: str
+    module: str = ""
 
     @property
     def born_before(self) -> bool:

@@ -38,6 +38,19 @@ def test_a_file_from_before_handovers_has_none(tmp_path, document):
     assert load_trace(tmp_path / "old.json").handovers == ()
 
 
+def test_modules_are_kept_and_a_file_from_before_them_has_none(tmp_path):
+    builder = TraceBuilder()
+    builder.op(outputs=[8, 8])
+    trace = builder.build()
+    named = replace(trace, storages=tuple(replace(s, module=f"Net.{i}") for i, s in enumerate(trace.storages)))
+    save_trace(named, tmp_path / "new.json")
+    assert load_trace(tmp_path / "new.json") == named
+    document = json.loads((tmp_path / "new.json").read_text())
+    del document["storages"]["module"]
+    (tmp_path / "old.json").write_text(json.dumps(document))
+    assert load_trace(tmp_path / "old.json") == trace
+
+
 def test_ten_thousand_ops_stay_well_under_five_megabytes(tmp_path):
     rng = random.Random(1)
     builder = TraceBuilder()

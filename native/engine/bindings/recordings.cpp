@@ -72,6 +72,7 @@ void bind_recordings(py::module_& m) {
   m.def("signature_counts", [] { return of_iterations([](Iterations& all) { return all.signature_counts(); }); });
   m.def("start_recording", &start_recording, py::arg("at_boundary") = false, NoGil());
   m.def("stop_recording", &stop_recording);
+  m.def("recorded_ticks", [] { return Engine::get().in_session([](Session& session) { return session.recorder.tick_count(); }); }, NoGil());
   m.def("watch_meta", [] { Engine::get().watch_meta(); }, NoGil());
   m.def("iteration_marks", [] { return of_iterations([](Iterations& all) { return all.marks(); }); });
   m.def("tick_marks", [] { return of_iterations([](Iterations& all) { return all.tick_marks(); }); });

@@ -104,6 +104,7 @@ def _storage_columns(storages: tuple[Storage, ...], strings: _StringTable) -> di
         "alloc_tick": [storage.alloc_tick for storage in storages],
         "free_tick": [storage.free_tick for storage in storages],
         "source": strings.column(storage.source for storage in storages),
+        "module": strings.column(storage.module for storage in storages),
     }
 
 
@@ -133,6 +134,8 @@ def _storages(columns: Fields, strings: list[str]) -> tuple[Storage, ...]:
         columns.integers("alloc_tick", count, BEFORE_FIRST_TICK),
         columns.integers("free_tick", count, 0),
         columns.picks("source", count, strings),
+        # (A file from before the field was has none.)
+        columns.picks("module", count, strings) if "module" in columns.values else [""] * count,
         strict=True,
     )
     return tuple(Storage(*row) for row in rows)

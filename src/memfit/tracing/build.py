@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,6 +46,7 @@ class RawRecording:
     handovers: Rows = field(default_factory=lambda: np.empty(0, [(c, np.int64) for c in ("op", "giver", "taker")]))
     shapes: Sequence[str] = ()  # of each op's tensors, where ghosts are recorded
     phases: Sequence[Phase] = tuple(Phase)  # by number
+    modules: Sequence[str] = ()  # that ticks have the numbers of, where they were noted
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> RawRecording:
@@ -55,7 +56,7 @@ class RawRecording:
         shapes += [""] * (len(tables["ops"]) - len(shapes))
         return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]],
                    ghosts=np.frombuffer(raw.get("ghosts", b""), np.int64), shapes=shapes,
-                   phases=[Phase(name) for name in raw["phases"]])  # fmt: skip
+                   phases=[Phase(name) for name in raw["phases"]], modules=())  # fmt: skip
 
     def ticks_of(self, first: int, last: int) -> tuple[int, int]:
         """Return which ticks come from the beginning of op `first` to that of op `last`, or to the end."""
@@ -87,6 +88,22 @@ class RawRecording:
         ops["workspace_bytes"] = workspaces
         return replace(self, ops=ops)
 
+    def with_modules(self, calls: Iterable[tuple[int, int, str]]) -> RawRecording:
+        """Return this recording with the modules of its ticks.
+
+        Arguments:
+            calls: The first tick of each call of a module, one more than the last, and the module's name; outer calls
+                before those in them.
+        """
+        numbers: dict[str, int] = {}
+        ticks = np.empty(len(self.ticks), [*self.ticks.dtype.descr, ("module", np.int64)])
+        for name in self.ticks.dtype.names or ():
+            ticks[name] = self.ticks[name]
+        ticks["module"] = -1
+        for begin, end, name in calls:
+            ticks["module"][begin:end] = numbers.setdefault(name, len(numbers))
+        return replace(self, ticks=ticks, modules=tuple(numbers))
+
     def source(self, index: int) -> str:
         """Return the text of a source index; '' for none."""
         return self.sources[index] if index >= 0 else ""
@@ -103,6 +120,7 @@ class _Life:
     alloc_tick: int = BEFORE_FIRST_TICK
     free_tick: int = -1
     source: str = ""
+    module: str = ""
     pinned: bool = False
 
 
@@ -127,7 +145,9 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
     categories = categorise(ops, [life.block for life in lives], [life.alloc for life in lives],
                             [life.alloc_tick == BEFORE_FIRST_TICK for life in lives], roles)  # fmt: skip
     storages = tuple(
-        Storage(life.size_bytes, category, life.alloc, life.free, life.alloc_tick, life.free_tick, life.source)
+        Storage(
+            life.size_bytes, category, life.alloc, life.free, life.alloc_tick, life.free_tick, life.source, life.module
+        )
         for life, category in zip(lives, categories, strict=True)
     )
     if "before" not in about:
@@ -154,11 +174,13 @@ def _replay(raw: RawRecording, lives: list[_Life], first: int, last: int, begin:
     count = last - first
     alive = {life.block: life for life in lives}
     ticks = raw.ticks[begin:end][["block", "bytes", "ops_begun", "inside_op", "source"]]
-    for tick, (block, size, begun, inside, source) in enumerate(ticks.tolist()):
+    modules = raw.ticks["module"][begin:end].tolist() if raw.modules else [-1] * (end - begin)
+    for tick, ((block, size, begun, inside, source), module) in enumerate(zip(ticks.tolist(), modules, strict=True)):
         begun -= first
         if size > 0:
             alloc = min(max(begun - 1 if inside else begun, 0), count - 1)
-            alive[block] = _Life(block, size, alloc=alloc, alloc_tick=tick, source=raw.source(source))
+            alive[block] = _Life(block, size, alloc=alloc, alloc_tick=tick, source=raw.source(source),
+                                 module=raw.modules[module] if module >= 0 else "")  # fmt: skip
             lives.append(alive[block])
         elif (life := alive.pop(block, None)) is not None:
             life.free, life.free_tick = min(max(begun, life.alloc), count), tick

@@ -51,7 +51,7 @@ class CompressedRecording:
     def of(cls, raw: RawRecording) -> CompressedRecording:
         """Compress `raw`."""
         tables = {name: _narrow(getattr(raw, name)) for name in _TABLES}
-        rest = {name: getattr(raw, name) for name in ("op_names", "sources", "ghosts", "shapes", "phases")}
+        rest = {name: getattr(raw, name) for name in ("op_names", "sources", "ghosts", "shapes", "phases", "modules")}
         return cls(Compressed(tables | rest))
 
     @property

@@ -44,6 +44,7 @@ def named():
         ("*::*", {1, 2}),
         ("model.py:4", {0}),
         ("model.py:*", {0, 1}),
+        ("model.py", {0, 1}),
         ("src/model.py:40", {1}),
         ("*.py:40", {1, 2}),
         ("*/other.py:4?", {2}),
@@ -55,7 +56,7 @@ def test_a_pattern_names_storages(pattern, found):
     assert wishes_of(trace, swap=[pattern]) == Wishes(swap=frozenset(found))
 
 
-@pytest.mark.parametrize("pattern", ["#3", "#", "#x", "#-1", "#²", "aten::relu_", "odel.py:40", "model.py", ""])
+@pytest.mark.parametrize("pattern", ["#3", "#", "#x", "#-1", "#²", "aten::relu_", "odel.py:40", "@layers", ""])
 def test_a_pattern_that_names_nothing_is_an_error(pattern):
     with pytest.raises(UsageError, match="no storage of this trace is named so"):
         wishes_of(named()[0], keep=[pattern])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from memfit.planning.autoswap.candidates import end_of
 from memfit.planning.joint.recipes import recipe_of
 from memfit.planning.joint.refusals import refusal
 from memfit.planning.lifetimes import Gap, births
+from memfit.planning.naming import FORMS, storages_named
 from memfit.reporting.explain_storage import (
     GapExplanation,
     KeepCost,
@@ -49,34 +49,17 @@ class Why(StrEnum):
 
 
 def matching(trace: Trace, pattern: str) -> list[int]:
-    """Return the storages with bytes that `pattern` means, the largest first.
-
-    Arguments:
-        trace: The trace.
-        pattern: "#12", a storage's id; or, with the wildcards *, ? and [...], the line that allocated it, as
-            "train.py:40" or as "train.py" for any of its lines (folders may be left out); or the op that allocated it,
-            as "aten::mm", "mm" or "conv*".
+    """Return the storages that `pattern` names (`memfit.planning.naming`), the largest first.
 
     Raises:
-        UsageError: Nothing matches.
+        UsageError: It names none.
     """
-    if pattern.startswith("#"):
-        number = int(pattern[1:]) if pattern[1:].isdecimal() else -1
-        found = [number] if 0 <= number < len(trace.storages) else []
-    else:
-        makers = births(trace)
-        names = {s: trace.ops[op].name for s, op in makers.items()}
-        found = [
-            s
-            for s, storage in enumerate(trace.storages)
-            if storage.size_bytes and (_is_line(storage.source, pattern) or _is_op(names.get(s, ""), pattern))
-        ]
+    found = storages_named(trace, pattern)
     if not found:
         raise UsageError(
             f"no storage matches {pattern!r}",
-            why=f"the trace has storages #0 to #{len(trace.storages) - 1}, and none of that line or op",
-            remedy="pass an id as '#12', a line as 'train.py:40' or '*model.py:*', or an op as 'aten::mm' or 'conv*'; "
-            "without a pattern memfit explain lists the largest lines",
+            why=f"the trace has storages #0 to #{len(trace.storages) - 1}, and none of that name",
+            remedy=f"pass {FORMS}; without a pattern memfit explain lists the largest lines",
         )
     return sorted(found, key=lambda s: (-trace.storages[s].size_bytes, s))
 
@@ -95,16 +78,6 @@ def explain_storages(carried: Carried, pattern: str) -> StoragesReport:
         matched_bytes=sum(carried.trace.storages[s].size_bytes for s in found),
         storages=tuple(explainer.storage(s) for s in found),
     )
-
-
-def _is_line(source: str, pattern: str) -> bool:
-    ways = (pattern, f"*/{pattern}", f"{pattern}:*", f"*/{pattern}:*")
-    return bool(source) and any(fnmatchcase(source, way) for way in ways)
-
-
-def _is_op(name: str, pattern: str) -> bool:
-    base = name.rpartition("::")[2]
-    return bool(name) and any(fnmatchcase(each, pattern) for each in (name, base, base.partition(".")[0]))
 
 
 class _Explainer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from fnmatch import fnmatchcase
 
 from memfit.errors import BudgetError, UsageError
 from memfit.ir import Op, Trace, align_up
@@ -13,7 +12,8 @@ from memfit.planning.autoswap.candidates import ANY_GAP, candidates, end_of
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.recipes import recipe_of
 from memfit.planning.joint.values import Values
-from memfit.planning.lifetimes import Gap, births
+from memfit.planning.lifetimes import Gap
+from memfit.planning.naming import FORMS, storages_named
 from memfit.simulate import load_bytes, sum_of_spans
 from memfit.units import format_bytes
 
@@ -63,12 +63,9 @@ def wishes_of(
 ) -> Wishes:
     """Find the storages that patterns name.
 
-    A pattern is an id ("#12"), the op that allocated a storage ("aten::relu*"; it has a "::"), or the line of the
-    script that did ("model.py:40", "layers/*"), whose folders may be left out. `*`, `?` and `[]` match as in a shell.
-
     Arguments:
         trace: The recorded iteration.
-        keep: The patterns of what stays.
+        keep: The patterns (`memfit.planning.naming`) of what stays.
         swap: The patterns of what may leave by copies only.
         recompute: The patterns of what may only be dropped and made again.
 
@@ -80,10 +77,9 @@ def wishes_of(
             can be.
     """
     named: dict[int, tuple[Wish, str]] = {}
-    makers = births(trace)
     for wish, patterns in ((Wish.KEEP, keep), (Wish.SWAP, swap), (Wish.RECOMPUTE, recompute)):
         for pattern in patterns:
-            for storage in _matching(trace, makers, wish, pattern):
+            for storage in _matching(trace, wish, pattern):
                 earlier = named.setdefault(storage, (wish, pattern))
                 if earlier[0] is not wish:
                     raise _contradiction(trace, storage, earlier, (wish, pattern))
@@ -141,25 +137,15 @@ def _using(op: Op, more: list[int]) -> Op:
     return replace(op, reads=tuple(dict.fromkeys((*op.reads, *more)))) if more else op
 
 
-def _matching(trace: Trace, makers: dict[int, int], wish: Wish, pattern: str) -> list[int]:
-    if pattern.startswith("#"):
-        number = pattern[1:]
-        found = [int(number)] if number.isdecimal() and int(number) < len(trace.storages) else []
-    elif "::" in pattern:
-        found = [s for s, maker in makers.items() if fnmatchcase(trace.ops[maker].name, pattern)]
-    else:
-        found = [s for s, storage in enumerate(trace.storages) if _is_line(storage.source, pattern)]
+def _matching(trace: Trace, wish: Wish, pattern: str) -> list[int]:
+    found = storages_named(trace, pattern)
     if not found:
         raise UsageError(
             f"--{wish} {pattern}: no storage of this trace is named so",
-            why='a pattern is an id ("#12"), an op that allocates ("aten::relu*") or a line ("model.py:40")',
+            why=f"a pattern is {FORMS}",
             remedy="memfit info TRACE shows what there is",
         )
     return found
-
-
-def _is_line(source: str, pattern: str) -> bool:
-    return bool(source) and (fnmatchcase(source, pattern) or fnmatchcase(source, f"*/{pattern}"))
 
 
 def _remakable(trace: Trace, storages: frozenset[int]) -> Iterator[Gap]:

@@ -201,6 +201,9 @@ class EngineModule(Protocol):
     def stop_recording(self) -> Tables:
         """Return the recording, as `RawRecording.of` reads it."""
 
+    def recorded_ticks(self) -> int:
+        """Return the number of allocations and frees that have been recorded; 0 while nothing is."""
+
     def watch_meta(self) -> None:
         """Record storages of device meta too, for the rest of the session."""
 

@@ -23,6 +23,7 @@ from memfit.running.planned.planner import Planner
 from memfit.running.session import chunking
 from memfit.running.session.ended import Ended, FirstIteration
 from memfit.running.session.iterations import Iterations
+from memfit.running.session.modules import Modules
 from memfit.running.session.settings import Settings
 from memfit.running.session.share import Share
 from memfit.running.session.stats import Stats
@@ -41,6 +42,7 @@ class Running:
         self.began: float | None = None
         self.first = FirstIteration()
         self.iterations = Iterations(engine, self._iteration_ended)
+        self.modules = Modules(engine.recorded_ticks)
         self.planner = Planner(
             engine, SessionLink(settings.tier, settings.measured_machine()), settings.given, settings.measures,
             settings.moves, settings.plan_cache(),
@@ -74,6 +76,8 @@ class Running:
         if settings.record:
             self.engine.on_period(self._period_found)
             self.engine.start_recording()
+        if settings.on_trace is not None:
+            self._contexts.enter_context(self.modules.watched())
 
     def close(self) -> Ended:
         """Make no more plans; return the session's finished figures."""
@@ -162,10 +166,10 @@ class Running:
         self.engine.boundary()
         self.engine.start_recording()
         try:
-            with self.iterations.one():
+            with self.iterations.one(), self.modules.watched():
                 span()
         finally:
-            recording = RawRecording.of(self.engine.stop_recording())
+            recording = self._recorded()
         self.engine.boundary()
         count = len(recording.ops)
         if count == 0:
@@ -198,7 +202,7 @@ class Running:
         if len(marks) < 2 or marks[0] == marks[1]:
             return False
         self.iterations.watch_roles = False
-        self.first.keep(self._compressed(RawRecording.of(self.engine.stop_recording()), *marks))
+        self.first.keep(self._compressed(self._recorded(), *marks))
         host.give_back_freed()
         if self._settings.on_trace is not None:
             self._settings.on_trace()
@@ -212,6 +216,11 @@ class Running:
         self._told_of_plan = True
         earlier = ", as an earlier run has planned it" if self.planner.kept_plans else ""
         announce(f"a plan is in force for iterations like this one{earlier}: {plan.plan().describe()}")
+
+    def _recorded(self) -> RawRecording:
+        calls = self.modules.calls()
+        recording = RawRecording.of(self.engine.stop_recording())
+        return recording.with_modules(calls) if calls else recording
 
     def _compressed(self, recording: RawRecording, first: int, last: int) -> CompressedIteration:
         settings = self._settings

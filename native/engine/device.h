@@ -42,6 +42,8 @@ class Device {
 
   c10::Device name() const { return name_; }
   bool has(c10::Device other) const { return other.type() == name_.type() && (other.is_cpu() || other == name_); }
+  // As who asks for memory names it: "cuda" is the current one, and may be this.
+  bool may_be(c10::Device other) const { return has(other) || (other.type() == name_.type() && !other.has_index()); }
 
   // The alignment that its own allocator gives every storage: at such addresses kernels take the same path.
   virtual size_t alignment() const = 0;

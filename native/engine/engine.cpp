@@ -137,7 +137,7 @@ at::DataPtr Engine::allocate(Device& device, size_t bytes) {
     Session* session = lock.governing();
     if (session == nullptr) return device.ordinary().allocate(bytes);
     session->refusals.hand_on(thread);
-    if (inside) session->ops.join_late(thread);
+    if (inside) session->ops.join_late(thread, bytes);
     if (thread.failure.kind == Failure::Kind::kNone) {
       if (Block* block = session->allocation.allocate(thread, bytes, inside, source))
         made = {block->address(), block->address(), &delete_by_address, device.name()};

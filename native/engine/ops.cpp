@@ -28,6 +28,14 @@ uint64_t shapes_of(c10::ArrayRef<const c10::IValue> inputs) {
   return hash;
 }
 
+// The bytes that a factory (`zeros`, `full`) announces; 0: it announces nothing. Elements may be smaller.
+size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  if (op.size_argument < 0 || !inputs[op.size_argument].isIntList()) return 0;
+  double bytes = sizeof(double);
+  for (int64_t size : inputs[op.size_argument].toDimVector()) bytes *= static_cast<double>(std::max<int64_t>(size, 0));
+  return bytes < 1e18 ? static_cast<size_t>(bytes) : 0;
+}
+
 }  // namespace
 
 // torch only logs what a callback throws, and then nothing of what it was to do has been done: whatever goes wrong
@@ -107,7 +115,7 @@ bool Ops::concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) co
   }
   if (is_used || !op.makes_tensors) return is_used;
   const c10::IValue* where = op.device_argument < 0 ? nullptr : &inputs[op.device_argument];
-  if (where != nullptr && where->isDevice()) return device.has(where->toDevice());
+  if (where != nullptr && where->isDevice()) return device.may_be(where->toDevice());
   return takes_any ? is_near : device.has(c10::Device(c10::kCPU));
 }
 
@@ -122,9 +130,11 @@ void Ops::join(ThreadState& thread) {
   guarded(thread, [&] { on_.pressing.press_out_all(on_.lasting.stress); });
 }
 
-void Ops::join_late(ThreadState& thread) {
+void Ops::join_late(ThreadState& thread, size_t bytes) {
   if (thread.joined || thread.session != on_.lasting.books.session()) return;
   join(thread);
+  guarded(thread, [&] { on_.preparing.make_ready(thread, *thread.op, {}, bytes, /*joins=*/true); });
+  thread.starting = false;
   on_.lasting.turns.op_starts(thread);
 }
 
@@ -144,7 +154,7 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
     for (Block* block : thread.touched) block->pinned = true;
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;
-  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins); });
+  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, bytes_announced(op, inputs), joins); });
   return comes_in;
 }
 

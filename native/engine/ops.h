@@ -26,7 +26,7 @@ class Ops {
   // recording hears of it.
   bool concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   // The thread's op is about to allocate: if it has used nothing yet, it is one of the iteration's from here on.
-  void join_late(ThreadState& thread);
+  void join_late(ThreadState& thread, size_t bytes);
   void show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
   // The outermost op is over. Returns what is to be called with no lock held, if anything.
   std::function<void()> end(ThreadState& thread);

@@ -10,19 +10,8 @@
 
 namespace memfit {
 
-namespace {
-
-// The bytes that a factory (`zeros`, `full`) announces; 0: it announces nothing. Elements may be smaller.
-size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  if (op.size_argument < 0 || !inputs[op.size_argument].isIntList()) return 0;
-  double bytes = sizeof(double);
-  for (int64_t size : inputs[op.size_argument].toDimVector()) bytes *= static_cast<double>(std::max<int64_t>(size, 0));
-  return bytes < 1e18 ? static_cast<size_t>(bytes) : 0;
-}
-
-}  // namespace
-
-void Preparing::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins) {
+void Preparing::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, size_t announced,
+                           bool joins) {
   bool limited = on_.stats.budget_bytes != 0;
   if (thread.missing.empty() && thread.foreign.empty() && !(joins && limited)) return;
   if (joins && limited && (is_tight(thread) || !on_.needs.knows(thread))) thread.tensors = describe(inputs);
@@ -30,7 +19,6 @@ void Preparing::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<
   Stopwatch stopwatch(thread.waited_ns, nullptr, on_.recorder.on());
   bring_in_missing(thread);
   if (!joins || on_.memory.is_closed || !limited) return;
-  const size_t announced = bytes_announced(op, inputs);
   on_.admission.take_turn(thread, std::max(on_.needs.wanted(thread), announced), [&] { bring_in_missing(thread); });
   if (!on_.memory.is_closed && op.reads_data) make_roomy(thread, announced);
 }

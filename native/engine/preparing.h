@@ -33,8 +33,9 @@ class Preparing {
   };
   explicit Preparing(const Parts& parts) : on_(parts) {}
 
-  // The op's inputs have been touched. `joins`: it is the first of its frame that uses anything.
-  void make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins);
+  // The op's inputs have been touched. It `announced` that it makes so many bytes (0: it may make any). `joins`: it is the
+  // first of its frame that uses or makes anything.
+  void make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, size_t announced, bool joins);
 
  private:
   void bring_in_missing(ThreadState& thread);

@@ -3,7 +3,8 @@
 Reads the traces that `record_models` writes (`--traces FOLDER`). A budget is a share of the activation peak: what is
 there before and after the iteration, such as weights, and that share of what the peak has beyond it. No plan of a kind
 can be below its time bound (`memfit.planning.joint`); "inf" says that no plan meets the budget. For the machines that
-`--plans` names, joint plans are made too: remakings carried out on the trace, and memfit's swaps on the result.
+`--plans` names, joint plans are made too: remakings carried out on the trace, and memfit's swaps on the result. Beside
+them are plans that recompute only, and joint plans that are searched for without a program, as long traces' are.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def cell(trace: Trace, machine: Machine, share: int, effort: float, *, jointly: 
     """
     budget = budget_of(trace, share)
     if known.get("budget_bytes") == budget:
-        return known | (_joint_plans(trace, machine, budget) if jointly else {})
+        return (
+            known | _others(trace, machine, budget, known) | (_joint_plans(trace, machine, budget) if jointly else {})
+        )
     swaps = _overhead(lambda: plan_under_budget(trace, machine, budget, effort=effort).timeline.overhead)
     found: Row = {"machine": machine.name, "share": share, "budget_bytes": budget, "swap_plan": swaps}
     if jointly:
@@ -70,7 +73,16 @@ def cell(trace: Trace, machine: Machine, share: int, effort: float, *, jointly: 
         bind = partial(time_bound, trace, machine, budget, moves=moves, clean_copies=clean_copies)
         bound, seconds = timed(bind)
         found |= {name: figure(bound), f"{name}_seconds": round(seconds, 1)}
-    return found | _whole_bound(trace, machine, share, found)
+    return found | _others(trace, machine, budget, {}) | _whole_bound(trace, machine, share, found)
+
+
+def _others(trace: Trace, machine: Machine, budget_bytes: int, known: Row) -> Row:
+    """Return what other plans than joint ones by a program add, but for those that are `known`."""
+    ways: dict[str, Callable[[], float]] = {
+        "recompute_plan": lambda: plan_jointly(trace, machine, budget_bytes, moves=Moves.RECOMPUTE).overhead,
+        "greedy_plan": lambda: plan_jointly(trace, machine, budget_bytes, most_ops=0).overhead,
+    }
+    return {name: _overhead(plan) for name, plan in ways.items() if name not in known}
 
 
 def _whole_bound(trace: Trace, machine: Machine, share: int, found: Row) -> Row:
@@ -125,16 +137,17 @@ def model(
 
 def table(figures: Row, machine: str = "pcie5") -> Table:
     """Return one row a model and budget."""
-    kinds = ["swap_plan", "swap_copies_all", "swap", "joint_plan_fast", "joint_plan", "joint", "joint_whole",
-             "recompute"]  # fmt: skip
+    kinds = ["swap_plan", "swap_copies_all", "swap", "greedy_plan", "joint_plan_fast", "joint_plan", "joint",
+             "joint_whole", "recompute_plan", "recompute"]  # fmt: skip
     rows = [
         [each["name"], f"{cell['share']} %", *(percent(cell[kind]) if kind in cell else "" for kind in kinds)]
         for each in figures["models"]
         for cell in each["cells"]
         if cell["machine"] == machine
     ]
-    columns = ["model", "budget", "swap plan", "swap bound", "with clean copies", "fast joint plan", "joint plan",
-               "joint bound", "of wholes", "recompute bound"]  # fmt: skip
+    columns = ["model", "budget", "swap plan", "swap bound", "with clean copies", "joint, no program",
+               "fast joint plan", "joint plan", "joint bound", "of wholes", "recompute plan",
+               "recompute bound"]  # fmt: skip
     return Table(f"Added time on {machine}, % of the step", columns, rows)
 
 

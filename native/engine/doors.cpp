@@ -8,6 +8,21 @@
 
 namespace memfit {
 
+namespace {
+
+// Who comes by a door in another stream than the compute stream has perhaps written to the bytes there, and will perhaps
+// read or write them there: they move after the one, and before the other.
+template <typename Action>
+auto in_order(Device& device, const Action& action) -> decltype(action()) {
+  const bool is_aside = device.is_aside();
+  if (is_aside) device.lead();
+  auto result = action();
+  if (is_aside) device.follow();
+  return result;
+}
+
+}  // namespace
+
 void Engine::adopt(const c10::Storage& storage) {
   bool meta = lasting_.ghosts.are_watched() && storage.device_type() == at::DeviceType::Meta;
   Lock lock(*this);
@@ -19,7 +34,7 @@ void Engine::adopt(const c10::Storage& storage) {
     lasting_.books.attach(*block, storage);
     block->held = false;
   } else if (session->adoption.is_adoptable(impl)) {
-    session->adoption.somewhere(storage);
+    in_order(*session->memory.device, [&] { return session->adoption.somewhere(storage), true; });
   }
 }
 
@@ -45,10 +60,12 @@ bool Engine::hold(const Lock& lock, Block& block, bool stays, ThreadState& outsi
   ++block.active;
   block.dirty = true;  // whoever holds it may write to it unseen
   Values::end(block);
-  if (bring_in(lock.session(), outside, block)) {
-    if (stays && lock.governing() != nullptr) lock.session()->shelf.keep(block);
-    return true;
-  }
+  const bool is_there = in_order(*block.device, [&] {
+    const bool came = bring_in(lock.session(), outside, block);
+    if (came && stays && lock.governing() != nullptr) lock.session()->shelf.keep(block);
+    return came;
+  });
+  if (is_there) return true;
   let_go(session_.get(), block);
   return false;
 }

@@ -149,12 +149,16 @@ class Adaptor final : public CUDAAllocator {
 
   void serve(CudaDevice* device) { device_ = device; }
 
-  // Which memory lies in pools, from torch's own books: what is allocated for one from here on is noted.
+  // Which memory lies in pools, from torch's own books: what is allocated for one from here on is noted. An allocator
+  // that keeps none (`cudaMallocAsync`) has no pools either.
   void find_pools() {
     std::vector<Stretch> stretches;
-    for (const auto& segment : own().snapshot({0, 0}, false).segments)
-      if (segment.owner_private_pool_id != MempoolId_t{0, 0})
-        stretches.push_back({segment.address, segment.address + segment.total_size});
+    try {
+      for (const auto& segment : own().snapshot({0, 0}, false).segments)
+        if (segment.owner_private_pool_id != MempoolId_t{0, 0})
+          stretches.push_back({segment.address, segment.address + segment.total_size});
+    } catch (const c10::Error&) {
+    }
     std::lock_guard<std::mutex> lock(pooled_mutex_);
     pooled_.clear();
     pool_stretches_ = std::move(stretches);
@@ -253,13 +257,13 @@ CUDAAllocator& native_allocator() {
 CUDAAllocator& adaptor() { return instance(); }
 
 void install_adaptor(CudaDevice& device) {
+  instance().find_pools();
   instance().serve(&device);
   CUDAAllocator* before = caching::allocator.exchange(&instance());
   if (before != &instance()) {
     native.store(before);
     c10::SetAllocator(c10::DeviceType::CUDA, &instance(), /*priority=*/0);
   }
-  instance().find_pools();
 }
 
 bool in_memory_pool(const void* address) { return instance().is_pooled(address); }

@@ -63,7 +63,7 @@ Kept kept_by_torch(c10::DeviceIndex device) {
   return {now(stats.reserved_bytes), now(stats.allocated_bytes)};
 }
 
-constexpr size_t kMostStamps = size_t{1} << 21;  // who records for so long has no use for the times
+constexpr size_t kMostStamps = size_t{1} << 18;  // who records for so long has no use for the times, nor for so many events
 
 }  // namespace
 
@@ -208,7 +208,10 @@ std::unique_ptr<Lane> CudaDevice::make_lane(const Tier& tier) {
   cudaStream_t made = nullptr;
   check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "making a stream for copies");
   std::shared_ptr<CUstream_st> stream(made, [](cudaStream_t s) { (void)cudaStreamDestroy(s); });
-  auto pushed = [this](Copy& copy) { copy.marks = std::make_shared<Mark>(events_, compute_); };
+  auto pushed = [this](Copy& copy) {
+    OnDevice on_device(index_);
+    copy.marks = std::make_shared<Mark>(events_, compute_);
+  };
   auto perform = [this, stream](Copy& copy, const std::function<void()>& copying) {
     OnDevice on_device(index_);
     static_cast<Mark*>(copy.marks.get())->hold_back(stream.get());
@@ -233,10 +236,12 @@ bool CudaDevice::is_aside() const {
 }
 
 void CudaDevice::follow() {
+  OnDevice guard(index_);
   order(events_, compute_, c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index_)).stream());
 }
 
 void CudaDevice::lead() {
+  OnDevice guard(index_);
   order(events_, c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index_)).stream(), compute_);
 }
 

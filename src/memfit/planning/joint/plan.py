@@ -193,7 +193,7 @@ class _Search:
             best = self._as_without_handovers(best)
         if best is None:
             return self._plan(NOTHING, self.effort)
-        if self.moves is Moves.RECOMPUTE or self._is_enough(best):
+        if self.moves is Moves.RECOMPUTE or best.added_us <= _FREE * self.compute_us:
             return best
         try:
             return min(best, self._plan(NOTHING, min(self.effort, _SHORT)), key=lambda plan: plan.added_us)

@@ -25,7 +25,7 @@ from benchmarks.cpu import (
     traffic,
     versions,
 )
-from benchmarks.offline import allocators, bounds, in_place, packing, peers, recomputing, swapping
+from benchmarks.offline import allocators, bounds, in_place, packing, peers, pieces, recomputing, swapping
 from tools.pages import with_part
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -37,6 +37,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "executed": executed.table,
     "how_low": how_low.table,
     "in_place": in_place.table,
+    "pieces": pieces.table,
     "instructions": versions.instructions_table,
     "matrix": matrix.table,
     "moves": moves.table,

@@ -71,6 +71,21 @@ def adopted_memory_is_not_used_again_before_it_is_read(gpu: Gpu) -> None:
         assert x.sum().item() == 5 * MIB
 
 
+def what_comes_in_by_a_door_is_there_for_the_stream_that_asks(gpu: Gpu) -> None:
+    side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+    with memfit.session(20 * MIB, device="cuda"):
+        early = torch.full((MIB,), 3.0, device="cuda")
+        others = [torch.ones(MIB, device="cuda") for _ in range(5)]  # it leaves
+        with torch.cuda.stream(side):
+            fresh, copied = (torch.empty(MIB, device="cuda") for _ in range(2))  # of torch's own allocator
+            gpu.pause(main, LATE)
+            gpu.fill(fresh.data_ptr(), 0, 4 * MIB, side)  # it has moved into the arena, in the stream that is late
+            gpu.copy(copied.data_ptr(), early.data_ptr(), 4 * MIB, side)  # and this has come back
+        main.wait_stream(side)
+        assert fresh.abs().amax().item() == 0 and copied.amin().item() == copied.amax().item() == 3
+        del others
+
+
 def memory_recorded_in_a_stream_is_not_used_again_before_it(gpu: Gpu) -> None:
     side = torch.cuda.Stream()
     with memfit.session(20 * MIB, device="cuda"):

@@ -1,6 +1,7 @@
 #include "moves.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "fingerprint.h"
 #include "observer.h"
@@ -8,6 +9,25 @@
 #include "stopwatch.h"
 
 namespace memfit {
+
+// The copies of its time belong to no op that is recorded.
+class Moves::Apart {
+ public:
+  explicit Apart(Moves& moves) : recorder_(moves.recorder_), ticket_(recorder_.copies_begin(this_thread())) {}
+  ~Apart() {
+    try {
+      recorder_.copies_end(this_thread(), ticket_);
+    } catch (const std::exception&) {
+      // The device's next answer says what is wrong.
+    }
+  }
+  Apart(const Apart&) = delete;
+  Apart& operator=(const Apart&) = delete;
+
+ private:
+  Recorder& recorder_;
+  int64_t ticket_;
+};
 
 bool Moves::move_to(Block& block, Region* target) {
   try {
@@ -21,7 +41,10 @@ bool Moves::move_to(Block& block, Region* target) {
     block.held = true;  // its storage is dying or was tampered with: leave it alone
     return false;
   }
-  memory_.device->copy(memory_.arena->base() + target->offset, block.address(), block.bytes);
+  {
+    const Apart apart(*this);
+    memory_.device->copy(memory_.arena->base() + target->offset, block.address(), block.bytes);
+  }
   books_.leaves(block);
   memory_.arena->give_back(block.region);
   block.region = target;
@@ -61,6 +84,7 @@ void Moves::copy_out(Block& block) {
     return;
   }
   Stopwatch stopwatch(stats_.copy_ns, &stats_.out_ns, !memory_.device->is_asynchronous());
+  const Apart apart(*this);
   release_frozen_extent(block);
   if (block.extent != nullptr) {
     block.tier->write(block.extent, block.address(), block.bytes);
@@ -104,6 +128,7 @@ void Moves::fetch(Block& block, Region* region, c10::StorageImpl& storage) {
   memory_.arena->back(region);
   try {
     Stopwatch stopwatch(stats_.copy_ns, &stats_.in_ns, !memory_.device->is_asynchronous());
+    const Apart apart(*this);
     block.read_back(memory_.arena->base() + region->offset);
   } catch (...) {
     memory_.arena->give_back(region);
@@ -129,10 +154,9 @@ void Moves::come_in(Block& block, Region* region, c10::StorageImpl& storage) {
 size_t Moves::move_down(Ranges& ranges, Block& mover, size_t target) {
   c10::StorageImpl* storage = movable_storage(mover);
   if (storage == nullptr) return mover.region->end();
-  const char* from = mover.address();
   char* to = memory_.arena->base() + target;
   memory_.arena->back(target, target + mover.region->size);
-  if (!memory_.device->slide(to, from, mover.bytes)) move_by_tier(mover, to, *storage);
+  if (!slide(mover, to)) move_by_tier(mover, to, *storage);
   books_.leaves(mover);
   ranges.give_back(mover.region);
   mover.region = ranges.take_at(ranges.hole_at(target), target, mover.bytes, &mover);
@@ -142,11 +166,17 @@ size_t Moves::move_down(Ranges& ranges, Block& mover, size_t target) {
   return mover.region->end();
 }
 
+bool Moves::slide(const Block& mover, char* to) {
+  const Apart apart(*this);
+  return memory_.device->slide(to, mover.address(), mover.bytes);
+}
+
 // There and back. The op that needs the bytes may be about to write to them: they stay as dirty as they were.
 void Moves::move_by_tier(Block& mover, char* to, c10::StorageImpl& storage) {
   bool was_dirty = mover.dirty;
   copy_out(mover);
   try {
+    const Apart apart(*this);
     mover.read_back(to);
   } catch (...) {  // it may have overwritten what it was to bring: what is whole lies in the tier
     leave_arena(mover, storage);

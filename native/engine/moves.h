@@ -7,14 +7,15 @@
 #include "memory.h"
 #include "notices.h"
 #include "ranges.h"
+#include "recorder.h"
 #include "stats.h"
 
 namespace memfit {
 
 class Moves {
  public:
-  Moves(Books& books, Memory& memory, Stats& stats, Notices& notices)
-      : books_(books), memory_(memory), stats_(stats), notices_(notices) {}
+  Moves(Books& books, Memory& memory, Stats& stats, Notices& notices, Recorder& recorder)
+      : books_(books), memory_(memory), stats_(stats), notices_(notices), recorder_(recorder) {}
 
   // To `target`, which is taken for the block already; the two may overlap only if it is free. False when the storage
   // cannot be moved.
@@ -37,14 +38,17 @@ class Moves {
   void note_peaks();
 
  private:
+  class Apart;
   bool written_unseen(const Block& block);
   void copy_out(Block& block);
+  bool slide(const Block& mover, char* to);
   void move_by_tier(Block& mover, char* to, c10::StorageImpl& storage);
 
   Books& books_;
   Memory& memory_;
   Stats& stats_;
   Notices& notices_;
+  Recorder& recorder_;
 };
 
 }  // namespace memfit

@@ -178,7 +178,6 @@ void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
 void Ops::follow_streams(ThreadState& thread, bool outermost, bool comes_in) {
   Device& device = *on_.memory.device;
   if (!device.is_asynchronous()) return;
-  if (outermost && on_.recorder.records(thread)) on_.recorder.op_starts(thread.row);
   if ((!comes_in && thread.aside) || thread.touched.empty() || !device.is_aside()) return;
   device.follow();
   thread.aside = true;

@@ -38,6 +38,9 @@ Recording Recorder::stop() {
         int64_t& time = events_.ops[row + column];
         if (time != 0) time = device_->time_of(time);
       }
+  for (const auto& [row, from, to] : copies_)
+    if (from != 0 && to != 0)
+      events_.ops[static_cast<size_t>(row) * OpColumn::count + OpColumn::waited_ns] += device_->time_of(to) - device_->time_of(from);
   on_ = false;
   return take();
 }
@@ -45,6 +48,7 @@ Recording Recorder::stop() {
 // Leaves nothing behind, no spare capacity either.
 Recording Recorder::take() {
   give_back(source_by_sequence_);
+  give_back(copies_);
   return std::exchange(events_, Recording());
 }
 
@@ -69,8 +73,12 @@ int64_t Recorder::forward_source(int64_t node_number) const {
   return after == source_by_sequence_.begin() ? -1 : std::prev(after)->second;
 }
 
-void Recorder::op_starts(int64_t row) {
-  events_.ops[static_cast<size_t>(row) * OpColumn::count + OpColumn::start_ns] = device_->stamp();
+int64_t Recorder::copies_begin(const ThreadState& thread) {
+  return records(thread) && device_->is_asynchronous() ? device_->stamp() : 0;
+}
+
+void Recorder::copies_end(const ThreadState& thread, int64_t ticket) {
+  if (ticket != 0 && records(thread)) copies_.push_back({thread.row, ticket, device_->stamp()});
 }
 
 void Recorder::op_accesses(int64_t row, const Block& block, bool write) {
@@ -82,7 +90,7 @@ void Recorder::op_accesses(int64_t row, const Block& block, bool write) {
 void Recorder::op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns) {
   int64_t* columns = &events_.ops[static_cast<size_t>(row) * OpColumn::count];
   columns[OpColumn::end_ns] = device_->stamp();
-  columns[OpColumn::waited_ns] = static_cast<int64_t>(waited_ns);
+  columns[OpColumn::waited_ns] = device_->is_asynchronous() ? 0 : static_cast<int64_t>(waited_ns);
   columns[OpColumn::workspace_bytes] = workspace_bytes;
 }
 

@@ -2,11 +2,13 @@
 // It has a method for each kind of event.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <iterator>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "block.h"
@@ -70,12 +72,14 @@ class Recorder {
   void start(Device& device, const std::vector<Block*>& alive);
   Recording stop();
   void abandon() { on_ = false, take(); }
-  size_t held() const { return events_.held() + held_bytes(source_by_sequence_); }  // bytes of the heap
+  size_t held() const { return events_.held() + held_bytes(source_by_sequence_, copies_); }  // bytes of the heap
 
   // Returns the op's row, to be passed to the calls below.
   int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number, bool with_grad);
-  // Its inputs are there: it begins only now. (For a device that is asynchronous; otherwise the wait is subtracted when the op ends.)
-  void op_starts(int64_t row);
+  // What an asynchronous device is asked for from here to `copies_end` is no part of the thread's op. (On a host that is what
+  // the op has waited.) Returns what `copies_end` is to be given.
+  int64_t copies_begin(const ThreadState& thread);
+  void copies_end(const ThreadState& thread, int64_t ticket);
   void op_accesses(int64_t row, const Block& block, bool write);
   std::string& shapes(int64_t row);
   void op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns);
@@ -95,6 +99,7 @@ class Recorder {
   uint64_t number_ = 0;
   Recording events_;
   std::vector<std::pair<int64_t, int64_t>> source_by_sequence_;  // ascending sequence numbers
+  std::vector<std::array<int64_t, 3>> copies_;  // rows of ops, and tickets of when copies began and ended in them
 };
 
 }  // namespace memfit

@@ -83,7 +83,7 @@ struct Session {
   Needs needs;
   OrdinaryMemory ordinary;
   Restoring restoring{lasting.books};
-  Moves moves{lasting.books, memory, stats, notices};
+  Moves moves{lasting.books, memory, stats, notices, recorder};
   Residency residency{lasting.books, memory, stats, forecast, lasting.turns, moves};
   Discarding discarding{lasting.books, memory, stats, moves, residency};
   Capturing capturing{lasting, memory};

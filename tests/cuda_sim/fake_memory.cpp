@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "fake_streams.h"
@@ -35,6 +38,7 @@ std::map<char*, Handle*> mapped;  // device memory behind reserved addresses
 size_t in_use = 0, peak = 0;
 int64_t fail_lock_beyond = -1;  // bytes that may be page-locked; -1: any number
 int64_t locked_bytes = 0;
+std::atomic<double> link_bytes_per_s{0};  // of copies from and to locked memory; 0: they take what they take
 
 size_t capacity() {
   static size_t bytes = [] {
@@ -72,6 +76,8 @@ bool is_whole(std::map<char*, Range>::iterator range, const void* address, size_
   return range == ranges.end() || static_cast<const char*>(address) + bytes <= range->first + range->second.bytes;
 }
 
+bool is_locked(std::map<char*, Range>::iterator range) { return range != ranges.end() && range->second.kind == Kind::kLocked; }
+
 }  // namespace
 
 extern "C" {
@@ -80,6 +86,7 @@ int64_t simulated_in_use() { return static_cast<int64_t>(in_use); }
 int64_t simulated_peak() { return static_cast<int64_t>(peak); }
 int64_t simulated_locked() { return locked_bytes; }
 void simulated_reset_peak() { peak = in_use; }
+void simulated_link(double bytes_per_s) { link_bytes_per_s = bytes_per_s; }
 void simulated_lock_limit(int64_t bytes) { fail_lock_beyond = bytes; }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
@@ -158,13 +165,14 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   refuse_in_host_function("cudaMemcpyAsync");
   if (bytes == 0) return cudaSuccess;
-  bool from_ordinary, to_ordinary;
+  bool from_ordinary, to_ordinary, over_link;
   {
     std::lock_guard<std::mutex> lock(mutex);
     auto source = range_of(from), target = range_of(to);
     if (!is_whole(source, from, bytes) || !is_whole(target, to, bytes)) return fail(cudaErrorInvalidValue);
     from_ordinary = source == ranges.end();
     to_ordinary = target == ranges.end();
+    over_link = is_locked(source) || is_locked(target);
   }
   auto *low = static_cast<const char*>(from), *high = static_cast<const char*>(to);
   if (low < high + bytes && high < low + bytes) die("a copy overlaps", "itself");
@@ -172,7 +180,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     std::vector<char> staged(low, low + bytes);
     give(stream, [to, staged = std::move(staged)] { std::memcpy(to, staged.data(), staged.size()); }, true);
   } else {
-    give(stream, [to, from, bytes] { std::memcpy(to, from, bytes); }, true);
+    const double seconds = over_link && link_bytes_per_s > 0 ? static_cast<double>(bytes) / link_bytes_per_s : 0;
+    give(stream, [to, from, bytes, seconds] {
+      std::memcpy(to, from, bytes);
+      if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    }, true);
   }
   if (to_ordinary) wait_for_stream(stream);
   return cudaSuccess;

@@ -108,6 +108,10 @@ class Gpu:
         """Let every copy and op take a random while from here on; some streams are slower than others."""
         self.runtime.simulated_delays(ctypes.c_int64(longest_us), ctypes.c_uint64(seed))
 
+    def link(self, bytes_per_second: float) -> None:
+        """Let copies between the GPU and locked memory take their time from here on (0: as long as they take)."""
+        self.runtime.simulated_link(ctypes.c_double(bytes_per_second))
+
     def pause(self, stream: torch.cuda.Stream, milliseconds: int) -> None:
         """Let what `stream` is given from now on come later."""
         self.runtime.simulated_pause(ctypes.c_void_p(stream.cuda_stream), ctypes.c_int64(1000 * milliseconds))

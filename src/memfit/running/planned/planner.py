@@ -64,7 +64,6 @@ class Planner:
     measures: bool = False  # note what iterations under a plan did
     moves: Moves = Moves.JOINT  # what plans may do with a storage that is not in use
     cache: PlanCache | None = None  # plans of earlier runs
-    measured: Timeline | None = None  # the last of them
     given_plan: GivenPlan = field(default_factory=Untried)
     known: dict[int, Known] = field(default_factory=dict)
     """By signature."""
@@ -81,6 +80,7 @@ class Planner:
     _state: Watching | InForce | Closed = field(default_factory=Watching)
     _recording: RecordedKinds | None = None  # while iterations are recorded
     _kinds: Kinds = field(default_factory=Kinds)
+    _measured: tuple[CompressedPlan, Timeline] | None = None  # a plan, and its last iteration that was noted
     _signature: int = 0  # of the last plan in force
     _unfit: set[str] = field(default_factory=set)  # the keys of kept plans that were wrong, or found no room
     _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_LATELY + 1))
@@ -96,6 +96,11 @@ class Planner:
         """The plan in force, or the last one that was; None if no plan ever was."""
         known = self.known.get(self._signature)
         return known.plan if known else None
+
+    @property
+    def measured(self) -> Timeline | None:
+        """The last iteration under `plan` that was noted; None if none was."""
+        return self._measured[1] if self._measured is not None and self._measured[0] is self.plan else None
 
     @property
     def in_force(self) -> bool:
@@ -310,7 +315,8 @@ class Planner:
         if plan.predicted is None:
             return None
         noted = measured_timeline(len(plan.predicted.start_us), raw, plan.predicted.host_bytes)
-        self.measured = noted or self.measured
+        if noted is not None:
+            self._measured = known.plan, noted
         return noted
 
     def _compare_links(self, state: InForce, known: Known, stall_ns: int) -> None:

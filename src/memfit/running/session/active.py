@@ -153,7 +153,7 @@ class Running:
 
     @property
     def measured(self) -> Timeline | None:
-        """The timeline of the last whole iteration under a plan that swaps, if the session measures."""
+        """The timeline of the last whole iteration under the plan, if the session measures."""
         return self.planner.measured
 
     @property

@@ -274,7 +274,7 @@ class Session:
 
     @property
     def measured(self) -> Timeline | None:
-        """The timeline of the last whole iteration under a plan that swaps, if the session `measures`."""
+        """The timeline of the last whole iteration under `planned`, if the session `measures`."""
         return self._known.measured
 
     @property

@@ -150,7 +150,7 @@ def test_an_iteration_that_found_no_room_has_a_plan_when_there_is_room_again(mon
         return not refused[-1] and put(self, *args)
 
     monkeypatch.setattr(planner.Planner, "_put_in_force", refuse_at_first)
-    ended = as_plainly(lambda: training(80), "60%", "ram", moves="swap")
+    ended = as_plainly(lambda: training(140), "60%", "ram", moves="swap")
     assert "the other live storages leave no room for it" in capsys.readouterr().err
     assert ended.stats.plans >= 1 and ended.unplanned == () and ended.planned_iterations > 10
 

@@ -2,8 +2,8 @@
 
 Reads the traces that `record_models` writes (`--traces FOLDER`), at the budgets of `bounds`. Each storage of 2 % of the
 budget and more is cut into parts that are storages of their own: what reads it reads them all, what changes it in place
-changes them one after the other. A plan for that trace leaves, returns and makes again part by part, and places them
-wherever there is room: it can do more than one that moves a storage in pieces, whose place is one.
+changes them one after the other. In a plan for that trace parts leave, return and are made again one by one, wherever
+there is room: it can do more than one that moves a storage in pieces, whose place is one.
 """
 
 from __future__ import annotations
@@ -59,11 +59,8 @@ class _Cut:
     def _goes_by_parts(self, index: int) -> bool:
         """Return whether the op only changes one storage in place, which is cut as its inputs are."""
         op = self.trace.ops[index]
-        is_alone = len(op.writes) == 1 and not any(maker == index for maker in self._makers(op))
-        return is_alone and all(self.is_cut[storage] for storage in (*op.reads, *op.writes))
-
-    def _makers(self, op: Op) -> Iterator[int | None]:
-        return (self.born.get(storage) for storage in op.writes)
+        changes_one = len(op.writes) == 1 and self.born.get(op.writes[0]) != index
+        return changes_one and all(self.is_cut[storage] for storage in (*op.reads, *op.writes))
 
     def _all(self, storages: Sequence[int]) -> tuple[int, ...]:
         return tuple(part for s in storages for part in range(self.first[s], self.first[s + 1]))
@@ -79,10 +76,13 @@ class _Cut:
 
     def _storages(self, index: int) -> Iterator[Storage]:
         storage, count = self.trace.storages[index], self._count(index)
+        # What an op that goes by parts allocates besides, it allocates in the last of them.
+        is_inside = storage.alloc_tick >= self.trace.ops[storage.alloc].first_tick
+        begin = self.op[storage.alloc + 1] - 1 if is_inside else self.op[storage.alloc]
         for part in range(count):
             alloc = storage.alloc_tick if storage.born_before else self.tick[storage.alloc_tick] + part
             free = self.tick[-1] if self.trace.outlives(storage) else self.tick[storage.free_tick] + part
-            yield replace(storage, size_bytes=storage.size_bytes // count, alloc=self.op[storage.alloc],
+            yield replace(storage, size_bytes=storage.size_bytes // count, alloc=begin,
                           free=self.op[storage.free], alloc_tick=alloc, free_tick=free)  # fmt: skip
 
 

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from itertools import count
 from pathlib import Path
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import memfit
 from cuda_sim.cases_memory import assert_numbered, numbered
 from cuda_sim.cases_training import plainly
 from cuda_sim.simulator import MIB, Gpu
-from cuda_sim.training import QUIET, assert_equal, events
+from cuda_sim.training import QUIET, after_each_step, assert_equal, events
 from memfit.planning.lifetimes import minimum_budget
 from memfit.running.session import Session
+from running.side_by_side import repeated
 
 WORKSPACE = 64 << 10
 
@@ -56,21 +57,16 @@ def workspaces_count_in_the_smallest_budget(gpu: Gpu) -> None:
 def ops_on_the_host_disturb_no_plan(gpu: Gpu) -> None:
     """As the thread does that pins a loader's batches: at any time, in any number."""
     plain, _ = plainly(lambda: events(QUIET * 2))
-    over, rounds = threading.Event(), []
+    rounds: list[float] = []
 
     def work() -> None:
-        while not over.wait(0.0005):
-            batch = torch.empty(16)
-            batch.copy_(torch.ones(16))
-            rounds.append((batch * 2).sum().item())
+        batch = torch.empty(16)
+        batch.copy_(torch.ones(16))
+        rounds.append((batch * 2).sum().item())
 
-    thread = threading.Thread(target=work)
     torch.manual_seed(0)
-    with Session("65%", device="cuda") as session:
-        thread.start()
+    with Session("65%", device="cuda") as session, repeated(work, every_s=0.0005):
         limited = events(QUIET * 2)
-        over.set()
-        thread.join()
     assert_equal(plain, limited)
     stats = session.stats
     assert len(rounds) > 20 and set(rounds) == {32.0}
@@ -80,21 +76,15 @@ def ops_on_the_host_disturb_no_plan(gpu: Gpu) -> None:
 
 def an_op_on_the_host_now_and_then_disturbs_no_plan(gpu: Gpu) -> None:
     plain, _ = plainly(lambda: events(QUIET * 2))
-    steps = 0
+    steps = count(1)
 
-    def log(*_: object) -> None:
-        nonlocal steps
-        steps += 1
-        if steps % 5 == 0:
+    def log() -> None:
+        if next(steps) % 5 == 0:
             torch.ones(3).cumsum(0).sum().item()
 
     torch.manual_seed(0)
-    hook = register_optimizer_step_post_hook(log)
-    try:
-        with Session("65%", device="cuda") as session:
-            limited = events(QUIET * 2)
-    finally:
-        hook.remove()
+    with after_each_step(log), Session("65%", device="cuda") as session:
+        limited = events(QUIET * 2)
     assert_equal(plain, limited)
     assert session.stats.derailments == 0 and session.planned_iterations >= len(QUIET)
 

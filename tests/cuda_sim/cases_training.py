@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import memfit
 from cuda_sim.simulator import MIB, Gpu
-from cuda_sim.training import EVENTS, PLANNED_FROM, PROGRAMS, QUIET, assert_equal, events
+from cuda_sim.training import EVENTS, PLANNED_FROM, PROGRAMS, QUIET, after_each_step, assert_equal, events
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.session import Session
 
@@ -130,26 +129,22 @@ def a_measured_timeline_has_the_plans_copies(gpu: Gpu) -> None:
     torch.manual_seed(0)
     found: list[tuple[int, int]] = []
 
-    def look(*_: object) -> None:
+    def look() -> None:
         measured, plan = session.measured, session.planned
         if measured is not None and plan is not None and plan.plan is not None:
             assert all(copy.end_us >= copy.start_us for copy in measured.copies)
             found.append((len(measured.copies), sum(1 + swap.returns for swap in plan.plan.swaps)))
 
-    hook = register_optimizer_step_post_hook(look)
-    try:
-        with Session("65%", device="cuda", measures=True) as session:
-            result = events(QUIET * 2)
-            stats = session.stats
-    finally:
-        hook.remove()
+    with after_each_step(look), Session("65%", device="cuda", measures=True) as session:
+        result = events(QUIET * 2)
+        stats = session.stats
     assert_equal(plain, result)
     assert stats.stall_ns >= 0 and stats.out_ns > 0 and stats.in_ns > 0
     assert found and all(copies == planned for copies, planned in found), found
 
 
 def ops_are_timed_without_the_copies_beside_them(gpu: Gpu) -> None:
-    """Otherwise a plan believes that copies fit beside ops just where the recorded iteration made them."""
+    """A plan would believe that copies fit beside ops just where the recorded iteration made them."""
     times = {}
     for link in (0, 1e8):
         gpu.link(link)
@@ -159,7 +154,6 @@ def ops_are_timed_without_the_copies_beside_them(gpu: Gpu) -> None:
         assert plan is not None and plan.predicted is not None
         times[link] = plan.predicted.compute_us
     gpu.link(0)
-    print(times)
     assert times[1e8] < 1.5 * times[0]
 
 

@@ -129,7 +129,7 @@ cudaError_t cudaHostUnregister(void* memory) {
   wait_for_device();
   std::lock_guard<std::mutex> lock(mutex);
   auto range = ranges.find(static_cast<char*>(memory));
-  if (range == ranges.end() || range->second.kind != Kind::kLocked) return fail(cudaErrorHostMemoryNotRegistered);
+  if (!is_locked(range)) return fail(cudaErrorHostMemoryNotRegistered);
   locked_bytes -= static_cast<int64_t>(range->second.bytes);
   ranges.erase(range);
   return cudaSuccess;

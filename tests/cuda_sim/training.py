@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from running.helpers_training import Failed, Fails
 
@@ -64,6 +66,16 @@ def events(names: Sequence[str], width: int = 128, batch: int = 256, layers: int
         seen.append(loss.detach())
     moments = [value for state in optimizer.state.values() for value in state.values()]
     return on_host([*seen, *net.parameters(), *moments])
+
+
+@contextmanager
+def after_each_step(action: Callable[[], object]) -> Iterator[None]:
+    """Call `action` after each step of any optimizer."""
+    hook = register_optimizer_step_post_hook(lambda *_: action())
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def on_host(tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -37,3 +37,28 @@ def at_once(jobs: Sequence[Callable[[], object]]) -> list[object]:
     for thread in threads:
         thread.join()
     return results
+
+
+@contextmanager
+def repeated(*jobs: Callable[[], object], every_s: float = 0.0) -> Iterator[None]:
+    """Do each job again and again, in a thread of its own, until the block has ended; raise what one has raised."""
+    over, errors = threading.Event(), list[BaseException]()
+
+    def run(job: Callable[[], object]) -> None:
+        try:
+            while not over.wait(every_s):
+                job()
+        except BaseException as error:  # noqa: B036
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=[job]) for job in jobs]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]

@@ -10,9 +10,9 @@ import os
 import platform
 import resource
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -23,6 +23,7 @@ from memfit.running.engine.disturbed import DisturbedTier
 from running.children import Child, child_says
 from running.plainly import as_plainly
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
+from running.side_by_side import repeated
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -308,29 +309,19 @@ def test_forks_while_other_threads_train_hang_no_child():
     torch's own are not: in a plain program, too, a child now and then waits for good in a backward pass (for the lock
     of torch's list of callbacks), or in the first op of its kind. So what a child does here needs none of them.
     """
-    stop = threading.Event()
     trainers = [Trainer(8) for _ in range(4)]
     mine = trainers[0].net[0].weight.detach()
 
     def work(trainer: Trainer) -> None:
-        while not stop.is_set():
-            trainer.step(torch.ones(4, 8))
+        trainer.step(torch.ones(4, 8))
 
     def reads() -> bool:
         return all((mine * i).add_(mine).sum().isfinite().item() for i in range(40))
 
     assert reads()
-    with memfit.session(1 << 22, "disk"):
-        threads = [threading.Thread(target=work, args=[trainer]) for trainer in trainers[1:]]
-        for thread in threads:
-            thread.start()
-        try:
-            for _ in range(24):
-                assert child_says(reads)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
+    with memfit.session(1 << 22, "disk"), repeated(*(partial(work, trainer) for trainer in trainers[1:])):
+        for _ in range(24):
+            assert child_says(reads)
 
 
 FORK = {"x86_64": 57}  # the system call, which runs no handlers

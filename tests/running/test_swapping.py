@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -19,6 +17,7 @@ from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.engine.tiers import TierSpec
 from running.helpers_training import Failed, Fails
 from running.plainly import as_plainly, descend, same_bits
+from running.side_by_side import repeated
 
 pytestmark = pytest.mark.timeout(180)  # a deadlock fails, and does not hang
 
@@ -197,23 +196,15 @@ def in_child(read: Callable[[], object]) -> int:
 
 def test_ops_of_another_thread_in_planned_mode_change_no_bit():
     plain = train(QUIET)
-    stop = threading.Event()
     sums: list[float] = []
+    generator = torch.Generator().manual_seed(1)
 
     def busy() -> None:
-        generator = torch.Generator().manual_seed(1)
-        while not stop.is_set():
-            sums.append(float(torch.ones(1000).mul(2).sum()) + 0 * float(torch.rand(1, generator=generator)))
-            time.sleep(0.001)
+        sums.append(float(torch.ones(1000).mul(2).sum()) + 0 * float(torch.rand(1, generator=generator)))
 
     with memfit.session("45%", "ram"):
         train(QUIET[:8])
-        thread = threading.Thread(target=busy)
-        thread.start()
-        try:
+        with repeated(busy, every_s=0.001):
             planned = train([*QUIET])
-        finally:
-            stop.set()
-            thread.join()
     assert set(sums) == {2000.0}
     assert same_bits(plain, planned)

@@ -15,6 +15,7 @@ import torch
 import memfit
 from running.children import child_says, script_prints
 from running.pressure import BUDGET, COUNT, evicted, is_full_of, press
+from running.side_by_side import repeated
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore")]
 SMALL = COUNT // 8  # floats: 32 KiB
@@ -211,24 +212,15 @@ def test_a_session_that_ends_while_another_thread_is_in_an_op(tier):
 
 def test_forks_while_other_threads_run_ops():
     """The engine's mutex is free in the child, whoever held it at the fork."""
-    stop = threading.Event()
 
     def work() -> None:
-        while not stop.is_set():
-            churn(1, rounds=5)
+        churn(1, rounds=5)
 
     with memfit.session(2 * BUDGET, "ram"):
         tensor = evicted()
-        threads = [threading.Thread(target=work) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        try:
+        with repeated(work, work):
             for _ in range(8):
                 assert child_says(lambda: tensor[99].item() == 99 and torch.ones(99).sum().item() == 99)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
 
 
 START = """

@@ -12,7 +12,7 @@ import torch
 import memfit
 from memfit.running import engine
 from running.plainly import descend
-from running.side_by_side import at_once, hurried
+from running.side_by_side import at_once, hurried, repeated
 
 pytestmark = pytest.mark.timeout(120)
 THREADS = 4
@@ -56,29 +56,16 @@ def test_a_share_takes_effect_while_other_threads_are_in_the_midst_of_ops():
 
 def test_a_tuple_in_the_making_is_left_alone_when_tensors_are_looked_for():
     """Python's own `tuple` fails when anybody else has a reference to what it has not finished."""
-    stop = threading.Event()
     tensors = [torch.empty(1) for _ in range(400)]  # the longer the search takes
-    failures: list[BaseException] = []
 
     def build() -> None:
-        try:
-            while not stop.is_set():
-                tuple(i for i in range(40))
-        except BaseException as error:  # noqa: B036
-            failures.append(error)
+        for _ in range(100):
+            tuple(i for i in range(40))
 
-    threads = [threading.Thread(target=build) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        with memfit.session(1 << 24, "ram"):
-            for _ in range(30):
-                engine.load().adopt_visible()
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert not failures and len(tensors) == 400
+    with repeated(build, build), memfit.session(1 << 24, "ram"):
+        for _ in range(30):
+            engine.load().adopt_visible()
+    assert len(tensors) == 400
 
 
 def test_a_storage_that_only_its_python_object_holds_does_not_stop_all_threads():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 from benchmarks.common.deviating import LOOPS, Training, trained
 from memfit.running.session import Session
 from running.plainly import same_bits
+from running.side_by_side import repeated
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -95,33 +95,17 @@ def test_what_the_plan_does_not_know_is_its_guest_until_the_bytes_are_wanted():
     assert stats.unplanned_ops > 0 and session.planned_iterations >= 30
 
 
-class Busy:
-    """A thread of ops on memory of its own, at random moments, as the one that pins a loader's batches."""
-
-    def __init__(self) -> None:
-        self.memory, self.rounds = torch.from_numpy(np.arange(4, dtype=np.float32)), 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Busy:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(0.0005):
-            self.memory.view(2, 2).copy_(self.memory.reshape(2, 2))
-            self.memory[0].item()
-            self.rounds += 1
-
-
 def test_ops_of_another_thread_on_memory_of_its_own_disturb_no_plan():
-    with Busy() as busy:
+    """At random moments, as the one has that pins a loader's batches."""
+    memory, seen = torch.from_numpy(np.arange(4, dtype=np.float32)), list[float]()
+
+    def busy() -> None:
+        memory.view(2, 2).copy_(memory.reshape(2, 2))
+        seen.append(memory[3].item())
+
+    with repeated(busy, every_s=0.0005):
         session, counts = planned_of("the same in every step")
     stats = session.stats
-    assert busy.rounds > 10 * STEPS and counts[-1] > STEPS / 2
+    assert len(seen) > 10 * STEPS and counts[-1] > STEPS / 2 and set(seen) == {3}
     assert stats.unplanned_ops < STEPS and stats.missing_ops == stats.derailments == 0  # (some follow the last step)
     assert len(session.signature_counts) == 2  # of the first iteration, and of the others

@@ -147,11 +147,11 @@ at::DataPtr Engine::allocate(Device& device, size_t bytes) {
       failure = thread.failure;
       thread.untold = false;
     }
-    if (!made && (!inside || thread.adapts_at > 0)) thread.failure = Failure();
+    if (!made && (!inside || thread.adapting)) thread.failure = Failure();
   }
   say();
   if (made) return made;
-  TORCH_CHECK_WITH(OutOfMemoryError, thread.adapts_at == 0, in_words(*failure));
+  TORCH_CHECK_WITH(OutOfMemoryError, !thread.adapting, in_words(*failure));
   raise(*failure);
 }
 
@@ -187,8 +187,8 @@ void Engine::release_by_block(Block* block) {
 void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs,
                        int64_t source, int64_t sequence_number) {
   ++thread.depth;
-  if (op.verified && thread.verified_at == 0) thread.verified_at = thread.depth;
-  if (op.adapts && thread.adapts_at == 0) thread.adapts_at = thread.depth;
+  thread.verified.op_begins(op.verified, thread.depth);
+  thread.adapting.op_begins(op.adapts, thread.depth);
   if (thread.depth == 1 && !thread.recomputing && lasting_.flags.repeats) repeating_.run_before(op, inputs);
   for (int attempt = 0; attempt <= kAttempts; ++attempt) {
     const std::vector<Block*> wanted = begin_op(thread, op, inputs, source, sequence_number, attempt);
@@ -243,8 +243,8 @@ void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::I
     if (thread.depth == 0) return;  // its beginning was not seen
     Session* session = lock.governing();
     if (session != nullptr) session->ops.show_outputs(thread, op, outputs);
-    if (thread.verified_at == thread.depth) thread.verified_at = 0;
-    if (thread.adapts_at == thread.depth) thread.adapts_at = 0;
+    thread.verified.op_ends(thread.depth);
+    thread.adapting.op_ends(thread.depth);
     if (--thread.depth > 0 || is_inert()) return;
     if (session != nullptr && thread.session == lasting_.books.session())
       tell = session->ops.end(thread);

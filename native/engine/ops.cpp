@@ -154,7 +154,7 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
     for (Block* block : thread.touched) block->pinned = true;
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;
-  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, bytes_announced(op, inputs), joins); });
+  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? bytes_announced(op, inputs) : 0, joins); });
   return comes_in;
 }
 

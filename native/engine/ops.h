@@ -22,8 +22,7 @@ class Ops {
   // The thread's `outermost` op, or one inside it. `source` and `sequence_number` are known while recording.
   void begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost, int64_t source,
              int64_t sequence_number);
-  // Whether the op uses a storage of the session, or makes one. Another is none of the iteration's: no plan and no
-  // recording hears of it.
+  // Whether the op uses a storage of the session, or makes one. No plan and no recording hears of another.
   bool concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   // The thread's op is about to allocate: if it has used nothing yet, it is one of the iteration's from here on.
   void join_late(ThreadState& thread, size_t bytes);

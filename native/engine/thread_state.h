@@ -21,10 +21,25 @@ namespace memfit {
 struct Block;
 struct OpInfo;
 
+// Whether ops of a kind are under way: one, and those that it calls.
+class OpsUnderWay {
+ public:
+  void op_begins(bool is_one, int depth) {
+    if (is_one && outermost_ == 0) outermost_ = depth;
+  }
+  void op_ends(int depth) {
+    if (outermost_ == depth) outermost_ = 0;
+  }
+  explicit operator bool() const { return outermost_ != 0; }
+
+ private:
+  int outermost_ = 0;  // its depth; 0: there is none
+};
+
 struct ThreadState {
   int depth = 0;
-  int verified_at = 0;  // the depth of the outermost verified op under way; 0: there is none
-  int adapts_at = 0;    // and of the outermost that does with less memory than it asks for, likewise
+  OpsUnderWay verified;
+  OpsUnderWay adapting;  // that do with less memory than they ask for
   int leaf = 0;         // the depth of the op whose call may be kept as a recipe; 0: there is none
   uint64_t first_id = 0;  // what it makes has ids from here on
   std::shared_ptr<const Recipe> recipe;
@@ -73,7 +88,7 @@ struct ThreadState {
 
   // On a device that compares no bytes, only a verified op, with those it calls, is believed to leave its inputs as they
   // were. (What runs again was believed the first time.)
-  bool doubts(const Device& device) const { return device.is_asynchronous() && verified_at == 0 && !recomputing; }
+  bool doubts(const Device& device) const { return device.is_asynchronous() && !verified && !recomputing; }
   // The op is over, or forgotten: `let_go(block)` of each that it has on its list.
   template <typename LetGo>
   void end(const LetGo& let_go) {

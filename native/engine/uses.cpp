@@ -7,8 +7,8 @@
 namespace memfit {
 
 bool Uses::concerns(const c10::Storage& storage) const {
-  return find(storage) != nullptr ||
-         (memory_.device->has(storage.device()) && adoption_.is_adoptable(*storage.unsafeGetStorageImpl()));
+  const c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  return memory_.device->has(storage.device()) && (books_.find(impl) != nullptr || adoption_.is_adoptable(impl));
 }
 
 void Uses::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data) {

@@ -93,15 +93,20 @@ def test_each_thread_has_its_own_calls(counted):
     inside, over = threading.Event(), threading.Event()
 
     class Waits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.ReLU()  # which is called here meanwhile, by itself
+
         def forward(self, x: Tensor) -> Tensor:
             inside.set()
             over.wait(10)
             return x
 
-    thread = threading.Thread(target=Waits(), args=(torch.ones(1),))
+    waits = Waits()
+    thread = threading.Thread(target=waits, args=(torch.ones(1),))
     thread.start()
     assert inside.wait(10)
-    nn.ReLU()(torch.ones(1))
+    waits.inner(torch.ones(1))
     over.set()
     thread.join()
     assert sorted(name for *_, name in modules.calls()) == ["ReLU", "Waits"]

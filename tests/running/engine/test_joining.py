@@ -20,6 +20,7 @@ INSIDE = [
     pytest.param(lambda outside: outside + 1, id="makes a storage"),
     pytest.param(lambda outside: torch.zeros_like(outside), id="makes one of its shape"),
     pytest.param(lambda _: torch.zeros(4), id="factory"),
+    pytest.param(lambda _: torch.empty(4), id="factory that fills nothing"),
     pytest.param(lambda _: torch.zeros(4, device="cpu"), id="factory here"),
     pytest.param(lambda outside: outside.to(torch.float64), id="composite that makes a storage"),
     pytest.param(lambda outside: torch.ones(4).add_(outside), id="uses a storage"),

@@ -12,7 +12,7 @@ DEMO_ARGS := --layers 12 --width 384 --batch 16 --steps 4
 # A run that hangs below Python, where no test's own limit reaches it, ends with the stacks of all threads.
 ENDING := timeout --signal=ABRT 2700
 
-.PHONY: demo test slow stress asan tsan lint bench bench-gpu clean
+.PHONY: demo test slow stress asan tsan lint bench gpu-first bench-gpu clean
 
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*/* native/*/*/*) $(shell find src -name '*.py')
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -67,6 +67,9 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks overhead traffic how_low info_minimum matrix rss records checks planned executed packing allocators
 
 # On a GPU machine, with the python there and what is installed in it: --resume goes on where a run ended.
+gpu-first:
+	$(PYTHON) -m benchmarks gpu_first $(GPU_FIRST)
+
 bench-gpu:
 	$(PYTHON) -m benchmarks gpu $(BENCH_GPU)
 

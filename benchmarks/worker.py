@@ -14,6 +14,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import memfit
+from benchmarks.common.waiting import wait_for_plans
 from memfit.baselines.clairvoyant import clairvoyant
 from memfit.ir import Trace, align_up
 from memfit.planning.lifetimes import births, minimum_budget, operands, peak_live
@@ -21,7 +22,6 @@ from memfit.running import engine
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.engine.tiers import parse_tier
 from memfit.running.host import peak_rss_bytes
-from memfit.running.planned.making import Making
 from memfit.running.scripts.script import run_as_main
 from memfit.running.session import Session
 
@@ -53,12 +53,6 @@ def main() -> None:
     if session is not None:
         result |= {"stats": vars(session.stats), "plan": about_plan(session), "trace": about_trace(session)}
     print(json.dumps(result))
-
-
-def wait_for_plans() -> None:
-    """Let training wait for every plan: a run of few steps would otherwise end before there is one."""
-    done = Making.done
-    Making.done = lambda self, timeout=0.0: done(self, None)  # type: ignore[method-assign]
 
 
 def session_of(request: dict[str, Any]) -> Session:

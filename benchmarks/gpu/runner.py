@@ -20,7 +20,7 @@ PARTS = {"sweep": 0.42, "overhead": 0.17, "peers": 0.26, "largest": 0.15}
 PROBE = "probe"  # a part that runs by itself
 _DEVICE_LIMIT_S, _ENGINE_LIMIT_S = 60.0, 240.0
 _HEAVY = ("torch", "numpy", "memfit.running.session", "torch._dynamo", "transformers")
-_STARTS = {"auto": ("fork", "spawn"), "fork": ("fork",), "spawn": ("spawn",)}
+STARTS = {"auto": ("fork", "spawn"), "fork": ("fork",), "spawn": ("spawn",)}
 
 
 def run(
@@ -30,7 +30,7 @@ def run(
     resume: Annotated[bool, {"help": "keep the results there are, and run the cells that are missing"}] = False,
     retry: Annotated[bool, {"help": "with --resume: run cells that failed again"}] = False,
     limit: Annotated[float, {"help": "seconds for all parts, once the engine is built"}] = 470.0,
-    start: Annotated[str, {"choices": list(_STARTS), "help": "how a cell's process begins"}] = "auto",
+    start: Annotated[str, {"choices": list(STARTS), "help": "how a cell's process begins"}] = "auto",
     only: Annotated[Sequence[str], {"choices": [*PARTS, PROBE], "help": "parts"}] = tuple(PARTS),
     models: Annotated[Sequence[str] | None, {"help": "instead of each part's own"}] = None,
     tables: Annotated[bool, {"help": "print the tables of the results in --out; run nothing"}] = False,
@@ -43,16 +43,23 @@ def run(
             raise SystemExit("--tables needs --out FOLDER")
         yield from (shown(name, read(out / f"{name}.json").get("cells", {})) for name in parts)
         return
+    options, about = begin(device, start, out, quick, resume, retry, models)
+    end = time.monotonic() + limit
+    for index, name in enumerate(parts):
+        yield run_part(name, options, about, share_s(parts[index:], end - time.monotonic()))
+
+
+def begin(
+    device: str, start: str, out: Path | None, quick: bool, resume: bool, retry: bool, models: Sequence[str] | None
+) -> tuple[Options, Row]:
+    """Build the engine and return how cells run, and what the device, the software and the engine are."""
     import_heavy()
     facts, how = look(device, start)
     engine, error = build_engine(device, how)
     folder = (out or RESULTS / folder_name(facts["name"])).resolve()
     options = Options(folder, device, quick, resume or retry, retry, how, tuple(models) if models else None, error)
     print(f"{facts['name']}, torch {facts['torch']}: results in {folder}, processes by {how}")
-    about = {"device": facts, "engine": engine, "engine_error": error}
-    end = time.monotonic() + limit
-    for index, name in enumerate(parts):
-        yield run_part(name, options, about, share_s(parts[index:], end - time.monotonic()))
+    return options, {"device": facts, "engine": engine, "engine_error": error}
 
 
 def share_s(parts: Sequence[str], left_s: float) -> float:
@@ -74,7 +81,7 @@ def import_heavy() -> None:
 
 def look(device: str, start: str) -> tuple[Row, str]:
     """Return what the device is, and how cells start: forked, unless that keeps them from using the device."""
-    for how in _STARTS[start]:
+    for how in STARTS[start]:
         outcome = run_cell({"call": "benchmarks.gpu.accelerator:describe", "device": device}, _DEVICE_LIMIT_S, how)
         if outcome["status"] == "ok":
             return outcome["result"], how

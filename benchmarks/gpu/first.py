@@ -19,7 +19,7 @@ from benchmarks.gpu.cells import Outcome
 
 NAME = "first"
 _CALLS = "benchmarks.gpu.first_cells:"
-_WORD = 110  # characters of a line of the page
+_SAID = 150  # characters of a line of the page
 
 
 def _bits(found: Row) -> str:
@@ -30,7 +30,8 @@ def _trained(found: Row) -> str:
     held = "" if _held(found) else "; BUDGET PASSED"
     planned = f"{found['planned_iterations']} of {found['iterations']} iterations by a plan"
     refused = f"{found['plan_mismatches']} plans refused, {found['derailments']} derailments"
-    return f"{_bits(found)}{held}; {planned}, {found['swaps']} swaps, {refused}"
+    why = "".join(f"; {reason}" for reason in found["unplanned"])
+    return f"{_bits(found)}{held}; {planned}, {found['swaps']} swaps, {refused}{why}"
 
 
 def _filled(found: Row) -> str:
@@ -139,4 +140,4 @@ def page(cells: dict[str, Outcome], parts: list[list[str]]) -> Table:
 
 def _line(step: Step, cell: Outcome) -> list[str]:
     said = step.line(cell["result"]) if cell["status"] == "ok" else cell.get("error", "")
-    return [step.key, cell["status"], f"{cell.get('seconds', 0.0):.0f}", said[:_WORD]]
+    return [step.key, cell["status"], f"{cell.get('seconds', 0.0):.0f}", said[:_SAID]]

@@ -158,6 +158,7 @@ def _within(train: Train, request: Request, note: Note) -> Row:
     stats = asdict(session.stats)
     same = all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     return {"same_bits": same, "iterations": STEPS, "planned_iterations": session.planned_iterations,
+            "unplanned": list(session.unplanned),
             **{name: stats[name] for name in _SAID}}  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Iterator
@@ -9,9 +10,17 @@ from contextlib import contextmanager
 
 import torch
 
+import memfit
 from running.plainly import descend
 
 MIB = 1 << 20
+
+
+@functools.cache
+def workspace_bytes() -> int:
+    """Return what libraries keep for good in a session's arena: a budget has to have room for it besides."""
+    with memfit.session(1 << 30, device="cuda", plan=False) as session:
+        return session.stats.live_bytes
 
 
 class Watch:

@@ -9,7 +9,7 @@ import pytest
 from memfit.errors import BudgetError
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.scripts.verify import verify
-from on_gpu.helpers_gpu import train, watched
+from on_gpu.helpers_gpu import MIB, train, watched, workspace_bytes
 from running.helpers_training import PROGRAMS, known, run_in_session, run_plainly
 from running.plainly import same_bits
 from running.test_examples import FOLDER, NEEDS, SMALL
@@ -29,7 +29,7 @@ TIERS = {
 def test_a_program_at_a_tight_budget(name, tier):
     program = PROGRAMS[name]
     expected = known(program)
-    log, session = run_in_session(program, expected.tight_bytes + (2 << 20), TIERS[tier])
+    log, session = run_in_session(program, expected.tight_bytes + workspace_bytes() + 2 * MIB, TIERS[tier])
     assert log.rows == expected.rows
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
 
@@ -43,7 +43,8 @@ def test_a_program_with_torchs_default_algorithms_where_plain_runs_repeat_themse
     rows = run_plainly(program).rows
     if run_plainly(program).rows != rows:
         pytest.skip("two plain runs differ")
-    assert run_in_session(program, known(program).tight_bytes + (2 << 20), "ram")[0].rows == rows
+    budget = known(program).tight_bytes + workspace_bytes() + 2 * MIB
+    assert run_in_session(program, budget, "ram")[0].rows == rows
 
 
 @pytest.mark.parametrize("tier", ["ram", "disk"])
@@ -57,7 +58,8 @@ def test_an_example(name, percent, tier, tmp_path):
         verdict = verify(script, arguments, f"{percent}%", spec, device="cuda", deterministic=True)
     except BudgetError as error:
         assert "smallest feasible budget" in str(error) or "cannot be met" in str(error)
-        return
+        assert percent < 80, "most of the peak has to do"
+        pytest.skip(f"{percent} % of the peak is below what one op needs")
     assert verdict.difference is None, str(verdict.difference)
     stats = verdict.limited.stats
     assert stats is not None and 0 < stats["peak_footprint_bytes"] <= stats["budget_bytes"]

@@ -9,7 +9,7 @@ import torch
 
 import memfit
 from memfit.errors import BudgetError, MemfitError, UsageError
-from on_gpu.helpers_gpu import MIB, Watch, train
+from on_gpu.helpers_gpu import MIB, Watch, train, workspace_bytes
 from running.plainly import as_plainly, descend, same_bits
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -31,22 +31,25 @@ def test_a_thousand_sessions_leave_nothing_behind():
 
 
 def test_tensors_made_before_move_in_and_come_back_with_their_bits():
+    room = workspace_bytes() + 32 * MIB
+    allocated = torch.cuda.memory_allocated()
     model = torch.nn.Linear(1024, 1024)
     before = [p.detach().cpu() for p in model.parameters()]
-    with memfit.session(32 * MIB, device="cuda") as session:
+    with memfit.session(room, device="cuda") as session:
         assert session.stats.adopted_bytes >= sum(p.numel() * 4 for p in before)
         model(torch.ones(256, 1024)).sum().backward()
     assert same_bits([p.detach().cpu() for p in model.parameters()], before)
     assert model.weight.grad is not None and torch.isfinite(model.weight.grad).all()
     del model
     gc.collect()
-    assert torch.cuda.memory_allocated() < 32 * MIB
+    assert torch.cuda.memory_allocated() <= allocated + 32 * MIB  # of torch's own workspaces
 
 
 def test_a_budget_that_cannot_be_met_is_torchs_out_of_memory_too():
-    with memfit.session(16 * MIB, device="cuda"):
+    room = workspace_bytes() + 16 * MIB
+    with memfit.session(room, device="cuda"):
         with pytest.raises(BudgetError) as caught:
-            torch.ones(32 * MIB, dtype=torch.uint8)
+            torch.ones(room + 16 * MIB, dtype=torch.uint8)
         assert isinstance(caught.value, torch.OutOfMemoryError)
         assert "budget" in str(caught.value) and "needs at least" in str(caught.value)
         torch.ones(1024).add_(1)  # and the session goes on
@@ -81,7 +84,7 @@ def test_other_streams_move_in_at_their_first_op_and_pools_and_raw_memory_stay_t
 
 def test_work_on_another_stream_reads_and_writes_the_right_bytes_while_everything_moves():
     side = torch.cuda.Stream()
-    with memfit.session(24 * MIB, device="cuda"):
+    with memfit.session(workspace_bytes() + 24 * MIB, device="cuda"):
         source = torch.arange(MIB, dtype=torch.float32) % 1000  # sums of these are exact
         target = torch.zeros_like(source)
         for turn in range(20):
@@ -134,7 +137,7 @@ def test_a_step_of_every_kind_of_optimizer_within_a_budget():
                 pass
             return [p.detach().cpu() for p in model.parameters()]
 
-        as_plainly(steps, 20 * MIB, device="cuda")
+        as_plainly(steps, workspace_bytes() + 20 * MIB, device="cuda")
 
 
 def test_mixed_precision_with_a_gradient_scaler():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -75,14 +76,16 @@ def run_worker(
     """
     script = example if example.endswith(".py") else script_of(example)
     request = {"script": script, "arguments": list(arguments), "budget": budget}
-    printed = check_output([python, str(root / "benchmarks" / "worker.py"), json.dumps(request | options)])
+    command = [python, str(root / "benchmarks" / "worker.py"), json.dumps(request | options)]
+    found_in = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])  # so is the worker's package
+    printed = check_output(command, os.environ | {"PYTHONPATH": found_in})
     found: Run = json.loads(printed.splitlines()[-1])
     return found
 
 
-def check_output(command: Sequence[str]) -> str:
+def check_output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
     """Return what a command prints; raises RuntimeError with the end of its errors if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
     return done.stdout

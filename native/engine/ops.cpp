@@ -36,6 +36,13 @@ size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs
   return bytes < 1e18 ? static_cast<size_t>(bytes) : 0;
 }
 
+// Whether it is a factory of a tensor without elements, as one is made for a batch from another process.
+bool makes_nothing(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  if (op.size_argument < 0 || !inputs[op.size_argument].isIntList()) return false;
+  const c10::DimVector sizes = inputs[op.size_argument].toDimVector();
+  return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+}
+
 }  // namespace
 
 // torch only logs what a callback throws, and then nothing of what it was to do has been done: whatever goes wrong
@@ -114,6 +121,7 @@ bool Ops::concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) co
     });
   }
   if (is_used || !op.makes_tensors) return is_used;
+  if (!takes_any && makes_nothing(op, inputs)) return false;
   const c10::IValue* where = op.device_argument < 0 ? nullptr : &inputs[op.device_argument];
   if (where != nullptr && where->isDevice()) return device.may_be(where->toDevice());
   return takes_any ? is_near : device.has(c10::Device(c10::kCPU));

@@ -80,11 +80,26 @@ def test_two_alike_are_recorded_if_they_ever_come_in_a_row(monkeypatch, repeats,
     recording, took = recorded(A, repeats, *kinds, in_the_midst=in_the_midst)
     assert took == count
     raw = object()
-    assert recording.iterations(raw, 64) == (
+    assert recording.found(known=()) == A
+    assert recording.iterations(A, raw, 64) == (
         raw, [begin, begin + 10, begin + 20], [7 * begin, 7 * begin + 70, 7 * begin + 140], f"{A:016x}", 64,
     )  # fmt: skip
 
 
-def test_what_does_not_come_while_it_is_waited_for_is_not_recorded():
-    recording, took = recorded(A, False, *[B] * 20)
-    assert took == 8 and recording.iterations(object(), 64) is None
+def test_what_does_not_come_while_it_is_waited_for_gives_its_place_to_what_comes_instead():
+    recording, took = recorded(A, False, C, *[B] * 20)
+    assert took == 8
+    assert recording.found(known=()) == B
+    assert recording.found(known={B}) == 0
+
+
+def test_nothing_is_found_where_no_two_in_a_row_are_alike():
+    recording, _ = recorded(A, False, *[B, C] * 10)
+    assert recording.found(known=()) == 0
+
+
+def test_of_several_that_came_in_a_row_the_one_is_found_that_came_most_often(monkeypatch):
+    monkeypatch.setattr(recorded_kinds.CompressedIterations, "of", lambda *about: about)
+    recording, _ = recorded(A, True, C, C, B, B, B, C, B, B)
+    assert recording.found(known=()) == B
+    assert recording.iterations(B, None, 64)[1] == [20, 30, 40]

@@ -27,6 +27,15 @@ def test_a_first_one_at_once_is_not_told(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_one_that_nobody_feels_is_told_only_when_somebody_does(capsys):
+    pauses = Pauses()
+    pauses.begin(1, "why", 0, is_felt=False)
+    assert pauses.lasts(1, 15) and pauses.reasons == () and not capsys.readouterr().err
+    pauses.begin(1, "why", 16)
+    pauses.begin(1, "why", 48)
+    assert pauses.reasons == ("why",) and capsys.readouterr().err.count("after 32 more\n") == 1
+
+
 def test_other_kinds_of_iterations_go_on_and_a_plan_ends_the_pause():
     pauses = Pauses()
     pauses.begin(1, "one", 0)

@@ -109,3 +109,37 @@ def test_ops_of_another_thread_on_memory_of_its_own_disturb_no_plan():
     assert len(seen) > 10 * STEPS and counts[-1] > STEPS / 2 and set(seen) == {3}
     assert stats.unplanned_ops < STEPS and stats.missing_ops == stats.derailments == 0  # (some follow the last step)
     assert len(session.signature_counts) == 2  # of the first iteration, and of the others
+
+
+def test_batches_of_other_processes_disturb_no_plan_however_many_come_at_a_time():
+    """Each is rebuilt from a tensor without elements; a loader's workers are ready in any order."""
+    memory, counts = torch.from_numpy(np.arange(4, dtype=np.float32)), np.random.default_rng(0).integers(0, 4, 40)
+
+    def train() -> list[Tensor]:
+        training = Training.of(*SIZE.values())
+        for count in counts:
+            for _ in range(count):
+                torch.empty((0,), device="cpu").set_(memory.untyped_storage(), 0, (4,))
+            training.step(training.loss())
+        return training.everything()
+
+    session = same_in_a_session(train)
+    assert len(session.signature_counts) == 2  # of the first iteration, and of the others
+    assert session.stats.missing_ops == session.stats.derailments == 0 and session.planned_iterations > 20
+
+
+@pytest.mark.parametrize("early", [(1, 2), (2, 4)])
+def test_a_kind_that_only_came_at_the_beginning_keeps_no_plan_from_the_others(early, capsys):
+    """The first is recorded when there is no plan yet, the second when there is one for the others."""
+
+    def train() -> list[Tensor]:
+        training = Training.of(*SIZE.values())
+        for step in range(30):
+            if step in early:
+                training.seen.append(torch.ones(500).sum())
+            training.step(training.loss())
+        return training.everything()
+
+    session = same_in_a_session(train)
+    assert session.unplanned == () and session.planned_iterations > 10
+    assert "without a plan" not in capsys.readouterr().err

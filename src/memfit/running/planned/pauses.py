@@ -15,7 +15,8 @@ class _Pause:
     why: str
     times: int  # that there was one
     until: int  # the number of iterations that have ended then
-    is_over: bool = False  # there is a plan
+    is_told: bool
+    is_over: bool = False  # there is a plan, or no iteration that would need one
 
 
 @dataclass
@@ -24,16 +25,18 @@ class Pauses:
 
     _of: dict[int, _Pause] = field(default_factory=dict)
 
-    def begin(self, signature: int, why: str, now: int, *, at_once: bool = False) -> None:
+    def begin(self, signature: int, why: str, now: int, *, at_once: bool = False, is_felt: bool = True) -> None:
         """Look for no plan for a while, from the iteration `now` on. With `at_once` the first pause has no length.
 
-        The first pause that has one is told.
+        The first pause that has one is told, if it `is_felt`: if such iterations come and run without a plan.
         """
         before = self._of.get(signature)
         times = before.times + 1 if before else 0 if at_once else 1
         wait = min(_WAIT << (times - 1), _LONGEST) if times else 0
-        self._of[signature] = _Pause(why, times, now + wait)
-        if times == 1:
+        was_told = before is not None and before.is_told
+        is_told = was_told or (times > 0 and is_felt)
+        self._of[signature] = _Pause(why, times, now + wait, is_told, is_over=not is_felt)
+        if is_told and not was_told:
             say(f"memfit: note: iterations run without a plan ({why}); memfit tries again after {wait} more")
 
     def lasts(self, signature: int, now: int) -> bool:

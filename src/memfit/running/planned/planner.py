@@ -120,8 +120,7 @@ class Planner:
 
     def iteration_ended(self, at_boundary: bool = True) -> None:
         """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended."""
-        state = self._state
-        if isinstance(state, Closed):
+        if isinstance(state := self._state, Closed):
             return
         signatures, stats = self.engine.signatures(), self.engine.stats()
         end = End(signatures, stats, self._ended[-1] if self._ended else stats, at_boundary)
@@ -156,8 +155,8 @@ class Planner:
 
     def _may_record(self, kind: int, end: End) -> bool:
         now = end.stats["iterations"]
-        is_paused = self.pauses.lasts(kind, now) or self.pauses.lasts(_UNLIKE, now)
-        return self._recording is None and not is_paused and not isinstance(self._state, Closed)
+        is_free = self._recording is None and not isinstance(self._state, Closed)
+        return is_free and not (self.pauses.lasts(kind, now) or self.pauses.lasts(_UNLIKE, now))
 
     def _is_in_force(self, known: Known) -> bool:
         return isinstance(self._state, InForce) and self._state.signature == known.signature
@@ -167,12 +166,13 @@ class Planner:
         if not recording.is_enough:
             return
         self._recording = None
-        iterations = recording.iterations(RawRecording.of(self.engine.stop_recording()), self.engine.alignment())
-        if iterations is None:
-            kind = recording.wanted if self.known else _UNLIKE
-            self.pauses.begin(kind, _NEVER_ALIKE, end.stats["iterations"])
+        raw = RawRecording.of(self.engine.stop_recording())
+        if kind := recording.found(self.known):
+            self._plan_for(kind, recording.iterations(kind, raw, self.engine.alignment()))
         else:
-            self._plan_for(recording.wanted, iterations)
+            kind = recording.wanted if self.known else _UNLIKE
+            has_others = bool(set(recording.in_order) - self.known.keys())
+            self.pauses.begin(kind, _NEVER_ALIKE, end.stats["iterations"], is_felt=has_others)
 
     def _plan_for(self, signature: int, iterations: CompressedIterations) -> None:
         self.known[signature] = known = Known(signature, iterations)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from memfit.running.planned.recorded import CompressedIterations
@@ -41,18 +41,26 @@ class RecordedKinds:
     @property
     def is_enough(self) -> bool:
         """Whether there is what is wanted, or no more is to be recorded."""
-        return self.left <= 0 or bool(self._twice() or (self._once() and not self.repeats))
+        return self.left <= 0 or bool(self._twice(self.wanted) or (self._once(self.wanted) and not self.repeats))
 
-    def iterations(self, raw: RawRecording, alignment: int) -> CompressedIterations | None:
-        """Return one that is wanted and the one after it, which is alike if any two were; None if there is none."""
-        found = self._twice() or self._once()
-        if not found:
-            return None
-        marks, tick_marks = (every[found[0] : found[0] + 3] for every in (self.op_marks, self.tick_marks))
-        return CompressedIterations.of(raw, marks, tick_marks, f"{self.wanted:016x}", alignment)
+    def found(self, known: Container[int]) -> int:
+        """Return the kind to plan for: what is wanted, or otherwise one that is not known and came twice in a row.
 
-    def _once(self) -> list[int]:
-        return [at for at, kind in enumerate(self.in_order[:-1]) if kind == self.wanted]
+        0: there is none.
+        """
+        if self._once(self.wanted):
+            return self.wanted
+        others = sorted(set(self.in_order) - {self.wanted}, key=self.in_order.count, reverse=True)
+        return next((kind for kind in others if kind not in known and self._twice(kind)), 0)
 
-    def _twice(self) -> list[int]:
-        return [at for at in self._once() if self.in_order[at + 1] == self.wanted]
+    def iterations(self, kind: int, raw: RawRecording, alignment: int) -> CompressedIterations:
+        """Return one of the kind, which was found, and the one after it, which is alike if any two were."""
+        first = (self._twice(kind) or self._once(kind))[0]
+        marks, tick_marks = (every[first : first + 3] for every in (self.op_marks, self.tick_marks))
+        return CompressedIterations.of(raw, marks, tick_marks, f"{kind:016x}", alignment)
+
+    def _once(self, wanted: int) -> list[int]:
+        return [at for at, kind in enumerate(self.in_order[:-1]) if kind == wanted]
+
+    def _twice(self, wanted: int) -> list[int]:
+        return [at for at in self._once(wanted) if self.in_order[at + 1] == wanted]

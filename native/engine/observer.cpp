@@ -180,6 +180,19 @@ class OpTable final : public c10::OpRegistrationListener {
     return add(schema);
   }
 
+  const OpInfo& extension(const std::string& name) {
+    std::unique_lock<std::shared_mutex> lock(mutex_);
+    const OpInfo*& known = extensions_[name];
+    if (known == nullptr) {
+      auto info = std::make_unique<OpInfo>();
+      info->name = name;
+      info->name_hash = fnv1a(name);
+      info->writes_any = info->makes_tensors = true;
+      known = add(std::move(info));
+    }
+    return *known;
+  }
+
   void onOperatorRegistered(const c10::OperatorHandle&) override {}
   // Another operator's schema may come to lie at the same address.
   void onOperatorDeregistered(const c10::OperatorHandle& op) override {
@@ -207,13 +220,20 @@ class OpTable final : public c10::OpRegistrationListener {
     std::unique_lock<std::shared_mutex> lock(mutex_);
     auto [it, is_new] = by_schema_.emplace(&schema, info.get());
     if (!is_new) return *it->second;
-    info->id = static_cast<int64_t>(infos_.size());
-    infos_.push_back(std::move(info));  // for good: an op that runs may be the last of its operator
+    add(std::move(info));
     return *it->second;
+  }
+
+  // For good: an op that runs may be the last of its operator.
+  const OpInfo* add(std::unique_ptr<OpInfo> info) {
+    info->id = static_cast<int64_t>(infos_.size());
+    infos_.push_back(std::move(info));
+    return infos_.back().get();
   }
 
   FreeAtFork<std::shared_mutex> mutex_;
   std::unordered_map<const c10::FunctionSchema*, const OpInfo*> by_schema_;
+  std::unordered_map<std::string, const OpInfo*> extensions_;
   std::vector<std::unique_ptr<const OpInfo>> infos_;
 };
 
@@ -312,6 +332,8 @@ void watch_nodes(bool on) {
   else
     at::removeCallback(*std::exchange(handle, std::nullopt));
 }
+
+const OpInfo& extension_op(const std::string& name) { return table().extension(name); }
 
 std::vector<std::string> op_names() { return table().names(); }
 

@@ -50,6 +50,9 @@ struct OpInfo {
   bool reads(size_t argument) const { return reads_data || (is_view && !aliased[argument]); }
 };
 
+// Of a function that is no op: it may write to whatever it is given.
+const OpInfo& extension_op(const std::string& name);
+
 uint64_t add_observer();
 void remove_observer(uint64_t handle);
 // A profiler that notes shapes asks for the addresses of what comes into autograd's nodes: it is brought in for that.

@@ -2,6 +2,7 @@
 // to_dlpack`). All references to a C function lead to one PyMethodDef, so that is where a call is caught.
 #include "redirect.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -10,14 +11,14 @@ namespace memfit {
 namespace {
 
 struct Redirect {
-  PyMethodDef* method = nullptr;  // torch's own
+  PyMethodDef* method = nullptr;  // torch's or a library's own
   PyMethodDef before{};           // as it was
   bool takes_self = false;        // a method's: the tensor or storage is its first argument
   PyObject* original = nullptr;
   PyObject* to = nullptr;
 };
 
-constexpr size_t kMost = 64;
+constexpr size_t kMost = 512;
 std::array<Redirect, kMost> redirects;  // the interpreter lock guards it; an entry stays, as its trampoline does
 size_t used = 0;
 
@@ -64,15 +65,21 @@ PyObject* fast(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObje
   return result;
 }
 
+template <size_t kEntry>
+PyObject* fast_without_keywords(PyObject* self, PyObject* const* values, Py_ssize_t count) {
+  return fast<kEntry>(self, values, count, nullptr);
+}
+
 using Function = void (*)();
 struct Trampolines {
-  Function none_or_one, tuple, tuple_and_keywords, fast;
+  Function none_or_one, tuple, tuple_and_keywords, fast, fast_without_keywords;
 };
 
 template <size_t... kEntries>
 constexpr std::array<Trampolines, kMost> make_trampolines(std::index_sequence<kEntries...>) {
   return {{{reinterpret_cast<Function>(&none_or_one<kEntries>), reinterpret_cast<Function>(&tuple<kEntries>),
-            reinterpret_cast<Function>(&tuple_and_keywords<kEntries>), reinterpret_cast<Function>(&fast<kEntries>)}...}};
+            reinterpret_cast<Function>(&tuple_and_keywords<kEntries>), reinterpret_cast<Function>(&fast<kEntries>),
+            reinterpret_cast<Function>(&fast_without_keywords<kEntries>)}...}};
 }
 
 Function trampoline(size_t entry, int flags) {
@@ -87,6 +94,8 @@ Function trampoline(size_t entry, int flags) {
       return all[entry].tuple_and_keywords;
     case METH_FASTCALL | METH_KEYWORDS:
       return all[entry].fast;
+    case METH_FASTCALL:
+      return all[entry].fast_without_keywords;
     default:
       return nullptr;
   }
@@ -120,6 +129,7 @@ Redirect* entry_of(PyObject* function) {
   entry.original = make_original(function, &entry.before);
   if (entry.original == nullptr) return nullptr;
   entry.method = method;
+  Py_INCREF(function);  // with it the method would go
   ++used;
   return &entry;
 }
@@ -129,6 +139,11 @@ Redirect* entry_of(PyObject* function) {
 PyObject* original_of(PyObject* function) {
   Redirect* entry = entry_of(function);
   return entry != nullptr ? Py_NewRef(entry->original) : nullptr;
+}
+
+bool is_original(PyObject* function) {
+  const PyMethodDef* method = method_of(function);
+  return std::any_of(redirects.begin(), redirects.begin() + used, [&](const Redirect& entry) { return &entry.before == method; });
 }
 
 bool redirect(PyObject* function, PyObject* to) {

@@ -1,4 +1,4 @@
-// C functions of torch, answered by Python ones wherever a reference to them was taken.
+// C functions of torch and of libraries, answered by Python ones wherever a reference to them was taken.
 #pragma once
 
 #include <Python.h>
@@ -10,6 +10,8 @@ namespace memfit {
 PyObject* original_of(PyObject* function);
 // Let calls of `function` go to `to`; null lets it do again what it does by itself.
 bool redirect(PyObject* function, PyObject* to);
+// Whether it is one that `original_of` has made.
+bool is_original(PyObject* function);
 
 // Pin what leaves through DLPack's C functions, which Python never sees called. The capsule is torch's own.
 bool watch_exchange(PyObject* capsule, bool on);

@@ -13,6 +13,7 @@
 #include "draws.cpp"
 #include "engine.cpp"
 #include "exchange.cpp"
+#include "extension.cpp"
 #include "forecast.cpp"
 #include "fork.cpp"
 #include "format.cpp"

@@ -3,6 +3,7 @@
 #include "callbacks.cpp"
 #include "doors.cpp"
 #include "errors.cpp"
+#include "extensions.cpp"
 #include "plans.cpp"
 #include "recordings.cpp"
 #include "session.cpp"
@@ -16,4 +17,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   memfit::bind_plans(m);
   memfit::bind_callbacks(m);
   memfit::bind_doors(m);
+  memfit::bind_extensions(m);
 }

@@ -256,6 +256,18 @@ class EngineModule(Protocol):
     def redirect(self, function: Any, to: Callable[..., Any] | None) -> None:
         """Have every call of a C function go elsewhere; None: no more."""
 
+    def call_as_op(self, function: Callable[..., Any], name: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a compiled function with its tensors in memory until it returns, as an op that may write to each.
+
+        Raises BudgetError when they cannot all be there.
+        """
+
+    def libraries_with_torch(self) -> list[str]:
+        """Return the paths of the loaded libraries that need one of torch's."""
+
+    def functions_in(self, paths: Sequence[str], objects: list[Any]) -> list[Any]:
+        """Return the C functions among the objects whose code is in one of the libraries."""
+
     def watch_nodes(self, on: bool) -> None:
         """Bring in the inputs of autograd's nodes, for a profiler that asks for their addresses."""
 

@@ -1,0 +1,124 @@
+"""Compiled functions of other libraries (apex, a CUDA extension): no ops, so each call of one is made an op.
+
+Such a function reads and writes its tensors through raw pointers. Between ops nothing keeps a storage where it is: an
+op that the function calls could move what the function has the address of, and a write would be lost with the next
+eviction. As an op it has all its tensors in memory until it returns, is taken to write to each, and is in the plan.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.machinery import ExtensionFileLoader
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from memfit.messages import say
+from memfit.running.engine.module import EngineModule
+from memfit.running.engine.patching import replaced
+
+_TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
+
+
+@contextmanager
+def calls_seen(engine: EngineModule) -> Iterator[None]:
+    """Have calls of compiled functions be ops; functions that are loaded later are covered too."""
+    with ExitStack() as stack:
+        answers = Answers(engine, stack)
+        answers.cover()
+        execute = ExtensionFileLoader.exec_module
+
+        def exec_module(loader: ExtensionFileLoader, module: ModuleType) -> None:
+            execute(loader, module)
+            answers.cover()
+
+        stack.enter_context(replaced(ExtensionFileLoader, "exec_module", exec_module))
+        yield
+
+
+@dataclass
+class Answers:
+    """What answers for the functions of libraries, until the stack unwinds.
+
+    Attributes:
+        engine: The engine.
+        stack: What unwinds.
+        covered: The paths of the libraries.
+        redirected: The functions, by id: the engine keeps each alive.
+        unseen: The modules of functions for which there was no way.
+    """
+
+    engine: EngineModule
+    stack: ExitStack
+    covered: set[str] = field(default_factory=set)
+    redirected: set[int] = field(default_factory=set)
+    unseen: set[str] = field(default_factory=set)
+
+    def cover(self) -> None:
+        """Answer for the functions of all libraries that are loaded by now and use torch's, but are not torch's own."""
+        paths = [path for path in self.engine.libraries_with_torch() if path not in self.covered]
+        self.covered.update(paths)
+        if others := [path for path in paths if not self._is_own(path)]:
+            self._cover(others)
+        for name in sorted(self.unseen):
+            say(f"memfit: warning: functions of {name} are not seen: call them in `with session.hold(tensor):`")
+        self.unseen.clear()
+
+    def _is_own(self, path: str) -> bool:
+        file = os.path.realpath(path)
+        return file.startswith(_TORCH) or file == os.path.realpath(getattr(self.engine, "__file__", None) or "")
+
+    def _cover(self, paths: list[str]) -> None:
+        objects = _visible()
+        for function in self.engine.functions_in(paths, objects):
+            home = function if isinstance(function, BuiltinFunctionType) else function.__objclass__
+            self._redirect(function, f"{home.__module__}::{function.__name__}")
+        files = {os.path.realpath(path) for path in paths}
+        for module in {id(each): each for each in objects if _is_module(each)}.values():
+            file = vars(module).get("__file__")
+            if isinstance(file, str) and os.path.realpath(file) in files:
+                for name, value in list(vars(module).items()):
+                    self._answer_for(module, name, value)
+
+    def _answer_for(self, module: ModuleType, name: str, value: Any) -> None:
+        op = f"{module.__name__}::{name}"
+        if isinstance(value, BuiltinFunctionType):
+            self._redirect(value, op)
+        elif callable(value) and not isinstance(value, (type, FunctionType)):  # of another form: nanobind's, Cython's
+            answer = functools.partial(self.engine.call_as_op, value, op)
+            self.stack.enter_context(replaced(module, name, answer))
+
+    def _redirect(self, function: Any, op: str) -> None:
+        """Catch the function wherever a reference to it was taken."""
+        if id(function) in self.redirected:
+            return
+        try:
+            original = self.engine.original_of(function)
+        except TypeError:
+            self.unseen.add(op.partition("::")[0])
+            return
+        self.redirected.add(id(function))
+        self.engine.redirect(function, functools.partial(self.engine.call_as_op, original, op))
+        self.stack.callback(self.engine.redirect, function, None)
+
+
+def _visible() -> list[Any]:
+    """Return the modules, what is in them, and all else that the collector looks at.
+
+    A module that was loaded by hand is in no list of modules, and its functions may outlive it. What was frozen
+    (`gc.freeze`) the collector does not look at.
+    """
+    modules = [module for module in list(sys.modules.values()) if _is_module(module)]
+    inside = [value for module in modules for value in list(vars(module).values())]
+    return [*modules, *inside, *gc.get_objects()]
+
+
+def _is_module(value: object) -> bool:
+    return issubclass(type(value), ModuleType)

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -130,18 +131,56 @@ uintptr_t code_of(PyObject* object) {
   return method != nullptr ? reinterpret_cast<uintptr_t>(method->ml_meth) : 0;
 }
 
-py::list functions_in(const std::vector<std::string>& paths, const py::list& objects) {
-  std::vector<std::pair<uintptr_t, uintptr_t>> code;
-  for (const Library& library : libraries())
-    if (std::find(paths.begin(), paths.end(), library.path) != paths.end())
-      code.insert(code.end(), library.code.begin(), library.code.end());
-  py::list found;
-  for (const py::handle object : objects) {
-    const uintptr_t at = code_of(object.ptr());
-    const bool inside = std::any_of(code.begin(), code.end(), [&](auto& part) { return part.first <= at && at < part.second; });
-    if (inside && !is_original(object.ptr())) found.append(object);
+// The functions and modules of libraries, as they are found among objects: each once.
+class Parts {
+ public:
+  explicit Parts(const std::vector<std::string>& paths) : paths_(paths) {
+    for (const Library& library : libraries())
+      if (is_wanted(library.path)) code_.insert(code_.end(), library.code.begin(), library.code.end());
   }
-  return found;
+
+  void look_at(PyObject* object) {
+    const uintptr_t at = code_of(object);
+    const bool inside = std::any_of(code_.begin(), code_.end(), [&](auto& part) { return part.first <= at && at < part.second; });
+    if (inside && !is_original(object)) add(functions, object);
+    if (!PyModule_Check(object)) return;
+    PyObject* file = PyDict_GetItemString(PyModule_GetDict(object), "__file__");
+    const bool is_part = file != nullptr && PyUnicode_Check(file) && is_wanted(py::cast<std::string>(file));
+    if (is_part && add(modules, object)) look_into(object);
+  }
+
+  void look_into(PyObject* module) {
+    PyObject *name = nullptr, *value = nullptr;
+    for (Py_ssize_t at = 0; PyDict_Next(PyModule_GetDict(module), &at, &name, &value);) look_at(value);
+  }
+
+  py::list functions, modules;
+
+ private:
+  bool is_wanted(const std::string& path) const { return std::find(paths_.begin(), paths_.end(), path) != paths_.end(); }
+  bool add(py::list& to, PyObject* object) {
+    if (!seen_.insert(object).second) return false;
+    to.append(py::handle(object));
+    return true;
+  }
+
+  const std::vector<std::string>& paths_;
+  std::vector<std::pair<uintptr_t, uintptr_t>> code_;
+  std::unordered_set<PyObject*> seen_;
+};
+
+// A module that was loaded by hand is in no list of modules, and its functions may outlive it; at what was frozen
+// (`gc.freeze`) the collector does not look. In C++: a profiler notes every call of Python's, and there are many objects.
+std::pair<py::list, py::list> parts_of(const std::vector<std::string>& paths) {
+  const py::list tracked = py::module_::import("gc").attr("get_objects")();
+  Parts parts(paths);
+  PyObject *name = nullptr, *module = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(PyImport_GetModuleDict(), &at, &name, &module);) {
+    parts.look_at(module);
+    if (PyModule_Check(module)) parts.look_into(module);
+  }
+  for (const py::handle object : tracked) parts.look_at(object.ptr());
+  return {parts.functions, parts.modules};
 }
 
 }  // namespace
@@ -149,7 +188,7 @@ py::list functions_in(const std::vector<std::string>& paths, const py::list& obj
 void bind_extensions(py::module_& m) {
   m.def("call_as_op", &call_as_op);
   m.def("libraries_with_torch", &libraries_with_torch);
-  m.def("functions_in", &functions_in, py::arg("paths"), py::arg("objects"));
+  m.def("parts_of", &parts_of, py::arg("paths"));
 }
 
 }  // namespace memfit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import ctypes
 import importlib.util
 import shutil
 import sys
@@ -41,7 +41,7 @@ def library(tmp_path_factory) -> ModuleType:
 def another(library: ModuleType, folder: Path) -> ModuleType:
     """Load a copy of the library, which is one of its own."""
     file = shutil.copy(library.__file__, folder / "copy.so")
-    spec = importlib.util.spec_from_file_location(NAME, file)
+    spec = importlib.util.spec_from_file_location(f"another.{NAME}", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -171,7 +171,7 @@ def test_a_function_that_outlived_its_module_is_seen(library, tmp_path):
 
 def test_sessions_one_after_another_find_the_same_functions(library):
     def found() -> int:
-        return len(engine.load().functions_in([library.__file__], gc.get_objects()))
+        return len(engine.load().parts_of([library.__file__])[0])
 
     with memfit.session(BUDGET, "ram"):
         pass
@@ -180,6 +180,28 @@ def test_sessions_one_after_another_find_the_same_functions(library):
         with memfit.session(BUDGET, "ram"):
             library.add_one(torch.ones(3))
     assert found() == before
+
+
+class Unseen:
+    """A compiled function of a form of its own, as nanobind's and Cython's are."""
+
+    def __call__(self, tensor: Tensor) -> None:
+        address = engine.load().original_of(Tensor.data_ptr)(tensor)
+        torch.frombuffer((ctypes.c_float * tensor.numel()).from_address(address), dtype=torch.float32).add_(1)
+
+
+def test_functions_of_other_forms_are_ops_too(monkeypatch):
+    module, function = ModuleType("other"), Unseen()
+    module.add_one = function
+    monkeypatch.setattr(engine.load(), "libraries_with_torch", lambda: ["/other.so"])
+    monkeypatch.setattr(engine.load(), "parts_of", lambda paths: ([], [module] if paths == ["/other.so"] else []))
+    with memfit.session(BUDGET, "ram"):
+        tensor = evicted(torch.ones(COUNT))
+        tensor.sum()  # comes in, and the copy outside stays good
+        module.add_one(tensor)
+        press()
+        assert torch.equal(tensor, torch.full((COUNT,), 2.0))
+    assert module.add_one is function
 
 
 def test_where_there_are_too_many_functions_that_is_said(library, monkeypatch, capsys):

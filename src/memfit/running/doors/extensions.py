@@ -8,9 +8,7 @@ eviction. As an op it has all its tensors in memory until it returns, is taken t
 from __future__ import annotations
 
 import functools
-import gc
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -51,14 +49,12 @@ class Answers:
         engine: The engine.
         stack: What unwinds.
         covered: The paths of the libraries.
-        redirected: The functions, by id: the engine keeps each alive.
         unseen: The modules of functions for which there was no way.
     """
 
     engine: EngineModule
     stack: ExitStack
     covered: set[str] = field(default_factory=set)
-    redirected: set[int] = field(default_factory=set)
     unseen: set[str] = field(default_factory=set)
 
     def cover(self) -> None:
@@ -76,49 +72,26 @@ class Answers:
         return file.startswith(_TORCH) or file == os.path.realpath(getattr(self.engine, "__file__", None) or "")
 
     def _cover(self, paths: list[str]) -> None:
-        objects = _visible()
-        for function in self.engine.functions_in(paths, objects):
+        functions, modules = self.engine.parts_of(paths)
+        for function in functions:
             home = function if isinstance(function, BuiltinFunctionType) else function.__objclass__
             self._redirect(function, f"{home.__module__}::{function.__name__}")
-        files = {os.path.realpath(path) for path in paths}
-        for module in {id(each): each for each in objects if _is_module(each)}.values():
-            file = vars(module).get("__file__")
-            if isinstance(file, str) and os.path.realpath(file) in files:
-                for name, value in list(vars(module).items()):
-                    self._answer_for(module, name, value)
+        for module in modules:
+            for name, value in list(vars(module).items()):
+                self._answer_for(module, name, value)
 
     def _answer_for(self, module: ModuleType, name: str, value: Any) -> None:
-        op = f"{module.__name__}::{name}"
-        if isinstance(value, BuiltinFunctionType):
-            self._redirect(value, op)
-        elif callable(value) and not isinstance(value, (type, FunctionType)):  # of another form: nanobind's, Cython's
-            answer = functools.partial(self.engine.call_as_op, value, op)
+        """Answer for a function of another form than Python's own (nanobind's, Cython's)."""
+        if callable(value) and not isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+            answer = functools.partial(self.engine.call_as_op, value, f"{module.__name__}::{name}")
             self.stack.enter_context(replaced(module, name, answer))
 
     def _redirect(self, function: Any, op: str) -> None:
         """Catch the function wherever a reference to it was taken."""
-        if id(function) in self.redirected:
-            return
         try:
             original = self.engine.original_of(function)
         except TypeError:
             self.unseen.add(op.partition("::")[0])
             return
-        self.redirected.add(id(function))
         self.engine.redirect(function, functools.partial(self.engine.call_as_op, original, op))
         self.stack.callback(self.engine.redirect, function, None)
-
-
-def _visible() -> list[Any]:
-    """Return the modules, what is in them, and all else that the collector looks at.
-
-    A module that was loaded by hand is in no list of modules, and its functions may outlive it. What was frozen
-    (`gc.freeze`) the collector does not look at.
-    """
-    modules = [module for module in list(sys.modules.values()) if _is_module(module)]
-    inside = [value for module in modules for value in list(vars(module).values())]
-    return [*modules, *inside, *gc.get_objects()]
-
-
-def _is_module(value: object) -> bool:
-    return issubclass(type(value), ModuleType)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import ModuleType
 from typing import Any, Literal, Protocol, TypedDict
 
 import torch
@@ -265,8 +266,8 @@ class EngineModule(Protocol):
     def libraries_with_torch(self) -> list[str]:
         """Return the paths of the loaded libraries that need one of torch's."""
 
-    def functions_in(self, paths: Sequence[str], objects: list[Any]) -> list[Any]:
-        """Return the C functions among the objects whose code is in one of the libraries."""
+    def parts_of(self, paths: Sequence[str]) -> tuple[list[Any], list[ModuleType]]:
+        """Return the C functions whose code is in one of the libraries, and the modules that were loaded from them."""
 
     def watch_nodes(self, on: bool) -> None:
         """Bring in the inputs of autograd's nodes, for a profiler that asks for their addresses."""

@@ -150,6 +150,14 @@ bool Engine::may_leave(const c10::Storage& storage) {
   return lock.session() != nullptr && lock.session()->adoption.is_adoptable(impl);
 }
 
+bool Engine::is_operand(const c10::Storage& storage) {
+  const ThreadState& thread = this_thread();
+  if (thread.depth == 0) return false;
+  Lock lock(*this);
+  const Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
+  return block != nullptr && block->resident() && block->touched_by == thread.serial;
+}
+
 bool Engine::is_resident(const c10::Storage& storage) {
   Lock lock(*this);
   Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());

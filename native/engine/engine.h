@@ -86,6 +86,7 @@ class Engine {
   bool is_resident(const c10::Storage& storage);
   // Whether the storage's bytes may lie elsewhere after the next op: nobody has their address to keep.
   bool may_leave(const c10::Storage& storage);
+  bool is_operand(const c10::Storage& storage);
   bool is_known(const void* address);
 
   // Called by the allocators, the deleters and the observer.

@@ -145,6 +145,10 @@ bool may_leave(py::object target) {
   return without_gil(target, [](const c10::Storage& s) { return Engine::get().may_leave(s); });
 }
 
+bool is_operand(py::object target) {
+  return without_gil(target, [](const c10::Storage& s) { return Engine::get().is_operand(s); });
+}
+
 }  // namespace
 
 c10::Storage storage_of(py::handle object) {
@@ -172,6 +176,7 @@ void bind_storages(py::module_& m) {
   m.def("block_id", &block_id, py::arg("target"));
   m.def("is_resident", &is_resident, py::arg("target"));
   m.def("may_leave", &may_leave, py::arg("target"));
+  m.def("is_operand", &is_operand, py::arg("target"));
   m.def("in_use", [] { return Engine::get().in_use(); }, NoGil());
 }
 

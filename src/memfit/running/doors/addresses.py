@@ -1,5 +1,8 @@
 """The answer of `data_ptr()`: an address, whose storage stays where it is; or a number that tells storages apart.
 
+Inside an op its operands are in memory anyway, until it ends: that is how long an address that is asked for there is
+good, as it is for the op's kernels.
+
 Serialisers ask for the address of every weight only to find those that share memory. To let them pin each one for
 life would end the budget at the first checkpoint.
 """
@@ -56,6 +59,8 @@ def data_ptr(engine: EngineModule, original: Callable[[Any], int]) -> Callable[[
     """Return the replacement of a `data_ptr` method in a session."""
 
     def data_ptr(target: Any) -> int:
+        if has_storage(target) and engine.is_operand(target):  # what is done with the address is over with the op
+            return original(target)
         asker = _asker(sys._getframe(1))
         if asker in _held_readers:  # its wrapper holds the bytes
             return original(target)

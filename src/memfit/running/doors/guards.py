@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.utils.dlpack
 
-from memfit.running.doors import addresses, compiled, extensions, profiling, scripted
+from memfit.running.doors import addresses, compiled, extensions, launches, profiling, scripted
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import answered, has_storage, held
 
@@ -68,6 +68,7 @@ def installed(engine: EngineModule) -> Iterator[None]:
         stack.enter_context(scripted.modules_held(engine))
         stack.enter_context(compiled.kernels_seen(engine))
         stack.enter_context(extensions.calls_seen(engine))
+        stack.enter_context(launches.launches_seen(engine))
         stack.enter_context(profiling.calls_unnamed(engine))
         yield
 

@@ -174,6 +174,9 @@ class EngineModule(Protocol):
     def may_leave(self, target: Any) -> bool:
         """Return whether a storage's bytes may lie elsewhere after the next op."""
 
+    def is_operand(self, target: Any) -> bool:
+        """Return whether the op that runs in this thread has the storage's bytes in memory until it ends."""
+
     def in_use(self) -> list[int]:
         """Return counts that are 0 while no op runs: of frames, of storages in use and of those set aside."""
 

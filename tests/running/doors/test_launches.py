@@ -1,0 +1,178 @@
+"""Kernels that Python launches, as Triton's are: their launches are ops, and pin nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import memfit
+from memfit.errors import BudgetError
+from memfit.running import engine
+from memfit.running.session import Session
+from running.plainly import descend, same_bits
+from running.planned.training import plan_at_fixed_steps
+from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
+LAUNCHERS = {
+    "triton.runtime.jit": "JITFunction",
+    "torch._inductor.runtime.triton_heuristics": "CachingAutotuner",
+}
+
+
+def at(address: int, count: int) -> Tensor:
+    return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32)
+
+
+class Launcher:
+    """Asks every tensor for its address, then works through these alone, as Triton's does."""
+
+    def __init__(self, fn: Callable[..., None]) -> None:
+        self.fn = fn
+
+    def run(self, *args: Any, grid: tuple[int, ...], **kwargs: Any) -> None:
+        given = [*args, *kwargs.values()]
+        seen = [(each.data_ptr(), each.numel()) if isinstance(each, Tensor) else each for each in given]
+        torch.empty(COUNT)  # room for it might be where one of them was
+        self.fn(*(at(*each) if isinstance(each, tuple) else each for each in seen))
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *args, **kwargs: self.run(*args, grid=grid, **kwargs)
+
+
+def scale(x: Tensor, out: Tensor, by: float) -> None:
+    torch.mul(x, by, out=out)
+
+
+@pytest.fixture(params=LAUNCHERS)
+def library(request, monkeypatch) -> ModuleType:
+    """The library that has the launcher, with a class that does what its own does on a GPU."""
+    module = ModuleType(request.param)
+    setattr(module, LAUNCHERS[request.param], type("JITFunction", (Launcher,), {"run": Launcher.run}))
+    monkeypatch.setitem(sys.modules, request.param, module)
+    return module
+
+
+def launcher_of(library: ModuleType) -> Launcher:
+    return getattr(library, LAUNCHERS[library.__name__])(scale)
+
+
+def test_what_is_away_comes_in_and_what_is_written_is_kept_and_nothing_is_pinned(library):
+    kernel = launcher_of(library)
+    with memfit.session(BUDGET, "ram") as session:
+        x, out = evicted(), evicted(torch.zeros(COUNT))
+        out.sum()  # comes in, and the copy outside stays good
+        kernel[(1,)](x, out=out, by=2.0)
+        press()
+        assert not is_resident(x) and not is_resident(out)
+        assert torch.equal(out, 2 * ramp()) and torch.equal(x, ramp())
+        before = session.stats.ops
+        kernel[(1,)](x, out, 3.0)
+        assert session.stats.ops == before + 1
+        assert torch.equal(out, 3 * ramp())
+        assert engine.load().may_leave(x) and engine.load().may_leave(out)
+
+
+@pytest.mark.copied("what there is no room for")
+def test_a_launch_that_needs_more_than_the_budget_is_refused_by_its_name(library):
+    kernel = launcher_of(library)
+    with memfit.session(BUDGET, "ram"):
+        tensors = [evicted() for _ in range(5)]
+        with pytest.raises(BudgetError, match="triton::scale"):
+            kernel[(1,)](*tensors)
+
+
+def test_after_the_session_it_is_launched_as_before(library):
+    launcher, run = type(launcher_of(library)), type(launcher_of(library)).run
+    with memfit.session(BUDGET, "ram"):
+        assert launcher.run is not run
+    assert launcher.run is run
+
+
+def test_without_the_class_nothing_is_done(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton.runtime.jit", ModuleType("triton.runtime.jit"))
+    with memfit.session(BUDGET, "ram"):
+        assert torch.equal(ramp() + 1, ramp().add(1))
+
+
+@pytest.mark.copied("what it may pin")
+def test_an_address_that_a_custom_op_asks_for_holds_its_operands_until_it_ends():
+    kept = torch.ones(COUNT)
+
+    @torch.library.custom_op("memfit_tests::through_addresses", mutates_args=("out",))
+    def through_addresses(x: Tensor, out: Tensor) -> None:
+        source, target = x.data_ptr(), out.data_ptr()
+        torch.empty(COUNT)
+        at(target, COUNT).copy_(at(source, COUNT) + at(kept.data_ptr(), COUNT))
+
+    with memfit.session(BUDGET, "ram"):
+        x, out = evicted(), evicted(torch.zeros(COUNT))
+        through_addresses(x, out)
+        press()
+        assert not is_resident(x) and not is_resident(out)
+        assert torch.equal(out, ramp() + 1)
+        assert engine.load().may_leave(x) and not engine.load().may_leave(kept)  # which was none of its operands
+
+
+def test_outside_an_op_an_address_is_good_for_good():
+    with memfit.session(BUDGET, "ram"):
+        tensor = ramp()
+        assert not engine.load().is_operand(tensor)
+        address = tensor.data_ptr()
+        press()
+        assert is_resident(tensor) and torch.equal(at(address, COUNT), ramp())
+
+
+class Scaled(torch.autograd.Function):
+    """As Liger's and unsloth's: both passes by kernels of their own."""
+
+    kernel: Launcher
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        Scaled.kernel[(1,)](x, out, 0.5)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        out = torch.empty_like(gradient)
+        Scaled.kernel[(1,)](gradient.contiguous(), out, 0.5)
+        return out
+
+
+def trained() -> list[Tensor]:
+    torch.manual_seed(0)
+    net = nn.ModuleList(nn.Linear(64, 64) for _ in range(6))
+    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+
+    def loss() -> Tensor:
+        x = torch.randn(512, 64)
+        for layer in net:
+            x = Scaled.apply(layer(x).tanh())
+        return x.square().mean()
+
+    seen = [step.detach().clone() for step in descend(optimizer, loss, 25)]
+    return [*seen, *(parameter.detach().clone() for parameter in net.parameters())]
+
+
+@pytest.mark.usefixtures("on_its_own")
+@pytest.mark.unstressed("how many iterations run by a plan")
+def test_launches_are_in_the_plan(library, monkeypatch):
+    plan_at_fixed_steps(monkeypatch)
+    Scaled.kernel = launcher_of(library)
+    plain = trained()
+    with Session("60%", "ram", device="cpu", grow=False) as session:
+        limited = trained()
+    assert same_bits(plain, limited)
+    stats = session.stats
+    assert session.planned_iterations >= 12 and stats.swaps > 0
+    assert stats.peak_footprint_bytes <= stats.budget_bytes
+    assert "triton::scale" in {op.name for op in session.trace.ops}

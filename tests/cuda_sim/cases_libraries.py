@@ -6,17 +6,21 @@ Each runs in a process of its own, on a simulated GPU (test_cuda_sim.py).
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 
 import torch
+from torch import Tensor
 
 import memfit
 from cuda_sim.cases_memory import assert_numbered, numbered
 from cuda_sim.cases_training import plainly
 from cuda_sim.simulator import MIB, Gpu
-from cuda_sim.training import QUIET, after_each_step, assert_equal, events
+from cuda_sim.training import QUIET, after_each_step, assert_equal, events, mlp, on_host
 from memfit.planning.lifetimes import minimum_budget
 from memfit.running.session import Session
 from running.side_by_side import repeated
@@ -124,3 +128,49 @@ def what_asks_for_all_memory_makes_do_with_less(gpu: Gpu) -> None:
         assert found.shape == (2, 3, 16, 16) and found.amin().item() == found.amax().item() == 8
         assert_numbered(kept)
         assert session.stats.peak_footprint_bytes <= 8 * MIB
+
+
+class Launcher:
+    """Asks its tensors for their addresses, makes room for more, and works through the addresses, as Triton's does."""
+
+    def __init__(self, fn: Callable[[int, int], None]) -> None:
+        self.fn = fn
+
+    def run(self, *tensors: Tensor, **options: object) -> None:
+        seen = [(tensor.data_ptr(), tensor.numel()) for tensor in tensors]
+        torch.empty(1 << 16, device="cuda")
+        torch.cuda.synchronize()  # the simulated memory can be read then as the host's can
+        for address, numbers in seen:
+            self.fn(address, numbers)
+
+
+def halve(address: int, numbers: int) -> None:
+    torch.frombuffer((ctypes.c_float * numbers).from_address(address), dtype=torch.float32).mul_(0.5)
+
+
+def launches_of_kernels_are_in_the_plan_and_pin_nothing(gpu: Gpu) -> None:
+    module = ModuleType("triton.runtime.jit")
+    module.JITFunction = type("JITFunction", (Launcher,), {"run": Launcher.run})
+    sys.modules[module.__name__] = module
+    kernel = module.JITFunction(halve)
+
+    def train() -> list[Tensor]:
+        torch.manual_seed(0)
+        net = mlp(128, 6)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=True)
+        for _ in range(len(QUIET)):
+            optimizer.zero_grad()
+            net(torch.randn(256, 128).cuda()).pow(2).mean().backward()
+            for parameter in net.parameters():
+                kernel.run(parameter.grad)
+            optimizer.step()
+        return on_host(net.parameters())
+
+    plain = train()
+    with Session("65%", device="cuda") as session:
+        limited = train()
+    assert_equal(plain, limited)
+    stats = session.stats
+    assert stats.plans > 0 and stats.swaps > 0 and stats.derailments == 0 and session.unplanned == ()
+    assert "triton::halve" in {op.name for op in session.trace.ops}
+    assert stats.peak_footprint_bytes <= stats.budget_bytes

@@ -111,6 +111,20 @@ def what_a_full_gpu_cannot_hold_is_named(gpu: Gpu) -> None:
         assert_numbered(numbered(30))
 
 
+def what_a_full_gpu_cannot_hold_is_there_in_the_next_session(gpu: Gpu) -> None:
+    """As soon as so much is freed that a session can begin."""
+    with pytest.raises(memfit.TierError) as caught, memfit.session(24 * MIB, device="cuda"):
+        tensors = dict(enumerate(numbered(60)))
+    assert "in a session" in caught.value.remedy
+    del caught
+    for number in range(25):
+        del tensors[number]
+    gc.collect()
+    torch.cuda.empty_cache()
+    with memfit.session(24 * MIB, device="cuda"):
+        assert all(tensor.amin().item() == tensor.amax().item() == number for number, tensor in tensors.items())
+
+
 def a_thousand_sessions_leave_nothing_behind(gpu: Gpu) -> None:
     x = torch.ones(KIB256, device="cuda")
     counts = []

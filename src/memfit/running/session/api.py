@@ -136,7 +136,11 @@ class Session:
         if isinstance(error, RuntimeError) and (own := typed(native, error, failure)) is not None:
             raise own from error
         if lost and error is None:
-            raise TierError("some tensors could not be read back", why="; ".join(lost), remedy="see `memfit doctor`")
+            raise TierError(
+                "some tensors could not be read back",
+                why="; ".join(lost),
+                remedy="what did not fit is in the tier still: use it, or save it, in a session; see `memfit doctor`",
+            )
 
     def _end(self) -> list[str]:
         """Give every storage ordinary memory again, as far as the session has begun; return the failures."""

@@ -1,11 +1,14 @@
 // What torch's run-time compiler library wants of the driver (libcuda.so.1, whose name the simulator bears). None of it
-// works, but for the question whether the device is in use: it is.
+// works, but for the question whether a device is in use.
 #define UNSUPPORTED(name) \
   int name() { return 801; }
 
 extern "C" {
 
-int cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) { return *flags = 0, *active = 1, 0; }
+int simulated_is_used(int device);
+int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  return *flags = 0, *active = simulated_is_used(device), 0;
+}
 
 UNSUPPORTED(cuCtxGetCurrent)
 UNSUPPORTED(cuCtxSetCurrent)

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -26,10 +27,13 @@ enum class Kind { kDevice, kLocked, kReserved };
 struct Range {
   size_t bytes;
   Kind kind;
+  int device = -1;
 };
 struct Handle {
   size_t bytes;
+  int device;
   bool mapped = false, released = false;
+  std::set<int> open_to = {};  // devices
 };
 
 std::mutex mutex;
@@ -40,6 +44,8 @@ int64_t fail_lock_beyond = -1;  // bytes that may be page-locked; -1: any number
 int64_t locked_bytes = 0;
 std::atomic<double> link_bytes_per_s{0};  // of copies from and to locked memory; 0: they take what they take
 
+std::set<int> used = {0};  // devices: those that had memory
+
 size_t capacity() {
   static size_t bytes = [] {
     const char* text = std::getenv("SIMULATED_GPU_BYTES");
@@ -48,7 +54,9 @@ size_t capacity() {
   return bytes;
 }
 
-bool account(size_t bytes) {
+// (Of the first device. The others have any number of bytes.)
+bool account(size_t bytes, int device) {
+  if (device != 0) return true;
   if (in_use + bytes > capacity()) return false;
   in_use += bytes;
   peak = std::max(peak, in_use);
@@ -69,6 +77,27 @@ char* map_memory(size_t bytes, int protection) {
   if (memory == MAP_FAILED) die("the host has no more", "memory");
   auto address = (reinterpret_cast<uintptr_t>(memory) + kPage - 1) / kPage * kPage;
   return reinterpret_cast<char*>(address);
+}
+
+Handle* behind(const void* address) {
+  auto* at = static_cast<char*>(const_cast<void*>(address));
+  auto next = mapped.upper_bound(at);
+  if (next == mapped.begin()) return nullptr;
+  auto page = std::prev(next);
+  return at < page->first + page->second->bytes ? page->second : nullptr;
+}
+
+// -1: the host's.
+int device_of(const void* address) {
+  if (const Handle* handle = behind(address)) return handle->device;
+  auto range = range_of(address);
+  return range == ranges.end() || range->second.kind == Kind::kLocked ? -1 : range->second.device;
+}
+
+// Mapped memory is for the devices only that it was opened to. (Every page of a stretch is opened alike.)
+bool may_reach(int device, const void* address) {
+  const Handle* handle = behind(address);
+  return device < 0 || handle == nullptr || handle->open_to.count(device) != 0;
 }
 
 // The driver knows each piece of locked memory by itself: a copy must not go from one into the next.
@@ -93,10 +122,12 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   refuse_in_host_function("cudaMalloc");
   std::lock_guard<std::mutex> lock(mutex);
   bytes = (bytes + 4095) / 4096 * 4096;
-  if (!account(bytes)) return fail(cudaErrorMemoryAllocation);
+  const int device = current_device();
+  used.insert(device);
+  if (!account(bytes, device)) return fail(cudaErrorMemoryAllocation);
   char* made = map_memory(bytes, PROT_READ | PROT_WRITE);
   std::memset(made, 0xFF, bytes);
-  ranges[made] = {bytes, Kind::kDevice};
+  ranges[made] = {bytes, Kind::kDevice, device};
   *memory = made;
   return cudaSuccess;
 }
@@ -108,7 +139,7 @@ cudaError_t cudaFree(void* memory) {
   std::lock_guard<std::mutex> lock(mutex);
   auto range = ranges.find(static_cast<char*>(memory));
   if (range == ranges.end() || range->second.kind != Kind::kDevice) return fail(cudaErrorInvalidValue);
-  in_use -= range->second.bytes;
+  if (range->second.device == 0) in_use -= range->second.bytes;
   // The addresses stay reserved, and nobody may touch them.
   mmap(memory, range->second.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   ranges.erase(range);
@@ -156,14 +187,13 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   if (range == ranges.end()) return attributes->type = cudaMemoryTypeUnregistered, cudaSuccess;
   bool is_host = range->second.kind == Kind::kLocked;
   attributes->type = is_host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
-  attributes->device = 0;
+  attributes->device = is_host ? 0 : device_of(pointer);
   attributes->devicePointer = attributes->hostPointer = const_cast<void*>(pointer);
   return cudaSuccess;
 }
 
 // Ordinary memory is read before the call returns, and written before it returns.
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  refuse_in_host_function("cudaMemcpyAsync");
+static cudaError_t copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   bool from_ordinary, to_ordinary, over_link;
   {
@@ -189,13 +219,31 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (to_ordinary) wait_for_stream(stream);
   return cudaSuccess;
 }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  refuse_in_host_function("cudaMemcpyAsync");
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!may_reach(device_of(from), to) || !may_reach(device_of(to), from)) return fail(cudaErrorInvalidValue);
+  }
+  return copy(to, from, bytes, stream);
+}
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
   wait_for_stream(nullptr);
   return error;
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
-  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+  refuse_in_host_function("cudaMemcpyPeerAsync");
+  return copy(to, from, bytes, stream);
+}
+int simulated_is_used(int device) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return used.count(device) != 0;
+}
+// Whether a kernel of `device` may touch the address.
+int simulated_may_reach(int device, const void* address) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return may_reach(device, address);
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   refuse_in_host_function("cudaMemsetAsync");
@@ -233,17 +281,17 @@ CUresult address_free(CUdeviceptr address, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp*, unsigned long long) {
+CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop, unsigned long long) {
   std::lock_guard<std::mutex> lock(mutex);
   if (bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (!account(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  *handle = reinterpret_cast<CUmemGenericAllocationHandle>(new Handle{bytes});
+  if (!account(bytes, prop->location.id)) return CUDA_ERROR_OUT_OF_MEMORY;
+  *handle = reinterpret_cast<CUmemGenericAllocationHandle>(new Handle{bytes, prop->location.id});
   return CUDA_SUCCESS;
 }
 
 void free_if_unused(Handle* handle) {
   if (handle->mapped || !handle->released) return;
-  in_use -= handle->bytes;
+  if (handle->device == 0) in_use -= handle->bytes;
   delete handle;
 }
 
@@ -279,16 +327,19 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc*, size_t) {
+// What is behind a page that nobody could touch before is not nought.
+CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
   std::lock_guard<std::mutex> lock(mutex);
   auto* at = reinterpret_cast<char*>(address);
   for (size_t done = 0; done < bytes;) {
     auto page = mapped.find(at + done);
     if (page == mapped.end()) return CUDA_ERROR_INVALID_VALUE;
-    done += page->second->bytes;
+    Handle& handle = *page->second;
+    mprotect(at + done, handle.bytes, PROT_READ | PROT_WRITE);
+    if (handle.open_to.empty()) std::memset(at + done, 0xFF, handle.bytes);
+    for (size_t i = 0; i < count; ++i) handle.open_to.insert(access[i].location.id);
+    done += handle.bytes;
   }
-  mprotect(at, bytes, PROT_READ | PROT_WRITE);
-  std::memset(at, 0xFF, bytes);
   return CUDA_SUCCESS;
 }
 

@@ -10,6 +10,8 @@
 
 #include "fake_streams.h"
 
+extern "C" int simulated_is_used(int device);
+
 namespace simulated {
 
 CUresult granularity(size_t*, const CUmemAllocationProp*, CUmemAllocationGranularity_flags);
@@ -27,7 +29,9 @@ CUresult error_string(CUresult error, const char** words) {
   *words = error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "an error of the simulated driver";
   return CUDA_SUCCESS;
 }
-CUresult context_state(CUdevice, unsigned* flags, int* active) { return *flags = 0, *active = 1, CUDA_SUCCESS; }
+CUresult context_state(CUdevice device, unsigned* flags, int* active) {
+  return *flags = 0, *active = simulated_is_used(device), CUDA_SUCCESS;
+}
 CUresult unsupported() { return CUDA_ERROR_NOT_SUPPORTED; }
 
 const std::unordered_map<std::string, void*>& entry_points() {
@@ -46,6 +50,13 @@ const std::unordered_map<std::string, void*>& entry_points() {
   return *points;
 }
 
+int from_environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
+
+thread_local int device_now = 0;
+
 // By the address of their stubs in the host's code. (Never destroyed: libraries unregister at exit.)
 std::unordered_map<const void*, const char*>& kernels() {
   static auto* names = new std::unordered_map<const void*, const char*>;
@@ -59,18 +70,24 @@ std::unordered_map<const void*, const char*>& kernels() {
 
 }  // namespace
 
+int current_device() { return device_now; }
+
 }  // namespace simulated
 
 using namespace simulated;
 
 extern "C" {
 
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice); }
+cudaError_t cudaGetDeviceCount(int* count) { return *count = from_environment("SIMULATED_GPUS", 1), cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = device_now, cudaSuccess; }
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= from_environment("SIMULATED_GPUS", 1)) return fail(cudaErrorInvalidDevice);
+  return device_now = device, cudaSuccess;
+}
 cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = from_environment("SIMULATED_PEERS", 0), cudaSuccess; }
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaDeviceGetPCIBusId(char* name, int length, int) {
   std::snprintf(name, static_cast<size_t>(length), "0000:00:00.0");
   return cudaSuccess;

@@ -24,6 +24,8 @@ bool has_passed(const MomentPtr& moment);
 void wait_for_stream(cudaStream_t stream);
 void wait_for_device();
 
+int current_device();  // of the calling thread
+
 // A host function must not call the runtime: ends the process if the calling thread runs one.
 void refuse_in_host_function(const char* name);
 [[noreturn]] void die(const char* what, const char* name);

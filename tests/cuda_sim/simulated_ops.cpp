@@ -8,10 +8,13 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/cuda/EmptyTensor.h>
+#include <ATen/cuda/PeerToPeerAccess.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/record_function.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <torch/library.h>
@@ -19,6 +22,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <unordered_set>
 
@@ -37,8 +41,20 @@ struct Launch {
   void* scratch;
 };
 
+extern "C" int simulated_may_reach(int device, const void* address);
+
+// A kernel of the current device touches it, at both ends at least.
+void check_reach(const at::Tensor& tensor) {
+  int device = 0;
+  cudaGetDevice(&device);
+  const auto* data = static_cast<const char*>(tensor.const_data_ptr());
+  const bool reaches = simulated_may_reach(device, data) && simulated_may_reach(device, data + tensor.nbytes() - 1);
+  TORCH_CHECK(reaches, "CUDA error: an illegal memory access was encountered");
+}
+
 at::Tensor at_same_address(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
+  if (tensor.is_cuda() && tensor.numel() != 0) check_reach(tensor);
   if (!tensor.is_cuda()) return tensor.dim() == 0 ? tensor.clone() : tensor;
   auto options = at::TensorOptions().dtype(tensor.dtype()).device(at::kCPU);
   if (tensor.numel() == 0) return at::empty_strided(tensor.sizes(), tensor.strides(), options);
@@ -81,6 +97,18 @@ Stack all_changed(const Stack& values, at::Device device, const Change& change) 
   return stack;
 }
 
+// Where an operator runs: on the device of its first tensor, as torch's dispatcher has it, and a copy where it is from.
+std::optional<at::Device> device_of(const c10::FunctionSchema& schema, const Stack& inputs) {
+  if (schema.name() == "aten::copy_") return inputs[1].toTensor().device();
+  for (const IValue& input : inputs) {
+    const auto tensors = input.isTensor() ? std::vector<at::Tensor>{input.toTensor()}
+                         : input.isTensorList() ? input.toTensorVector() : std::vector<at::Tensor>();
+    for (const at::Tensor& tensor : tensors)
+      if (tensor.defined() && tensor.is_cuda()) return tensor.device();
+  }
+  return std::nullopt;
+}
+
 // The operator's results, without their values.
 Stack shapes_of_results(const OperatorHandle& op, const Stack& inputs) {
   try {
@@ -96,7 +124,7 @@ Stack shapes_of_results(const OperatorHandle& op, const Stack& inputs) {
 
 at::Tensor make_output(const at::Tensor& shape, Launch& launch) {
   at::Tensor made;
-  if (shape.defined()) made = at::detail::empty_strided_cuda(shape.sizes(), shape.strides(), shape.scalar_type(), at::Device(at::kCUDA, 0));
+  if (shape.defined()) made = at::detail::empty_strided_cuda(shape.sizes(), shape.strides(), shape.scalar_type(), at::Device(at::kCUDA, c10::cuda::current_device()));
   launch.outputs.push_back(at_same_address(made));
   return made;
 }
@@ -145,6 +173,7 @@ void simulate(const OperatorHandle& op, Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   Stack inputs(stack->end() - static_cast<std::ptrdiff_t>(schema.arguments().size()), stack->end());
   torch::jit::drop(*stack, schema.arguments().size());
+  c10::cuda::OptionalCUDAGuard guard(device_of(schema, inputs));
   auto* launch = new Launch{op, {}, {}, nullptr};
   bool in_place = schema.name().back() == '_' || schema.returns().empty();
   Stack shapes = in_place ? Stack() : shapes_of_results(op, inputs);
@@ -173,11 +202,14 @@ void simulate(const OperatorHandle& op, Stack* stack) {
 
 namespace {
 
-// Copies that are plain bytes, or to and from the host, are torch's own.
+// Copies that are plain bytes, or to and from the host, are torch's own, and so are those between GPUs of which one cannot
+// reach the other: they go by way of such. The others are kernels of the GPU that is copied from.
 at::Tensor& copy(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
   bool both = self.is_cuda() && from.is_cuda();
   bool plain = self.scalar_type() == from.scalar_type() && self.is_contiguous() && from.is_contiguous() && self.sizes() == from.sizes();
   if (!both || plain) return at::native::copy_(self, from, non_blocking);
+  if (self.device() != from.device() && !at::cuda::get_p2p_access(from.device().index(), self.device().index()))
+    return at::native::copy_(self, from, non_blocking);
   auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   Stack stack{self, from, non_blocking};
   simulate(op, &stack);

@@ -61,8 +61,10 @@ def _compile(folder: Path) -> None:
     os.replace(made, folder / "operators.so")
 
 
-def run(arguments: list[str], gpu_bytes: int = 1 << 30, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-    """Run Python with `arguments` on a simulated GPU of `gpu_bytes`."""
+def run(
+    arguments: list[str], gpu_bytes: int = 1 << 30, timeout: float = 600, gpus: int = 1, peers: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with `arguments` on a simulated GPU of `gpu_bytes`, beside others; `peers`: they reach each other."""
     folder = build()
     engine.load()  # so that the other process finds it built
     paths = [str(_HERE.parent), *filter(None, sys.path)]
@@ -70,6 +72,8 @@ def run(arguments: list[str], gpu_bytes: int = 1 << 30, timeout: float = 600) ->
         "LD_PRELOAD": str(folder / "runtime.so"),
         "SIMULATED_GPU": str(folder),
         "SIMULATED_GPU_BYTES": str(gpu_bytes),
+        "SIMULATED_GPUS": str(gpus),
+        "SIMULATED_PEERS": str(int(peers)),
         "OMP_NUM_THREADS": "1",  # of each stream's thread
         "PYTHONPATH": os.pathsep.join(paths),
     }

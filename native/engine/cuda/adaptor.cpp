@@ -10,6 +10,7 @@
 #include "../engine.h"
 #include "../pointers.h"
 #include "cuda_device.h"
+#include "virtual_memory.h"
 
 namespace memfit::cuda {
 
@@ -121,9 +122,15 @@ class Adaptor final : public CUDAAllocator {
   void attachAllocatorTraceTracker(caching::AllocatorTraceTracker tracker) override {
     own().attachAllocatorTraceTracker(std::move(tracker));
   }
-  void enablePeerAccess(DeviceIndex device, DeviceIndex other) override { own().enablePeerAccess(device, other); }
+  void enablePeerAccess(DeviceIndex device, DeviceIndex other) override {
+    own().enablePeerAccess(device, other);
+    open_to(other, device);
+  }
+  // Without peer access a plain copy between GPUs takes mapped memory for nobody's; one that names them does not.
   cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, cudaStream_t stream,
                           bool peer) override {
+    if (to_device != from_device && (is_reserved(to) || is_reserved(from)))
+      return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
     return own().memcpyAsync(to, to_device, from, from_device, bytes, stream, peer);
   }
   std::shared_ptr<caching::AllocatorState> getCheckpointState(DeviceIndex device, MempoolId_t pool) override {

@@ -1,10 +1,14 @@
 #include "virtual_memory.h"
 
+#include <c10/cuda/CUDAFunctions.h>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <new>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,14 +82,47 @@ CUmemAllocationProp properties(int device) {
   return prop;
 }
 
+// The GPUs that are in use and can reach `device`.
+std::set<int> peers_in_use(int device) {
+  std::set<int> peers;
+  for (int other = 0; other < c10::cuda::device_count(); ++other) {
+    int can = 0;
+    if (other == device || !c10::cuda::hasPrimaryContext(static_cast<c10::DeviceIndex>(other))) continue;
+    if (cudaDeviceCanAccessPeer(&can, other, device) == cudaSuccess && can != 0) peers.insert(other);
+  }
+  return peers;
+}
+
+class VirtualMemory;
+
+// All that are reserved, and the GPUs that may reach a GPU's.
+struct Reserved {
+  std::mutex mutex;
+  std::vector<VirtualMemory*> ranges;
+  std::map<int, std::set<int>> peers;
+};
+
+Reserved& reserved() {
+  static auto* all = new Reserved;  // an arena may outlive what is destroyed at exit
+  return *all;
+}
+
 class VirtualMemory final : public AddressSpace {
  public:
   VirtualMemory(int device, size_t bytes, Neighbours neighbours)
       : device_(device), page_(page_bytes(device)), neighbours_(std::move(neighbours)), pages_(round_up(bytes, page_) / page_) {
     CUresult result = driver().address_reserve(&base_, pages_.size() * page_, 0, 0, 0);
     if (result != CUDA_SUCCESS) throw std::bad_alloc();
+    const std::set<int> peers = peers_in_use(device);
+    std::lock_guard<std::mutex> lock(reserved().mutex);
+    reserved().ranges.push_back(this);
+    reserved().peers[device].insert(peers.begin(), peers.end());
   }
   ~VirtualMemory() override {
+    {
+      std::lock_guard<std::mutex> lock(reserved().mutex);
+      std::erase(reserved().ranges, this);
+    }
     try {
       drop(0, size());
     } catch (const TierFailure&) {
@@ -96,6 +133,18 @@ class VirtualMemory final : public AddressSpace {
 
   char* base() const override { return reinterpret_cast<char*>(base_); }
   size_t size() const override { return pages_.size() * page_; }
+  int device() const { return device_; }
+  bool has(const void* address) const { return address >= base() && address < base() + size(); }
+
+  // All that is behind the addresses now. (`reserved().mutex` is held.)
+  void open_again() {
+    OnDevice guard(device_);
+    for (auto first = open_.begin(); (first = std::find(first, open_.end(), true)) != open_.end();) {
+      const auto last = std::find(first, open_.end(), false);
+      set_access(static_cast<size_t>(first - open_.begin()), static_cast<size_t>(last - open_.begin()));
+      first = last;
+    }
+  }
 
   void back(size_t from, size_t to) override {
     if (to <= solid_) return;
@@ -147,6 +196,10 @@ class VirtualMemory final : public AddressSpace {
   }
 
   void unmap(size_t page) {
+    {
+      std::lock_guard<std::mutex> lock(reserved().mutex);
+      open_[page] = false;
+    }
     check_driver(driver().unmap(base_ + page * page_, page_), "taking memory from behind the arena");
     driver().release(pages_[page]);
     pages_[page] = 0;
@@ -154,8 +207,17 @@ class VirtualMemory final : public AddressSpace {
   }
 
   void allow(size_t first, size_t last) {
-    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device_}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    check_driver(driver().set_access(base_ + first * page_, (last - first) * page_, &access, 1), "opening memory to the GPU");
+    std::lock_guard<std::mutex> lock(reserved().mutex);
+    set_access(first, last);
+    for (size_t page = first; page < last; ++page) open_[page] = true;
+  }
+
+  void set_access(size_t first, size_t last) {
+    std::vector<CUmemAccessDesc> access = {{{CU_MEM_LOCATION_TYPE_DEVICE, device_}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    for (int peer : reserved().peers[device_])
+      access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, peer}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    check_driver(driver().set_access(base_ + first * page_, (last - first) * page_, access.data(), access.size()),
+                 "opening memory to the GPU");
   }
 
   std::string exhausted() const {
@@ -169,6 +231,7 @@ class VirtualMemory final : public AddressSpace {
   Neighbours neighbours_;
   CUdeviceptr base_ = 0;
   std::vector<CUmemGenericAllocationHandle> pages_;  // 0: nothing is behind this page
+  std::vector<bool> open_ = std::vector<bool>(pages_.size());  // pages that may be touched; `reserved().mutex` guards it
   size_t mapped_ = 0;  // pages
   size_t solid_ = 0;  // there are bytes behind everything below
 };
@@ -184,6 +247,18 @@ size_t page_bytes(int device) {
 
 std::unique_ptr<AddressSpace> reserve(int device, size_t bytes, Neighbours neighbours) {
   return std::make_unique<VirtualMemory>(device, bytes, std::move(neighbours));
+}
+
+void open_to(int device, int peer) {
+  std::lock_guard<std::mutex> lock(reserved().mutex);
+  if (!reserved().peers[device].insert(peer).second) return;
+  for (VirtualMemory* range : reserved().ranges)
+    if (range->device() == device) range->open_again();
+}
+
+bool is_reserved(const void* address) {
+  std::lock_guard<std::mutex> lock(reserved().mutex);
+  return std::any_of(reserved().ranges.begin(), reserved().ranges.end(), [&](auto* range) { return range->has(address); });
 }
 
 }  // namespace memfit::cuda

@@ -18,5 +18,10 @@ struct Neighbours {
 };
 // Raises std::invalid_argument when the driver cannot map memory.
 std::unique_ptr<AddressSpace> reserve(int device, size_t bytes, Neighbours neighbours);
+// Let kernels and copies of `peer` reach what is reserved on `device`, now and later. Memory that is mapped is open to
+// nobody but its own device, whatever CUDA's peer access says.
+void open_to(int device, int peer);
+// Whether an address is in one of the ranges that are reserved.
+bool is_reserved(const void* address);
 
 }  // namespace memfit::cuda

@@ -186,7 +186,7 @@ std::pair<py::list, py::list> parts_of(const std::vector<std::string>& paths) {
 }  // namespace
 
 void bind_extensions(py::module_& m) {
-  m.def("call_as_op", &call_as_op);
+  m.def("call_as_op", &call_as_op);  // its own have no names, so that the function may have keywords of any
   m.def("libraries_with_torch", &libraries_with_torch);
   m.def("parts_of", &parts_of, py::arg("paths"));
 }

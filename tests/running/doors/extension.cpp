@@ -45,6 +45,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("doubled", &doubled);
   m.def("add_one", &add_one, py::arg("target"));
   m.def("descend", &descend);
+  m.def("increased", [](at::Tensor function, double name) { function.data_ptr<float>()[0] += static_cast<float>(name); },
+        py::arg("function"), py::arg("name"));
   m.def("failing", &failing);
   m.def("answer", [] { return 42; });
   m.def("total", [](const py::dict& named) {

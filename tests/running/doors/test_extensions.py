@@ -109,6 +109,14 @@ def test_tensors_are_found_in_lists_in_dicts(library):
         assert library.total({"a": [away[0]], "b": [away[1]]}) == 3.0
 
 
+def test_a_function_may_have_any_keywords(library):
+    with memfit.session(BUDGET, "ram"):
+        tensor = evicted(torch.ones(COUNT))
+        library.increased(function=tensor, name=2.5)
+        press()
+        assert tensor[0].item() == 3.5
+
+
 def test_a_call_without_tensors_is_no_op(library):
     with memfit.session(BUDGET, "ram") as session:
         torch.ones(3).add_(1)

@@ -111,11 +111,10 @@ bool Capturing::add(Recipe& recipe, const c10::IValue& input, size_t argument) c
 // A strided tensor of the host's or the device's, whose bytes are what its elements say.
 bool Capturing::is_ordinary(const at::Tensor& tensor) const {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const c10::DispatchKeySet keys = impl->key_set();
+  if (is_wrapper(*impl)) return false;
   const bool is_strided = impl->has_storage() && impl->layout() == at::kStrided && !impl->has_symbolic_sizes_strides();
   const bool is_literal = !tensor.is_conj() && !tensor.is_neg() && !impl->is_quantized() && !impl->is_nested();
-  const bool is_wrapper = keys.has(c10::DispatchKey::Python) || keys.has_any(c10::functorch_transforms_ks);
-  return is_strided && (impl->is_cpu() || memory_.device->has(impl->device())) && is_literal && !is_wrapper;
+  return is_strided && (impl->is_cpu() || memory_.device->has(impl->device())) && is_literal;
 }
 
 bool Capturing::add_tensor(Recipe& recipe, const at::Tensor& tensor, size_t argument, int32_t item) const {

@@ -38,7 +38,7 @@ uint64_t mix_all(uint64_t key, const c10::SmallVector<int64_t, 5>& numbers) {
 std::vector<size_t> InPlace::candidates(const Recipe& recipe, const at::Tensor& output) {
   std::vector<size_t> found;
   const c10::TensorImpl* impl = output.unsafeGetTensorImpl();
-  if (!impl->has_storage() || impl->layout() != at::kStrided || !output.is_non_overlapping_and_dense()) return found;
+  if (is_wrapper(*impl) || !impl->has_storage() || impl->layout() != at::kStrided || !output.is_non_overlapping_and_dense()) return found;
   if (impl->unsafe_storage().nbytes() != static_cast<size_t>(output.numel()) * output.itemsize()) return found;
   for (size_t i = 0; i < recipe.operands.size(); ++i) {
     const Operand& operand = recipe.operands[i];

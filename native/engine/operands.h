@@ -54,6 +54,12 @@ void each_storage_of(const at::Tensor& tensor, Part part, const Use& use) {
   }
 }
 
+// Whether Python, or a transform, answers for its layout and device: that must not be asked for while the engine is locked,
+// since the answer takes the interpreter lock, whose holder may wait for the engine.
+inline bool is_wrapper(const c10::TensorImpl& impl) {
+  return impl.key_set().has(c10::DispatchKey::Python) || impl.key_set().has_any(c10::functorch_transforms_ks);
+}
+
 template <typename Use>
 void each_tensor(const c10::IValue& value, const Use& use) {
   if (value.isTensor()) {

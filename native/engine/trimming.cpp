@@ -17,7 +17,7 @@ constexpr size_t kLeast = 4096;  // bytes: to spare fewer is not worth a copy
 // Otherwise 0.
 size_t needed_bytes(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (!impl->has_storage() || impl->layout() != at::kStrided || impl->has_symbolic_sizes_strides()) return 0;
+  if (is_wrapper(*impl) || !impl->has_storage() || impl->layout() != at::kStrided || impl->has_symbolic_sizes_strides()) return 0;
   if (impl->is_nested() || impl->is_quantized()) return 0;
   if (impl->key_set().has(c10::DispatchKey::Python) || impl->key_set().has_any(c10::functorch_transforms_ks)) return 0;
   const c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();

@@ -1,4 +1,4 @@
-"""Tensors for whose layout Python answers, beside a thread that frees storages: neither waits for the other for ever."""
+"""Tensors for whose layout Python answers, beside a thread that frees storages: neither waits for ever."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "hash.h"
@@ -28,19 +29,12 @@ uint64_t shapes_of(c10::ArrayRef<const c10::IValue> inputs) {
   return hash;
 }
 
-// The bytes that a factory (`zeros`, `full`) announces; 0: it announces nothing. Elements may be smaller.
-size_t bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  if (op.size_argument < 0 || !inputs[op.size_argument].isIntList()) return 0;
+// The bytes that a factory (`zeros`, `full`) announces, if it announces any. Elements may be smaller.
+std::optional<size_t> bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  if (op.size_argument < 0 || !inputs[op.size_argument].isIntList()) return std::nullopt;
   double bytes = sizeof(double);
   for (int64_t size : inputs[op.size_argument].toDimVector()) bytes *= static_cast<double>(std::max<int64_t>(size, 0));
-  return bytes < 1e18 ? static_cast<size_t>(bytes) : 0;
-}
-
-// Whether it is a factory of a tensor without elements, as one is made for a batch from another process.
-bool makes_nothing(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  if (op.size_argument < 0 || !inputs[op.size_argument].isIntList()) return false;
-  const c10::DimVector sizes = inputs[op.size_argument].toDimVector();
-  return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  return bytes < 1e18 ? std::optional<size_t>(static_cast<size_t>(bytes)) : std::nullopt;
 }
 
 }  // namespace
@@ -121,7 +115,7 @@ bool Ops::concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) co
     });
   }
   if (is_used || !op.makes_tensors) return is_used;
-  if (!takes_any && makes_nothing(op, inputs)) return false;
+  if (!takes_any && bytes_announced(op, inputs) == size_t{0}) return false;  // as one is made for another process's batch
   const c10::IValue* where = op.device_argument < 0 ? nullptr : &inputs[op.device_argument];
   if (where != nullptr && where->isDevice()) return device.may_be(where->toDevice());
   return takes_any ? is_near : device.has(c10::Device(c10::kCPU));
@@ -162,7 +156,7 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
     for (Block* block : thread.touched) block->pinned = true;
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;
-  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? bytes_announced(op, inputs) : 0, joins); });
+  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? bytes_announced(op, inputs).value_or(0) : 0, joins); });
   return comes_in;
 }
 

@@ -19,7 +19,6 @@ size_t needed_bytes(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (is_wrapper(*impl) || !impl->has_storage() || impl->layout() != at::kStrided || impl->has_symbolic_sizes_strides()) return 0;
   if (impl->is_nested() || impl->is_quantized()) return 0;
-  if (impl->key_set().has(c10::DispatchKey::Python) || impl->key_set().has_any(c10::functorch_transforms_ks)) return 0;
   const c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
   const size_t itemsize = tensor.itemsize();
   if (storage.sym_nbytes().is_heap_allocated() || static_cast<size_t>(tensor.numel()) * itemsize * 2 > storage.nbytes()) return 0;

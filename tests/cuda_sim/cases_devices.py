@@ -14,12 +14,9 @@ from cuda_sim.cases_memory import numbered
 from cuda_sim.simulator import MIB, Gpu
 from cuda_sim.training import assert_equal, on_host
 from memfit.running.session import Session
+from running.pressure import is_full_of
 
 ROWS = 512
-
-
-def is_full_of(tensor: Tensor, value: float) -> bool:
-    return tensor.amin().item() == tensor.amax().item() == value
 
 
 def copied_there_and_back() -> None:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from cuda_sim import (
-    cases_devices,
-    cases_in_place,
-    cases_libraries,
-    cases_memory,
-    cases_recomputing,
-    cases_streams,
-    cases_training,
-    simulator,
-)
+from cuda_sim import simulator
 
 SMALL = 40 * simulator.MIB  # a GPU that is easily full
 SLOW = ("hundreds_of", "a_hundred_", "a_thousand_")
@@ -39,15 +32,9 @@ def cases(module: ModuleType) -> list[object]:
     ]
 
 
-MODULES = (
-    cases_devices,
-    cases_in_place,
-    cases_libraries,
-    cases_memory,
-    cases_recomputing,
-    cases_streams,
-    cases_training,
-)
+MODULES = [
+    importlib.import_module(f"cuda_sim.{path.stem}") for path in sorted(Path(__file__).parent.glob("cases_*.py"))
+]
 ALL = [case for module in MODULES for case in cases(module)]
 
 
@@ -55,7 +42,7 @@ ALL = [case for module in MODULES for case in cases(module)]
 def test_on_a_simulated_gpu(case: Callable[[simulator.Gpu], None]) -> None:
     program = f"from cuda_sim.simulator import Gpu; import {case.__module__} as m; m.{case.__name__}(Gpu())"
     small = "full_gpu" in case.__name__
-    gpus = 2 if case.__module__ == cases_devices.__name__ else 1
+    gpus = 2 if case.__module__ == "cuda_sim.cases_devices" else 1
     done = simulator.run(["-W", "ignore", "-c", program], SMALL if small else 1 << 30, timeout=3500,
                          gpus=gpus, peers="peers" in case.__name__)  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"

@@ -39,13 +39,6 @@ void gather_operands(PyObject* value, std::vector<c10::IValue>& operands, int de
   }
 }
 
-std::vector<c10::IValue> operands_of(PyObject* arguments, PyObject* keywords) {
-  std::vector<c10::IValue> operands;
-  gather_operands(arguments, operands);
-  if (keywords != nullptr) gather_operands(keywords, operands);
-  return operands;
-}
-
 py::object call(PyObject* function, const py::args& arguments, const py::kwargs& keywords) {
   PyObject* result = PyObject_Call(function, arguments.ptr(), keywords.ptr());
   if (result == nullptr) throw py::error_already_set();
@@ -62,7 +55,9 @@ struct Ending {
 };
 
 py::object call_as_op(const py::object& function, const std::string& name, const py::args& arguments, const py::kwargs& keywords) {
-  std::vector<c10::IValue> operands = operands_of(arguments.ptr(), keywords.ptr());
+  std::vector<c10::IValue> operands;
+  gather_operands(arguments.ptr(), operands);
+  gather_operands(keywords.ptr(), operands);
   if (operands.empty() || !Engine::get().active()) return call(function.ptr(), arguments, keywords);
   const OpInfo& op = extension_op(name);
   const int64_t source = this_thread().depth == 0 && Engine::get().recording() ? current_source() : -1;

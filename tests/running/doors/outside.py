@@ -13,8 +13,9 @@ from memfit.running import engine
 from running.pressure import COUNT
 
 
-def through_ctypes(address: int) -> np.ndarray:
-    return np.ctypeslib.as_array((ctypes.c_float * COUNT).from_address(address))
+def through_ctypes(address: int, count: int = COUNT) -> np.ndarray:
+    """Return the floats that lie at an address, as an array that no session sees."""
+    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
 
 
 def original(function: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -16,6 +15,7 @@ import memfit
 from memfit.errors import BudgetError
 from memfit.running import engine
 from memfit.running.session import Session
+from running.doors.outside import through_ctypes
 from running.plainly import descend, same_bits
 from running.planned.training import plan_at_fixed_steps
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
@@ -28,7 +28,7 @@ LAUNCHERS = {
 
 
 def at(address: int, count: int) -> Tensor:
-    return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32)
+    return torch.from_numpy(through_ctypes(address, count))
 
 
 class Launcher:

@@ -11,13 +11,10 @@ from torch.utils.dlpack import from_dlpack, to_dlpack
 
 import memfit
 from memfit.running import engine
+from running.doors.outside import through_ctypes
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
 
 pytestmark = pytest.mark.timeout(60)
-
-
-def floats(address: int) -> np.ndarray:
-    return np.ctypeslib.as_array((ctypes.c_float * COUNT).from_address(address))
 
 
 class Exchange(ctypes.Structure):
@@ -51,7 +48,7 @@ def by_managed_exchange(tensor: torch.Tensor) -> torch.Tensor:
 def by_plain_exchange(tensor: torch.Tensor) -> np.ndarray:
     plain = (ctypes.c_uint64 * 8)()
     assert EXCHANGE.plain_from(tensor, ctypes.addressof(plain)) == 0
-    return floats(plain[0])
+    return through_ctypes(plain[0])
 
 
 # As modules bind them when they are imported, before any session.
@@ -61,10 +58,10 @@ base_numpy, base_tolist = torch._C.TensorBase.numpy, torch._C.TensorBase.tolist
 set_state = torch.default_generator.set_state
 BOUND = {
     "to_dlpack": lambda t: from_dlpack(to_dlpack(t)),
-    "data_ptr": lambda t: floats(tensor_data_ptr(t)),
-    "storage data_ptr": lambda t: floats(storage_data_ptr(t.untyped_storage())),
+    "data_ptr": lambda t: through_ctypes(tensor_data_ptr(t)),
+    "storage data_ptr": lambda t: through_ctypes(storage_data_ptr(t.untyped_storage())),
     "numpy": base_numpy,
-    "data address": lambda t: floats(torch._C._data_address(t)),
+    "data address": lambda t: through_ctypes(torch._C._data_address(t)),
     "DLPack's C functions": by_managed_exchange,
     "DLPack's C function for a call": by_plain_exchange,
 }

@@ -20,7 +20,7 @@ import torch
 
 from memfit.messages import say
 from memfit.running.engine.module import EngineModule
-from memfit.running.engine.patching import replaced
+from memfit.running.engine.patching import redirected, replaced
 
 _TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
 
@@ -87,11 +87,10 @@ class Answers:
             self.stack.enter_context(replaced(module, name, answer))
 
     def _redirect(self, function: Any, op: str) -> None:
-        """Catch the function wherever a reference to it was taken."""
+        def answer(original: Any) -> Any:
+            return functools.partial(self.engine.call_as_op, original, op)
+
         try:
-            original = self.engine.original_of(function)
+            self.stack.enter_context(redirected(self.engine, function, answer))
         except TypeError:
             self.unseen.add(op.partition("::")[0])
-            return
-        self.engine.redirect(function, functools.partial(self.engine.call_as_op, original, op))
-        self.stack.callback(self.engine.redirect, function, None)

@@ -52,6 +52,19 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
+def redirected(engine: EngineModule, function: Any, answer: Callable[[Any], Callable[..., Any]]) -> Iterator[None]:
+    """Have calls of a C function go to `answer(original)`, wherever a reference to it was taken.
+
+    Raises TypeError for what cannot be redirected.
+    """
+    engine.redirect(function, answer(engine.original_of(function)))
+    try:
+        yield
+    finally:
+        engine.redirect(function, None)
+
+
+@contextmanager
 def answered(engine: EngineModule, owner: Any, name: str, answer: Callable[[Any], Any]) -> Iterator[None]:
     """Have calls of `owner.name` go to `answer(original)`.
 
@@ -62,12 +75,8 @@ def answered(engine: EngineModule, owner: Any, name: str, answer: Callable[[Any]
     if function is None:  # this torch has no such door
         yield
     elif isinstance(function, (MethodDescriptorType, BuiltinFunctionType)):
-        original = engine.original_of(function)
-        engine.redirect(function, functools.wraps(original)(answer(original)))
-        try:
+        with redirected(engine, function, lambda original: functools.wraps(original)(answer(original))):
             yield
-        finally:
-            engine.redirect(function, None)
     else:
         with replaced(owner, name, functools.wraps(function)(answer(function))):
             yield

@@ -59,8 +59,8 @@ class RecordedKinds:
         marks, tick_marks = (every[first : first + 3] for every in (self.op_marks, self.tick_marks))
         return CompressedIterations.of(raw, marks, tick_marks, f"{kind:016x}", alignment)
 
-    def _once(self, wanted: int) -> list[int]:
-        return [at for at, kind in enumerate(self.in_order[:-1]) if kind == wanted]
+    def _once(self, kind: int) -> list[int]:
+        return [at for at, each in enumerate(self.in_order[:-1]) if each == kind]
 
-    def _twice(self, wanted: int) -> list[int]:
-        return [at for at in self._once(wanted) if self.in_order[at + 1] == wanted]
+    def _twice(self, kind: int) -> list[int]:
+        return [at for at in self._once(kind) if self.in_order[at + 1] == kind]

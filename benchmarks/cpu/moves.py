@@ -140,10 +140,12 @@ def run(
     steps: int = 40,
     repeats: int = 1,
 ) -> Iterator[Result]:
-    """Run each example in each mode, at each budget and over each link."""
-    cases = [(name, budget, link) for name in examples for budget in budgets for link in links]
-    figures = {"steps": steps, "rows": [compare(*case, steps, repeats) for case in cases]}
-    yield Result("moves", figures, [table(figures)])
+    """Run each example in each mode, at each budget and over each link; what is done is written after each example."""
+    rows: list[Row] = []
+    for name in examples:
+        rows += [compare(name, budget, link, steps, repeats) for budget in budgets for link in links]
+        figures = {"steps": steps, "rows": rows}
+        yield Result("moves", figures, [table(figures)])
     if "decoder" in examples:
         beside = {"steps": steps, "rows": [beside_checkpoints(link, steps, repeats) for link in links]}
         yield Result("checkpoints", beside, [checkpoint_table(beside)])

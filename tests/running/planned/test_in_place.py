@@ -72,16 +72,17 @@ def test_what_is_handed_over_goes_with_swaps_and_drops(name, moves):
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
 
 
-def copied_bytes(budget: str) -> int:
-    _, stats = trained_inside(NORMED, "swap", budget, STEPS)
+def copied_bytes() -> int:
+    """Return what a plan copies out of a network whose peak is at no convolution, which needs more on some processors."""
+    _, stats = trained_inside(WORKS["embedding"], "swap", "60%", STEPS)
     assert stats[-1].plan_mismatches == 0
     return stats[-1].bytes_out - stats[-2].bytes_out
 
 
 def test_a_plan_with_handovers_copies_less(monkeypatch):
-    copied = copied_bytes("55%")
+    copied = copied_bytes()
     hand_nothing_over(monkeypatch)
-    assert 0 < copied < copied_bytes("55%")
+    assert 0 < copied < copied_bytes()
 
 
 LOOKS = {

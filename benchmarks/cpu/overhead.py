@@ -1,31 +1,101 @@
-"""What being attached costs when nothing has to move: per op on a loop of tiny ops, and on a decoder's step."""
+"""What being attached costs when nothing has to move: per op on loops of small ops, and on a decoder's step.
+
+Torch tells an observer of each op, and makes values of its arguments and results for that. What this takes by itself is
+measured with an observer that does nothing: no session can cost less.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.common.examples import median_step, run_worker
 from benchmarks.common.result import Result, Table
 from benchmarks.common.timing import in_turn, ns_a_call
+from benchmarks.common.waiting import wait_for_plans
+from memfit.running import engine
 from memfit.running.session import Session
 
 # Long enough steps that the clock decides and not the operating system.
 DECODER = ["--layers", "4", "--width", "256", "--batch", "8"]
 ATTACHED = 4 << 30  # bytes: nothing has to move
-_TINY = 20_000  # ops
+_CALLS = 20_000
+_PLANNED_CALLS = 300  # in an iteration, all of which the plan has
+_ITERATIONS = 30
+WAYS = ("plain", "idle", "attached", "limited", "planned")
 
 
-def tiny_op_us(*, attached: bool) -> float:
-    """Return the microseconds one small addition takes, plainly or in a session."""
-    with Session(1 << 30, "ram", device="cpu", record=False) if attached else nullcontext():
-        a = torch.ones(4)
-        return ns_a_call(lambda: a + a, _TINY) / 1000
+def operations() -> dict[str, Callable[[], Tensor]]:
+    """Return ops on tensors so small that all their time is torch's dispatch."""
+    a, rows, weight, bias = torch.ones(4), torch.ones(4, 8), torch.ones(8, 8), torch.ones(8)
+    return {
+        "tiny add": lambda: a + a,
+        "linear": lambda: functional.linear(rows, weight, bias),
+        "layer norm": lambda: functional.layer_norm(rows, (8,), bias, bias),
+    }
+
+
+@contextmanager
+def idle_observer() -> Iterator[None]:
+    """Have torch tell an observer of each op that does nothing."""
+    engine.load().observe_idly(True)
+    try:
+        yield
+    finally:
+        engine.load().observe_idly(False)
+
+
+def attached(budget: int | None) -> AbstractContextManager[object]:
+    """Return a session that moves nothing, and records nothing."""
+    return Session(budget, "ram", device="cpu", record=False)
+
+
+def us_a_call(name: str, inside: Callable[[], AbstractContextManager[object]]) -> float:
+    """Return the microseconds that an op takes inside of a context."""
+    with inside():
+        return ns_a_call(operations()[name], _CALLS) / 1000
+
+
+def us_under_a_plan(name: str) -> float:
+    """Return the microseconds that an op takes in iterations of a small network that run by a plan of 60 % of its peak.
+
+    The calls stand between its forward and its backward pass, and are ops of the plan. Raises RuntimeError if no
+    iteration ran by a plan.
+    """
+    found = []
+    with Session("60%", "ram", device="cpu") as session:
+        model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.GELU())))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        call, batch = operations()[name], torch.ones(64, 256)
+        for _ in range(_ITERATIONS):
+            before = session.planned_iterations
+            loss = model(batch).square().mean()
+            us = ns_a_call(call, _PLANNED_CALLS) / 1000
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if session.planned_iterations > before:
+                found.append(us)
+    if not found:
+        raise RuntimeError(f"no iteration with {name} ran by a plan")
+    return statistics.median(found)
+
+
+def compare(name: str, repeats: int) -> dict[str, list[float]]:
+    """Return the microseconds of an op in each of WAYS, measured in turn."""
+    contexts: dict[str, Callable[[], AbstractContextManager[object]]] = {
+        "plain": nullcontext, "idle": idle_observer, "attached": partial(attached, None),
+        "limited": partial(attached, 1 << 30),
+    }  # fmt: skip
+    ways = {way: partial(us_a_call, name, inside) for way, inside in contexts.items()}
+    return in_turn({**ways, "planned": partial(us_under_a_plan, name)}, repeats)
 
 
 def decoder_ratio(steps: int) -> float:
@@ -36,22 +106,26 @@ def decoder_ratio(steps: int) -> float:
 
 
 def table(figures: dict[str, Any]) -> Table:
-    """Return the cost of an op and of a decoder's step."""
-    plain, added, ratios = figures["plain_us"], figures["added_us"], figures["decoder_ratios"]
-    middle = statistics.median
-    per_op = [f"{middle(plain):.2f} us", f"+{middle(added):.2f} us", f"{min(added):.2f} to {max(added):.2f} us"]
-    step = ["1", f"{middle(ratios):.3f}x", f"{min(ratios):.3f} to {max(ratios):.3f}"]
-    rows = [["one tiny op", *per_op], ["decoder step", *step]]
-    return Table("Attached, nothing to move", ["", "plain", "attached (median)", "range"], rows)
+    """Return what each way adds to an op, and to a decoder's step."""
+    columns = ["", "plain", "idle observer", "attached", "with a limit", "under a plan"]
+    rows = [[name, *_cells(us)] for name, us in figures["ops_us"].items()]
+    ratios = figures["decoder_ratios"]
+    step = f"{statistics.median(ratios):.3f}x ({min(ratios):.3f} to {max(ratios):.3f})"
+    return Table("Attached, nothing to move", columns, [*rows, ["decoder step", "1", "", step, "", ""]])
+
+
+def _cells(us: dict[str, list[float]]) -> list[str]:
+    plain = us["plain"]
+    added = [statistics.median(b - a for a, b in zip(plain, us[way], strict=True)) for way in WAYS[1:]]
+    return [f"{statistics.median(plain):.2f} us", *(f"+{one:.2f} us" for one in added)]
 
 
 def run(*, repeats: int = 7, decoder_repeats: int = 5, decoder_steps: int = 14) -> Iterator[Result]:
-    """Time tiny ops in this process, and the decoder in others."""
+    """Time small ops in this process, and the decoder in others."""
     torch.set_num_threads(1)
-    us = in_turn({how: partial(tiny_op_us, attached=how == "attached") for how in ("plain", "attached")}, repeats)
+    wait_for_plans()
     figures = {
-        "added_us": [attached - plain for plain, attached in zip(us["plain"], us["attached"], strict=True)],
-        "plain_us": us["plain"],
+        "ops_us": {name: compare(name, repeats) for name in operations()},
         "decoder_ratios": [decoder_ratio(decoder_steps) for _ in range(decoder_repeats)],
         "decoder": DECODER,
         "script": "examples/decoder.py",

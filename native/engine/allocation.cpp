@@ -84,6 +84,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   block.active = 1;
   block.touched_by = block.written_by = block.born_in = thread.serial;
   thread.touched.push_back(&block);
+  thread.wrote.push_back(&block);
 }
 
 void Allocation::release(ThreadState& thread, Block* block) {

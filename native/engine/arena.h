@@ -23,7 +23,7 @@ class Arena {
 
   char* base() const { return base_; }
   Device& device() const { return device_; }
-  size_t round(size_t bytes) const { return round_up(bytes, ranges.alignment()); }
+  size_t round(size_t bytes) const { return align_up(bytes, ranges.alignment()); }
   // There are bytes behind the region from now on. Raises TierFailure, and gives the region back, when the device has
   // no more.
   void back(Region* region);

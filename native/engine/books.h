@@ -3,12 +3,12 @@
 #pragma once
 
 #include <c10/core/Storage.h>
+#include <c10/util/flat_hash_map.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -66,7 +66,7 @@ class Books {
 
  private:
   std::vector<Block*> blocks_;
-  std::unordered_map<const void*, Block*> by_address_;
+  ska::flat_hash_map<const void*, Block*> by_address_;
   std::vector<StorageRef> graveyard_;
   size_t discarded_ = 0;
   uint64_t next_id_ = 1;

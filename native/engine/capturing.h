@@ -26,9 +26,9 @@ class Capturing {
   void op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
 
  private:
-  bool is_on(const ThreadState& thread) const { return !memory_.is_closed && (lasting_.tracks || thread.tries); }
+  bool is_on(const ThreadState& thread) const { return !memory_.is_closed && (lasting_.flags.tracks || thread.tries); }
   bool keeps(const ThreadState& thread) const {
-    return thread.tries || (lasting_.tracks && (lasting_.captures || thread.captures));
+    return thread.tries || (lasting_.flags.tracks && (lasting_.captures || thread.captures));
   }
   std::shared_ptr<Recipe> recipe_of(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   bool add(Recipe& recipe, const c10::IValue& input, size_t argument) const;

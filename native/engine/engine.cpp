@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "nested.h"
 #include "observer.h"
 #include "operands.h"
 #include "pointers.h"
@@ -48,7 +49,7 @@ void Engine::begin(const SessionSettings& settings, size_t limit, size_t most) {
   lasting_.books.begin_session();
   lasting_.last_failure = Failure();
   lasting_.flags.inert = false;
-  session_ = std::make_shared<Session>(lasting_, settings, limit, most);
+  session_ = std::make_unique<Session>(lasting_, settings, limit, most);
   lasting_.turns.open();
   lasting_.flags.governed = &settings.device;
 }
@@ -78,7 +79,7 @@ StopReport Engine::stop() {
     if (lock.session() == nullptr) return report;
     told = lock.session()->progress.iterations().tell(nullptr);
     report = end(*lock.session());
-    session_.reset();
+    session_.release()->is_over = true;  // whoever leaves it last destroys it
   }
   remove_observer(callback_);
   return report;
@@ -189,6 +190,8 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   ++thread.depth;
   thread.verified.op_begins(op.verified, thread.depth);
   thread.adapting.op_begins(op.adapts, thread.depth);
+  if (const Device* device = device_of_settled(thread))
+    if (is_settled(thread, op, inputs, thread.doubts(*device))) return;
   if (thread.depth == 1 && !thread.recomputing && lasting_.flags.repeats) repeating_.run_before(op, inputs);
   for (int attempt = 0; attempt <= kAttempts; ++attempt) {
     const std::vector<Block*> wanted = begin_op(thread, op, inputs, source, sequence_number, attempt);
@@ -237,21 +240,35 @@ void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> in
 
 void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
   std::function<void()> tell;
+  if (device_of_settled(thread) != nullptr && are_settled(thread, outputs)) return leave_op(thread);
   if (thread.tries && op.may_be_in_place && thread.leaf == thread.depth && thread.recipe) trying_.op_ended(thread, outputs);
   {
     Lock lock(*this);
     if (thread.depth == 0) return;  // its beginning was not seen
     Session* session = lock.governing();
     if (session != nullptr) session->ops.show_outputs(thread, op, outputs);
-    thread.verified.op_ends(thread.depth);
-    thread.adapting.op_ends(thread.depth);
-    if (--thread.depth > 0 || is_inert()) return;
+    leave_op(thread);
+    if (thread.depth > 0 || is_inert()) return;
     if (session != nullptr && thread.session == lasting_.books.session())
       tell = session->ops.end(thread);
     else
       close_frame(session, thread);
   }
   if (tell) tell();
+}
+
+// Inside of an op most calls are given, and return, what it uses already: nothing is to be done for these. The session's
+// device, where that may be so; nullptr where every call is of interest.
+const Device* Engine::device_of_settled(const ThreadState& thread) const {
+  if (thread.depth < 2 || !knows_its_storages(thread) || lasting_.flags.inert || lasting_.flags.tracks) return nullptr;
+  const Device* device = lasting_.flags.governed;
+  return device != nullptr && !(device->is_asynchronous() && device->is_aside()) ? device : nullptr;
+}
+
+void Engine::leave_op(ThreadState& thread) {
+  thread.verified.op_ends(thread.depth);
+  thread.adapting.op_ends(thread.depth);
+  --thread.depth;
 }
 
 // The thread's op began in a session that has ended.
@@ -308,8 +325,8 @@ void Engine::set_stress(Stress stress) {
   Lock lock(*this);
   lasting_.stress = stress;
   lasting_.captures = stress == Stress::kRecompute;
-  lasting_.tracks = lasting_.captures || lasting_.flags.repeats;
-  if (lasting_.tracks) return;
+  lasting_.flags.tracks = lasting_.captures || lasting_.flags.repeats;
+  if (lasting_.flags.tracks) return;
   for (Block* block : lasting_.books.all()) Values::end(*block);
 }
 

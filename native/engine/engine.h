@@ -124,6 +124,8 @@ class Engine {
   void release(Session* session, Block* block);
   void read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
   void close_frame(Session* session, ThreadState& thread);
+  const Device* device_of_settled(const ThreadState& thread) const;
+  static void leave_op(ThreadState& thread);
   std::vector<Block*> begin_op(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
                                int64_t sequence_number, int attempt);
 
@@ -132,35 +134,38 @@ class Engine {
   Recomputing recomputing_{*this};
   Repeating repeating_{*this};
   Trying trying_{*this};
-  std::shared_ptr<Session> session_;
+  std::unique_ptr<Session> session_;
   std::vector<Device*> devices_;  // that have had a session
   std::function<void(const std::string&)> say_line_;
   uint64_t callback_ = 0;
 };
 
-// Holds the mutex, and the session that there is: a thread may have to wait in the midst of it. Drops the references
-// gathered under the mutex once it is released again.
+// Holds the mutex, and the session that there is: a thread may have to wait in the midst of it, and the last one to
+// leave a session that is over destroys it. Drops the references gathered under the mutex once it is released again.
 class Lock {
  public:
   explicit Lock(Engine& engine) : lasting_(engine.lasting_) {
     lasting_.mutex.lock();
-    session_ = engine.session_;
+    session_ = engine.session_.get();
+    if (session_ != nullptr) ++session_->calls;
   }
   ~Lock() {
-    std::vector<Books::StorageRef> dying = lasting_.books.take_buried();
+    const bool is_last = session_ != nullptr && --session_->calls == 0 && session_->is_over;
+    const std::unique_ptr<Session> over(is_last ? session_ : nullptr);
+    const std::vector<Books::StorageRef> dying = lasting_.books.take_buried();
     lasting_.mutex.unlock();
   }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
   // nullptr: none was active when the lock was taken.
-  Session* session() const { return session_.get(); }
+  Session* session() const { return session_; }
   // The same, but not in a child that has inherited it, nor when it has ended since.
-  Session* governing() const { return session_ && session_->is_open() ? session_.get() : nullptr; }
+  Session* governing() const { return session_ != nullptr && session_->is_open() ? session_ : nullptr; }
 
  private:
   Lasting& lasting_;
-  std::shared_ptr<Session> session_;
+  Session* session_;
 };
 
 // `action(*session)`; without a session, a default value.

@@ -23,7 +23,6 @@ struct Lasting {
   Failure last_failure;
   Stress stress = Stress::kNone;
   bool captures = false;  // what all ops do is kept as recipes
-  bool tracks = false;    // or what a plan's ops do: what is written to is no longer what it was
   std::atomic<Phase> phase{Phase::kForward};
 };
 

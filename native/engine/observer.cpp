@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -79,6 +81,18 @@ bool begins_with(const std::string& name, std::string_view prefix) { return name
 
 const std::unordered_set<std::string_view> kOverwriters = {"aten::copy_", "aten::fill_", "aten::zero_"};
 
+// Numbers, names and the like, one or many, or none.
+bool is_plain(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::OptionalType || type->kind() == c10::TypeKind::ListType) return is_plain(type->containedType(0));
+  static const std::unordered_set<c10::TypeKind> kPlain = {
+      c10::TypeKind::IntType, c10::TypeKind::FloatType, c10::TypeKind::BoolType, c10::TypeKind::StringType,
+      c10::TypeKind::NumberType, c10::TypeKind::ComplexType, c10::TypeKind::SymIntType, c10::TypeKind::SymFloatType,
+      c10::TypeKind::SymBoolType, c10::TypeKind::DeviceObjType, c10::TypeKind::LayoutType, c10::TypeKind::ScalarTypeType,
+      c10::TypeKind::MemoryFormatType, c10::TypeKind::GeneratorType,
+  };
+  return kPlain.count(type->kind()) != 0;
+}
+
 bool holds_tensors(const c10::Argument& argument) { return argument.type()->repr_str().find("Tensor") != std::string::npos; }
 
 // Only of torch's own; and not of lists of parameters, whose chains of versions have no end. (`_fused_rms_norm` is of none.)
@@ -120,6 +134,7 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
     info.arguments.push_back(argument.name());
     info.writes.push_back(write || writes_unmarked(schema.name(), argument.name()));
     info.aliased.push_back(alias != nullptr);
+    if (!is_plain(argument.type())) info.operands.push_back(info.writes.size() - 1);
     if (argument.name() == "size") info.size_argument = static_cast<int>(info.writes.size()) - 1;
     if (argument.name() == "device") info.device_argument = static_cast<int>(info.writes.size()) - 1;
     writes |= write;
@@ -171,13 +186,13 @@ const c10::FunctionSchema* schema_of(const at::RecordFunction& fn) {
 // name is made anew at each call.
 class OpTable final : public c10::OpRegistrationListener {
  public:
+  // Each thread remembers those that it has had last, and asks no lock for them.
   const OpInfo& get(const c10::FunctionSchema& schema) {
-    {
-      std::shared_lock<std::shared_mutex> lock(mutex_);
-      auto it = by_schema_.find(&schema);
-      if (it != by_schema_.end()) return *it->second;
-    }
-    return add(schema);
+    static thread_local std::array<Remembered, 256> remembered;
+    Remembered& last = remembered[mix(0, reinterpret_cast<uintptr_t>(&schema)) % remembered.size()];
+    const uint64_t edition = edition_.load(std::memory_order_acquire);
+    if (last.schema != &schema || last.edition != edition) last = {&schema, &look_up(schema), edition};
+    return *last.info;
   }
 
   const OpInfo& extension(const std::string& name) {
@@ -199,6 +214,7 @@ class OpTable final : public c10::OpRegistrationListener {
     if (!op.hasSchema()) return;
     std::unique_lock<std::shared_mutex> lock(mutex_);
     by_schema_.erase(&op.schema());
+    ++edition_;
   }
 
   std::vector<std::string> names() {
@@ -209,6 +225,21 @@ class OpTable final : public c10::OpRegistrationListener {
   }
 
  private:
+  struct Remembered {
+    const c10::FunctionSchema* schema = nullptr;
+    const OpInfo* info = nullptr;
+    uint64_t edition = 0;
+  };
+
+  const OpInfo& look_up(const c10::FunctionSchema& schema) {
+    {
+      std::shared_lock<std::shared_mutex> lock(mutex_);
+      auto it = by_schema_.find(&schema);
+      if (it != by_schema_.end()) return *it->second;
+    }
+    return add(schema);
+  }
+
   const OpInfo& add(const c10::FunctionSchema& schema) {
     auto info = std::make_unique<OpInfo>();
     info->name = schema.name();
@@ -232,6 +263,7 @@ class OpTable final : public c10::OpRegistrationListener {
   }
 
   FreeAtFork<std::shared_mutex> mutex_;
+  std::atomic<uint64_t> edition_{0};  // grows when an operator is gone
   std::unordered_map<const c10::FunctionSchema*, const OpInfo*> by_schema_;
   std::unordered_map<std::string, const OpInfo*> extensions_;
   std::vector<std::unique_ptr<const OpInfo>> infos_;
@@ -312,25 +344,44 @@ void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   if (info.is_operator) Engine::get().op_ends(this_thread(), info, top(c10::ArrayRef<c10::IValue>(fn.outputs()), info.returns));
 }
 
+// Told of each op's beginning and end, with its arguments and results.
+at::RecordFunctionCallback of_ops(at::RecordFunctionCallback::StartCallback begins, at::RecordFunctionCallback::EndCallback ends) {
+  return at::RecordFunctionCallback(begins, ends).needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION});
+}
+
 }  // namespace
 
 uint64_t add_observer() {
   table();  // made here, where no op runs
-  return at::addGlobalCallback(at::RecordFunctionCallback(&on_start, &on_end)
-                                   .needsInputs(true)
-                                   .needsOutputs(true)
-                                   .scopes({at::RecordScope::FUNCTION}));
+  return at::addGlobalCallback(of_ops(&on_start, &on_end));
 }
 
 void remove_observer(uint64_t handle) { at::removeCallback(handle); }
 
+// A callback of torch's that comes and goes.
+class Switch {
+ public:
+  void turn(bool on, const at::RecordFunctionCallback& callback) {
+    if (handle_.has_value() == on) return;
+    if (on)
+      handle_ = at::addGlobalCallback(callback);
+    else
+      at::removeCallback(*std::exchange(handle_, std::nullopt));
+  }
+
+ private:
+  std::optional<at::CallbackHandle> handle_;
+};
+
 void watch_nodes(bool on) {
-  static std::optional<at::CallbackHandle> handle;
-  if (handle.has_value() == on) return;
-  if (on)
-    handle = at::addGlobalCallback(at::RecordFunctionCallback(&on_node).needsInputs(true).scopes({at::RecordScope::BACKWARD_FUNCTION}));
-  else
-    at::removeCallback(*std::exchange(handle, std::nullopt));
+  static Switch nodes;
+  nodes.turn(on, at::RecordFunctionCallback(&on_node).needsInputs(true).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+void observe_idly(bool on) {
+  static Switch idle;
+  idle.turn(on, of_ops([](const at::RecordFunction&) { return std::unique_ptr<at::ObserverContext>(); },
+                       [](const at::RecordFunction&, at::ObserverContext*) {}));
 }
 
 const OpInfo& extension_op(const std::string& name) { return table().extension(name); }

@@ -27,6 +27,7 @@ struct OpInfo {
   std::vector<std::string> arguments;  // their names
   std::vector<bool> writes;    // by argument
   std::vector<bool> aliased;   // by argument: a view of it is returned
+  std::vector<size_t> operands;  // the arguments that may be, or hold, tensors
   size_t returns = 0;
   std::optional<c10::OperatorHandle> handle;
   bool is_composite = false;   // it only calls others
@@ -50,6 +51,15 @@ struct OpInfo {
   bool reads(size_t argument) const { return reads_data || (is_view && !aliased[argument]); }
 };
 
+// `use(number, argument)` for each that may be, or hold, tensors. (A function that is no op has its tensors alone.)
+template <typename Use>
+void each_operand(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, const Use& use) {
+  if (op.writes.size() != inputs.size())
+    for (size_t i = 0; i < inputs.size(); ++i) use(i, inputs[i]);
+  else
+    for (size_t i : op.operands) use(i, inputs[i]);
+}
+
 // Of a function that is no op: it may write to whatever it is given.
 const OpInfo& extension_op(const std::string& name);
 
@@ -57,6 +67,8 @@ uint64_t add_observer();
 void remove_observer(uint64_t handle);
 // A profiler that notes shapes asks for the addresses of what comes into autograd's nodes: it is brought in for that.
 void watch_nodes(bool on);
+// What torch takes to tell an observer of ops: for benchmarks, one that does nothing.
+void observe_idly(bool on);
 // "2 x Float[2,3] of a storage of 24 B; ...": for a message.
 std::string describe(c10::ArrayRef<const c10::IValue> values);
 // "Float[2,3];Long[2]>Float[]": the tensors that went in and came out, '-' for one that is missing.

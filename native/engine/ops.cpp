@@ -104,16 +104,17 @@ bool Ops::concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) co
     is_near |= device.has(storage.device());
     is_used = is_used || on_.uses.concerns(storage);
   };
-  for (size_t i = 0; i < inputs.size() && !is_used; ++i) {
-    if (inputs[i].isStorage()) look(inputs[i].toStorage(), Part::kElements);
-    each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+  each_operand(op, inputs, [&](size_t, const c10::IValue& input) {
+    if (is_used) return;
+    if (input.isStorage()) look(input.toStorage(), Part::kElements);
+    each_tensor(input, [&](const at::Tensor& tensor) {
       if (!tensor.defined() || is_used || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
       const bool before = std::exchange(takes_any, false);
       each_storage_of(tensor, Part::kElements, look);
       is_used |= !takes_any;
       takes_any |= before;
     });
-  }
+  });
   if (is_used || !op.makes_tensors) return is_used;
   if (!takes_any && bytes_announced(op, inputs) == size_t{0}) return false;  // as one is made for another process's batch
   const c10::IValue* where = op.device_argument < 0 ? nullptr : &inputs[op.device_argument];
@@ -151,7 +152,7 @@ void Ops::settle_dues(ThreadState& thread) {
 // Returns whether anything had to come in.
 bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins) {
   touch_inputs(thread, op, inputs);
-  if (joins && op.reads_data) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
+  if (joins && op.reads_data && learns()) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
   if (op.keeps_pointers)
     for (Block* block : thread.touched) block->pinned = true;
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
@@ -160,21 +161,23 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   return comes_in;
 }
 
+bool Ops::learns() const { return on_.stats.budget_bytes != 0 || on_.recorder.on(); }
+
 void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   // A profiler that notes shapes asks all inputs for their addresses, a view's too.
   const bool profiled = at::hasThreadLocalCallbacks();
   const bool is_doubtful = thread.doubts(*on_.memory.device);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    bool reads = op.reads(i) || profiled, write = op.may_write(i) || (is_doubtful && reads);
+  each_operand(op, inputs, [&](size_t i, const c10::IValue& input) {
+    const bool reads = op.reads(i) || profiled, write = op.may_write(i) || (is_doubtful && reads);
     guarded(thread, [&] {
-      each_storage(inputs[i], [&](const c10::Storage& storage, Part part) {
+      each_storage(input, [&](const c10::Storage& storage, Part part) {
         if (part == Part::kElements)
           on_.uses.touch(thread, storage, write, reads);
         else
           on_.uses.keep_in_place(thread, storage);
       });
     });
-  }
+  });
 }
 
 void Ops::follow_streams(ThreadState& thread, bool outermost, bool comes_in) {
@@ -206,7 +209,7 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
 std::function<void()> Ops::end(ThreadState& thread) {
   if (thread.joined) guarded(thread, [&] {
     const bool failed = thread.failure.kind != Failure::Kind::kNone;
-    const size_t need = failed ? 0 : on_.needs.learn(thread, on_.memory.arena->ranges.alignment());
+    const size_t need = failed || !learns() ? 0 : on_.needs.learn(thread, on_.memory.arena->ranges.alignment());
     if (!thread.recomputing) on_.progress.op_ends(thread, need);
   });
   guarded(thread, [&] { on_.in_place.op_ends(thread); });

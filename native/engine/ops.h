@@ -40,6 +40,8 @@ class Ops {
   void touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
   void follow_streams(ThreadState& thread, bool outermost, bool comes_in);
   void let_go(ThreadState& thread);
+  // What ops need is wanted of a plan, or of a limit. (A session without either takes whatever there is.)
+  bool learns() const;
 
   Session& on_;
 };

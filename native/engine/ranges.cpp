@@ -5,11 +5,8 @@
 namespace memfit {
 
 Ranges::Ranges(size_t limit, size_t alignment)
-    : size_(limit / alignment * alignment),
-      limit_(size_),
-      alignment_(alignment),
-      head_(new Region{0, size_, nullptr, nullptr, nullptr}) {
-  add_hole(head_);
+    : size_(limit / alignment * alignment), limit_(size_), alignment_(alignment), head_(nullptr) {
+  add_hole(insert_after(nullptr, 0, size_));
 }
 
 Ranges::~Ranges() {
@@ -21,33 +18,53 @@ Ranges::~Ranges() {
 }
 
 void Ranges::add_hole(Region* region) {
-  if (region->size == 0 || region->offset >= limit_) return;
-  holes_.insert(region);
+  if (!is_hole(region)) return;
+  region->place = holes_.insert(region).first;
   free_bytes_ += region->size;
 }
 
 void Ranges::remove_hole(Region* region) {
-  if (holes_.erase(region) != 0) free_bytes_ -= region->size;
+  holes_.erase(region->place);
+  free_bytes_ -= region->size;
+}
+
+// A hole is cut, or grows. Most stay where they are among the others.
+void Ranges::change_hole(Region* region, size_t offset, size_t size) {
+  free_bytes_ += size - region->size;
+  region->offset = offset;
+  region->size = size;
+  const Holes::iterator place = region->place, next = std::next(place);
+  const bool is_in_order = (place == holes_.begin() || BySize()(*std::prev(place), region)) && (next == holes_.end() || BySize()(region, *next));
+  if (!is_in_order) region->place = holes_.insert(holes_.extract(place)).position;
+}
+
+// Into the list, `before` being nullptr for its beginning. Free, and no hole yet.
+Region* Ranges::insert_after(Region* before, size_t offset, size_t size) {
+  Region*& link = before != nullptr ? before->next : head_;
+  link = new Region{offset, size, nullptr, before, link, {}};
+  if (link->next != nullptr) link->next->prev = link;
+  return link;
+}
+
+void Ranges::unlink(Region* region) {
+  (region->prev != nullptr ? region->prev->next : head_) = region->next;
+  if (region->next != nullptr) region->next->prev = region->prev;
+  delete region;
 }
 
 Region* Ranges::split_after(Region* region, size_t size) {
-  auto* rest = new Region{region->offset + size, region->size - size, nullptr, region, region->next};
-  if (rest->next != nullptr) rest->next->prev = rest;
-  region->next = rest;
+  Region* rest = insert_after(region, region->offset + size, region->size - size);
   region->size = size;
   return rest;
 }
 
 void Ranges::absorb_next(Region* region) {
-  Region* gone = region->next;
-  region->size += gone->size;
-  region->next = gone->next;
-  if (gone->next != nullptr) gone->next->prev = region;
-  delete gone;
+  region->size += region->next->size;
+  unlink(region->next);
 }
 
 Region* Ranges::take(size_t size, void* owner, bool high) {
-  size = round_up(size, alignment_);
+  size = align_up(size, alignment_);
   Region probe{0, size, nullptr, nullptr, nullptr};
   auto it = holes_.lower_bound(&probe);
   if (it == holes_.end()) return nullptr;
@@ -55,7 +72,7 @@ Region* Ranges::take(size_t size, void* owner, bool high) {
 }
 
 Region* Ranges::take_lowest(size_t size, void* owner) {
-  size = round_up(size, alignment_);
+  size = align_up(size, alignment_);
   Region probe{0, size, nullptr, nullptr, nullptr};
   Region* lowest = nullptr;
   for (auto it = holes_.lower_bound(&probe); it != holes_.end(); ++it)
@@ -64,7 +81,7 @@ Region* Ranges::take_lowest(size_t size, void* owner) {
 }
 
 Region* Ranges::take_outside(size_t size, void* owner, size_t avoid_from, size_t avoid_to) {
-  size = round_up(size, alignment_);
+  size = align_up(size, alignment_);
   Region probe{0, size, nullptr, nullptr, nullptr};
   for (auto it = holes_.lower_bound(&probe); it != holes_.end(); ++it)
     if ((*it)->end() <= avoid_from || (*it)->offset >= avoid_to) return take_at(*it, (*it)->offset, size, owner);
@@ -78,16 +95,21 @@ Region* Ranges::hole_at(size_t offset) const {
 }
 
 Region* Ranges::take_at(Region* hole, size_t offset, size_t size, void* owner) {
-  size = round_up(size, alignment_);
+  size = align_up(size, alignment_);
   if (!hole->is_free() || offset < hole->offset || offset + size > hole->end() || offset + size > limit_)
     throw std::logic_error("memfit: a range was taken outside a hole");
-  remove_hole(hole);
+  const size_t below = offset - hole->offset, above = hole->end() - offset - size;
   Region* region = hole;
-  if (offset > hole->offset) {
-    region = split_after(hole, offset - hole->offset);
-    add_hole(hole);
+  if (below == 0 && above == 0) {
+    remove_hole(hole);
+  } else if (below == 0) {
+    region = insert_after(hole->prev, offset, size);
+    change_hole(hole, offset + size, above);
+  } else {
+    region = insert_after(hole, offset, size);
+    if (above != 0) add_hole(insert_after(region, offset + size, above));
+    change_hole(hole, hole->offset, below);
   }
-  if (region->size > size) add_hole(split_after(region, size));
   region->owner = owner;
   used_ += size;
   footprint_ = std::max(footprint_, region->end());
@@ -101,24 +123,33 @@ Region* Ranges::reserve_at(Region* hole, size_t offset, size_t size, void* owner
   return region;
 }
 
+// A hole never crosses the limit: what lies beyond it is lost, not free.
+bool Ranges::may_join(const Region* neighbour, const Region* region) const {
+  return neighbour != nullptr && neighbour->is_free() && (neighbour->offset < limit_) == (region->offset < limit_);
+}
+
 void Ranges::give_back(Region* region) {
   used_ -= region->size;
   region->owner = nullptr;
   if (region->offset < limit_ && region->end() > limit_) split_after(region, limit_ - region->offset);
-  // A hole never crosses the limit: what lies beyond it is lost, not free.
-  auto same_side = [this](const Region* a, const Region* b) {
-    return (a->offset < limit_) == (b->offset < limit_);
-  };
-  if (region->next != nullptr && region->next->is_free() && same_side(region, region->next)) {
-    remove_hole(region->next);
-    absorb_next(region);
+  const bool is_beyond = region->offset >= limit_;
+  Region *below = region->prev, *above = region->next;
+  const bool joins_below = may_join(below, region), joins_above = may_join(above, region);
+  if (is_beyond) {
+    if (joins_above) absorb_next(region);
+    if (joins_below) absorb_next(below);
+  } else if (joins_below) {
+    const size_t end = joins_above ? above->end() : region->end();
+    if (joins_above) remove_hole(above), unlink(above);
+    unlink(region);
+    change_hole(below, below->offset, end - below->offset);
+  } else if (joins_above) {
+    const size_t offset = region->offset;
+    unlink(region);
+    change_hole(above, offset, above->end() - offset);
+  } else {
+    add_hole(region);
   }
-  if (region->prev != nullptr && region->prev->is_free() && same_side(region->prev, region)) {
-    region = region->prev;
-    remove_hole(region);
-    absorb_next(region);
-  }
-  add_hole(region);
 }
 
 void Ranges::shrink(size_t limit) {

@@ -13,6 +13,14 @@
 namespace memfit {
 
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+// To a power of two, without a division.
+constexpr size_t align_up(size_t n, size_t alignment) { return (n + alignment - 1) & ~(alignment - 1); }
+
+struct Region;
+struct BySize {
+  bool operator()(const Region* a, const Region* b) const;
+};
+using Holes = std::set<Region*, BySize>;
 
 // A maximal free span, or one owner's span. `owner == nullptr` means free.
 struct Region {
@@ -21,13 +29,19 @@ struct Region {
   void* owner;
   Region* prev;
   Region* next;
+  Holes::iterator place;  // among the holes, while it is one
 
   bool is_free() const { return owner == nullptr; }
   size_t end() const { return offset + size; }
 };
 
+inline bool BySize::operator()(const Region* a, const Region* b) const {
+  return a->size != b->size ? a->size < b->size : a->offset < b->offset;
+}
+
 class Ranges {
  public:
+  // `alignment`: a power of two.
   Ranges(size_t limit, size_t alignment);
   ~Ranges();
   Ranges(const Ranges&) = delete;
@@ -66,14 +80,13 @@ class Ranges {
   void reset_footprint(std::initializer_list<const Region*> except = {});
 
  private:
-  struct BySize {
-    bool operator()(const Region* a, const Region* b) const {
-      return a->size != b->size ? a->size < b->size : a->offset < b->offset;
-    }
-  };
-
+  bool is_hole(const Region* region) const { return region->is_free() && region->size != 0 && region->offset < limit_; }
+  bool may_join(const Region* neighbour, const Region* region) const;
   void add_hole(Region* region);
   void remove_hole(Region* region);
+  void change_hole(Region* region, size_t offset, size_t size);
+  Region* insert_after(Region* before, size_t offset, size_t size);
+  void unlink(Region* region);
   Region* split_after(Region* region, size_t size);
   void absorb_next(Region* region);
   void find_holes();
@@ -85,7 +98,7 @@ class Ranges {
   size_t free_bytes_ = 0;
   size_t footprint_ = 0;
   Region* head_;
-  std::set<Region*, BySize> holes_;
+  Holes holes_;
 };
 
 }  // namespace memfit

@@ -17,7 +17,7 @@ bool Residency::may_move(const Block& block) const { return block.is_idle() && (
 
 Region* Residency::place_at_edge(size_t bytes, Block* block, bool high) {
   Ranges& ranges = memory_.arena->ranges;
-  bytes = round_up(bytes, ranges.alignment());
+  bytes = align_up(bytes, ranges.alignment());
   while (true) {  // each time that one cannot be cleared, something in it turns out to stay
     auto [first, last] = smallest_stretch(bytes);
     if (first == nullptr) return nullptr;
@@ -60,7 +60,7 @@ double Residency::eviction_cost(const Block& block) const {
 
 bool Residency::make_room(size_t bytes) {
   Ranges& ranges = memory_.arena->ranges;
-  bytes = round_up(bytes, ranges.alignment());
+  bytes = align_up(bytes, ranges.alignment());
   while (true) {  // as in place_at_edge
     Region *best_first = nullptr, *best_last = nullptr;
     double best = kImmovable, cost = 0;

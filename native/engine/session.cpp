@@ -99,7 +99,7 @@ bool Session::use_plan(PlanTables plan, const std::vector<uint64_t>& resident) {
 
 // What was kept while writes were not looked at is not to be believed.
 void Session::begin_to_track() {
-  if (!std::exchange(lasting.tracks, true)) forget_values();
+  if (!lasting.flags.tracks.exchange(true)) forget_values();
 }
 
 void Session::forget_values() {
@@ -147,7 +147,7 @@ void Session::close() {
 // They were true as long as a plan had every op seen.
 void Session::forget_recipes() {
   lasting.flags.repeats = false;
-  lasting.tracks = lasting.captures;
+  lasting.flags.tracks = lasting.captures;
   if (!lasting.captures) forget_values();
 }
 

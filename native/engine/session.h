@@ -72,6 +72,9 @@ struct Session {
   // This process is a forked child: all but what its ops read is forgotten.
   void become_inert(ThreadState& forking);
 
+  int calls = 0;  // of threads that hold the mutex, or wait for it in the midst of a call
+  bool is_over = false;  // the last of these destroys it
+
   // Each is given those above it that it uses.
   Lasting& lasting;
   Memory memory;

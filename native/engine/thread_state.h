@@ -65,7 +65,8 @@ struct ThreadState {
   uint64_t session = 0;  // in which its op began
   const OpInfo* op = nullptr;
   std::vector<Block*> touched;  // active until the op ends; a block may be listed twice
-  std::vector<Block*> missing;         // of those, the ones to be brought in
+  std::vector<Block*> wrote;           // of those, the ones that it was said to write to
+  std::vector<Block*> missing;         // and those to be brought in
   std::vector<c10::Storage> foreign;   // ordinary memory to be adopted
   OpWindow window;  // what it allocates
   size_t allocated = 0;  // in all
@@ -94,6 +95,7 @@ struct ThreadState {
   void end(const LetGo& let_go) {
     for (Block* block : touched) let_go(*block);
     touched.clear();
+    wrote.clear();
     missing.clear();
     foreign.clear();
     aside = false;

@@ -38,6 +38,7 @@ void Uses::use(ThreadState& thread, Block& block, bool write) {
   if (write) {
     block.dirty = true;
     block.written_by = thread.serial;
+    if (first_write) thread.wrote.push_back(&block);
   }
   if ((first || first_write) && recorder_.records(thread)) recorder_.op_accesses(thread.row, block, write);
   if (!block.resident()) thread.missing.push_back(&block);

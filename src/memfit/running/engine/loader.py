@@ -36,7 +36,8 @@ NO_CUDA_HEADERS = (
     "the CUDA headers are not there, and the engine is built without them for the CPU alone: install the CUDA toolkit, "
     "or the package nvidia-cuda-crt beside torch's own nvidia-cuda-runtime, or name their folder in CUDA_HOME"
 )
-_FLAGS = ("-O2", "-DNDEBUG", "-std=c++20")  # NDEBUG: otherwise an assertion guards RecordFunction's inputs
+# NDEBUG: otherwise an assertion guards RecordFunction's inputs. Nobody puts functions of their own before the engine's.
+_FLAGS = ("-O2", "-DNDEBUG", "-std=c++20", "-fno-semantic-interposition")
 # For tests of the engine itself; the sanitizer's library must be loaded before Python: see `make asan`.
 _SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 

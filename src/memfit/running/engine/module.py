@@ -281,6 +281,10 @@ class EngineModule(Protocol):
     def script_tensors(self, module: torch.ScriptModule) -> list[torch.Tensor]:
         """Return every tensor in a TorchScript module."""
 
+    # For benchmarks.
+    def observe_idly(self, on: bool) -> None:
+        """Have torch tell an observer of each op that wants what the engine's does, and does nothing."""
+
     # For tests.
     def set_stress(self, kind: str) -> None:
         """Have whatever may move leave ("evict") or move ("move") before every op; "" stops that."""

@@ -73,7 +73,7 @@ def test_what_is_handed_over_goes_with_swaps_and_drops(name, moves):
 
 
 def copied_bytes() -> int:
-    """Return what a plan copies out of a network whose peak is at no convolution, which needs more on some processors."""
+    """Return what a plan copies out of a network without convolutions, which need more on some processors."""
     _, stats = trained_inside(WORKS["embedding"], "swap", "60%", STEPS)
     assert stats[-1].plan_mismatches == 0
     return stats[-1].bytes_out - stats[-2].bytes_out

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import signal
 import sys
 import time
 from typing import Any
@@ -37,9 +39,12 @@ def main() -> None:
 
     def note(*_: Any) -> None:
         done = {} if session is None else vars(session.stats) | {"planned_iterations": session.planned_iterations}
-        steps.append({"at": time.perf_counter(), **done})
+        stops = (len(steps) + 1) % request.get("steps_a_turn", sys.maxsize) == 0
+        steps.append({"at": time.perf_counter(), "stopped": stops, **done})
         if session is not None and len(steps) == request.get("reset_peaks_at"):
             engine.load().reset_peaks()
+        if stops:
+            os.kill(os.getpid(), signal.SIGSTOP)  # until it is this worker's turn again: `benchmarks.common.in_turn`
 
     hook = register_optimizer_step_post_hook(note)
     with contextlib.redirect_stdout(io.StringIO()):

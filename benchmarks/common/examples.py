@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 from benchmarks.common.paths import ROOT
 
@@ -23,7 +24,7 @@ Traces = Annotated[
 ]
 # What `worker.py` tells of a run, sizes in bytes: `steps`, `error`, `peak_rss_bytes`; of a session also its `stats`,
 # what was foreseen of a `plan` that swaps, and the needs of the recorded `trace`. A step has the moment `at` which it
-# ended (seconds of some clock), and the statistics until then.
+# ended (seconds of some clock), whether the worker `stopped` then for a while, and the statistics until then.
 Run = dict[str, Any]
 
 MEMFIT = (sys.executable, "-m", "memfit")
@@ -61,6 +62,28 @@ def sized(example: str, steps: int, sizes: Sizes = EXAMPLES) -> list[str]:
     return [*sizes[example], "--steps", str(steps)]
 
 
+class Worker(NamedTuple):
+    """One example (or script) in a process of its own.
+
+    `budget` "plain" is without memfit. `root` and `python` are another checkout's, where its version is to run.
+    """
+
+    example: str
+    arguments: Sequence[str]
+    budget: str | int
+    options: Mapping[str, object] = MappingProxyType({})
+    root: Path = ROOT
+    python: str = sys.executable
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        """Return what is to be run, and its environment."""
+        script = self.example if self.example.endswith(".py") else script_of(self.example)
+        request = {"script": script, "arguments": list(self.arguments), "budget": self.budget, **self.options}
+        folders = [str(self.root), *filter(None, [os.environ.get("PYTHONPATH")])]  # where the worker's package is, too
+        command = [self.python, str(self.root / "benchmarks" / "worker.py"), json.dumps(request)]
+        return command, os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+
+
 def run_worker(
     example: str,
     arguments: Sequence[str],
@@ -70,15 +93,8 @@ def run_worker(
     python: str = sys.executable,
     **options: object,
 ) -> Run:
-    """Run one example (or script) in a process of its own; raises on failure.
-
-    `budget` "plain" is without memfit. `root` and `python` are another checkout's, where its version is to run.
-    """
-    script = example if example.endswith(".py") else script_of(example)
-    request = {"script": script, "arguments": list(arguments), "budget": budget}
-    command = [python, str(root / "benchmarks" / "worker.py"), json.dumps(request | options)]
-    found_in = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])  # so is the worker's package
-    printed = check_output(command, os.environ | {"PYTHONPATH": found_in})
+    """Run a `Worker` of these; raises RuntimeError if it fails."""
+    printed = check_output(*Worker(example, arguments, budget, options, root, python).command())
     found: Run = json.loads(printed.splitlines()[-1])
     return found
 

@@ -1,7 +1,8 @@
 """Plans that swap, make again, or do both, executed: iteration times over the plain run's, by budget and link.
 
-The ram tier behind a link of a given speed. All modes of one budget and link take turns. Training waits for its plans,
-so that a run of few steps has them; the steps that count are those under the last plan, its trial left out.
+The ram tier behind a link of a given speed. All modes of one budget and link run side by side, one of them at a time
+for some steps. Training waits for its plans, so that a run of few steps has them; the steps that count are those from
+which on every mode has its last plan, the plans' trials left out.
 `torch.utils.checkpoint` is not among the modes: it keeps to no budget, the program's author says what it cuts, and it
 moves the statistics of batch norms twice, so that the run would be another. The decoder has none: checkpointing each
 of its layers is compared with a joint plan whose budget is the peak that this has.
@@ -10,84 +11,112 @@ of its layers is compared with a joint plan whose budget is the peak that this h
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.common.examples import TIMED, Run, Sizes, run_worker, sized
+from benchmarks.common.examples import TIMED, Run, Sizes, Worker, run_worker, sized
+from benchmarks.common.in_turn import run_in_turn
 from benchmarks.common.result import Result, Row, Table
 
 PLANNED = ("swap", "recompute", "joint")
 MODES = ("reactive", *PLANNED)
 SIZES: Sizes = {**TIMED, "lstm": ["--width", "256", "--batch", "64"], "gan": ["--width", "64", "--batch", "128"]}
 _SETTLED = 3  # steps under a new plan until its trial is over
-_UNPLANNED = 16  # steps of runs without plans
+_FEW = 4  # steps, from whose end the peak is known
 
 
-def settled(run: Run) -> list[dict[str, Any]]:
-    """Return the steps under the last plan but its first ones; without a plan, the last half."""
-    steps = run["steps"]
+def settled_from(run: Run) -> int:
+    """Return the step from which on the last plan is in force and has been tried; without a plan, the middle one."""
+    steps: list[dict[str, Any]] = run["steps"]
     changes = [i for i, (before, after) in enumerate(pairwise(steps)) if after.get("plans", 0) > before.get("plans", 0)]
-    return list(steps[changes[-1] + _SETTLED :] if changes else steps[len(steps) // 2 :])
+    return changes[-1] + _SETTLED if changes else len(steps) // 2
 
 
 def iteration_seconds(steps: Sequence[dict[str, Any]], per_iteration: int) -> list[float]:
-    """Return the seconds of each iteration: so many steps of an optimizer each, since a model may have two."""
-    return [
-        steps[i + per_iteration]["at"] - steps[i]["at"] for i in range(0, len(steps) - per_iteration, per_iteration)
-    ]
+    """Return the seconds of each iteration: so many steps of an optimizer each, since a model may have two.
+
+    One during which the worker stopped is left out.
+    """
+    starts = range(0, len(steps) - per_iteration, per_iteration)
+    whole = (i for i in starts if not any(step["stopped"] for step in steps[i : i + per_iteration]))
+    return [steps[i + per_iteration]["at"] - steps[i]["at"] for i in whole]
 
 
-def measured(run: Run) -> Row:
-    """Return what one run in a session did: the seconds of its iterations, and facts of its last plan."""
+def steps_per_iteration(run: Run) -> int:
+    """Return how many steps of optimizers one iteration of a run in a session has."""
+    steps: list[dict[str, Any]] = run["steps"]
+    half = len(steps) // 2
+    iterations: int = steps[-1]["iterations"] - steps[half]["iterations"]
+    return max(1, round((len(steps) - 1 - half) / max(1, iterations)))
+
+
+def measured(run: Run, since: int, per_iteration: int) -> Row:
+    """Return what one run in a session did: its iterations' seconds from a step on, and facts of its last plan."""
     if run["error"]:
         return {"error": run["error"].partition("\n")[0]}
     stats, steps = run["stats"], run["steps"]
     names = ("plans", "plan_mismatches", "derailments", "recomputations", "discards", "prefetches",
              "failed_recomputations", "peak_footprint_bytes", "budget_bytes")  # fmt: skip
-    half = len(steps) // 2
-    per_iteration = max(1, round((len(steps) - 1 - half) / max(1, steps[-1]["iterations"] - steps[half]["iterations"])))
-    longest = max(after["at"] - before["at"] for before, after in pairwise(steps))
-    found = {"seconds": iteration_seconds(settled(run), per_iteration), "steps_per_iteration": per_iteration,
-             "longest_step_s": longest, "plan": run["plan"]}  # fmt: skip
+    found = {"seconds": iteration_seconds(steps[since:], per_iteration), "steps_per_iteration": per_iteration,
+             "longest_step_s": max(iteration_seconds(steps, 1)), "plan": run["plan"]}  # fmt: skip
     return found | {name: stats[name] for name in names}
+
+
+def in_turn(workers: Mapping[str, Worker]) -> tuple[dict[str, list[float]], dict[str, Row]]:
+    """Run workers in turn; return the iterations' seconds of the plain ones, and what was measured of the others."""
+    runs = run_in_turn(workers)
+    limited = {name: run for name, run in runs.items() if workers[name].budget != "plain"}
+    whole = [run for run in limited.values() if not run["error"]]
+    since = max((settled_from(run) for run in whole), default=0)
+    per_iteration = max((steps_per_iteration(run) for run in whole), default=1)
+    plain = {
+        name: iteration_seconds(run["steps"][since:], per_iteration)
+        for name, run in runs.items()
+        if name not in limited
+    }
+    return plain, {name: measured(run, since, per_iteration) for name, run in limited.items()}
 
 
 def compare(name: str, budget: str, link: float, steps: int, repeats: int) -> Row:
     """Return the figures of an example at one budget and link (GB/s), by mode; those of the plain run are seconds."""
-    plain: list[Run] = []
+    arguments = sized(name, steps, SIZES)
+    workers = {"plain": Worker(name, arguments, "plain", {"threads": 1})}
+    workers |= {mode: limited_worker(name, arguments, budget, link, mode) for mode in MODES}
+    plain_s: list[float] = []
     modes: dict[str, list[Row]] = {mode: [] for mode in MODES}
     for _ in range(repeats):
-        plain.append(run_worker(name, sized(name, _UNPLANNED, SIZES), "plain", threads=1))
-        for mode in MODES:
-            options: dict[str, Any] = {"plan": mode != "reactive", "link": link * 1e9, "waits": True}
-            options["moves"] = mode if mode in PLANNED else "swap"
-            count = steps if mode in PLANNED else _UNPLANNED
-            run = run_worker(name, sized(name, count, SIZES), budget, threads=1, tier="ram", **options)
-            modes[mode].append(measured(run))
-    per_iteration = max(row.get("steps_per_iteration", 1) for rows in modes.values() for row in rows)
-    plain_s = [statistics.median(iteration_seconds(settled(run), per_iteration)) for run in plain]
+        plain, found = in_turn(workers)
+        plain_s.append(statistics.median(plain["plain"]))
+        for mode, row in found.items():
+            modes[mode].append(row)
     return {"example": name, "budget": budget, "link_gb_per_s": link, "plain_s": plain_s, "modes": modes}
+
+
+def limited_worker(name: str, arguments: Sequence[str], budget: str | int, link: float, mode: str) -> Worker:
+    """Return the worker of a mode: within a budget, over a link (GB/s)."""
+    options = {"threads": 1, "tier": "ram", "link": link * 1e9, "waits": True, "plan": mode != "reactive"}
+    return Worker(name, arguments, budget, options | {"moves": mode if mode in PLANNED else "swap"})
 
 
 def beside_checkpoints(link: float, steps: int, repeats: int) -> Row:
     """Return the seconds of the decoder plain, with its layers checkpointed, and by joint plans within that peak."""
-    example, few = "decoder", sized("decoder", _UNPLANNED, SIZES)
+    example, few, many = "decoder", sized("decoder", _FEW, SIZES), sized("decoder", steps, SIZES)
     unlimited = run_worker(example, [*few, "--checkpoint"], "100%", threads=1, tier="ram", plan=False)
     peaks = {"checkpointed": unlimited["stats"]["peak_live_bytes"]}
     peaks["plain"] = run_worker(example, few, "100%", threads=1, tier="ram", plan=False)["stats"]["peak_live_bytes"]
-    plain: list[float] = []
-    checkpointed: list[float] = []
+    workers = {"plain": Worker(example, many, "plain", {"threads": 1}),
+               "checkpointed": Worker(example, [*many, "--checkpoint"], "plain", {"threads": 1}),
+               "joint": limited_worker(example, many, peaks["checkpointed"], link, "joint")}  # fmt: skip
+    seconds: dict[str, list[float]] = {"plain": [], "checkpointed": []}
     joint: list[Row] = []
     for _ in range(repeats):
-        for found, arguments in ((plain, few), (checkpointed, [*few, "--checkpoint"])):
-            ran = run_worker(example, arguments, "plain", threads=1)
-            found.append(statistics.median(iteration_seconds(settled(ran), 1)))
-        run = run_worker(example, sized(example, steps, SIZES), peaks["checkpointed"], threads=1, tier="ram",
-                         plan=True, link=link * 1e9, waits=True, moves="joint")  # fmt: skip
-        joint.append(measured(run))
-    return {"example": example, "link_gb_per_s": link, "peak_bytes": peaks, "plain_s": plain,
-            "checkpointed_s": checkpointed, "modes": {"joint": joint}}  # fmt: skip
+        plain, found = in_turn(workers)
+        joint.append(found["joint"])
+        for name, own in plain.items():
+            seconds[name].append(statistics.median(own))
+    return {"example": example, "link_gb_per_s": link, "peak_bytes": peaks, "plain_s": seconds["plain"],
+            "checkpointed_s": seconds["checkpointed"], "modes": {"joint": joint}}  # fmt: skip
 
 
 def checkpoint_table(figures: dict[str, Any]) -> Table:
@@ -137,7 +166,7 @@ def run(
     examples: Sequence[str] = tuple(SIZES),
     budgets: Sequence[str] = ("60%", "40%", "25%"),
     links: Sequence[float] = (1.0, 4.0),
-    steps: int = 40,
+    steps: int = 72,
     repeats: int = 1,
 ) -> Iterator[Result]:
     """Run each example in each mode, at each budget and over each link; what is done is written after each example."""

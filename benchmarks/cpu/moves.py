@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from benchmarks.common.examples import TIMED, Run, Sizes, Worker, run_worker, sized
@@ -33,14 +33,24 @@ def settled_from(run: Run) -> int:
     return changes[-1] + _SETTLED if changes else len(steps) // 2
 
 
-def iteration_seconds(steps: Sequence[dict[str, Any]], per_iteration: int) -> list[float]:
-    """Return the seconds of each iteration: so many steps of an optimizer each, since a model may have two.
+def iterations_by_turn(steps: Sequence[dict[str, Any]], per_iteration: int) -> list[list[float]]:
+    """Return the seconds of the iterations of each turn: so many steps of an optimizer each, a model may have two.
 
     One during which the worker stopped is left out.
     """
-    starts = range(0, len(steps) - per_iteration, per_iteration)
-    whole = (i for i in starts if not any(step["stopped"] for step in steps[i : i + per_iteration]))
-    return [steps[i + per_iteration]["at"] - steps[i]["at"] for i in whole]
+    turns: list[list[float]] = [[]]
+    for first in range(0, len(steps) - per_iteration, per_iteration):
+        if any(step["stopped"] for step in steps[first : first + per_iteration]):
+            turns.append([])
+        else:
+            turns[-1].append(steps[first + per_iteration]["at"] - steps[first]["at"])
+    return turns
+
+
+def slower_by_turn(turns: Sequence[Sequence[float]], plain: Sequence[Sequence[float]]) -> list[float]:
+    """Return the median iteration over the plain one, turn by turn: those of one turn meet the same machine."""
+    both = zip(turns, plain, strict=True)
+    return [statistics.median(own) / statistics.median(other) for own, other in both if own and other]
 
 
 def steps_per_iteration(run: Run) -> int:
@@ -51,31 +61,30 @@ def steps_per_iteration(run: Run) -> int:
     return max(1, round((len(steps) - 1 - half) / max(1, iterations)))
 
 
-def measured(run: Run, since: int, per_iteration: int) -> Row:
-    """Return what one run in a session did: its iterations' seconds from a step on, and facts of its last plan."""
-    if run["error"]:
-        return {"error": run["error"].partition("\n")[0]}
-    stats, steps = run["stats"], run["steps"]
-    names = ("plans", "plan_mismatches", "derailments", "recomputations", "discards", "prefetches",
-             "failed_recomputations", "peak_footprint_bytes", "budget_bytes")  # fmt: skip
-    found = {"seconds": iteration_seconds(steps[since:], per_iteration), "steps_per_iteration": per_iteration,
-             "longest_step_s": max(iteration_seconds(steps, 1)), "plan": run["plan"]}  # fmt: skip
-    return found | {name: stats[name] for name in names}
-
-
-def in_turn(workers: Mapping[str, Worker]) -> tuple[dict[str, list[float]], dict[str, Row]]:
-    """Run workers in turn; return the iterations' seconds of the plain ones, and what was measured of the others."""
+def in_turn(workers: Mapping[str, Worker]) -> tuple[float, dict[str, Row]]:
+    """Run workers in turn; return the median iteration of "plain" in seconds, and what was measured of the others."""
     runs = run_in_turn(workers)
-    limited = {name: run for name, run in runs.items() if workers[name].budget != "plain"}
-    whole = [run for run in limited.values() if not run["error"]]
+    whole = [run for run in runs.values() if "stats" in run and not run["error"]]
     since = max((settled_from(run) for run in whole), default=0)
     per_iteration = max((steps_per_iteration(run) for run in whole), default=1)
-    plain = {
-        name: iteration_seconds(run["steps"][since:], per_iteration)
-        for name, run in runs.items()
-        if name not in limited
+    turns = {
+        name: iterations_by_turn(run["steps"][since:], per_iteration) for name, run in runs.items() if not run["error"]
     }
-    return plain, {name: measured(run, since, per_iteration) for name, run in limited.items()}
+    plain = turns["plain"]
+    rows = {name: measured(run, turns.get(name, []), plain) for name, run in runs.items() if name != "plain"}
+    return statistics.median(chain(*plain)), rows
+
+
+def measured(run: Run, turns: Sequence[Sequence[float]], plain: Sequence[Sequence[float]]) -> Row:
+    """Return an iteration's seconds and its ratio to a plain one, by turn; of a session, facts of its last plan too."""
+    if run["error"]:
+        return {"error": run["error"].partition("\n")[0]}
+    found: Row = {"seconds": [*chain(*turns)], "slower": slower_by_turn(turns, plain)}
+    if "stats" not in run:
+        return found
+    names = ("plans", "plan_mismatches", "derailments", "recomputations", "discards", "prefetches",
+             "failed_recomputations", "peak_footprint_bytes", "budget_bytes")  # fmt: skip
+    return found | {"plan": run["plan"]} | {name: run["stats"][name] for name in names}
 
 
 def compare(name: str, budget: str, link: float, steps: int, repeats: int) -> Row:
@@ -87,7 +96,7 @@ def compare(name: str, budget: str, link: float, steps: int, repeats: int) -> Ro
     modes: dict[str, list[Row]] = {mode: [] for mode in MODES}
     for _ in range(repeats):
         plain, found = in_turn(workers)
-        plain_s.append(statistics.median(plain["plain"]))
+        plain_s.append(plain)
         for mode, row in found.items():
             modes[mode].append(row)
     return {"example": name, "budget": budget, "link_gb_per_s": link, "plain_s": plain_s, "modes": modes}
@@ -108,15 +117,14 @@ def beside_checkpoints(link: float, steps: int, repeats: int) -> Row:
     workers = {"plain": Worker(example, many, "plain", {"threads": 1}),
                "checkpointed": Worker(example, [*many, "--checkpoint"], "plain", {"threads": 1}),
                "joint": limited_worker(example, many, peaks["checkpointed"], link, "joint")}  # fmt: skip
-    seconds: dict[str, list[float]] = {"plain": [], "checkpointed": []}
-    joint: list[Row] = []
+    plain_s: list[float] = []
+    modes: dict[str, list[Row]] = {"checkpointed": [], "joint": []}
     for _ in range(repeats):
         plain, found = in_turn(workers)
-        joint.append(found["joint"])
-        for name, own in plain.items():
-            seconds[name].append(statistics.median(own))
-    return {"example": example, "link_gb_per_s": link, "peak_bytes": peaks, "plain_s": seconds["plain"],
-            "checkpointed_s": seconds["checkpointed"], "modes": {"joint": joint}}  # fmt: skip
+        plain_s.append(plain)
+        for mode, row in found.items():
+            modes[mode].append(row)
+    return {"example": example, "link_gb_per_s": link, "peak_bytes": peaks, "plain_s": plain_s, "modes": modes}
 
 
 def checkpoint_table(figures: dict[str, Any]) -> Table:
@@ -124,18 +132,17 @@ def checkpoint_table(figures: dict[str, Any]) -> Table:
     columns = ["example", "peak with checkpoints", "link", "checkpointed", "joint plan within that peak"]
     cells = []
     for row in figures["rows"]:
-        peaks, joint = row["peak_bytes"], ratio(row, "joint")
-        slower = statistics.median(row["checkpointed_s"]) / statistics.median(row["plain_s"])
+        peaks = row["peak_bytes"]
+        ratios = [ratio(row, mode) for mode in ("checkpointed", "joint")]
         cells.append([row["example"], f"{peaks['checkpointed'] / peaks['plain']:.0%}", f"{row['link_gb_per_s']:g} GB/s",
-                      f"{slower:.2f}x", "-" if joint is None else f"{joint:.2f}x"])  # fmt: skip
+                      *("-" if one is None else f"{one:.2f}x" for one in ratios)])  # fmt: skip
     return Table("Beside torch.utils.checkpoint around each layer", columns, cells)
 
 
 def ratio(row: Row, mode: str) -> float | None:
-    """Return the mode's median iteration over the plain one; None where it did not run, or found no plan."""
-    runs = [run for run in row["modes"][mode] if run.get("seconds") and (run["plan"] or mode not in PLANNED)]
-    ran = [statistics.median(run["seconds"]) for run in runs]
-    return statistics.median(ran) / statistics.median(row["plain_s"]) if ran else None
+    """Return the mode's iteration over the plain one; None where it did not run, or found no plan."""
+    runs = [run for run in row["modes"][mode] if run.get("slower") and (mode not in PLANNED or run["plan"])]
+    return statistics.median(chain.from_iterable(run["slower"] for run in runs)) if runs else None
 
 
 def prediction_error(row: Row, mode: str) -> float | None:

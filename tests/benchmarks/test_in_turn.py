@@ -45,8 +45,12 @@ def test_one_of_them_runs_at_a_time_for_some_steps(tmp_path):
 
 def test_an_iteration_in_which_a_worker_stopped_is_not_counted():
     steps = [{"at": float(i * i), "stopped": i in (2, 5)} for i in range(9)]
-    assert moves.iteration_seconds(steps, 1) == [1, 3, 7, 9, 13, 15]
-    assert moves.iteration_seconds(steps, 2) == [4, 28]
+    assert moves.iterations_by_turn(steps, 1) == [[1, 3], [7, 9], [13, 15]]
+    assert moves.iterations_by_turn(steps, 2) == [[4], [], [28]]
+
+
+def test_iterations_are_compared_with_the_plain_ones_of_their_turn():
+    assert moves.slower_by_turn([[2.0, 2.0], [30.0], []], [[1.0], [10.0, 10.0, 40.0], [1.0]]) == [2, 3]
 
 
 def test_one_that_fails_says_why(tmp_path):

@@ -27,7 +27,7 @@ from memfit.running.host import peak_rss_bytes
 from memfit.running.scripts.script import run_as_main
 from memfit.running.session import Session
 
-_COPYING_S = 0.25  # in which copies under way end, since one that lasts until the next turn would tell of a slow link
+COPYING_S = 0.25  # before a stop, so that no copy under way lasts until the next turn and tells of a slow link
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def main() -> None:
         if session is not None and len(steps) == request.get("reset_peaks_at"):
             engine.load().reset_peaks()
         if stops:
-            time.sleep(_COPYING_S if session is not None else 0)
+            time.sleep(COPYING_S)
             os.kill(os.getpid(), signal.SIGSTOP)  # until it is this worker's turn again: `benchmarks.common.in_turn`
 
     hook = register_optimizer_step_post_hook(note)

@@ -1,8 +1,9 @@
 """Plans that swap, make again, or do both, executed: iteration times over the plain run's, by budget and link.
 
 The ram tier behind a link of a given speed. All modes of one budget and link run side by side, one of them at a time
-for some steps. Training waits for its plans, so that a run of few steps has them; the steps that count are those from
-which on every mode has its last plan, the plans' trials left out.
+for some steps, and an iteration is compared with the plain ones of the same turn. Training waits for its plans, so that
+a run of few steps has them; the steps that count are those from which on every mode has its last plan, the plans'
+trials left out.
 `torch.utils.checkpoint` is not among the modes: it keeps to no budget, the program's author says what it cuts, and it
 moves the statistics of batch norms twice, so that the run would be another. The decoder has none: checkpointing each
 of its layers is compared with a joint plan whose budget is the peak that this has.
@@ -34,7 +35,7 @@ def settled_from(run: Run) -> int:
 
 
 def iterations_by_turn(steps: Sequence[dict[str, Any]], per_iteration: int) -> list[list[float]]:
-    """Return the seconds of the iterations of each turn: so many steps of an optimizer each, a model may have two.
+    """Return the seconds of each turn's iterations: so many steps of an optimizer each, since a model may have two.
 
     One during which the worker stopped is left out.
     """
@@ -87,19 +88,19 @@ def measured(run: Run, turns: Sequence[Sequence[float]], plain: Sequence[Sequenc
     return found | {"plan": run["plan"]} | {name: run["stats"][name] for name in names}
 
 
+def repeated(workers: Mapping[str, Worker], repeats: int) -> Row:
+    """Run workers in turn, so many times; return the medians of "plain" in seconds, and the others' rows by name."""
+    found = [in_turn(workers) for _ in range(repeats)]
+    modes = {name: [rows[name] for _, rows in found] for name in workers if name != "plain"}
+    return {"plain_s": [plain_s for plain_s, _ in found], "modes": modes}
+
+
 def compare(name: str, budget: str, link: float, steps: int, repeats: int) -> Row:
     """Return the figures of an example at one budget and link (GB/s), by mode; those of the plain run are seconds."""
     arguments = sized(name, steps, SIZES)
     workers = {"plain": Worker(name, arguments, "plain", {"threads": 1})}
     workers |= {mode: limited_worker(name, arguments, budget, link, mode) for mode in MODES}
-    plain_s: list[float] = []
-    modes: dict[str, list[Row]] = {mode: [] for mode in MODES}
-    for _ in range(repeats):
-        plain, found = in_turn(workers)
-        plain_s.append(plain)
-        for mode, row in found.items():
-            modes[mode].append(row)
-    return {"example": name, "budget": budget, "link_gb_per_s": link, "plain_s": plain_s, "modes": modes}
+    return {"example": name, "budget": budget, "link_gb_per_s": link} | repeated(workers, repeats)
 
 
 def limited_worker(name: str, arguments: Sequence[str], budget: str | int, link: float, mode: str) -> Worker:
@@ -109,7 +110,7 @@ def limited_worker(name: str, arguments: Sequence[str], budget: str | int, link:
 
 
 def beside_checkpoints(link: float, steps: int, repeats: int) -> Row:
-    """Return the seconds of the decoder plain, with its layers checkpointed, and by joint plans within that peak."""
+    """Return the figures of the decoder with its layers checkpointed, and with joint plans within that peak."""
     example, few, many = "decoder", sized("decoder", _FEW, SIZES), sized("decoder", steps, SIZES)
     unlimited = run_worker(example, [*few, "--checkpoint"], "100%", threads=1, tier="ram", plan=False)
     peaks = {"checkpointed": unlimited["stats"]["peak_live_bytes"]}
@@ -117,14 +118,7 @@ def beside_checkpoints(link: float, steps: int, repeats: int) -> Row:
     workers = {"plain": Worker(example, many, "plain", {"threads": 1}),
                "checkpointed": Worker(example, [*many, "--checkpoint"], "plain", {"threads": 1}),
                "joint": limited_worker(example, many, peaks["checkpointed"], link, "joint")}  # fmt: skip
-    plain_s: list[float] = []
-    modes: dict[str, list[Row]] = {"checkpointed": [], "joint": []}
-    for _ in range(repeats):
-        plain, found = in_turn(workers)
-        plain_s.append(plain)
-        for mode, row in found.items():
-            modes[mode].append(row)
-    return {"example": example, "link_gb_per_s": link, "peak_bytes": peaks, "plain_s": plain_s, "modes": modes}
+    return {"example": example, "link_gb_per_s": link, "peak_bytes": peaks} | repeated(workers, repeats)
 
 
 def checkpoint_table(figures: dict[str, Any]) -> Table:

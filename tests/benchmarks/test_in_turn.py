@@ -9,6 +9,7 @@ import pytest
 from benchmarks.common.examples import Worker
 from benchmarks.common.in_turn import STEPS_A_TURN, run_in_turn
 from benchmarks.cpu import moves
+from benchmarks.worker import COPYING_S
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -41,6 +42,11 @@ def test_one_of_them_runs_at_a_time_for_some_steps(tmp_path):
     assert {name: len(run["steps"]) for name, run in found.items()} == steps
     stops = [i + 1 for i, step in enumerate(found["a"]["steps"]) if step["stopped"]]
     assert stops == [STEPS_A_TURN, 2 * STEPS_A_TURN]
+
+
+def test_copies_under_way_have_time_to_end_before_a_worker_stops(tmp_path):
+    steps = run_in_turn({"a": worker(tmp_path, "a", STEPS_A_TURN + 1)})["a"]["steps"]
+    assert steps[-1]["at"] - steps[-2]["at"] >= COPYING_S
 
 
 def test_an_iteration_in_which_a_worker_stopped_is_not_counted():

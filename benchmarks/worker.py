@@ -16,7 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import memfit
-from benchmarks.common.waiting import wait_for_plans
+from benchmarks.common.waiting import keep_plans, wait_for_plans
 from memfit.baselines.clairvoyant import clairvoyant
 from memfit.ir import Trace, align_up
 from memfit.planning.lifetimes import births, minimum_budget, operands, peak_live
@@ -45,6 +45,8 @@ def main() -> None:
         steps.append({"at": time.perf_counter(), "stopped": stops, **done})
         if session is not None and len(steps) == request.get("reset_peaks_at"):
             engine.load().reset_peaks()
+        if len(steps) == request.get("keeps_plans_from"):
+            keep_plans()
         if stops:
             time.sleep(COPYING_S)
             os.kill(os.getpid(), signal.SIGSTOP)  # until it is this worker's turn again: `benchmarks.common.in_turn`

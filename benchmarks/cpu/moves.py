@@ -2,8 +2,8 @@
 
 The ram tier behind a link of a given speed. All modes of one budget and link run side by side, one of them at a time
 for some steps, and an iteration is compared with the plain ones of the same turn. Training waits for its plans, so that
-a run of few steps has them; the steps that count are those from which on every mode has its last plan, the plans'
-trials left out.
+a run of few steps has them, and from half of the steps on no plan is made for another link or other times; the steps
+that count are those from which on every mode has its last plan, the plans' trials left out.
 `torch.utils.checkpoint` is not among the modes: it keeps to no budget, the program's author says what it cuts, and it
 moves the statistics of batch norms twice, so that the run would be another. The decoder has none: checkpointing each
 of its layers is compared with a joint plan whose budget is the peak that this has.
@@ -99,13 +99,16 @@ def compare(name: str, budget: str, link: float, steps: int, repeats: int) -> Ro
     """Return the figures of an example at one budget and link (GB/s), by mode; those of the plain run are seconds."""
     arguments = sized(name, steps, SIZES)
     workers = {"plain": Worker(name, arguments, "plain", {"threads": 1})}
-    workers |= {mode: limited_worker(name, arguments, budget, link, mode) for mode in MODES}
-    return {"example": name, "budget": budget, "link_gb_per_s": link} | repeated(workers, repeats)
+    workers |= {mode: limited_worker(name, arguments, budget, link, mode, steps) for mode in MODES}
+    return {"example": name, "budget": budget, "link_gb_per_s": link, "steps": steps} | repeated(workers, repeats)
 
 
-def limited_worker(name: str, arguments: Sequence[str], budget: str | int, link: float, mode: str) -> Worker:
-    """Return the worker of a mode: within a budget, over a link (GB/s)."""
-    options = {"threads": 1, "tier": "ram", "link": link * 1e9, "waits": True, "plan": mode != "reactive"}
+def limited_worker(
+    name: str, arguments: Sequence[str], budget: str | int, link: float, mode: str, steps: int
+) -> Worker:
+    """Return the worker of a mode: within a budget, over a link (GB/s), for so many steps."""
+    options = {"threads": 1, "tier": "ram", "link": link * 1e9, "waits": True, "keeps_plans_from": steps // 2,
+               "plan": mode != "reactive"}  # fmt: skip
     return Worker(name, arguments, budget, options | {"moves": mode if mode in PLANNED else "swap"})
 
 
@@ -117,8 +120,8 @@ def beside_checkpoints(link: float, steps: int, repeats: int) -> Row:
     peaks["plain"] = run_worker(example, few, "100%", threads=1, tier="ram", plan=False)["stats"]["peak_live_bytes"]
     workers = {"plain": Worker(example, many, "plain", {"threads": 1}),
                "checkpointed": Worker(example, [*many, "--checkpoint"], "plain", {"threads": 1}),
-               "joint": limited_worker(example, many, peaks["checkpointed"], link, "joint")}  # fmt: skip
-    return {"example": example, "link_gb_per_s": link, "peak_bytes": peaks} | repeated(workers, repeats)
+               "joint": limited_worker(example, many, peaks["checkpointed"], link, "joint", steps)}  # fmt: skip
+    return {"example": example, "link_gb_per_s": link, "steps": steps, "peak_bytes": peaks} | repeated(workers, repeats)
 
 
 def checkpoint_table(figures: dict[str, Any]) -> Table:
@@ -174,8 +177,8 @@ def run(
     rows: list[Row] = []
     for name in examples:
         rows += [compare(name, budget, link, steps, repeats) for budget in budgets for link in links]
-        figures = {"steps": steps, "rows": rows}
+        figures = {"rows": rows}
         yield Result("moves", figures, [table(figures)])
     if "decoder" in examples:
-        beside = {"steps": steps, "rows": [beside_checkpoints(link, steps, repeats) for link in links]}
+        beside = {"rows": [beside_checkpoints(link, steps, repeats) for link in links]}
         yield Result("checkpoints", beside, [checkpoint_table(beside)])

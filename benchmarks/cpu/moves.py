@@ -2,8 +2,8 @@
 
 The ram tier behind a link of a given speed. All modes of one budget and link run side by side, one of them at a time
 for some steps, and an iteration is compared with the plain ones of the same turn. Training waits for its plans, so that
-a run of few steps has them, and from half of the steps on no plan is made for another link or other times; the steps
-that count are those from which on every mode has its last plan, the plans' trials left out.
+a run of few steps has them, and from five eighths of the steps on no plan is made for another link or other times; the
+steps that count are those from which on every mode has its last plan, the plans' trials left out.
 `torch.utils.checkpoint` is not among the modes: it keeps to no budget, the program's author says what it cuts, and it
 moves the statistics of batch norms twice, so that the run would be another. The decoder has none: checkpointing each
 of its layers is compared with a joint plan whose budget is the peak that this has.
@@ -107,7 +107,7 @@ def limited_worker(
     name: str, arguments: Sequence[str], budget: str | int, link: float, mode: str, steps: int
 ) -> Worker:
     """Return the worker of a mode: within a budget, over a link (GB/s), for so many steps."""
-    options = {"threads": 1, "tier": "ram", "link": link * 1e9, "waits": True, "keeps_plans_from": steps // 2,
+    options = {"threads": 1, "tier": "ram", "link": link * 1e9, "waits": True, "keeps_plans_from": 5 * steps // 8,
                "plan": mode != "reactive"}  # fmt: skip
     return Worker(name, arguments, budget, options | {"moves": mode if mode in PLANNED else "swap"})
 

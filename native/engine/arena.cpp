@@ -24,11 +24,6 @@ void Arena::shrink(size_t limit_bytes) {
     if (r->is_free()) space_->drop(r->offset, r->end());
 }
 
-void Arena::set_plan(PlanTable table, size_t offset, bool at_once, std::function<bool(Region*)> make_way) {
-  zone_ = ranges.reserve_at(ranges.hole_at(offset), offset, table.bytes, &zone_owner_);
-  plan_ = std::make_unique<Plan>(std::move(table), offset, at_once, std::move(make_way));
-}
-
 void Arena::grow_shelf(size_t end) {
   if (end > shelf_end_) set_shelf(end);
 }

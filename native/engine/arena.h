@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "block.h"
 #include "device.h"
@@ -31,8 +32,10 @@ class Arena {
   // Lower the limit and return the untouched pages beyond it to the system.
   void shrink(size_t limit_bytes);
 
-  // Let a plan hand out [offset, offset + bytes), which must be free; at once, or from the next iteration on.
-  void set_plan(PlanTable table, size_t offset, bool at_once, std::function<bool(Region*)> make_way);
+  // Let a plan hand out [offset, offset + bytes), at once or from the next iteration on. What lies there, where none of
+  // the plan's slots does, stays. `moved(region)` as below.
+  template <typename Moved>
+  void set_plan(PlanTable table, size_t offset, bool at_once, std::function<bool(Region*)> make_way, const Moved& moved);
   // Make the plan's taken slots ordinary regions again, and the rest of its zone free. Calls `moved(region)`
   // with each of them: the owner's region is another one now.
   template <typename Moved>
@@ -91,6 +94,18 @@ class Arena {
   std::unique_ptr<AddressSpace> space_;
   char* base_;
 };
+
+template <typename Moved>
+void Arena::set_plan(PlanTable table, size_t offset, bool at_once, std::function<bool(Region*)> make_way, const Moved& moved) {
+  std::vector<Region*> staying;
+  for (Region* r = ranges.first(); r != nullptr && r->offset < offset + table.bytes; r = r->next)
+    if (!r->is_free() && r->offset >= offset) staying.push_back(r);
+  std::vector<Region> places;
+  for (Region* region : staying) places.push_back(*region), ranges.give_back(region);
+  zone_ = ranges.reserve_at(ranges.hole_at(offset), offset, table.bytes, &zone_owner_);
+  plan_ = std::make_unique<Plan>(std::move(table), offset, at_once, std::move(make_way));
+  for (const Region& place : places) moved(plan_->seat(place.offset, place.size, place.owner));
+}
 
 template <typename Moved>
 void Arena::drop_plan(const Moved& moved) {

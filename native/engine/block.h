@@ -72,6 +72,7 @@ struct Block {
 
   // The policy's knowledge of it.
   uint64_t last_use = 0;  // op clock
+  uint64_t idle_since = 0;  // likewise: the last that used its bytes has ended, or they have come where they are
   uint64_t touched_by = 0;  // serial of the depth-0 op that touched it last
   uint64_t written_by = 0;  // serial of the depth-0 op that wrote to it last
   const OpInfo* used_by = nullptr;  // the op that touched it last

@@ -41,7 +41,8 @@ void Books::hold(const std::vector<Block*>& blocks) {
   for (Block* block : blocks) ++block->active;
 }
 
-bool Books::let_go(Block& block) {
+bool Books::let_go(Block& block) const {
+  block.idle_since = now_;
   if (--block.active > 0 || block.aside > 0) return false;
   const bool is_there = !block.dead;
   if (!is_there) delete &block;

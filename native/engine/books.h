@@ -39,7 +39,7 @@ class Books {
   // They are in use until `let_go`: neither moved, nor forgotten.
   static void hold(const std::vector<Block*>& blocks);
   // An op, or a hold, lets go of the block. True if it is there and nobody uses it any more.
-  static bool let_go(Block& block);
+  bool let_go(Block& block) const;
   // The storage's block; nullptr if it is none of the engine's.
   Block* find(const c10::StorageImpl& storage) const;
   Block* find_at(const void* address) const;
@@ -47,7 +47,10 @@ class Books {
   static void attach(Block& block, const c10::Storage& storage);
 
   // The block's bytes have come to where it says they are, or are about to leave it.
-  void arrives(Block& block) { by_address_[block.address()] = &block; }
+  void arrives(Block& block) {
+    by_address_[block.address()] = &block;
+    block.idle_since = now_;
+  }
   void arrives(Block& block, c10::StorageImpl& storage);
   void leaves(const Block& block) { by_address_.erase(block.address()); }
   // The block's bytes are given up (`with_pages`: what lies behind them goes back to the system).

@@ -4,12 +4,14 @@
 
 namespace memfit {
 
-std::optional<size_t> Clearing::make_zone(size_t bytes, const std::vector<Block*>& staying, const std::vector<Block*>& swapped) {
+std::optional<size_t> Clearing::make_zone(const PlanTable& table, std::optional<size_t> wanted, const std::vector<Block*>& staying,
+                                          const std::vector<Block*>& swapped) {
   try {
     if (!pack(staying) || !clear_away(swapped)) return std::nullopt;
-    std::optional<size_t> offset = find_zone(bytes);
-    if (!offset && shelf_.clear()) offset = find_zone(bytes);
-    return offset && clear_zone(*offset, bytes) ? offset : std::nullopt;
+    const auto found = [&] { return !wanted ? find_zone(table.bytes) : may_be(table, *wanted) ? wanted : std::nullopt; };
+    std::optional<size_t> offset = found();
+    if (!offset && shelf_.clear()) offset = found();
+    return offset && clear_zone(*offset, table.bytes) ? offset : std::nullopt;
   } catch (const TierFailure&) {
     return std::nullopt;  // nothing is lost: what could not be moved is where it was
   }
@@ -40,12 +42,24 @@ std::optional<size_t> Clearing::find_zone(size_t bytes) const {
   return bytes > 0 && begin + bytes <= ranges.limit() ? std::optional(begin) : std::nullopt;
 }
 
-// Move what lies in [from, from + bytes) to right above it, or swap it out.
+// Whether the zone may begin at `offset`: what cannot move lies beside it, or where no slot does.
+bool Clearing::may_be(const PlanTable& table, size_t offset) const {
+  const Ranges& ranges = memory_.arena->ranges;
+  const size_t end = offset + table.bytes;
+  if (table.bytes == 0 || offset < memory_.arena->shelf_end() || end > ranges.limit()) return false;
+  for (const Region* r = ranges.first(); r != nullptr && r->offset < end; r = r->next) {
+    if (r->is_free() || r->end() <= offset || residency_.may_move(*owner_of(r))) continue;
+    if (r->offset < offset || r->end() > end || table.uses(r->offset - offset, r->end() - offset)) return false;
+  }
+  return true;
+}
+
+// Move what lies in [from, from + bytes) and may move to right above it, or swap it out.
 bool Clearing::clear_zone(size_t from, size_t bytes) {
   Ranges& ranges = memory_.arena->ranges;
   std::vector<Block*> victims;
   for (Region* r = ranges.first(); r != nullptr && r->offset < from + bytes; r = r->next)
-    if (!r->is_free() && r->end() > from) victims.push_back(owner_of(r));
+    if (!r->is_free() && r->end() > from && residency_.may_move(*owner_of(r))) victims.push_back(owner_of(r));
   size_t above = from + bytes;
   for (Block* victim : victims) {
     Region* hole = ranges.hole_at(above);

@@ -11,10 +11,21 @@ namespace memfit {
 void Copies::begin(Block& block, Copy::Direction direction, Region* region, uint32_t swap) {
   block.copy = std::make_shared<Copy>();
   *block.copy = {direction, block.tier, block.extent, memory_.arena->base() + region->offset, block.bytes, region, swap};
+  block.copy->is_timed = are_timed();
   block.copy->takes_print = !memory_.device->is_asynchronous();
   ++block.active;
   copying_.push_back(&block);
   lane(direction).push(block.copy);
+}
+
+bool Copies::are_timed() const {
+  constexpr uint64_t kFirst = 32, kOfEvery = 64, kInARow = 16;
+  return !memory_.device->is_asynchronous() || timeline_.on() || iterations_ < kFirst || iterations_ % kOfEvery < kInARow;
+}
+
+void Copies::iteration_ends() {
+  stats_.timed_iterations += are_timed();
+  ++iterations_;
 }
 
 bool Copies::make_lanes() {
@@ -36,28 +47,35 @@ bool Copies::settle(Block& block) {
   block.copy.reset();
   lane(copy->direction).wait(*copy);
   copy->waited_by = timeline_.op();
-  settled_.push_back(copy);
-  account();
   copying_.erase(std::find(copying_.begin(), copying_.end(), &block));
   --block.active;
-  bool failed = !copy->error.empty();
   block.print = copy->print;
-  stats_.failed_copies += failed;
-  if (copy->direction == Copy::Direction::kOut) {
-    if (failed)
-      block.dirty = true;
-    else
-      stats_.bytes_out += block.bytes;
-    return false;
-  }
+  stats_.failed_copies += !copy->error.empty();
+  const bool out = copy->direction == Copy::Direction::kOut;
+  copy->counts = out ? has_gone(block, *copy) : has_come(block, *copy);
+  if (copy->counts) (out ? stats_.untimed_out_bytes : stats_.untimed_in_bytes) += copy->bytes;  // until its time is known
+  settled_.push_back(copy);
+  account();
+  return !out && block.resident();
+}
+
+bool Copies::has_gone(Block& block, const Copy& copy) {
+  const bool succeeded = copy.error.empty();
+  if (succeeded)
+    stats_.bytes_out += block.bytes;
+  else
+    block.dirty = true;
+  return succeeded;
+}
+
+bool Copies::has_come(Block& block, const Copy& copy) {
   c10::StorageImpl* storage = storage_behind(block);
-  if (failed || storage == nullptr) {
-    memory_.arena->give_back(copy->region);
-  } else {
-    moves_.come_in(block, copy->region, *storage);
-    ++stats_.prefetches;
-  }
-  return block.resident();
+  const bool succeeded = copy.error.empty() && storage != nullptr;
+  if (succeeded)
+    moves_.come_in(block, copy.region, *storage), ++stats_.prefetches;
+  else
+    memory_.arena->give_back(copy.region);
+  return succeeded;
 }
 
 // Write the times of copies that have been waited for into the books, as far as they are known.
@@ -65,8 +83,14 @@ void Copies::account() {
   size_t known = 0;
   for (; known < settled_.size(); ++known) {
     Copy& copy = *settled_[known];
+    if (!copy.is_timed) continue;
     if (!lane(copy.direction).knows_times(copy)) break;
-    (copy.direction == Copy::Direction::kOut ? stats_.out_ns : stats_.in_ns) += static_cast<uint64_t>(copy.ended - copy.began);
+    const bool out = copy.direction == Copy::Direction::kOut;
+    if (copy.counts) {
+      (out ? stats_.untimed_out_bytes : stats_.untimed_in_bytes) -= copy.bytes;
+      (out ? stats_.out_ns : stats_.in_ns) += static_cast<uint64_t>(copy.ended - copy.began);
+      ++(out ? stats_.timed_copies_out : stats_.timed_copies_in);
+    }
     stats_.stall_ns += static_cast<uint64_t>(copy.waited_until - copy.waited_from);
     timeline_.copied(copy);
   }

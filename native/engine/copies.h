@@ -18,6 +18,10 @@ class Copies {
   Copies(Memory& memory, Moves& moves, Stats& stats, Timeline& timeline)
       : memory_(memory), moves_(moves), stats_(stats), timeline_(timeline) {}
 
+  // A plan has come into force, and one of its iterations has ended: on a device whose clock takes calls to read, copies
+  // are timed in some of them.
+  void plan_begins() { iterations_ = 0; }
+  void iteration_ends();
   // To be called before anything depends on lanes: a thread cannot always be had. False if so.
   bool make_lanes();
   // Out of the block's place, or in to `region`, for the plan's `swap`.
@@ -32,6 +36,10 @@ class Copies {
   void abandon();
 
  private:
+  bool are_timed() const;
+  // The conclusions of a copy that has ended; whether it has succeeded.
+  bool has_gone(Block& block, const Copy& copy);
+  bool has_come(Block& block, const Copy& copy);
   void account();
   Lane& lane(Copy::Direction direction);
 
@@ -39,6 +47,7 @@ class Copies {
   Moves& moves_;
   Stats& stats_;
   Timeline& timeline_;
+  uint64_t iterations_ = 0;  // under the plan in force
   std::unique_ptr<Lane> lanes_[2];  // out, in
   std::vector<Block*> copying_;
   std::vector<std::shared_ptr<Copy>> settled_;  // waited for, but their times are not known yet

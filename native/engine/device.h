@@ -47,8 +47,10 @@ class Device {
 
   // The alignment that its own allocator gives every storage: at such addresses kernels take the same path.
   virtual size_t alignment() const = 0;
-  // Its memory is given out in so many bytes: what is left of a budget beyond the last whole page cannot be used.
-  virtual size_t page() const { return 1; }
+  // Its memory is given out in so many bytes, at the low end of an arena and at an offset of one: what is left of a budget
+  // beyond the last whole page cannot be used.
+  size_t page() const { return page_at(0); }
+  virtual size_t page_at(size_t offset) const { return (void)offset, 1; }
   // The arena's limit under a budget (0: none): no more than there is, in whole pages. 0: the budget is below one page.
   virtual size_t limit(size_t budget) const = 0;
   virtual std::unique_ptr<AddressSpace> reserve(size_t bytes) = 0;
@@ -61,6 +63,8 @@ class Device {
   virtual void warm_up() {}
   // A session has ended; `in_use`: memory of its arena still is.
   virtual void session_ended(bool in_use) = 0;
+  // The ordinary allocator notes which line of Python calls it.
+  virtual bool keeps_history() const { return false; }
   // The program has chosen where this ordinary memory lies (a memory pool): it is not adopted.
   virtual bool is_placed(const void* address) const { return (void)address, false; }
   // Memory that the ordinary allocator gave out, and that `copy` may have yet to read, goes back to it.
@@ -73,6 +77,13 @@ class Device {
   virtual bool allocated(const void* address) const = 0;
 
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  // `copying`, which reads bytes that are as they were before the `moment` began, is done before whatever is asked for next,
+  // and need not wait for what is under way since then. A moment is one of the engine's clock; `now` is this one, and
+  // `epoch` a number that changes when what was asked for earlier may no longer be passed.
+  struct Moments {
+    uint64_t idle_since, now, epoch;
+  };
+  virtual void copy_early(const Moments& moments, const std::function<void()>& copying) { (void)moments, copying(); }
   // As `copy`, where the two overlap and `to` is the lower one. False: it would take too long; nothing is done.
   virtual bool slide(void* to, const void* from, size_t bytes) = 0;
   // Of bytes as they are when everything that was asked for so far is done, which is waited for. Raises TierFailure when
@@ -86,6 +97,9 @@ class Device {
   virtual std::unique_ptr<Medium> through_host(std::unique_ptr<Medium> inner) = 0;
   // For tests of the order of copies: each begins late by a random time, at most `longest_us`, where that is possible.
   virtual void delay_copies(int64_t longest_us) { (void)longest_us; }
+  // Lanes' copies that are begun between these two need wait for no op that is begun meanwhile.
+  virtual void begin_together() {}
+  virtual void end_together() {}
   // The lane for one direction's copies from and to `tier`.
   virtual std::unique_ptr<Lane> make_lane(const Tier& tier) = 0;
 
@@ -104,9 +118,23 @@ class Device {
   virtual int64_t stamp() = 0;
   virtual int64_t time_of(int64_t ticket) { return ticket; }
   virtual void restart_clock() {}
+  // An iteration has ended: adds those since the session's first end whose time (ns) has become known to `known` and `ns`.
+  virtual void note_iteration(uint64_t& known, uint64_t& ns) = 0;
 
  private:
   c10::Device name_;
+};
+
+// While it exists, copies begin together.
+class Together {
+ public:
+  explicit Together(Device& device) : device_(device) { device_.begin_together(); }
+  ~Together() { device_.end_together(); }
+  Together(const Together&) = delete;
+  Together& operator=(const Together&) = delete;
+
+ private:
+  Device& device_;
 };
 
 // The one CPU.

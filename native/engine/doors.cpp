@@ -33,6 +33,7 @@ void Engine::adopt(const c10::Storage& storage) {
   if (Block* block = lasting_.books.find(impl)) {
     lasting_.books.attach(*block, storage);
     block->held = false;
+    block->idle_since = lasting_.books.now();  // whoever held it may have written to it until now
   } else if (session->adoption.is_adoptable(impl)) {
     in_order(*session->memory.device, [&] { return session->adoption.somewhere(storage), true; });
   }

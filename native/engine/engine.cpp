@@ -31,6 +31,7 @@ void Engine::start(const SessionSettings& settings) {
   const size_t limit = settings.budget == 0 ? unlimited : device.limit(settings.budget);
   if (limit == 0)
     refuse_budget(settings.budget, "it is less than one page of the device's memory, " + format_bytes(device.page()), device.page());
+  note_history(device.keeps_history());
   try {
     begin(settings, limit, settings.grows ? std::max(limit, unlimited) : limit);
   } catch (const std::bad_alloc&) {
@@ -38,6 +39,11 @@ void Engine::start(const SessionSettings& settings) {
                                        " of addresses (ulimit -v, or vm.overcommit_memory = 2, may limit them)", 0);
   }
   callback_ = add_observer();
+}
+
+void Engine::note_history(bool on) {
+  lasting_.flags.takes_interpreter = on;
+  if (on) Lock lock(*this);  // who has the mutex without the interpreter is done with it
 }
 
 void Engine::begin(const SessionSettings& settings, size_t limit, size_t most) {
@@ -281,7 +287,7 @@ void Engine::close_frame(Session* session, ThreadState& thread) {
 
 void Engine::let_go(Session* session, Block& block) {
   if (session != nullptr)
-    Books::let_go(block);
+    lasting_.books.let_go(block);
   else
     restoring_.let_go(block);
 }

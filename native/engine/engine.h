@@ -13,9 +13,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "interpreter.h"
 #include "lasting.h"
 #include "recomputing.h"
 #include "repeating.h"
@@ -45,6 +47,8 @@ class Engine {
   // This process has inherited the session: nothing is done but to fetch what its ops read.
   bool is_inert() const { return active() && lasting_.flags.inert.load(std::memory_order_relaxed); }
   bool recording() const { return lasting_.flags.records.load(std::memory_order_relaxed); }
+  // Torch's allocator notes the Python that calls it, from now on or no longer: it waits for the interpreter then.
+  void note_history(bool on);
   void set_phase(Phase phase) { lasting_.phase = phase; }
   void set_stress(Stress stress);
   // Record storages of device meta too, and the shapes of every op's tensors, for the rest of the session.
@@ -145,6 +149,7 @@ class Engine {
 class Lock {
  public:
   explicit Lock(Engine& engine) : lasting_(engine.lasting_) {
+    if (lasting_.flags.takes_interpreter.load(std::memory_order_relaxed)) interpreter_.emplace();
     lasting_.mutex.lock();
     session_ = engine.session_.get();
     if (session_ != nullptr) ++session_->calls;
@@ -164,6 +169,7 @@ class Lock {
   Session* governing() const { return session_ != nullptr && session_->is_open() ? session_ : nullptr; }
 
  private:
+  std::optional<WithInterpreter> interpreter_;  // until everything else has gone
   Lasting& lasting_;
   Session* session_;
 };

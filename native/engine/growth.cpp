@@ -13,7 +13,7 @@ bool Growth::grow(size_t request, const ThreadState& thread) {
   const Region* last = ranges.last_hole();
   const size_t there = last == nullptr ? 0 : last->size;
   const size_t more = std::max(round_up(request, ranges.alignment()), there + ranges.alignment()) - there;
-  const size_t limit = round_up(ranges.limit() + more, memory_.device->page());
+  const size_t limit = round_up(ranges.limit() + more, memory_.device->page_at(ranges.limit() + more));
   if (limit > ranges.most()) return false;
   ranges.grow(limit);
   grown_ = true;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "common/sizes.h"
 #include "device.h"
@@ -76,7 +77,7 @@ class Host final : public Device {
     ordinary_ = c10::GetCPUAllocator();
     c10::SetCPUAllocator(&own_, /*priority=*/100);
   }
-  void session_ended(bool) override {}
+  void session_ended(bool) override { ended_ = 0; }
   bool allocated(const void*) const override { return true; }
 
   void copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
@@ -92,10 +93,15 @@ class Host final : public Device {
   int64_t stamp() override {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
+  void note_iteration(uint64_t& known, uint64_t& ns) override {
+    const int64_t before = std::exchange(ended_, stamp());
+    if (before != 0) ++known, ns += static_cast<uint64_t>(ended_ - before);
+  }
 
  private:
   HostAllocator own_;
   c10::Allocator* ordinary_ = nullptr;
+  int64_t ended_ = 0;  // the last iteration
 };
 
 }  // namespace

@@ -27,11 +27,13 @@ struct Copy {
   size_t bytes;
   Region* region = nullptr;  // of `memory`, for a copy in: the block's once the copy has ended
   int64_t swap = -1;         // the plan's
+  bool is_timed = true;      // its times are to be known
 
-  // Set by the lane, to be read once it has been waited for; the times (ns) once the lane knows them.
+  // Set by the lane, to be read once it has been waited for; the times (ns), of one that is timed, once the lane knows them.
   int64_t began = 0, ended = 0, waited_from = 0, waited_until = 0;
   std::string error;  // empty: it succeeded
   bool done = false;  // under the lane's mutex
+  bool counts = false;  // it has succeeded: its bytes are among those moved
   std::shared_ptr<void> marks;  // the lane's own
   bool takes_print = false;
   uint64_t print = 0;  // of the bytes copied

@@ -140,7 +140,7 @@ void bring_in(Session& session, const c10::Storage& made) {
   Books::hold({from});
   bool is_there = session.room.make_available(*from, 0);
   while (!is_there && session.room.may_come(this_thread(), from->bytes)) is_there = session.room.make_available(*from, 0);
-  Books::let_go(*from);
+  session.lasting.books.let_go(*from);
   if (!is_there) throw std::runtime_error("there is no room for them");
 }
 

@@ -86,12 +86,15 @@ void Moves::copy_out(Block& block) {
   Stopwatch stopwatch(stats_.copy_ns, &stats_.out_ns, !memory_.device->is_asynchronous());
   const Apart apart(*this);
   release_frozen_extent(block);
-  if (block.extent != nullptr) {
-    block.tier->write(block.extent, block.address(), block.bytes);
-  } else {
+  const auto write = [&] {
+    if (block.extent != nullptr) return block.tier->write(block.extent, block.address(), block.bytes);
     block.extent = memory_.tier->put(block.address(), block.bytes);
     block.tier = memory_.tier;
-  }
+  };
+  if (memory_.tier->is_direct())
+    memory_.device->copy_early({block.idle_since, books_.now(), memory_.tier->releases()}, write);
+  else
+    write();
   block.dirty = false;
   stats_.bytes_out += block.bytes;
   if (memory_.device->is_asynchronous()) stats_.untimed_out_bytes += block.bytes;

@@ -64,7 +64,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   if (!thread.joined) return;
   thread.starting = false;
   if (joins) on_.lasting.turns.op_starts(thread);
-  guarded(thread, [&] { follow_streams(thread, outermost, comes_in); });
+  guarded(thread, [&] { follow_streams(thread, comes_in); });
   guarded(thread, [&] {
     on_.capturing.op_starts(thread, op, inputs);
     if (thread.leaf == thread.depth) on_.in_place.op_starts(thread, inputs);
@@ -180,11 +180,13 @@ void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   });
 }
 
-void Ops::follow_streams(ThreadState& thread, bool outermost, bool comes_in) {
+// For what came in, and for what another thread's op may have moved since the last time.
+void Ops::follow_streams(ThreadState& thread, bool comes_in) {
   Device& device = *on_.memory.device;
   if (!device.is_asynchronous()) return;
-  if ((!comes_in && thread.aside) || thread.touched.empty() || !device.is_aside()) return;
+  if ((!comes_in && thread.touched.size() == thread.followed) || thread.touched.empty() || !device.is_aside()) return;
   device.follow();
+  thread.followed = thread.touched.size();
   thread.aside = true;
 }
 
@@ -219,7 +221,7 @@ std::function<void()> Ops::end(ThreadState& thread) {
 
 void Ops::let_go(ThreadState& thread) {
   if (thread.aside) guarded(thread, [&] { on_.memory.device->lead(); });
-  thread.end(&Books::let_go);
+  thread.end([this](Block& block) { on_.lasting.books.let_go(block); });
   if (!thread.recomputing) guarded(thread, [&] { on_.planned.after_op(thread); });
   on_.refusals.put_off(thread);
   on_.lasting.turns.op_is_over(thread);

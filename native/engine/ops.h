@@ -38,7 +38,7 @@ class Ops {
   void settle_dues(ThreadState& thread);
   bool use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins);
   void touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
-  void follow_streams(ThreadState& thread, bool outermost, bool comes_in);
+  void follow_streams(ThreadState& thread, bool comes_in);
   void let_go(ThreadState& thread);
   // What ops need is wanted of a plan, or of a limit. (A session without either takes whatever there is.)
   bool learns() const;

@@ -13,6 +13,13 @@ bool overlap(const Region& one, const Region& other) { return one.offset < other
 
 }  // namespace
 
+bool PlanTable::uses(size_t from, size_t to) const {
+  for (const Take& take : takes)
+    for (uint32_t slot = take.first_slot; slot < take.first_slot + take.slots; ++slot)
+      if (slot_offset[slot] < to && from < slot_offset[slot] + take.bytes) return true;
+  return false;
+}
+
 Plan::Plan(PlanTable table, size_t zone_offset, bool at_once, std::function<bool(Region*)> make_way)
     : table_(std::move(table)), zone_offset_(zone_offset), make_way_(std::move(make_way)), is_late_(table_.slot_offset.size()), begun_(at_once),
       iteration_end_(table_.takes.size() / table_.iterations) {
@@ -179,10 +186,13 @@ Region* Plan::lodge(size_t bytes, void* owner) {
   size_t end = zone_offset_ + table_.bytes;
   const std::vector<std::pair<size_t, size_t>> spans = taken();
   for (auto span = spans.rbegin(); span != spans.rend() && end < span->second + bytes; ++span) end = span->first;
-  if (end < zone_offset_ + bytes) return nullptr;
-  guests_.push_back({end - bytes, bytes, owner, nullptr, nullptr});
+  return end < zone_offset_ + bytes ? nullptr : seat(end - bytes, bytes, owner);
+}
+
+Region* Plan::seat(size_t offset, size_t bytes, void* owner) {
+  guests_.push_back({offset, bytes, owner, nullptr, nullptr});
   used_ += bytes;
-  peak_end_ = std::max(peak_end_, end);
+  peak_end_ = std::max(peak_end_, offset + bytes);
   return &guests_.back();
 }
 

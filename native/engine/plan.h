@@ -43,6 +43,9 @@ struct PlanTable {
   std::vector<uint32_t> due_begin;      // by ordinal, and one for the period's end: into `due`
   std::vector<Due> due;
   size_t bytes = 0;  // the zone's
+
+  // Whether a slot has any of the zone's bytes [from, to).
+  bool uses(size_t from, size_t to) const;
 };
 
 class Plan {
@@ -72,6 +75,8 @@ class Plan {
   Region* take_late(size_t take, size_t bytes, void* owner);
   // A place for what is not planned, as high as there is one; nullptr: none.
   Region* lodge(size_t bytes, void* owner);
+  // What lies at `offset` of the arena stays there, as a guest.
+  Region* seat(size_t offset, size_t bytes, void* owner);
   size_t widest_gap() const;
   void give_back(Region* region);
   bool contains(const Region* region) const { return region->offset >= zone_offset_ && region->end() <= zone_offset_ + table_.bytes; }

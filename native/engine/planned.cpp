@@ -25,7 +25,7 @@ bool Planned::use(PlanTables plan, const std::vector<uint64_t>& resident) {
   }
   shelf_.make_way_for(stays);
   for (Block* block : staying) ++block->active;  // so that only this moves them
-  const std::optional<size_t> offset = clearing_.make_zone(plan.takes.bytes, staying, swapped);
+  const std::optional<size_t> offset = clearing_.make_zone(plan.takes, plan.zone_offset, staying, swapped);
   if (offset) begin(std::move(plan), std::move(fresh), *offset);
   for (Block* block : staying) --block->active;
   if (!offset)
@@ -36,7 +36,7 @@ bool Planned::use(PlanTables plan, const std::vector<uint64_t>& resident) {
 
 void Planned::begin(PlanTables plan, std::unique_ptr<Swaps> swaps, size_t offset) {
   stats_.planned_footprint_bytes = offset + plan.takes.bytes;
-  memory_.arena->set_plan(std::move(plan.takes), offset, plan.at_once, [this](Region* region) { return make_way(*owner_of(region)); });
+  memory_.arena->set_plan(std::move(plan.takes), offset, plan.at_once, [this](Region* region) { return make_way(*owner_of(region)); }, tell_owner);
   swaps_ = std::move(swaps);
   stream_ = std::make_unique<Course>(std::move(plan.identities), plan.remakes.runs_again(), plan.at_once);
   if (!plan.remakes.empty()) remakings_ = std::make_unique<Remakings>(std::move(plan.remakes), discarding_);
@@ -44,6 +44,7 @@ void Planned::begin(PlanTables plan, std::unique_ptr<Swaps> swaps, size_t offset
   is_shared_ = false;
   is_another_ = plan.is_another;
   ++course_;
+  copies_.plan_begins();
   if (plan.at_once) carry_over();
 }
 
@@ -53,6 +54,7 @@ void Planned::iteration_ends() {
   if (plan != nullptr && !plan->begun()) carry_over();
   if (plan != nullptr) plan->iteration_ends();
   if (stream_) stream_->iteration_ends();
+  if (swaps_) copies_.iteration_ends();
   if (remakings_) forget_recipes();
 }
 

@@ -36,6 +36,7 @@ struct PlanTables {
   PlanTable takes;
   SwapTable swaps;
   RemakeTable remakes;
+  std::optional<size_t> zone_offset;  // in the arena; none: wherever there is room
   bool at_once = true;     // an iteration begins now; otherwise the next is waited for
   bool is_another = false;  // than the iteration before
 };

@@ -59,6 +59,7 @@ void Progress::on_step() {
 }
 
 void Progress::iteration_ends() {
+  on_.memory.device->note_iteration(on_.stats.measured_iterations, on_.stats.iterations_ns);
   iterations_.end(on_.forecast.ops());
   on_.forecast.on_boundary(on_.books.all());
   on_.planned.iteration_ends();

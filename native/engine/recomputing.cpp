@@ -65,7 +65,7 @@ bool Recomputing::bring_back(Block& block, const c10::Storage& made, uint64_t to
     bring_in(session, made);
     if (block.dead || !block.discarded) return false;
     session.discarding.come_back(block, *made.unsafeGetStorageImpl());
-    Books::let_go(block);
+    session.lasting.books.let_go(block);
     return true;
   });
 }

@@ -72,7 +72,7 @@ bool Restoring::move_to_ordinary(Block& block, Books::StorageRef storage, Restor
 
 void Restoring::let_go(Block& block) {
   Restored ignored;
-  if (Books::let_go(block)) restore(block, ignored);
+  if (books_.let_go(block)) restore(block, ignored);
 }
 
 }  // namespace memfit

@@ -164,7 +164,7 @@ void Session::become_inert(ThreadState& forking) {
   lasting.ghosts.record_to(nullptr);
   // No other thread came along, and the forking one's op moves nothing any more.
   lasting.turns.forget(forking);
-  forking.end(&Books::let_go);
+  forking.end([this](Block& block) { lasting.books.let_go(block); });
   forking.failure = Failure();
   if (memory.device->is_asynchronous()) keep_what_is_not_reachable();
 }

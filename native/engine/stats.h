@@ -63,13 +63,18 @@ namespace memfit {
     "memfit's own records of iterations and plans, at present ([how much](limits.md#what-the-process-uses))")          \
   X(uint64_t, recording_given_up_ops,                                                                                  \
     "ops after which the search for an iteration ended, since none had been found; 0 while it goes on")                \
-  X(uint64_t, stall_ns, "time that ops waited for planned copies")                                                     \
+  X(uint64_t, stall_ns, "time that ops waited for planned copies, as far as these were timed")                        \
   X(uint64_t, copy_ns, "time that ops waited for copies that no plan had foreseen")                                    \
   X(uint64_t, out_ns, "time that all copies to the tier took, whoever waited")                                         \
   X(uint64_t, in_ns, "time that all copies from the tier took, whoever waited")                                        \
   X(size_t, untimed_out_bytes,                                                                                         \
     "bytes moved to the tier in no such time: on a GPU these copies are part of its work")                             \
-  X(size_t, untimed_in_bytes, "bytes moved from the tier in no such time")
+  X(size_t, untimed_in_bytes, "bytes moved from the tier in no such time")                                             \
+  X(uint64_t, timed_copies_out, "planned copies to the tier whose time is known: on a GPU some of them are timed")     \
+  X(uint64_t, timed_copies_in, "planned copies from the tier whose time is known")                                     \
+  X(uint64_t, timed_iterations, "iterations under a plan whose copies were timed")                                     \
+  X(uint64_t, measured_iterations, "iterations whose time is known: a GPU may be some behind")                         \
+  X(uint64_t, iterations_ns, "their time")
 
 struct Stats {
 #define MEMFIT_MEMBER(type, name, meaning) type name = 0;

@@ -41,6 +41,7 @@ void Planned::pass_by(size_t op) {
 }
 
 void Planned::act_before(size_t op) {
+  const Together together(*memory_.device);
   for (const Swaps::Action& action : swaps_->before(op)) {
     if (action.kind == Swaps::Action::Kind::kFinishOut)
       finish_out(action.swap);
@@ -51,6 +52,7 @@ void Planned::act_before(size_t op) {
 }
 
 void Planned::act_after(size_t op) {
+  const Together together(*memory_.device);
   for (uint32_t swap : swaps_->after(op)) start_out(swap);
 }
 

@@ -58,6 +58,7 @@ struct ThreadState {
   bool starting = false;  // the op has its inputs brought in: it holds no raw pointers yet
   bool stepped_aside = false;  // since when any of them may have left again
   bool aside = false;     // runs on another stream than the compute stream, in its order
+  size_t followed = 0;    // as far as its first so many storages go
   bool remade = false;    // something was made again there for the op that is about to begin
   bool gave_way = false;  // has let everybody else go first, once
   bool joined = false;    // its op is one of the iteration's: it uses storages of the session, or makes one
@@ -99,6 +100,7 @@ struct ThreadState {
     missing.clear();
     foreign.clear();
     aside = false;
+    followed = 0;
     row = -1;
   }
 };

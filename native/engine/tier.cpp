@@ -239,6 +239,7 @@ void Tier::release(Extent extent) {
 void Tier::drop(Extent extent) {
   medium_->discard(extent->offset, extent->size);
   ranges_.give_back(extent);
+  ++releases_;
 }
 
 void Tier::freeze() { frozen_ = true; }

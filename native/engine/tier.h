@@ -108,6 +108,8 @@ class Tier {
   void freeze();
   void thaw();
   bool frozen() const { return frozen_; }
+  // How many extents have been given up: what was read there may still be on its way.
+  uint64_t releases() const { return releases_; }
 
   size_t used() const { return ranges_.used() - wall_; }
   size_t footprint() const { return ranges_.footprint(); }
@@ -124,6 +126,7 @@ class Tier {
   Ranges ranges_;
   size_t wall_;
   bool frozen_ = false;
+  uint64_t releases_ = 0;
   bool refuses_lanes_ = false;
   std::vector<Extent> released_while_frozen_;
 };

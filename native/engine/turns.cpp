@@ -1,12 +1,11 @@
 #include "turns.h"
 
-#include <Python.h>
-
 #include <algorithm>
 #include <new>
 #include <utility>
 
 #include "block.h"
+#include "interpreter.h"
 #include "thread_state.h"
 
 namespace memfit {
@@ -15,20 +14,6 @@ namespace {
 
 // Ops that run when a limit or a plan is to take effect end within this long, or hold on to what they use.
 constexpr std::chrono::milliseconds kStandstill{1000};
-
-// The interpreter lock, let go of for a while by the thread that has it.
-class WithoutInterpreter {
- public:
-  WithoutInterpreter() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
-  // Call without any other lock.
-  void take_back() {
-    if (state_ != nullptr) PyEval_RestoreThread(state_);
-  }
-  bool was_held() const { return state_ != nullptr; }
-
- private:
-  PyThreadState* state_;
-};
 
 }  // namespace
 

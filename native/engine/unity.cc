@@ -21,6 +21,7 @@
 #include "growth.cpp"
 #include "host.cpp"
 #include "in_place.cpp"
+#include "interpreter.cpp"
 #include "iterations.cpp"
 #include "lanes.cpp"
 #include "lifelines.cpp"

@@ -48,6 +48,33 @@ def test_a_stay_that_takes_over_lies_where_the_one_before_it_did():
     assert placed.lifetimes.upper.tolist() == [4, 8, 6, 9]  # each of them ends when it ends
 
 
+def test_stays_lie_around_what_is_taken():
+    rows = [(0, 0, 4, 64), (1, 4, 6, 64), (2, 0, 9, 192)]
+    stays = replace(Stays.from_rows(rows, 10), over=np.array([NOBODY, 0, NOBODY]))
+    placed = place_stays(stays, alignment=64, effort=0.1, taken=[(64, 128), (320, 64)])
+    assert placed.packing.offsets.tolist() == [0, 0, 384] and placed.packing.slots.tolist() == [1, 1, 1]
+    assert placed.packing.footprint == 576 and len(placed.lifetimes) == 3
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 25), st.integers(1, 5)), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=3),
+    st.integers(1, 3),
+)
+def test_no_stay_has_bytes_that_are_taken(rows, gaps, iterations):
+    taken, end = [], 0
+    for gap, size in gaps:
+        taken.append((64 * (end + gap), 64 * size))
+        end += gap + size
+    table = [(number, lower, lower + life, 64 * size) for number, (lower, life, size) in enumerate(rows)]
+    stays = replace(Stays.from_rows(table, 10), iterations=iterations)
+    placed = place_stays(stays, alignment=64, effort=0.05, taken=taken)
+    size = np.repeat(placed.lifetimes.size, placed.packing.slots)
+    assert len(placed.packing.slots) == iterations * len(rows) and len(size) == len(placed.packing.offsets)
+    for offset, length in taken:
+        assert ((placed.packing.offsets >= offset + length) | (placed.packing.offsets + size <= offset)).all()
+
+
 @st.composite
 def chains(draw):
     """Stays in a period of 20, some of which begin where another of the same size ends, in its place."""

@@ -231,7 +231,7 @@ class Table:
         self.due_begin = [sum(1 for d in due if d[0] < k) for k in range(count + 1)] + [len(due)]
         self.due_take, self.due_ago = [d[1] for d in due], [d[2] for d in due]
 
-    def use(self) -> bool:
+    def use(self, zone_offset: int | None = None) -> bool:
         bytes_ = [size * UNIT for size, _ in self.rows]
         offsets = [offset * UNIT for offset in self.offsets]
         none = [0] * len(bytes_)
@@ -242,7 +242,8 @@ class Table:
                    "op_begin": op_begin}  # fmt: skip
         ops = {"op_hashes": [engine.load().op_hash(name, True) for name in self.ops]}
         zone = self.zone * UNIT
-        return bool(engine.load().use_plan(columns, zone, self.iterations, NO_SWAPS | ops, NO_REMAKES, [], True))
+        return bool(engine.load().use_plan(columns, zone, self.iterations, NO_SWAPS | ops, NO_REMAKES, [], True,
+                                           zone_offset=zone_offset))  # fmt: skip
 
 
 FILLED = ("aten::empty.memory_format", "aten::fill_.Scalar")  # the ops of `filled`
@@ -335,6 +336,27 @@ def test_a_guest_that_is_to_stay_keeps_its_place():
         with pytest.raises(memfit.BudgetError):
             full(8192, 2)
         assert session.stats.planned_allocations == 0 and guest.data_ptr() == address and contents(guest) == {1}
+
+
+def test_what_cannot_move_stays_where_no_slot_of_the_zone_is():
+    table = Table([(3000, 2), (3000, 1)], ops=("aten::full", "aten::full"))
+    with memfit.session(12000 * UNIT, "ram", grow=False) as session:
+        low, fixed = full(4096, 1), torch.empty(1024 * UNIT // 4)  # nobody has written to it yet: it stays
+        ((offset, size, _),) = engine.load().immovable()
+        del low
+        assert not table.use(0) and not table.use(offset - 2048 * UNIT)  # a slot would lie there
+        assert not table.use(offset + 512 * UNIT)  # or the zone begin in its midst
+        table.offsets[1] = (offset + size) // UNIT
+        table.zone = table.offsets[1] + 3000
+        assert table.use(0)
+        kept = [full(3000, 3), full(3000, 4)]
+        assert session.stats.planned_allocations == 2 and session.stats.plan_mismatches == 0
+        fixed.fill_(5)
+        assert engine.load().immovable() == []
+        engine.load().drop_plan()
+        assert [contents(each) for each in kept] == [{3}, {4}] and fixed.unique().tolist() == [5]
+        assert session.stats.peak_footprint_bytes <= 12000 * UNIT
+    assert [contents(each) for each in kept] == [{3}, {4}]
 
 
 def test_the_plan_goes_on_where_the_program_is_found_again():

@@ -9,11 +9,12 @@ namespace memfit {
 namespace {
 
 bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps, const Columns& remakes,
-              const std::vector<uint64_t>& resident, bool at_boundary, bool is_another) {
+              const std::vector<uint64_t>& resident, bool at_boundary, bool is_another, std::optional<size_t> zone_offset) {
   py::gil_scoped_release no_gil;
   PlanTables plan = plan_tables(takes, zone_bytes, iterations, swaps, remakes, alignment());
   plan.at_once = at_boundary;
   plan.is_another = is_another;
+  plan.zone_offset = zone_offset;
   return Engine::get().governing([&](Session& session) { return session.use_plan(std::move(plan), resident); });
 }
 
@@ -25,6 +26,19 @@ std::tuple<double, double, double, double> measure_tier(const std::string& kind,
     std::shared_ptr<Tier> tier = make_tier(host(), {kind, folder, 4 * size});
     LinkTimes times = measure_link(*tier, size, repeats);
     return {times.out, times.in, times.out_beside, times.in_beside};
+  });
+}
+
+// What cannot move and does not lie on the shelf: its offset in the arena, its bytes and its number.
+std::vector<std::tuple<size_t, size_t, uint64_t>> immovable() {
+  return Engine::get().in_session([](Session& session) {
+    std::vector<std::tuple<size_t, size_t, uint64_t>> found;
+    for (const Block* block : session.lasting.books.all()) {
+      const bool is_here = session.memory.holds(*block) && !session.memory.arena->on_shelf(block->region);
+      if (is_here && !block->copy && !session.residency.may_move(*block))
+        found.emplace_back(block->region->offset, block->region->size, block->id);
+    }
+    return found;
   });
 }
 
@@ -70,7 +84,8 @@ py::dict stop_timeline() {
 
 void bind_plans(py::module_& m) {
   m.def("use_plan", &use_plan, py::arg("takes"), py::arg("zone_bytes"), py::arg("iterations"), py::arg("swaps"),
-        py::arg("remakes"), py::arg("resident"), py::arg("at_boundary"), py::arg("is_another") = false);
+        py::arg("remakes"), py::arg("resident"), py::arg("at_boundary"), py::arg("is_another") = false, py::arg("zone_offset") = py::none());
+  m.def("immovable", &immovable, NoGil());
   m.def("has_plan", &has_plan, NoGil());
   m.def("drop_plan", [] { Engine::get().governing([](Session& session) { session.planned.drop(); }); }, NoGil());
   m.def("tried_drops", &tried_drops, NoGil());

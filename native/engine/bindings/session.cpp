@@ -84,8 +84,8 @@ void allow_growth(bool allowed) {
   Engine::get().in_session([&](Session& session) { session.growth.allow(allowed); });
 }
 
-size_t page_bytes() {
-  size_t bytes = Engine::get().in_session([](Session& session) { return session.memory.device->page(); });
+size_t page_bytes(size_t offset) {
+  size_t bytes = Engine::get().in_session([&](Session& session) { return session.memory.device->page_at(offset); });
   return std::max<size_t>(bytes, 1);
 }
 
@@ -115,7 +115,7 @@ void bind_session(py::module_& m) {
   m.def("set_peak", &set_peak, py::arg("peak_bytes"), NoGil());
   m.def("allow_growth", &allow_growth, py::arg("allowed"), NoGil());
   m.def("alignment", &alignment, NoGil());
-  m.def("page_bytes", &page_bytes, NoGil());
+  m.def("page_bytes", &page_bytes, py::arg("offset"), NoGil());
   m.def("undisturbed", &undisturbed, py::arg("action"), py::arg("undo"));
   m.def("set_stress", &set_stress, py::arg("kind"));
 }

@@ -109,7 +109,9 @@ class Adaptor final : public CUDAAllocator {
   bool isHistoryEnabled() override { return own().isHistoryEnabled(); }
   void recordHistory(bool enabled, caching::CreateContextFn recorder, size_t entries, caching::RecordContext when, bool clear,
                      const std::vector<std::string>& skipped) override {
+    if (enabled) Engine::get().note_history(true);
     own().recordHistory(enabled, recorder, entries, when, clear, skipped);
+    if (!enabled) Engine::get().note_history(false);
   }
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& text) override { own().recordAnnotation(text); }
   void pushCompileContext(std::string& text) override { own().pushCompileContext(text); }

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "../fingerprint.h"
@@ -63,6 +64,8 @@ Kept kept_by_torch(c10::DeviceIndex device) {
   return {now(stats.reserved_bytes), now(stats.allocated_bytes)};
 }
 
+constexpr size_t kMostPassed = 16;  // moments that an early copy may go back to, and iterations that the GPU may be behind
+
 constexpr size_t kMostStamps = size_t{1} << 18;  // who records for so long has no use for the times, nor for so many events
 
 }  // namespace
@@ -95,7 +98,7 @@ size_t CudaDevice::limit(size_t budget) const {
   check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
   free += kept_by_torch(name().index()).reserved;  // which is adopted, or given back
   size_t most = budget != 0 ? std::min(budget, total) : free - std::min(free, kReserve);
-  return most / page() * page();
+  return most / page_at(most) * page_at(most);
 }
 
 std::unique_ptr<AddressSpace> CudaDevice::reserve(size_t bytes) {
@@ -110,7 +113,7 @@ std::unique_ptr<AddressSpace> CudaDevice::reserve(size_t bytes) {
 // there was before. (To give memory back waits for the GPU: a little at a time is not worth that.)
 void CudaDevice::make_way(size_t mapped, size_t size) {
   const Kept kept = kept_by_torch(name().index());
-  if (mapped + page() + kept.reserved <= std::max(size, before_) || kept.idle() < spared_ + kWorthGivingBack) return;
+  if (mapped + kept.reserved <= std::max(size, before_) || kept.idle() < spared_ + kWorthGivingBack) return;
   release_cached();
   spared_ = kept_by_torch(name().index()).idle();
 }
@@ -146,6 +149,9 @@ void CudaDevice::session_ended(bool in_use) {
   stamps_.clear();
   clock_.reset();
   users_.clear();
+  passed_.clear();
+  ends_.clear();
+  compute_moves_on();
   exhausted_ = nullptr;
   if (!in_use) remove_adaptor();
 }
@@ -166,9 +172,41 @@ bool CudaDevice::allocated(const void* address) const {
   return known && attributes.type == cudaMemoryTypeDevice && attributes.device == index_;
 }
 
+void CudaDevice::hold_back(cudaStream_t stream, uint64_t& seen) {
+  if (!is_together_) return order(events_, compute_, stream);
+  if (moment_ == nullptr) moment_ = std::make_unique<Mark>(events_, compute_), ++moments_;
+  if (std::exchange(seen, moments_) != moments_) moment_->hold_back(stream);
+}
+
 void CudaDevice::copy(void* to, const void* from, size_t bytes) {
   OnDevice guard(index_);
+  compute_moves_on();
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, compute_), "copying on the GPU");
+}
+
+// Behind the first moment that is later than the last use of the bytes. (The place they go to may be read until a place is
+// given up for the last time, and is written to behind that.)
+void CudaDevice::copy_early(const Moments& moments, const std::function<void()>& copying) {
+  OnDevice guard(index_);
+  if (early_ == nullptr) check(cudaStreamCreateWithFlags(&early_, cudaStreamNonBlocking), "making a stream for copies");
+  if (std::exchange(epoch_, moments.epoch) != moments.epoch) passed_.clear();
+  if (passed_.empty() || passed_.back().at < moments.now) passed_.push_back({moments.now, std::make_unique<Mark>(events_, compute_)});
+  if (passed_.size() > kMostPassed) passed_.pop_front();
+  const auto later = std::find_if(passed_.begin(), passed_.end(), [&](const Passed& each) { return each.at > moments.idle_since; });
+  if (later != passed_.end())
+    later->mark->hold_back(early_);
+  else
+    order(events_, compute_, early_);
+  delay(early_);
+  const auto join = [this] { order(events_, early_, compute_), compute_moves_on(); };
+  try {
+    InStream early(early_);
+    copying();
+  } catch (...) {  // a part of it may be under way all the same
+    join();
+    throw;
+  }
+  join();
 }
 
 // Piece by piece, each no longer than the two are apart: the runtime's copies must not overlap.
@@ -242,6 +280,7 @@ void CudaDevice::follow() {
 
 void CudaDevice::lead() {
   OnDevice guard(index_);
+  compute_moves_on();
   order(events_, c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index_)).stream(), compute_);
 }
 
@@ -255,6 +294,7 @@ void CudaDevice::released(const void* address) {
   auto users = users_.find(address);
   if (users == users_.end()) return;
   OnDevice guard(index_);
+  compute_moves_on();
   for (cudaStream_t stream : users->second) order(events_, stream, compute_);
   users_.erase(users);
 }
@@ -279,6 +319,14 @@ void CudaDevice::restart_clock() {
   OnDevice guard(index_);
   stamps_.clear();
   clock_ = std::make_unique<Mark>(timed_events_, compute_);
+}
+
+void CudaDevice::note_iteration(uint64_t& known, uint64_t& ns) {
+  OnDevice guard(index_);
+  ends_.push_back(std::make_unique<Mark>(timed_events_, compute_));
+  for (; ends_.size() > 1 && ends_[1]->has_passed(); ends_.pop_front())
+    ++known, ns += static_cast<uint64_t>(between(*ends_[0], *ends_[1]));
+  if (ends_.size() > kMostPassed) ends_.pop_front();
 }
 
 void CudaDevice::delay(cudaStream_t stream) {

@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -50,11 +51,15 @@ class CudaDevice final : public Device {
   Events& timed_events() { return timed_events_; }
   // The time (ns) of a moment that has passed, counted from the clock's last start.
   int64_t time_of(const Mark& mark) const;
+  // `stream` goes on when the compute stream has come to this moment. `seen`: which the last one was that it waited for.
+  void hold_back(cudaStream_t stream, uint64_t& seen);
+  // The compute stream is given something by the engine: it has come to another moment.
+  void compute_moves_on() { moment_.reset(); }
   // Hold `stream` up for a random while, as `delay_copies` has said.
   void delay(cudaStream_t stream);
 
   size_t alignment() const override { return kCudaAlignment; }
-  size_t page() const override { return page_bytes(index_); }
+  size_t page_at(size_t offset) const override { return page_bytes(index_, offset); }
   size_t limit(size_t budget) const override;
   std::unique_ptr<AddressSpace> reserve(size_t bytes) override;
   c10::Allocator& ordinary() override;
@@ -62,12 +67,16 @@ class CudaDevice final : public Device {
   void install() override;
   void warm_up() override;
   void session_ended(bool in_use) override;
+  bool keeps_history() const override { return native_allocator().initialized() && native_allocator().isHistoryEnabled(); }
   bool is_placed(const void* address) const override { return in_memory_pool(address); }
   void free_ordinary(void* memory) override;
   void release_cached() override;
   void on_exhausted(std::function<void()> action) override { exhausted_ = std::move(action); }
   bool allocated(const void* address) const override;
   void copy(void* to, const void* from, size_t bytes) override;
+  void begin_together() override { is_together_ = true; }
+  void end_together() override { is_together_ = false, compute_moves_on(); }
+  void copy_early(const Moments& moments, const std::function<void()>& copying) override;
   bool slide(void* to, const void* from, size_t bytes) override;
   uint64_t fingerprint_of(const void* address, size_t bytes) override;
   void finish() override;
@@ -84,6 +93,7 @@ class CudaDevice final : public Device {
   int64_t stamp() override;
   int64_t time_of(int64_t ticket) override;
   void restart_clock() override;
+  void note_iteration(uint64_t& known, uint64_t& ns) override;
 
   // Another stream uses the storage at `address` until it has come to where it is when the storage is freed.
   void used_by(const void* address, cudaStream_t stream);
@@ -99,8 +109,22 @@ class CudaDevice final : public Device {
   Events events_{cudaEventDisableTiming}, timed_events_{cudaEventDefault};
   std::unique_ptr<Mark> clock_;  // where time began
   std::vector<std::unique_ptr<Mark>> stamps_;
+  std::deque<std::unique_ptr<Mark>> ends_;  // of iterations: the last one whose time is known, and those since
   std::mutex users_mutex_;
   std::unordered_map<const void*, std::vector<cudaStream_t>> users_;
+  // This moment of the compute stream, once somebody has asked for it while copies begin together; and how many there were.
+  bool is_together_ = false;
+  std::unique_ptr<Mark> moment_;
+  uint64_t moments_ = 0;
+  // Moments of the compute stream, by the engine's clock, all of one epoch; and the stream of copies that need wait for
+  // no later one.
+  struct Passed {
+    uint64_t at;
+    std::unique_ptr<Mark> mark;
+  };
+  std::deque<Passed> passed_;
+  uint64_t epoch_ = 0;
+  cudaStream_t early_ = nullptr;  // kept for all sessions
   int64_t longest_delay_us_ = 0;
   std::minstd_rand random_;
 };

@@ -2,6 +2,7 @@
 #include "adaptor.cpp"
 #include "cuda_device.cpp"
 #include "events.cpp"
+#include "locked_pieces.cpp"
 #include "slab.cpp"
 #include "stream_lane.cpp"
 #include "virtual_memory.cpp"

@@ -6,7 +6,8 @@ namespace memfit::cuda {
 
 namespace {
 
-// Moments of one copy. In the lane's stream: before and after it; in the compute stream: before and after its wait.
+// Moments of one copy. In the lane's stream: before and after it; in the compute stream: before and after its wait. Of one
+// that is not timed there is only its end.
 struct Marks {
   std::unique_ptr<Mark> began, ended, waited_from, waited_until;
 };
@@ -28,15 +29,15 @@ class StreamLane final : public Lane {
     copy->marks = std::make_shared<Marks>();
     try {
       OnDevice guard(device_.index());
-      order(device_.events(), device_.compute(), stream_);
+      device_.hold_back(stream_, seen_);
       device_.delay(stream_);
-      marks_of(*copy).began = std::make_unique<Mark>(device_.timed_events(), stream_);
+      if (copy->is_timed) marks_of(*copy).began = std::make_unique<Mark>(device_.timed_events(), stream_);
       InStream lane(stream_);
       if (copy->direction == Copy::Direction::kOut)
         copy->tier->write(copy->extent, copy->memory, copy->bytes);
       else
         copy->tier->get(copy->extent, copy->memory, copy->bytes);
-      marks_of(*copy).ended = std::make_unique<Mark>(device_.timed_events(), stream_);
+      marks_of(*copy).ended = std::make_unique<Mark>(copy->is_timed ? device_.timed_events() : device_.events(), stream_);
     } catch (const std::exception& error) {
       copy->error = error.what();
     }
@@ -45,10 +46,12 @@ class StreamLane final : public Lane {
   void wait(Copy& copy) override {
     Marks& marks = marks_of(copy);
     OnDevice guard(device_.index());
+    device_.compute_moves_on();
     if (marks.ended == nullptr) {  // a part of it may be under way all the same
       order(device_.events(), stream_, device_.compute());
       return;
     }
+    if (!copy.is_timed) return marks.ended->hold_back(device_.compute());
     marks.waited_from = std::make_unique<Mark>(device_.timed_events(), device_.compute());
     marks.ended->hold_back(device_.compute());
     marks.waited_until = std::make_unique<Mark>(device_.timed_events(), device_.compute());
@@ -69,6 +72,7 @@ class StreamLane final : public Lane {
  private:
   CudaDevice& device_;
   cudaStream_t stream_ = nullptr;
+  uint64_t seen_ = 0;  // the moment of the compute stream that it has waited for last
 };
 
 }  // namespace

@@ -21,6 +21,9 @@ namespace memfit::cuda {
 
 namespace {
 
+constexpr size_t kFine = size_t{8} << 30;    // up to this offset memory comes in the driver's pages,
+constexpr size_t kCoarse = size_t{32} << 20;  // and beyond it in these, which need no exactness: 0.4 % of what lies below
+
 // The driver's entry points, without linking against it: a machine without a GPU has no driver.
 struct Driver {
   decltype(&cuMemGetAllocationGranularity) granularity;
@@ -110,8 +113,9 @@ Reserved& reserved() {
 class VirtualMemory final : public AddressSpace {
  public:
   VirtualMemory(int device, size_t bytes, Neighbours neighbours)
-      : device_(device), page_(page_bytes(device)), neighbours_(std::move(neighbours)), pages_(round_up(bytes, page_) / page_) {
-    CUresult result = driver().address_reserve(&base_, pages_.size() * page_, 0, 0, 0);
+      : device_(device), page_(page_bytes(device, 0)), coarse_(page_bytes(device, kFine)), neighbours_(std::move(neighbours)),
+        handles_(round_up(bytes, bytes < kFine ? page_ : coarse_) / page_) {
+    CUresult result = driver().address_reserve(&base_, size(), 0, 0, 0);
     if (result != CUDA_SUCCESS) throw std::bad_alloc();
     const std::set<int> peers = peers_in_use(device);
     std::lock_guard<std::mutex> lock(reserved().mutex);
@@ -132,7 +136,7 @@ class VirtualMemory final : public AddressSpace {
   }
 
   char* base() const override { return reinterpret_cast<char*>(base_); }
-  size_t size() const override { return pages_.size() * page_; }
+  size_t size() const override { return handles_.size() * page_; }
   int device() const { return device_; }
   bool has(const void* address) const { return address >= base() && address < base() + size(); }
 
@@ -149,67 +153,96 @@ class VirtualMemory final : public AddressSpace {
   void back(size_t from, size_t to) override {
     if (to <= solid_) return;
     OnDevice guard(device_);
-    size_t last = round_up(to, page_) / page_;
-    for (size_t page = from / page_; page < last;) {
-      size_t end = page;
-      try {
-        for (; end < last && pages_[end] == 0; ++end) map(end);
-        if (end > page) allow(page, end);
-      } catch (...) {  // pages that nobody may touch would count as bytes
-        while (end > page) unmap(--end);
-        throw;
-      }
-      page = std::max(end, page + 1);
-    }
-    while (solid_ < size() && pages_[solid_ / page_] != 0) solid_ += page_;
+    const size_t last = round_up(to, page_) / page_;
+    for (size_t page = from / page_; page < last; page = piece_at(page).end)
+      if (!is_mapped(page)) page = map_run(page, last);
+    set(needed_, {from / page_, last}, true);
+    while (solid_ < size() && needed_[solid_ / page_]) solid_ += page_;
   }
 
   void drop(size_t from, size_t to) override {
-    size_t first = round_up(from, page_) / page_, last = std::min(to / page_, pages_.size());
-    auto used = [this](size_t page) { return pages_[page] != 0; };
-    while (first < last && !used(first)) ++first;
-    if (first >= last) return;
-    OnDevice guard(device_);
-    check(cudaDeviceSynchronize(), "waiting for the GPU before memory is given back");
-    for (size_t page = first; page < last; ++page)
-      if (used(page)) unmap(page);
-    solid_ = std::min(solid_, first * page_);
+    const size_t first = round_up(from, page_) / page_, last = std::min(to / page_, handles_.size());
+    bool has_waited = false;
+    for (size_t page = first; page < last; ++page) {
+      if (!is_mapped(page)) continue;
+      needed_[page] = false;
+      solid_ = std::min(solid_, page * page_);
+      const Piece piece = piece_at(page);
+      if (page + 1 < std::min(piece.end, last) || is_needed(piece)) continue;
+      OnDevice guard(device_);
+      if (!std::exchange(has_waited, true)) check(cudaDeviceSynchronize(), "waiting for the GPU before memory is given back");
+      unmap(piece);
+    }
   }
 
  private:
-  void map(size_t page) {
-    neighbours_.make_way(mapped_ * page_, size());
+  // Pages that are mapped together.
+  struct Piece {
+    size_t first, end;
+  };
+
+  Piece piece_at(size_t page) const {
+    const size_t pages = page < kFine / page_ ? 1 : coarse_ / page_, first = page / pages * pages;
+    return {first, first + pages};
+  }
+  bool is_mapped(size_t page) const { return handles_[piece_at(page).first] != 0; }
+  bool is_needed(Piece piece) const {
+    bool any = false;
+    for (size_t page = piece.first; page < piece.end; ++page) any |= needed_[page];
+    return any;
+  }
+  static void set(std::vector<bool>& pages, Piece piece, bool value) {
+    for (size_t page = piece.first; page < piece.end; ++page) pages[page] = value;
+  }
+
+  // Memory behind the pieces from that of `page` on, up to `last` or one that has some; returns the last of their pages.
+  size_t map_run(size_t page, size_t last) {
+    const size_t first = piece_at(page).first;
+    size_t end = first;
+    try {
+      for (; end < last && !is_mapped(end); end = piece_at(end).end) map(piece_at(end));
+      allow(first, end);
+    } catch (...) {  // pages that nobody may touch would count as bytes
+      for (size_t other = first; other < end; other = piece_at(other).end) unmap(piece_at(other));
+      throw;
+    }
+    return end - 1;
+  }
+
+  void map(Piece piece) {
+    const size_t bytes = (piece.end - piece.first) * page_;
+    neighbours_.make_way(mapped_ * page_ + bytes, size());
     CUmemAllocationProp prop = properties(device_);
     CUmemGenericAllocationHandle handle = 0;
-    CUresult result = driver().create(&handle, page_, &prop, 0);
+    CUresult result = driver().create(&handle, bytes, &prop, 0);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
       neighbours_.give_up();
-      result = driver().create(&handle, page_, &prop, 0);
+      result = driver().create(&handle, bytes, &prop, 0);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY) throw TierFailure(exhausted());
     check_driver(result, "asking the driver for memory");
-    result = driver().map(base_ + page * page_, page_, 0, handle, 0);
+    result = driver().map(base_ + piece.first * page_, bytes, 0, handle, 0);
     if (result != CUDA_SUCCESS) driver().release(handle);
     check_driver(result, "putting memory behind the arena");
-    pages_[page] = handle;
-    ++mapped_;
+    handles_[piece.first] = handle;
+    mapped_ += piece.end - piece.first;
   }
 
-  void unmap(size_t page) {
+  void unmap(Piece piece) {
     {
       std::lock_guard<std::mutex> lock(reserved().mutex);
-      open_[page] = false;
+      set(open_, piece, false);
     }
-    check_driver(driver().unmap(base_ + page * page_, page_), "taking memory from behind the arena");
-    driver().release(pages_[page]);
-    pages_[page] = 0;
-    --mapped_;
+    check_driver(driver().unmap(base_ + piece.first * page_, (piece.end - piece.first) * page_), "taking memory from behind the arena");
+    driver().release(handles_[piece.first]);
+    handles_[piece.first] = 0;
+    mapped_ -= piece.end - piece.first;
   }
 
   void allow(size_t first, size_t last) {
     std::lock_guard<std::mutex> lock(reserved().mutex);
     set_access(first, last);
-    for (size_t page = first; page < last; ++page) open_[page] = true;
+    set(open_, {first, last}, true);
   }
 
   void set_access(size_t first, size_t last) {
@@ -227,22 +260,23 @@ class VirtualMemory final : public AddressSpace {
   }
 
   int device_;
-  size_t page_;
+  size_t page_, coarse_;
   Neighbours neighbours_;
   CUdeviceptr base_ = 0;
-  std::vector<CUmemGenericAllocationHandle> pages_;  // 0: nothing is behind this page
-  std::vector<bool> open_ = std::vector<bool>(pages_.size());  // pages that may be touched; `reserved().mutex` guards it
+  std::vector<CUmemGenericAllocationHandle> handles_;  // by the first page of each piece; 0: nothing is behind it
+  std::vector<bool> needed_ = std::vector<bool>(handles_.size());  // pages whose bytes somebody has asked for
+  std::vector<bool> open_ = std::vector<bool>(handles_.size());  // pages that may be touched; `reserved().mutex` guards it
   size_t mapped_ = 0;  // pages
   size_t solid_ = 0;  // there are bytes behind everything below
 };
 
 }  // namespace
 
-size_t page_bytes(int device) {
+size_t page_bytes(int device, size_t offset) {
   CUmemAllocationProp prop = properties(device);
   size_t bytes = 0;
   check_driver(driver().granularity(&bytes, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED), "asking for the size of a page");
-  return bytes;
+  return offset < kFine ? bytes : std::max(bytes, kCoarse);
 }
 
 std::unique_ptr<AddressSpace> reserve(int device, size_t bytes, Neighbours neighbours) {

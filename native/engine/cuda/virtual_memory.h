@@ -9,11 +9,12 @@
 
 namespace memfit::cuda {
 
-// The driver's page of device memory (bytes): what it gives and takes back at a time.
-size_t page_bytes(int device);
+// What the driver gives and takes back at a time, at an offset of the arena (bytes): its own pages first, and many at a
+// time where an arena is so large that it would be asked for tens of thousands.
+size_t page_bytes(int device, size_t offset);
 // What the owner of the addresses does for the rest of the device's memory.
 struct Neighbours {
-  std::function<void(size_t mapped, size_t size)> make_way;  // a page is about to be mapped beside so many bytes of `size`
+  std::function<void(size_t mapped, size_t size)> make_way;  // so many bytes of `size` are about to be mapped
   std::function<void()> give_up;                             // there is no more memory: whatever can be spared goes
 };
 // Raises std::invalid_argument when the driver cannot map memory.

@@ -108,7 +108,8 @@ class TakeColumns(TypedDict):
 class AddressPlan:
     """The engine's table for a period of `iterations`, and the bytes of the zone that it hands out.
 
-    `lower_bound_bytes` is the peak of live bytes over the circular time: no table needs less.
+    `lower_bound_bytes` is the peak of live bytes over the circular time: no table needs less. `zone_offset` is where in
+    the arena the zone has to be, since the table leaves out what lies there; None: anywhere.
     """
 
     columns: TakeColumns
@@ -116,6 +117,7 @@ class AddressPlan:
     zone_bytes: int
     lower_bound_bytes: int
     proven: bool
+    zone_offset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -273,10 +275,21 @@ class TakeClock:
         return self.at_op(swap.free_by), over + self.of_arrivals[index]
 
 
-def plan_addresses(takes: Takes, *, alignment: int, effort: float) -> AddressPlan:
-    """Return a table for `takes`; `effort` is the most seconds spent on it."""
+def plan_addresses(
+    takes: Takes,
+    *,
+    alignment: int,
+    effort: float,
+    zone_offset: int | None = None,
+    taken: Sequence[tuple[int, int]] = (),
+) -> AddressPlan:
+    """Return a table for `takes`; `effort` is the most seconds spent on it.
+
+    In the zone, which is at `zone_offset` of the arena then, its slots lie around what is `taken`, by offset in the
+    zone and size (bytes).
+    """
     stays = takes.stays(alignment)
-    placed = place_stays(stays, alignment=alignment, effort=effort)
+    placed = place_stays(stays, alignment=alignment, effort=effort, taken=taken)
     lifetimes, packing, times = placed.lifetimes, placed.packing, stays.iterations
     slots = np.zeros(times * takes.count, dtype=np.int64)
     slots[lifetimes.lower] = packing.slots
@@ -292,7 +305,7 @@ def plan_addresses(takes: Takes, *, alignment: int, effort: float) -> AddressPla
         due_take=due_take,
         due_periods_ago=due_ago,
     )
-    return AddressPlan(columns, times, packing.footprint, packing.lower_bound, packing.proven)
+    return AddressPlan(columns, times, packing.footprint, packing.lower_bound, packing.proven, zone_offset)
 
 
 def _due(lifetimes: Lifetimes, period: int) -> tuple[list[int], list[int], list[int]]:

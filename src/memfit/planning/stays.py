@@ -58,16 +58,35 @@ class PlacedStays:
     packing: Packing
 
 
-def place_stays(stays: Stays, *, alignment: int, effort: float) -> PlacedStays:
-    """Return offsets for `stays`, aligned to `alignment` bytes; `effort` in seconds."""
+def place_stays(stays: Stays, *, alignment: int, effort: float, taken: Sequence[Span] = ()) -> PlacedStays:
+    """Return offsets for `stays`, aligned to `alignment` bytes; `effort` in seconds.
+
+    They lie around what is `taken` at any time, by offset and size (bytes).
+    """
     lifetimes = repeat(Lifetimes(stays.lower, stays.upper, stays.size), stays.period, stays.iterations)
     period = stays.period * stays.iterations
     if not (stays.over != NOBODY).any():
-        return PlacedStays(lifetimes, pack(lifetimes, alignment=alignment, period=period, effort=effort))
+        return PlacedStays(lifetimes, _pack_around(lifetimes, taken, period, alignment, effort))
     shift = np.repeat(np.arange(stays.iterations) * len(stays), len(stays))
     over = np.tile(stays.over, stays.iterations)
     places, place = joined(lifetimes, np.where(over == NOBODY, NOBODY, over + shift))
-    return PlacedStays(lifetimes, _for_each(pack(places, alignment=alignment, period=period, effort=effort), place))
+    return PlacedStays(lifetimes, _for_each(_pack_around(places, taken, period, alignment, effort), place))
+
+
+def _pack_around(lifetimes: Lifetimes, taken: Sequence[Span], period: int, alignment: int, effort: float) -> Packing:
+    """Return the packing of `lifetimes`; its footprint reaches to the end of all that is `taken`."""
+    if not taken:
+        return pack(lifetimes, alignment=alignment, period=period, effort=effort)
+    offsets, sizes = np.array(taken, dtype=np.int64).T
+    beside = len(taken)
+    whole = Lifetimes(
+        np.append(lifetimes.lower, np.zeros(beside, dtype=np.int64)),
+        np.append(lifetimes.upper, np.full(beside, period)),
+        np.append(lifetimes.size, sizes),
+        np.append(lifetimes.offset, offsets),
+    )
+    packing = pack(whole, alignment=alignment, period=period, effort=effort)
+    return replace(packing, slots=packing.slots[:-beside], offsets=packing.offsets[:-beside])
 
 
 def _for_each(packing: Packing, place: Int64Array) -> Packing:

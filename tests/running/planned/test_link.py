@@ -10,15 +10,15 @@ from memfit.running.planned.link import SessionLink
 
 MIB = 1 << 20
 NOTHING = {f"{name}": 0 for name in ("bytes_out", "bytes_in", "untimed_out_bytes", "untimed_in_bytes",
-                                     "out_ns", "in_ns", "swaps", "prefetches")}  # fmt: skip
+                                     "out_ns", "in_ns", "timed_copies_out", "timed_copies_in")}  # fmt: skip
 CURVE = Link((4096, MIB, 64 * MIB), (5.0, 30.0, 1300.0))
 GPU = Machine("a gpu", CURVE, CURVE, loaded_factor=0.8)
 
 
 def copies(count: int, size_bytes: int, each_us: float) -> dict[str, int]:
     moved, ns = count * size_bytes, int(1000 * count * each_us)
-    return NOTHING | {"bytes_out": moved, "bytes_in": moved, "out_ns": ns, "in_ns": ns, "swaps": count,
-                      "prefetches": count}  # fmt: skip
+    return NOTHING | {"bytes_out": moved, "bytes_in": moved, "out_ns": ns, "in_ns": ns,
+                      "timed_copies_out": count, "timed_copies_in": count}  # fmt: skip
 
 
 def later(stats: dict[str, int], more: dict[str, int]) -> dict[str, int]:

@@ -31,7 +31,8 @@ def iteration(*took_us: float, waited_us: float = 0.0) -> Timeline:
 
 def noted(spans_ms: list[float], foreseen_ms: float, timings: int = 0) -> list[bool]:
     pace = Pace()
-    return [pace.note(1000 * foreseen_ms, round(MS * now), timings) for now in np.cumsum([0.0, *spans_ms])]
+    ends = np.cumsum([0.0, *spans_ms])
+    return [pace.note(1000 * foreseen_ms, count, round(MS * now), timings) for count, now in enumerate(ends)]
 
 
 def test_five_iterations_in_a_row_that_are_all_slower_or_all_faster_count():
@@ -44,9 +45,18 @@ def test_five_iterations_in_a_row_that_are_all_slower_or_all_faster_count():
 def test_the_time_after_an_iteration_that_does_not_count_is_none_of_an_iteration():
     pace = Pace()
     for now in range(5):
-        assert not pace.note(1000, (10 * now) * MS, 0)
+        assert not pace.note(1000, now, 10 * now * MS, 0)
     pace.skip()
-    assert [pace.note(1000, 10 * now * MS, 0) for now in range(100, 106)] == [False] * 5 + [True]
+    assert [pace.note(1000, now, 10 * now * MS, 0) for now in range(100, 106)] == [False] * 5 + [True]
+
+
+def test_iterations_of_which_nothing_is_known_yet_say_nothing():
+    """A GPU is behind: then the times of several become known at once."""
+    pace = Pace()
+    assert not any(pace.note(10_000, ended, ended * 10 * MS, 0) for ended in (0, 0, 0, 3, 3, 8, 8, 8, 8, 8, 8, 20))
+    assert not any(pace.note(10_000, 20, 200 * MS, 0) for _ in range(20)) and pace.slower == pace.faster == 0
+    slow = [pace.note(10_000, 20 + ended, (200 + 11 * ended) * MS, 0) for ended in (0, 2, 2, 4, 6, 8, 8, 10)]
+    assert slow == [False] * 7 + [True]
 
 
 def test_each_op_has_its_median_and_all_have_that_of_the_iterations(monkeypatch):

@@ -127,8 +127,8 @@ class EngineModule(Protocol):
     def alignment(self) -> int:
         """Return the alignment of storages: every offset is a multiple of it (bytes)."""
 
-    def page_bytes(self) -> int:
-        """Return the unit in which the device gives out memory (bytes)."""
+    def page_bytes(self, offset: int) -> int:
+        """Return the unit in which the device gives out memory at an offset of the arena (bytes)."""
 
     def last_failure(self) -> dict[str, Any]:
         """Return the last op that could not have its bytes: `kind` ("", "budget" or "tier"), `message`, `op`, ..."""
@@ -221,13 +221,18 @@ class EngineModule(Protocol):
     def use_plan(
         self, takes: TakeColumns, zone_bytes: int, iterations: int, swaps: SwapTableColumns,
         remakes: RemakeTableColumns, resident: Sequence[int], at_boundary: bool, is_another: bool = False,
+        zone_offset: int | None = None,
     ) -> bool:  # fmt: skip
         """Run iterations by a plan; returns whether there is room for it.
 
         `zone_bytes` is the length of the zone, `iterations` the number of iterations in a period of `takes`.
         `resident` are the blocks of storages that stay below the zone. `at_boundary`: an iteration begins now;
-        `is_another`: of another kind than the last one. Raises ValueError for columns that contradict each other.
+        `is_another`: of another kind than the last one. `zone_offset` is the zone's place in the arena, where what is
+        immovable may lie between its slots; None: anywhere. Raises ValueError for columns that contradict each other.
         """
+
+    def immovable(self) -> list[tuple[int, int, int]]:
+        """Return what cannot move in the arena, the shelf left out: offset and size in bytes, and the block."""
 
     def has_plan(self) -> bool:
         """Return whether a plan is in force."""

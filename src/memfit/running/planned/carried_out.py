@@ -73,7 +73,7 @@ def carried_out(recorded: Recorded, made: Transformed, recomputes: Iterable[Reco
     own = Recorded(
         replace(made.trace, handovers=handovers), writing.blocks, writing.iterations(),
         kept=tuple(writing.at[op] for op in recorded.kept),
-        with_grad=tuple(recorded.with_grad[op] for op in made.op_of),
+        with_grad=tuple(recorded.with_grad[op] for op in made.op_of), around=recorded.around,
     )  # fmt: skip
     return CarriedOut(own, tuple(writing.drops), repeats, writing.last, tuple(writing.recomputes))
 

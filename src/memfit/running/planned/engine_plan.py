@@ -256,12 +256,18 @@ def place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> Placed:
     trace = recorded.trace
     givers = {recorded.blocks[taker]: recorded.blocks[giver] for taker, giver in in_effect(trace).items()}
     takes = takes_of(recorded.iterations, swaps, recorded.blocks, givers)
-    addresses = plan_addresses(takes, alignment=trace.alignment, effort=effort)
     resident = _resident(trace, swaps)
     below = sum(align_up(trace.storages[s].size_bytes, trace.alignment) for s in resident) + trace.pinned_bytes
     # Storages that pile up iteration by iteration (losses in a list) have no address in the plan, but need some room.
     beside = sum(align_up(size, trace.alignment) for size in takes.size[takes.upper < 0].tolist())
-    return Placed(swaps, addresses, resident, below + addresses.zone_bytes + beside)
+    if recorded.around is None:
+        addresses = plan_addresses(takes, alignment=trace.alignment, effort=effort)
+        return Placed(swaps, addresses, resident, below + addresses.zone_bytes + beside)
+    stays = {recorded.blocks[s] for s in resident}  # and, among the pinned bytes, what is no storage of the iteration's
+    counted = {block for _, _, block in recorded.around.spans if block in stays or block not in recorded.blocks}
+    begin, taken = recorded.around.zone(below, counted, trace.alignment)
+    addresses = plan_addresses(takes, alignment=trace.alignment, effort=effort, zone_offset=begin, taken=taken)
+    return Placed(swaps, addresses, resident, begin + addresses.zone_bytes + beside)
 
 
 def _engine_plan(iteration: CarriedOut, placed: Placed, op_hash: OpHash) -> EnginePlan:

@@ -11,7 +11,7 @@ from memfit.running.engine.tiers import TierSpec
 _GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
 _DERATING = 0.9  # a plan for a link slower than it is costs little, the other way round much
 _CHANGED = 2.0  # times as fast or as slow as in the mean: then the link is another one
-_WAYS = {"out": "swaps", "in": "prefetches"}  # each way's count of planned copies
+_WAYS = {"out": "timed_copies_out", "in": "timed_copies_in"}  # each way's count of planned copies whose time is known
 
 
 @dataclass

@@ -28,17 +28,19 @@ class Pace:
 
     slower: int = 0
     faster: int = 0
-    _ended_ns: int | None = None  # the moment when the last one ended
+    _before: tuple[int, int] | None = None  # the iterations that were known to have ended, and their time
 
-    def note(self, foreseen_us: float, now_ns: int, timings: int) -> bool:
-        """Note that an iteration has ended; return whether to time the ops of the next ones.
+    def note(self, foreseen_us: float, ended: int, took_ns: int, timings: int) -> bool:
+        """Note that `ended` iterations are known to have taken `took_ns`; return whether to time the next ones' ops.
 
         Each time that they were doubles the number of iterations that it takes.
         """
-        before, self._ended_ns = self._ended_ns, now_ns
-        if before is None:
+        before = self._before
+        if before is None or ended > before[0]:
+            self._before = ended, took_ns
+        if before is None or ended == before[0]:
             return False
-        ratio = (now_ns - before) / 1000 / foreseen_us
+        ratio = (took_ns - before[1]) / (ended - before[0]) / 1000 / foreseen_us
         self.slower = self.slower + 1 if ratio > 1 + _OFF else 0
         self.faster = self.faster + 1 if ratio < 1 - _OFF else 0
         if max(self.slower, self.faster) < _IN_A_ROW << timings:
@@ -49,7 +51,7 @@ class Pace:
     def skip(self) -> None:
         """Note that an iteration has ended whose time says nothing."""
         self.slower = self.faster = 0
-        self._ended_ns = None
+        self._before = None
 
 
 @dataclass

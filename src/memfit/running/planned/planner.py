@@ -11,8 +11,8 @@ so are the times of ops. A plan of an earlier run is used as it is.
 
 from __future__ import annotations
 
-import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from memfit.ir import Plan, Timeline, Trace
@@ -22,6 +22,7 @@ from memfit.planning.joint.program import Moves
 from memfit.planning.lifetimes import births
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
+from memfit.running.planned.around import Around
 from memfit.running.planned.chosen import kept_plan
 from memfit.running.planned.drift import alike, gains_by_speed
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
@@ -40,7 +41,6 @@ from memfit.running.planned.wanted import Wanted
 from memfit.tracing.build import RawRecording
 
 _STRIKES = 3
-_WRONG = 20  # of the ops of an iteration, that part may be missing, or allocate what is not planned
 _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on without
 _LATELY = 3  # iterations, whose copies tell how fast the link is now
 _ATTEMPTS = 3  # to plan an iteration, each for a part of the budget less than the one before
@@ -125,7 +125,7 @@ class Planner:
         signatures, stats = self.engine.signatures(), self.engine.stats()
         end = End(signatures, stats, self._ended[-1] if self._ended else stats, at_boundary)
         self._ended.append(stats)
-        followed = isinstance(state, InForce) and self.engine.has_plan() and not _is_wrong(end)
+        followed = isinstance(state, InForce) and self.engine.has_plan() and not end.is_wrong
         self._kinds.note(state.signature if isinstance(state, InForce) and followed else signatures[-1])
         if self._recording is not None:
             self._record(self._recording, end)
@@ -181,12 +181,14 @@ class Planner:
 
     def _make(self, known: Known, *, anew: bool = False) -> Making:
         """Begin to make a plan; with `anew`, foresee the one in force by what is known now, to compare them."""
-        page = self.engine.page_bytes()
-        whole = self.engine.stats()["budget_bytes"] // page * page
+        whole = self.engine.stats()["budget_bytes"]
+        whole -= whole % self.engine.page_bytes(whole)
+        spare = known.attempts * (whole // _SPARED)
+        in_the_way = self.engine.immovable() if known.attempts else ()
         wanted = Wanted(
-            known.iterations, known.times, whole, whole - known.attempts * (whole // _SPARED), self._machine(),
+            known.iterations, known.times, whole, whole if in_the_way else whole - spare, self._machine(),
             self.engine.op_hash, self.moves, tuple(known.never), known.plan is None, known.plan if anew else None,
-            self.given, self.cache, frozenset(self._unfit),
+            self.given, self.cache, frozenset(self._unfit), Around(in_the_way, spare) if in_the_way else None,
         )  # fmt: skip
         return Making(wanted.make)
 
@@ -255,7 +257,7 @@ class Planner:
         cache.keep(lambda: kept_plan(plan, key, never))
 
     def _plan_again(self, known: Known, why: str) -> None:
-        """Plan once more, for less of the budget: holes, or other live storages, took what the plan needed."""
+        """Plan once more, for less of the budget, and around what cannot move: these took what the plan needed."""
         known.attempts += 1
         known.refused = 0
         self._unfit.add(known.key)
@@ -267,9 +269,9 @@ class Planner:
             known.making = self._make(known)
 
     def _put_in_force(self, plan: EnginePlan, at_boundary: bool, is_another: bool) -> bool:
-        addresses = plan.addresses
-        used = self.engine.use_plan(addresses.columns, addresses.zone_bytes, addresses.iterations, plan.swaps,
-                                    plan.remakes, plan.resident, at_boundary, is_another)  # fmt: skip
+        table = plan.addresses
+        used = self.engine.use_plan(table.columns, table.zone_bytes, table.iterations, plan.swaps, plan.remakes,
+                                    plan.resident, at_boundary, is_another, table.zone_offset)  # fmt: skip
         host.give_back_freed()  # recording, planning and restoring took many times what is kept
         return used
 
@@ -289,8 +291,9 @@ class Planner:
             known.making = self._make(known)
         elif known is not None and not missed:
             noted = self._noted(state, known)
-            self._compare_links(state, known, end.grew("stall_ns"))
-            self._compare_times(state, known, noted)
+            if end.grew("timed_iterations"):
+                self._compare_links(state, known, end.grew("stall_ns"))
+            self._compare_times(state, known, noted, end.stats)
 
     def _hear_of_drops(self, known: Known) -> bool:
         """Return whether it is new that storages cannot be made again: they are never dropped from now on."""
@@ -331,13 +334,14 @@ class Planner:
             known.corrections += 1
             known.making = self._make(known)
 
-    def _compare_times(self, state: InForce, known: Known, noted: Timeline | None) -> None:
+    def _compare_times(self, state: InForce, known: Known, noted: Timeline | None, stats: Mapping[str, int]) -> None:
         """Time the ops, and make another plan, if iterations take another time than was foreseen."""
         plan = known.plan
         if plan is None or plan.foreseen_us is None or plan.is_given or known.making is not None:
             return
         if state.timing is None:
-            if state.pace.note(plan.foreseen_us, time.perf_counter_ns(), known.timings):
+            ended, took_ns = stats["measured_iterations"], stats["iterations_ns"]
+            if state.pace.note(plan.foreseen_us, ended, took_ns, known.timings):
                 state.timing = Timing()
                 self.engine.start_timeline()
         elif noted is not None and state.timing.add(noted):
@@ -387,11 +391,6 @@ class Planner:
     def _machine(self) -> Machine:
         """Return the speed of copies in this session, or the assumed one before the first copies."""
         return self.link.machine(self.engine.stats(), self._ended[0] if self._ended else None)
-
-
-def _is_wrong(end: End) -> bool:
-    """Return whether much of an iteration was not as planned. Ops that the plan does not have do it no harm."""
-    return _WRONG * (end.grew("plan_mismatches") + end.grew("missing_ops")) > end.grew("ops")
 
 
 def _name_of(trace: Trace, storage: int) -> str:

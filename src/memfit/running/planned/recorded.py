@@ -10,6 +10,7 @@ import numpy as np
 from memfit.ir import Trace
 from memfit.planning.addresses import TwoIterations
 from memfit.planning.handing_over import hand_over, in_effect
+from memfit.running.planned.around import Around
 from memfit.tracing.build import RawRecording, Roles, build_iteration
 from memfit.tracing.compressed import CompressedRecording
 
@@ -30,6 +31,8 @@ class Recorded:
     """The ops whose calls have to be kept for what is handed over (`planning.handing_over`)."""
     with_grad: tuple[bool, ...] = ()
     """For each op, whether gradients were computed; by default they were in all."""
+    around: Around | None = None
+    """What plans have to lie around; by default they lie where there is nothing."""
 
     def __post_init__(self) -> None:
         if not self.with_grad:

@@ -11,6 +11,8 @@ from memfit.running.planned.making import Made, Making
 from memfit.running.planned.op_times import OpTimes, Pace, Timing
 from memfit.running.planned.recorded import CompressedIterations
 
+_WRONG = 20  # of the ops of an iteration, that part may be missing, or allocate what is not planned
+
 
 @dataclass
 class Known:
@@ -72,6 +74,11 @@ class End:
     stats: dict[str, int]
     before: dict[str, int]  # the stats at the end of the iteration before
     at_boundary: bool  # nothing has been allocated since
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether much of it was not as planned. Ops that the plan does not have do it no harm."""
+        return _WRONG * (self.grew("plan_mismatches") + self.grew("missing_ops")) > self.grew("ops")
 
     def grew(self, name: str) -> int:
         """Return by how much a figure grew in the iteration."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memfit.ir import Plan
 from memfit.machine import Machine
 from memfit.planning.joint.program import Moves
 from memfit.running.engine import OpHash
+from memfit.running.planned.around import Around
 from memfit.running.planned.chosen import engine_plan_of_kept, foreseen_anew
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan
 from memfit.running.planned.given import Refused, given_engine_plan
@@ -37,6 +38,7 @@ class Wanted:
         given: The plan that was passed.
         cache: Plans of earlier runs.
         unfit: The keys of those that were wrong, or found no room.
+        around: What plans have to lie around; None where nothing was in their way yet.
     """
 
     iterations: CompressedIterations
@@ -52,12 +54,14 @@ class Wanted:
     given: Plan | None
     cache: PlanCache | None
     unfit: frozenset[str]
+    around: Around | None = None
 
     def make(self, stop: threading.Event) -> Made:
         """Return what is found before `stop` is set."""
         recorded = self.iterations.recorded()
         if recorded is None:
             return Made()
+        recorded = replace(recorded, around=self.around)
         if self.times is not None:
             recorded = self.times.applied_to(recorded)
         if self.budget_bytes:

@@ -32,7 +32,7 @@ class Share:
         budget_bytes = self._settings.budget.resolve(peak_bytes)
         self._engine.set_peak(peak_bytes)
         needed, op = minimum_budget(trace)
-        needed = align_up(needed, self._engine.page_bytes())
+        needed = align_up(needed, self._engine.page_bytes(needed))
         if needed > budget_bytes:
             raise infeasible(trace, budget_bytes, needed, op)
         self._adopt_visible()

@@ -83,6 +83,11 @@ class Stats:
     in_ns: int
     untimed_out_bytes: int
     untimed_in_bytes: int
+    timed_copies_out: int
+    timed_copies_in: int
+    timed_iterations: int
+    measured_iterations: int
+    iterations_ns: int
 
     @property
     def fragmentation(self) -> float:

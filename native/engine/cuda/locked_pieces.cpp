@@ -1,0 +1,150 @@
+#include "locked_pieces.h"
+
+#include <c10/util/Exception.h>
+#include <cuda_runtime_api.h>
+#include <linux/mempolicy.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+
+#include "../tier.h"
+#include "events.h"
+
+namespace memfit::cuda {
+
+namespace {
+
+constexpr size_t kAhead = 4;  // of so many pieces in use one more is locked ahead, and one besides
+
+// The NUMA node that the GPU is attached to; -1 when the system does not say.
+int node_of(int device) {
+  char bus[32] = {};
+  if (cudaDeviceGetPCIBusId(bus, sizeof bus, device) != cudaSuccess) return -1;
+  std::string name(bus);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::ifstream file("/sys/bus/pci/devices/" + name + "/numa_node");
+  int node = -1;
+  return file >> node ? node : -1;
+}
+
+void prefer_node(void* address, size_t bytes, int node) {
+  if (node < 0 || node >= 64) return;
+  unsigned long mask = 1ul << node;
+  (void)syscall(SYS_mbind, address, bytes, MPOL_PREFERRED, &mask, 64ul, 0u);  // a wish; without it, it is only slower
+}
+
+// The driver would have each page made as it locks it, one by one and small.
+void have_pages_made(char* memory, size_t bytes) {
+  (void)madvise(memory, bytes, MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_WRITE
+  (void)madvise(memory, bytes, MADV_POPULATE_WRITE);
+#endif
+}
+
+}  // namespace
+
+LockedPieces::LockedPieces(int device, size_t capacity) : device_(device), capacity_(capacity) {
+  void* addresses = mmap(nullptr, capacity_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (addresses == MAP_FAILED) throw TierFailure(std::string("the host tier cannot reserve its addresses (") + strerror(errno) + "); choose fewer with --tier ram:BYTES");
+  addresses_ = static_cast<char*>(addresses);
+  prefer_node(addresses_, capacity_, node_of(device_));
+}
+
+LockedPieces::~LockedPieces() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  for (const Piece& piece : pieces_) {
+    if (piece.kind == Kind::kRegistered) (void)cudaHostUnregister(piece.memory);
+    if (piece.kind == Kind::kAllocated) (void)cudaFreeHost(piece.memory);
+  }
+  munmap(addresses_, capacity_);
+}
+
+void LockedPieces::reach(size_t end) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const size_t needed = (end + kPiece - 1) / kPiece, all = (capacity_ + kPiece - 1) / kPiece;
+  wanted_ = std::max(wanted_, std::min(needed + 1 + needed / kAhead, all));
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return pieces_.size() >= needed; });
+  } catch (const std::system_error&) {  // the system has no thread left
+    while (pieces_.size() < needed) add(make(pieces_.size()));
+  }
+  warn_if_ordinary(needed);
+}
+
+char* LockedPieces::at(size_t offset) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return pieces_.at(offset / kPiece).memory + offset % kPiece;
+}
+
+void LockedPieces::run() {
+  sigset_t all;  // a signal is for the threads that run Python
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return closing_ || pieces_.size() < wanted_; });
+    if (closing_) return;
+    const size_t number = pieces_.size();
+    lock.unlock();
+    const Piece piece = make(number);
+    lock.lock();
+    add(piece);
+    changed_.notify_all();
+  }
+}
+
+void LockedPieces::add(Piece piece) {
+  pieces_.push_back(piece);
+  locked_ += piece.kind != Kind::kOrdinary;
+}
+
+LockedPieces::Piece LockedPieces::make(size_t number) {
+  char* memory = addresses_ + number * kPiece;
+  const size_t bytes = std::min(kPiece, capacity_ - number * kPiece);
+  if (!refusal_.empty()) return {memory, Kind::kOrdinary};
+  try {
+    OnDevice guard(device_);
+    return lock_memory(memory, bytes);
+  } catch (const TierFailure& failure) {
+    refusal_ = failure.what();
+    return {memory, Kind::kOrdinary};
+  }
+}
+
+// In some containers the driver locks what it allocates itself, and nothing else.
+LockedPieces::Piece LockedPieces::lock_memory(char* memory, size_t bytes) {
+  have_pages_made(memory, bytes);
+  cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterDefault);
+  if (error == cudaSuccess) return {memory, Kind::kRegistered};
+  (void)madvise(memory, bytes, MADV_DONTNEED);
+  void* own = nullptr;
+  if (cudaHostAlloc(&own, bytes, cudaHostAllocDefault) == cudaSuccess) return {static_cast<char*>(own), Kind::kAllocated};
+  (void)cudaGetLastError();
+  refusal_ = cudaGetErrorString(error);
+  return {memory, Kind::kOrdinary};
+}
+
+void LockedPieces::warn_if_ordinary(size_t needed) {
+  if (warned_ || needed <= locked_) return;
+  warned_ = true;
+  TORCH_WARN("memfit: the system does not lock host memory (", refusal_, ") beyond ", locked_ * kPiece,
+             " bytes, so swaps are slower and wait for the GPU; raise `ulimit -l`, or choose fewer bytes with --tier ram:BYTES");
+}
+
+}  // namespace memfit::cuda

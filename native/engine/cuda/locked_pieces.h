@@ -1,0 +1,61 @@
+// Page-locked host memory at consecutive offsets, in pieces that a thread locks before they are used: to lock a piece takes
+// many times as long as to copy it, and the thread that runs ops would wait for that.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace memfit::cuda {
+
+class LockedPieces {
+ public:
+  // The driver knows each piece by itself: a copy may not go from one into the next.
+  static constexpr size_t kPiece = size_t{256} << 20;
+
+  // Addresses for `capacity` bytes, near the GPU if the system says which memory is. Raises TierFailure without them.
+  LockedPieces(int device, size_t capacity);
+  // Nothing may be copying any more.
+  ~LockedPieces();
+  LockedPieces(const LockedPieces&) = delete;
+  LockedPieces& operator=(const LockedPieces&) = delete;
+
+  // Returns when there is memory behind all offsets below `end`, and has the next pieces made meanwhile. What the system
+  // refuses to lock is ordinary memory, and said once.
+  void reach(size_t end);
+  // Where the byte at an offset that was reached lies; those up to the end of its piece follow.
+  char* at(size_t offset);
+
+ private:
+  enum class Kind { kRegistered, kAllocated, kOrdinary };
+  struct Piece {
+    char* memory;
+    Kind kind;
+  };
+
+  void run();
+  void add(Piece piece);
+  // By one thread at a time, with the mutex or without.
+  Piece make(size_t number);
+  Piece lock_memory(char* memory, size_t bytes);
+  void warn_if_ordinary(size_t needed);
+
+  const int device_;
+  const size_t capacity_;
+  char* addresses_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Piece> pieces_;
+  size_t wanted_ = 0;  // pieces
+  size_t locked_ = 0;  // likewise
+  bool closing_ = false, warned_ = false;
+  // The system's words; once it has refused it is not asked again. Written before the first ordinary piece is there.
+  std::string refusal_;
+  std::thread thread_;
+};
+
+}  // namespace memfit::cuda

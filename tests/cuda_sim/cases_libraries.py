@@ -6,6 +6,8 @@ Each runs in a process of its own, on a simulated GPU (test_cuda_sim.py).
 from __future__ import annotations
 
 import ctypes
+import math
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 import memfit
 from cuda_sim.cases_memory import assert_numbered, numbered
@@ -92,6 +95,51 @@ def an_op_on_the_host_now_and_then_disturbs_no_plan(gpu: Gpu) -> None:
         limited = events(QUIET * 2)
     assert_equal(plain, limited)
     assert session.stats.derailments == 0 and session.planned_iterations >= len(QUIET)
+
+
+class Rows(Dataset[Tensor]):
+    """Batches on the host, each the same in every run."""
+
+    def __len__(self) -> int:
+        return 8 * 256
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.full((128,), math.sin(index))
+
+
+def a_loader_whose_workers_are_forked_at_any_time_disturbs_nothing(gpu: Gpu) -> None:
+    """In a forked child CUDA answers nothing. Epochs begin while iterations are recorded, and by plan."""
+    children: list[int] = []
+
+    def train() -> list[Tensor]:
+        torch.manual_seed(0)
+        net = mlp(128, 6)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=True)
+        losses = []
+        for _ in range(4):
+            for batch in DataLoader(Rows(), batch_size=256, num_workers=2, pin_memory=True):
+                optimizer.zero_grad()
+                loss = net(batch.cuda(non_blocking=True)).pow(2).mean()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.detach())
+            children.append(child_that_computes())
+        return on_host([*losses, *net.parameters()])
+
+    plain = train()
+    with Session("65%", device="cuda") as session:
+        limited = train()
+    assert_equal(plain, limited)
+    assert children == [0] * 8
+    assert session.stats.plans > 0 and session.stats.swaps > 0 and session.planned_iterations >= 12
+
+
+def child_that_computes() -> int:
+    """Return what became of a forked process that has used the host alone."""
+    child = os.fork()
+    if child == 0:
+        os._exit(int(torch.ones(1000).cumsum(0)[-1].item() != 1000))
+    return os.waitpid(child, 0)[1]
 
 
 def a_full_gpu_is_adopted_while_another_thread_lives(gpu: Gpu) -> None:

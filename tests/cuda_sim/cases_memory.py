@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import faulthandler
 import gc
 import io
 import threading
+import time
 import warnings
 from collections.abc import Callable
 
@@ -76,6 +78,23 @@ def a_budget_that_is_too_small_is_an_error(gpu: Gpu) -> None:
     assert caught.value.required_bytes == 2 * MIB
     with memfit.session(2 * MIB, device="cuda"):
         assert_numbered(numbered(3, KIB256))
+
+
+def a_large_gpu_is_mapped_in_few_pieces(gpu: Gpu) -> None:
+    """Of the driver's pages up to 8 GiB, and of 32 MiB beyond; those that are half in use stay."""
+    gpu.forget_values()
+    budget = (9 << 30) + 5 * MIB
+    with memfit.session(budget, "ram", device="cuda") as session:
+        tensors = [torch.zeros(100 * MIB, dtype=torch.uint8, device="cuda") for _ in range(91)]
+        mapped = -(-session.stats.footprint_bytes // (32 * MIB)) * 32 * MIB
+        assert gpu.count("peak") == mapped <= budget
+        assert gpu.count("pieces") == (8 << 30) // (2 * MIB) + (mapped - (8 << 30)) // (32 * MIB)
+        assert session.stats.evictions == 0
+        tensors += [torch.zeros(100 * MIB, dtype=torch.uint8, device="cuda") for _ in range(20)]
+        assert session.stats.evictions > 0 and gpu.count("peak") <= budget
+    assert gpu.count("pieces") == 0
+    del tensors
+    assert used_after_cleaning(gpu) == 0
 
 
 def a_gpu_that_others_fill_is_an_error(gpu: Gpu) -> None:
@@ -208,6 +227,34 @@ def torchs_own_questions_are_answered(gpu: Gpu) -> None:
         assert torch.cuda.mem_get_info()[1] == 1 << 30
 
 
+def torchs_history_of_lines_does_not_wait_for_who_waits_for_the_session(gpu: Gpu) -> None:
+    """It asks the interpreter, in the midst of the session; other threads have that when they ask the session."""
+    faulthandler.dump_traceback_later(100, exit=True)
+    torch.cuda.memory._record_memory_history(stacks="all")
+    tensors, over = numbered(20), threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            torch.empty(1000, device="cuda")
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        with memfit.session(30 * MIB, device="cuda"):  # what the tensors had is given back after two seconds, by an op
+            until = time.monotonic() + 3
+            while time.monotonic() < until:
+                for tensor in tensors:
+                    tensor.add_(0)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert_numbered(tensors)
+    torch.cuda.memory._record_memory_history(enabled=None)
+    faulthandler.cancel_dump_traceback_later()
+
+
 def graphs_are_refused(gpu: Gpu) -> None:
     graph = torch.cuda.CUDAGraph()
     with memfit.session(20 * MIB, device="cuda"):
@@ -256,6 +303,30 @@ def memory_that_cannot_be_locked_is_used_all_the_same(gpu: Gpu) -> None:
         assert_numbered(tensors)
     assert_numbered(tensors)
     assert any("does not lock host memory" in str(warning.message) for warning in caught)
+
+
+def memory_that_the_driver_alone_may_lock_is_locked(gpu: Gpu) -> None:
+    gpu.refuse_registering()
+    with warnings.catch_warnings(record=True) as caught, memfit.session(6 * MIB, device="cuda"):
+        warnings.simplefilter("always")
+        tensors = numbered(40)
+        assert gpu.count("locked") >= 256 * MIB
+        assert_numbered(tensors)
+    assert_numbered(tensors)
+    assert gpu.count("locked") < 256 * MIB and not [w for w in caught if "lock" in str(w.message)]
+
+
+def memory_is_locked_before_it_is_used(gpu: Gpu) -> None:
+    """The first bytes wait for their piece of 256 MiB; those after it find theirs."""
+    gpu.lock_slowly(1e9)
+    with memfit.session(6 * MIB, device="cuda"):
+        tensors = numbered(8)
+        locked_since = time.monotonic()
+        while gpu.count("locked") < 512 * MIB:
+            assert time.monotonic() < locked_since + 60
+            time.sleep(0.01)
+        assert_numbered(tensors)
+    assert gpu.count("locked") < 256 * MIB
 
 
 def threads_share_the_budget(gpu: Gpu) -> None:

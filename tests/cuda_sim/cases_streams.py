@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 
 import memfit
@@ -24,6 +26,30 @@ def an_op_in_another_stream_sees_what_came_before(gpu: Gpu) -> None:
         x.add_(1)
         side.synchronize()
         assert y.cpu().tolist() == [4] * 1000 and x.cpu().tolist() == [7] * 1000
+
+
+def an_op_within_an_op_sees_what_another_thread_has_done_since_that_began(gpu: Gpu) -> None:
+    side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+    library = torch.library.Library("of_streams", "DEF")
+    library.define("sum_with_other(Tensor x) -> Tensor")
+
+    def sum_with_other(x: torch.Tensor) -> torch.Tensor:
+        worker = threading.Thread(target=change_other)
+        worker.start()
+        worker.join()
+        return x + other
+
+    def change_other() -> None:
+        gpu.pause(main, LATE)
+        other.add_(1)
+
+    library.impl("sum_with_other", sum_with_other, "CUDA")
+    with memfit.session(20 * MIB, device="cuda"):
+        x, other = torch.ones(1000, device="cuda"), torch.ones(1000, device="cuda")
+        with torch.cuda.stream(side):
+            found = torch.ops.of_streams.sum_with_other(x)
+        side.synchronize()
+        assert found.cpu().tolist() == [3] * 1000
 
 
 def memory_of_another_stream_is_torchs_own(gpu: Gpu) -> None:

@@ -2,6 +2,7 @@
 // the device cannot be touched. New memory is filled with 0xFF, which is NaN as a float.
 #include <cuda.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,7 +43,13 @@ std::map<char*, Handle*> mapped;  // device memory behind reserved addresses
 size_t in_use = 0, peak = 0;
 int64_t fail_lock_beyond = -1;  // bytes that may be page-locked; -1: any number
 int64_t locked_bytes = 0;
-std::atomic<double> link_bytes_per_s{0};  // of copies from and to locked memory; 0: they take what they take
+std::atomic<bool> refuses_registering{false};  // of memory that the driver has not allocated
+std::atomic<double> lock_bytes_per_s{0};  // 0: locking takes what it takes, as the rest here
+std::atomic<double> link_bytes_per_s{0};  // of copies from and to the host
+std::atomic<double> memory_bytes_per_s{0};  // of the device's own, read or written; on the virtual clock
+std::atomic<int64_t> link_latency_ns{0};
+std::atomic<bool> has_values{true};  // otherwise no byte is ever moved, and nothing is known of any
+int64_t free_at[2] = {0, 0};         // either way of the link, on the virtual clock
 
 std::set<int> used = {0};  // devices: those that had memory
 
@@ -114,26 +121,35 @@ extern "C" {
 int64_t simulated_in_use() { return static_cast<int64_t>(in_use); }
 int64_t simulated_peak() { return static_cast<int64_t>(peak); }
 int64_t simulated_locked() { return locked_bytes; }
+int64_t simulated_pieces() { return static_cast<int64_t>(mapped.size()); }
 void simulated_reset_peak() { peak = in_use; }
-void simulated_link(double bytes_per_s) { link_bytes_per_s = bytes_per_s; }
+void simulated_link(double bytes_per_s, int64_t latency_ns) {
+  link_bytes_per_s = bytes_per_s;
+  link_latency_ns = latency_ns;
+}
+void simulated_memory(double bytes_per_s) { memory_bytes_per_s = bytes_per_s; }
+void simulated_locking(double bytes_per_s) { lock_bytes_per_s = bytes_per_s; }
+void simulated_refuse_registering() { refuses_registering = true; }
+void simulated_forget_values() { has_values = false; }
+int simulated_has_values() { return has_values; }
 void simulated_lock_limit(int64_t bytes) { fail_lock_beyond = bytes; }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  refuse_in_host_function("cudaMalloc");
+  if (entered("cudaMalloc") != cudaSuccess) return cudaErrorInitializationError;
   std::lock_guard<std::mutex> lock(mutex);
   bytes = (bytes + 4095) / 4096 * 4096;
   const int device = current_device();
   used.insert(device);
   if (!account(bytes, device)) return fail(cudaErrorMemoryAllocation);
   char* made = map_memory(bytes, PROT_READ | PROT_WRITE);
-  std::memset(made, 0xFF, bytes);
+  if (has_values) std::memset(made, 0xFF, bytes);
   ranges[made] = {bytes, Kind::kDevice, device};
   *memory = made;
   return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* memory) {
-  refuse_in_host_function("cudaFree");
+  if (entered("cudaFree") != cudaSuccess) return cudaErrorInitializationError;
   wait_for_device();
   if (memory == nullptr) return cudaSuccess;
   std::lock_guard<std::mutex> lock(mutex);
@@ -146,8 +162,8 @@ cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 
-cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
-  refuse_in_host_function("cudaHostRegister");
+static cudaError_t lock_memory(void* memory, size_t bytes) {
+  if (lock_bytes_per_s > 0) std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(bytes) / lock_bytes_per_s));
   std::lock_guard<std::mutex> lock(mutex);
   if (fail_lock_beyond >= 0 && locked_bytes + static_cast<int64_t>(bytes) > fail_lock_beyond)
     return fail(cudaErrorMemoryAllocation);
@@ -156,7 +172,11 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   locked_bytes += static_cast<int64_t>(bytes);
   return cudaSuccess;
 }
-cudaError_t cudaHostUnregister(void* memory) {
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  if (entered("cudaHostRegister") != cudaSuccess) return cudaErrorInitializationError;
+  return refuses_registering ? fail(cudaErrorNotSupported) : lock_memory(memory, bytes);
+}
+static cudaError_t unlock_memory(void* memory) {
   wait_for_device();
   std::lock_guard<std::mutex> lock(mutex);
   auto range = ranges.find(static_cast<char*>(memory));
@@ -165,14 +185,26 @@ cudaError_t cudaHostUnregister(void* memory) {
   ranges.erase(range);
   return cudaSuccess;
 }
+cudaError_t cudaHostUnregister(void* memory) {
+  if (entered("cudaHostUnregister") != cudaSuccess) return cudaErrorInitializationError;
+  return unlock_memory(memory);
+}
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  if (entered("cudaHostAlloc") != cudaSuccess) return cudaErrorInitializationError;
   *memory = map_memory(bytes, PROT_READ | PROT_WRITE);
-  return cudaHostRegister(*memory, bytes, 0);
+  return lock_memory(*memory, bytes);
 }
 cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaHostAlloc(memory, bytes, 0); }
-cudaError_t cudaFreeHost(void* memory) { return memory == nullptr ? cudaSuccess : cudaHostUnregister(memory); }
+cudaError_t cudaFreeHost(void* memory) { return memory == nullptr ? cudaSuccess : unlock_memory(memory); }
+
+// Pages are made when they are touched, if ever: most of a locked piece is not.
+int madvise(void* address, size_t bytes, int advice) {
+  if (advice == MADV_POPULATE_WRITE || advice == MADV_HUGEPAGE) return 0;
+  return static_cast<int>(syscall(SYS_madvise, address, bytes, advice));
+}
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  if (entered("cudaMemGetInfo") != cudaSuccess) return cudaErrorInitializationError;
   std::lock_guard<std::mutex> lock(mutex);
   *total = capacity();
   *free = capacity() - in_use;
@@ -180,6 +212,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  if (entered("cudaPointerGetAttributes") != cudaSuccess) return cudaErrorInitializationError;
   std::lock_guard<std::mutex> lock(mutex);
   auto range = range_of(pointer);
   *attributes = {};
@@ -192,35 +225,56 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   return cudaSuccess;
 }
 
+namespace {
+
+// What a copy takes: at its rate, and a while until it begins.
+int64_t copy_ns(size_t bytes, double bytes_per_s, int64_t latency_ns) {
+  return bytes_per_s > 0 ? latency_ns + static_cast<int64_t>(1e9 * static_cast<double>(bytes) / bytes_per_s) : 0;
+}
+
+std::function<void()> copying(void* to, const void* from, size_t bytes, int64_t real_ns) {
+  return [=] {
+    std::memcpy(to, from, bytes);
+    if (real_ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(real_ns));
+  };
+}
+
+std::function<void()> copying_staged(void* to, const void* from, size_t bytes) {
+  const auto* begin = static_cast<const char*>(from);
+  return [to, staged = std::vector<char>(begin, begin + bytes)] { std::memcpy(to, staged.data(), staged.size()); };
+}
+
 // Ordinary memory is read before the call returns, and written before it returns.
-static cudaError_t copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
+cudaError_t copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
-  bool from_ordinary, to_ordinary, over_link;
+  bool from_ordinary, to_ordinary, from_host, to_host;
   {
     std::lock_guard<std::mutex> lock(mutex);
     auto source = range_of(from), target = range_of(to);
     if (!is_whole(source, from, bytes) || !is_whole(target, to, bytes)) return fail(cudaErrorInvalidValue);
     from_ordinary = source == ranges.end();
     to_ordinary = target == ranges.end();
-    over_link = is_locked(source) || is_locked(target);
+    from_host = from_ordinary || is_locked(source);
+    to_host = to_ordinary || is_locked(target);
   }
   auto *low = static_cast<const char*>(from), *high = static_cast<const char*>(to);
   if (low < high + bytes && high < low + bytes) die("a copy overlaps", "itself");
-  if (from_ordinary) {
-    std::vector<char> staged(low, low + bytes);
-    give(stream, [to, staged = std::move(staged)] { std::memcpy(to, staged.data(), staged.size()); }, true);
-  } else {
-    const double seconds = over_link && link_bytes_per_s > 0 ? static_cast<double>(bytes) / link_bytes_per_s : 0;
-    give(stream, [to, from, bytes, seconds] {
-      std::memcpy(to, from, bytes);
-      if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-    }, true);
-  }
+  const bool over_link = from_host || to_host, is_modelled = is_virtual();
+  const int64_t ns = over_link ? copy_ns(bytes, link_bytes_per_s, link_latency_ns) : copy_ns(2 * bytes, memory_bytes_per_s, 0);
+  std::function<void()> work;
+  if (has_values && from_ordinary)
+    work = copying_staged(to, from, bytes);
+  else if (has_values)
+    work = copying(to, from, bytes, over_link && !to_ordinary && !is_modelled ? ns : 0);
+  give(stream, std::move(work), true, ns, over_link ? &free_at[from_host] : nullptr);
   if (to_ordinary) wait_for_stream(stream);
   return cudaSuccess;
 }
+
+}  // namespace
+
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  refuse_in_host_function("cudaMemcpyAsync");
+  if (entered("cudaMemcpyAsync") != cudaSuccess) return cudaErrorInitializationError;
   {
     std::lock_guard<std::mutex> lock(mutex);
     if (!may_reach(device_of(from), to) || !may_reach(device_of(to), from)) return fail(cudaErrorInvalidValue);
@@ -233,7 +287,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   return error;
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
-  refuse_in_host_function("cudaMemcpyPeerAsync");
+  if (entered("cudaMemcpyPeerAsync") != cudaSuccess) return cudaErrorInitializationError;
   return copy(to, from, bytes, stream);
 }
 int simulated_is_used(int device) {
@@ -246,8 +300,10 @@ int simulated_may_reach(int device, const void* address) {
   return may_reach(device, address);
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
-  refuse_in_host_function("cudaMemsetAsync");
-  give(stream, [memory, value, bytes] { std::memset(memory, value, bytes); }, true);
+  if (entered("cudaMemsetAsync") != cudaSuccess) return cudaErrorInitializationError;
+  std::function<void()> work;
+  if (has_values) work = [memory, value, bytes] { std::memset(memory, value, bytes); };
+  give(stream, std::move(work), true, copy_ns(bytes, memory_bytes_per_s, 0));
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) { return cudaMemsetAsync(memory, value, bytes, nullptr); }
@@ -282,6 +338,7 @@ CUresult address_free(CUdeviceptr address, size_t bytes) {
 }
 
 CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop, unsigned long long) {
+  if (entered("cuMemCreate") != cudaSuccess) return CUDA_ERROR_NOT_INITIALIZED;
   std::lock_guard<std::mutex> lock(mutex);
   if (bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
   if (!account(bytes, prop->location.id)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -316,6 +373,7 @@ CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHa
 }
 
 CUresult unmap(CUdeviceptr address, size_t bytes) {
+  if (entered("cuMemUnmap") != cudaSuccess) return CUDA_ERROR_NOT_INITIALIZED;
   std::lock_guard<std::mutex> lock(mutex);
   auto* at = reinterpret_cast<char*>(address);
   auto found = mapped.find(at);
@@ -336,7 +394,7 @@ CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* ac
     if (page == mapped.end()) return CUDA_ERROR_INVALID_VALUE;
     Handle& handle = *page->second;
     mprotect(at + done, handle.bytes, PROT_READ | PROT_WRITE);
-    if (handle.open_to.empty()) std::memset(at + done, 0xFF, handle.bytes);
+    if (handle.open_to.empty() && has_values) std::memset(at + done, 0xFF, handle.bytes);
     for (size_t i = 0; i < count; ++i) handle.open_to.insert(access[i].location.id);
     done += handle.bytes;
   }

@@ -79,8 +79,11 @@ using namespace simulated;
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) { return *count = from_environment("SIMULATED_GPUS", 1), cudaSuccess; }
-cudaError_t cudaGetDevice(int* device) { return *device = device_now, cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) {
+  return is_forked() ? fail(cudaErrorInitializationError) : (*device = device_now, cudaSuccess);
+}
 cudaError_t cudaSetDevice(int device) {
+  if (is_forked()) return fail(cudaErrorInitializationError);
   if (device < 0 || device >= from_environment("SIMULATED_GPUS", 1)) return fail(cudaErrorInvalidDevice);
   return device_now = device, cudaSuccess;
 }

@@ -1,6 +1,9 @@
 // Streams, events and host functions of the simulated CUDA runtime.
 #include "fake_streams.h"
 
+#include <pthread.h>
+
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -21,13 +24,19 @@ std::mutex mutex;
 std::condition_variable passed;  // some moment has
 thread_local bool in_host_function = false;
 thread_local bool in_stream = false;
+bool in_child = false;
+[[maybe_unused]] const int forks_are_noticed = pthread_atfork(nullptr, nullptr, [] { in_child = true; });
 int64_t waits = 0;  // by threads of the host's
 thread_local cudaError_t last_error = cudaSuccess;
 int64_t longest_delay_us = 0;
 uint64_t seed = 0;
 uint64_t streams_made = 0;
+int64_t calls = 0;        // of the runtime's functions
+int64_t call_ns = 0;      // what each takes on the virtual clock; 0: times are real
+int64_t virtual_now = 0;  // the host's
 
-int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+int64_t real_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+int64_t now_ns() { return call_ns > 0 ? virtual_now : real_ns(); }
 
 }  // namespace
 
@@ -64,7 +73,7 @@ struct Stream {
       if (work.action) work.action();
       work.action = nullptr;
       lock.lock();
-      work.moment->time_ns = now_ns();
+      if (call_ns == 0) work.moment->time_ns = now_ns();
       work.moment->passed = true;
       passed.notify_all();
     }
@@ -72,8 +81,11 @@ struct Stream {
     delete this;
   }
 
-  MomentPtr push(std::function<void()> action, bool delayed) {
-    last = std::make_shared<Moment>();
+  MomentPtr push(std::function<void()> action, bool delayed, int64_t ns = 0, int64_t* free_at = nullptr) {
+    int64_t begins = std::max(last->time_ns, now_ns());
+    if (free_at != nullptr) begins = std::max(begins, *free_at);
+    if (free_at != nullptr) *free_at = begins + ns;
+    last = std::make_shared<Moment>(Moment{false, call_ns > 0 ? begins + ns : 0});
     queue.push_back({std::move(action), delayed, last});
     arrived.notify_one();
     return last;
@@ -108,38 +120,59 @@ Stream* find(cudaStream_t stream) {
   return known;
 }
 
-std::function<void()> until(MomentPtr moment) {
-  return [moment] { wait_for(moment); };
+// `stream` goes on when the moment has passed.
+void hold_back(Stream* stream, const MomentPtr& moment) {
+  int64_t passes = moment->time_ns;
+  stream->push([moment] { wait_for(moment); }, false, 0, &passes);
 }
+
+// The host has come to it.
+bool is_over(const MomentPtr& moment) { return moment->passed && moment->time_ns <= now_ns(); }
 
 // What the legacy default stream does comes after what the blocking streams were given before, and the reverse.
 void synchronise_with_legacy(Stream* stream) {
   if (stream == legacy()) {
     for (Stream* other : streams())
-      if (other->blocking && !other->last->passed) stream->push(until(other->last), false);
-  } else if (stream->blocking && !legacy()->last->passed) {
-    stream->push(until(legacy()->last), false);
+      if (other->blocking && !is_over(other->last)) hold_back(stream, other->last);
+  } else if (stream->blocking && !is_over(legacy()->last)) {
+    hold_back(stream, legacy()->last);
   }
 }
 
 }  // namespace
 
-MomentPtr give(cudaStream_t stream, std::function<void()> work, bool delayed) {
+MomentPtr give(cudaStream_t stream, std::function<void()> work, bool delayed, int64_t ns, int64_t* free_at) {
   std::lock_guard<std::mutex> lock(mutex);
   Stream* known = find(stream);
   synchronise_with_legacy(known);
-  return known->push(std::move(work), delayed);
+  return known->push(std::move(work), delayed, ns, free_at);
 }
 
 void wait_for(const MomentPtr& moment) {
   std::unique_lock<std::mutex> lock(mutex);
-  waits += !in_stream;
   passed.wait(lock, [&] { return moment->passed; });
+  if (in_stream) return;
+  waits += 1;
+  if (call_ns > 0) virtual_now = std::max(virtual_now, moment->time_ns);
 }
 
+// (On the virtual clock a moment that has come is waited for: the streams' threads may be behind.)
 bool has_passed(const MomentPtr& moment) {
+  std::unique_lock<std::mutex> lock(mutex);
+  if (call_ns == 0) return moment->passed;
+  if (moment->time_ns > virtual_now) return false;
+  passed.wait(lock, [&] { return moment->passed; });
+  return true;
+}
+
+bool is_virtual() {
   std::lock_guard<std::mutex> lock(mutex);
-  return moment->passed;
+  return call_ns > 0;
+}
+
+void host_takes(int64_t ns) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (call_ns > 0) virtual_now += ns;
 }
 
 void wait_for_stream(cudaStream_t stream) { wait_for(give(stream, nullptr, false)); }
@@ -159,8 +192,15 @@ void die(const char* what, const char* name) {
   std::abort();
 }
 
-void refuse_in_host_function(const char* name) {
+bool is_forked() { return in_child; }
+
+cudaError_t entered(const char* name) {
   if (in_host_function) die("a host function called", name);
+  if (in_child) return fail(cudaErrorInitializationError);
+  std::lock_guard<std::mutex> lock(mutex);
+  calls += 1;
+  if (call_ns > 0) virtual_now += call_ns;
+  return cudaSuccess;
 }
 
 cudaError_t fail(cudaError_t error) { return last_error = error; }
@@ -185,6 +225,25 @@ int64_t simulated_waits() {
   std::lock_guard<std::mutex> lock(mutex);
   return waits;
 }
+int64_t simulated_calls() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return calls;
+}
+
+// From now on times are modelled: a call of the runtime's takes the host so long.
+void simulated_clock(int64_t new_call_ns) {
+  wait_for_device();
+  std::lock_guard<std::mutex> lock(mutex);
+  virtual_now = real_ns();
+  call_ns = new_call_ns;
+}
+int64_t simulated_now() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return now_ns();
+}
+// `stream` is at work for so long, on the virtual clock.
+void simulated_work(cudaStream_t stream, int64_t ns) { give(stream, nullptr, false, ns); }
+void simulated_host_takes(int64_t ns) { host_takes(ns); }
 int64_t simulated_streams() {
   std::lock_guard<std::mutex> lock(mutex);
   return static_cast<int64_t>(streams().size());
@@ -206,7 +265,7 @@ cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); 
 cudaError_t cudaPeekAtLastError() { return last_error; }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  refuse_in_host_function("cudaStreamCreate");
+  if (entered("cudaStreamCreate") != cudaSuccess) return cudaErrorInitializationError;
   std::lock_guard<std::mutex> lock(mutex);
   auto* made = new Stream((flags & cudaStreamNonBlocking) == 0);
   streams().insert(made);
@@ -217,6 +276,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { re
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
 // What it was given is still done.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (entered("cudaStreamDestroy") != cudaSuccess) return cudaErrorInitializationError;
   std::lock_guard<std::mutex> lock(mutex);
   Stream* known = find(stream);
   streams().erase(known);
@@ -225,22 +285,30 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  refuse_in_host_function("cudaStreamSynchronize");
+  if (entered("cudaStreamSynchronize") != cudaSuccess) return cudaErrorInitializationError;
   wait_for_stream(stream);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
-  refuse_in_host_function("cudaDeviceSynchronize");
+  if (entered("cudaDeviceSynchronize") != cudaSuccess) return cudaErrorInitializationError;
   wait_for_device();
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  std::lock_guard<std::mutex> lock(mutex);
-  return find(stream)->last->passed ? cudaSuccess : cudaErrorNotReady;
+  if (entered("cudaStreamQuery") != cudaSuccess) return cudaErrorInitializationError;
+  MomentPtr last;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    last = find(stream)->last;
+  }
+  return has_passed(last) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  refuse_in_host_function("cudaStreamWaitEvent");
-  give(stream, until(event->moment), false);
+  if (entered("cudaStreamWaitEvent") != cudaSuccess) return cudaErrorInitializationError;
+  std::lock_guard<std::mutex> lock(mutex);
+  Stream* known = find(stream);
+  synchronise_with_legacy(known);
+  hold_back(known, event->moment);
   return cudaSuccess;
 }
 cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) { return *priority = 0, cudaSuccess; }
@@ -255,7 +323,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* stat
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  refuse_in_host_function("cudaLaunchHostFunc");
+  if (entered("cudaLaunchHostFunc") != cudaSuccess) return cudaErrorInitializationError;
   auto work = [function, data] {
     in_host_function = true;
     function(data);
@@ -266,31 +334,35 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  if (entered("cudaEventCreate") != cudaSuccess) return cudaErrorInitializationError;
   *event = new CUevent_st{.timed = (flags & cudaEventDisableTiming) == 0};
   __atomic_add_fetch(&events_alive, 1, __ATOMIC_RELAXED);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (entered("cudaEventDestroy") != cudaSuccess) return cudaErrorInitializationError;
   __atomic_sub_fetch(&events_alive, 1, __ATOMIC_RELAXED);
   delete event;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  refuse_in_host_function("cudaEventRecord");
+  if (entered("cudaEventRecord") != cudaSuccess) return cudaErrorInitializationError;
   event->moment = give(stream, nullptr, false);
   return cudaSuccess;
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) { return cudaEventRecord(event, stream); }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (entered("cudaEventQuery") != cudaSuccess) return cudaErrorInitializationError;
   return has_passed(event->moment) ? cudaSuccess : fail(cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  refuse_in_host_function("cudaEventSynchronize");
+  if (entered("cudaEventSynchronize") != cudaSuccess) return cudaErrorInitializationError;
   wait_for(event->moment);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  if (entered("cudaEventElapsedTime") != cudaSuccess) return cudaErrorInitializationError;
   if (!from->timed || !to->timed || from->moment->time_ns == 0) return fail(cudaErrorInvalidResourceHandle);
   if (!has_passed(from->moment) || !has_passed(to->moment)) return fail(cudaErrorNotReady);
   *milliseconds = static_cast<float>(static_cast<double>(to->moment->time_ns - from->moment->time_ns) * 1e-6);

@@ -14,11 +14,12 @@
 
 namespace {
 
-enum Kind : int64_t { kBernoulli, kUniform, kNormal };
+enum Kind : int64_t { kBernoulli, kUniform, kNormal, kIntegers };
 
 // On the CPU.
 at::Tensor& fill(at::Tensor& self, int64_t kind, double a, double b, int64_t seed, int64_t offset) {
   at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed * 1000003 + offset));
+  if (kind == kIntegers) return self.random_(static_cast<int64_t>(a), static_cast<int64_t>(b), generator);
   if (kind == kBernoulli) return self.bernoulli_(a, generator);
   return kind == kUniform ? self.uniform_(a, b, generator) : self.normal_(a, b, generator);
 }
@@ -46,6 +47,10 @@ at::Tensor& uniform(at::Tensor& self, double from, double to, std::optional<at::
 at::Tensor& normal(at::Tensor& self, double mean, double deviation, std::optional<at::Generator> generator) {
   return draw(self, kNormal, mean, deviation, generator);
 }
+at::Tensor& integers(at::Tensor& self, int64_t from, std::optional<int64_t> to, std::optional<at::Generator> generator) {
+  TORCH_CHECK(to, "integers without a bound are not simulated");
+  return draw(self, kIntegers, static_cast<double>(from), static_cast<double>(*to), generator);
+}
 
 // It has no argument for a generator.
 std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, std::optional<bool>) {
@@ -64,5 +69,6 @@ void simulate_draws(torch::Library& aten) {
   aten.impl("bernoulli_.float", TORCH_FN(bernoulli));
   aten.impl("uniform_", TORCH_FN(uniform));
   aten.impl("normal_", TORCH_FN(normal));
+  aten.impl("random_.from", TORCH_FN(integers));
   aten.impl("native_dropout", TORCH_FN(native_dropout));
 }

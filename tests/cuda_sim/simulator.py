@@ -15,14 +15,17 @@ from pathlib import Path
 import torch
 
 from memfit.files import save_machine
-from memfit.machine import profile
+from memfit.machine import Link, Machine, profile
 from memfit.running import engine
 from memfit.running.machine.measure_cuda import cuda_machine_file
+from memfit.tracing.roofline import Accelerator, parse_shapes
 
 MIB = 1 << 20
+_CALL_NS = 1000  # what a call of the runtime's takes the host on the virtual clock
+_DISPATCH_NS = 4000  # and what an op does besides
 _HERE = Path(__file__).parent
 _RUNTIME = ("fake_streams.cpp", "fake_memory.cpp", "fake_runtime.cpp", "fake_driver.cpp")
-_OPERATORS = ("simulated_ops.cpp", "simulated_draws.cpp", "simulated_libraries.cpp")
+_OPERATORS = ("simulated_ops.cpp", "simulated_draws.cpp", "simulated_libraries.cpp", "simulated_times.cpp")
 
 
 def missing() -> str:
@@ -91,7 +94,7 @@ class Gpu:
         self.operators = ctypes.PyDLL(str(folder / "operators.so"))
         self.operators.simulate_operators()
         self.runtime = ctypes.CDLL(None)
-        for name in ("in_use", "peak", "locked", "events", "streams", "waits"):
+        for name in ("in_use", "peak", "locked", "events", "streams", "waits", "calls", "now", "pieces"):
             getattr(self.runtime, f"simulated_{name}").restype = ctypes.c_int64
         self.runtime.cudaMemcpyAsync.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
                                                  ctypes.c_void_p]  # fmt: skip
@@ -102,7 +105,11 @@ class Gpu:
         save_machine(profile("pcie5"), cuda_machine_file(torch.device("cuda", 0)))
 
     def count(self, what: str) -> int:
-        """Return a number: of bytes `in_use`, their `peak`, `locked` ones, `events`, `streams`, `waits` of the host."""
+        """Return a number: of bytes `in_use`, their `peak`, `locked` ones, `events`, `streams`, `waits` of the host.
+
+        Or of `calls` of the runtime's functions, of nanoseconds until `now` on the virtual clock, or of `pieces` that
+        are mapped.
+        """
         return int(getattr(self.runtime, f"simulated_{what}")())
 
     def reset_peak(self) -> None:
@@ -112,9 +119,41 @@ class Gpu:
         """Let every copy and op take a random while from here on; some streams are slower than others."""
         self.runtime.simulated_delays(ctypes.c_int64(longest_us), ctypes.c_uint64(seed))
 
-    def link(self, bytes_per_second: float) -> None:
+    def link(self, bytes_per_second: float, latency_us: float = 0.0) -> None:
         """Let copies between the GPU and locked memory take their time from here on (0: as long as they take)."""
-        self.runtime.simulated_link(ctypes.c_double(bytes_per_second))
+        self.runtime.simulated_link(ctypes.c_double(bytes_per_second), ctypes.c_int64(int(1000 * latency_us)))
+
+    def keep_time(self, accelerator: Accelerator, link: Link) -> None:
+        """Model all times from here on: those of ops by `accelerator`, of copies by `link` each way, of calls by guess.
+
+        They are those of a virtual clock, which real time does not touch: what was measured once is measured again.
+        """
+
+        def op_ns(op: bytes, shapes: bytes) -> int:
+            found = parse_shapes(shapes.decode())
+            return int(1000 * accelerator.duration_us(op.decode(), found, found.size_bytes, 0))
+
+        self._op_ns = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p, ctypes.c_char_p)(op_ns)
+        self.operators.simulated_times(self._op_ns, ctypes.c_int64(_DISPATCH_NS))
+        memory = accelerator.bytes_per_second * accelerator.bandwidth_efficiency
+        self.runtime.simulated_memory(ctypes.c_double(memory))
+        latency_us = link.copy_us(1)
+        self.link(1e15 / (link.copy_us(10**9) - latency_us), latency_us)
+        self.runtime.simulated_clock(ctypes.c_int64(_CALL_NS))
+        machine = Machine(torch.cuda.get_device_name(), link, link, memory_bytes_per_s=memory)
+        save_machine(machine, cuda_machine_file(torch.device("cuda", 0)))
+
+    def forget_values(self) -> None:
+        """Let ops and copies move no bytes from here on: a model of any size trains, to nothing, in no time."""
+        self.runtime.simulated_forget_values()
+
+    def refuse_registering(self) -> None:
+        """Let the host lock no memory from here on but what the driver allocates."""
+        self.runtime.simulated_refuse_registering()
+
+    def lock_slowly(self, bytes_per_second: float) -> None:
+        """Let the host lock memory at this rate from here on."""
+        self.runtime.simulated_locking(ctypes.c_double(bytes_per_second))
 
     def pause(self, stream: torch.cuda.Stream, milliseconds: int) -> None:
         """Let what `stream` is given from now on come later."""
@@ -152,3 +191,15 @@ class Gpu:
     def allow_locking(self, most_bytes: int) -> None:
         """Let the host lock at most so many bytes from now on (-1: any number)."""
         self.runtime.simulated_lock_limit(ctypes.c_int64(most_bytes))
+
+
+def main() -> int:
+    """Run Python on a simulated GPU: `python -m cuda_sim.simulator BYTES ARGUMENT ...`."""
+    done = run(sys.argv[2:], int(sys.argv[1]), timeout=3600)
+    print(done.stdout, end="")
+    print(done.stderr, end="", file=sys.stderr)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -12,7 +12,7 @@ import pytest
 
 from cuda_sim import simulator
 
-SMALL = 40 * simulator.MIB  # a GPU that is easily full
+SMALL, USUAL, LARGE = 40 * simulator.MIB, 1 << 30, 64 << 30  # bytes: the first is easily full
 SLOW = ("hundreds_of", "a_hundred_", "a_thousand_")
 
 pytestmark = [
@@ -41,8 +41,8 @@ ALL = [case for module in MODULES for case in cases(module)]
 @pytest.mark.parametrize("case", ALL)
 def test_on_a_simulated_gpu(case: Callable[[simulator.Gpu], None]) -> None:
     program = f"from cuda_sim.simulator import Gpu; import {case.__module__} as m; m.{case.__name__}(Gpu())"
-    small = "full_gpu" in case.__name__
+    size = SMALL if "full_gpu" in case.__name__ else LARGE if "large_gpu" in case.__name__ else USUAL
     gpus = 2 if case.__module__ == "cuda_sim.cases_devices" else 1
-    done = simulator.run(["-W", "ignore", "-c", program], SMALL if small else 1 << 30, timeout=3500,
+    done = simulator.run(["-W", "ignore", "-c", program], size, timeout=3500,
                          gpus=gpus, peers="peers" in case.__name__)  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"

@@ -1,0 +1,97 @@
+"""Trains a model on the simulated H200, plainly or within a budget; prints what its steps took as JSON.
+
+No byte is computed: ops and copies take the time that a model gives them, on a virtual clock, and memory is given out
+as on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from benchmarks.common.result import Row
+from benchmarks.common.waiting import wait_for_plans
+from benchmarks.gpu.models import SPECS, tiny
+from benchmarks.gpu.training import Training
+from cuda_sim.simulator import Gpu
+from memfit.files import save_trace
+from memfit.machine import profile
+from memfit.running.session import Session
+from memfit.tracing.roofline import accelerator_named
+
+_COUNTS = ("calls", "waits")
+_NOTED = ("planned_iterations", "iterations", "plans", "swaps", "prefetches", "recomputations", "derailments")
+
+
+def main() -> None:
+    request: dict[str, Any] = json.loads(sys.argv[1])
+    gpu = Gpu()
+    gpu.forget_values()
+    gpu.keep_time(accelerator_named("h200"), profile("pcie5").into)
+    wait_for_plans()
+    torch.backends.cudnn.enabled = False  # its batch norms are not simulated
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):  # nor is the kernel that torch prefers
+        found = plain(gpu, request) if request["budget_bytes"] is None else limited(gpu, request)
+    print(json.dumps(found))
+
+
+def training_of(request: dict[str, Any]) -> Training:
+    spec = tiny(SPECS[request["model"]]) if request.get("quick") else SPECS[request["model"]]
+    spec = replace(spec, batch=request["batch"] or spec.batch, layers=request["layers"] or spec.layers)
+    return Training(spec, torch.device("cuda", 0))
+
+
+def steps_of(gpu: Gpu, training: Training, count: int, session: Session | None = None) -> list[Row]:
+    """Return what the runtime and the session counted in each step."""
+    rows = []
+    for _ in range(count):
+        before = {name: gpu.count(name) for name in _COUNTS}
+        training.step()
+        rows.append({name: gpu.count(name) - before[name] for name in _COUNTS})
+        if session is not None:
+            stats = vars(session.stats) | {"planned_iterations": session.planned_iterations}
+            rows[-1] |= {name: stats[name] for name in _NOTED}
+    return rows
+
+
+def plain(gpu: Gpu, request: dict[str, Any]) -> Row:
+    """Train without a session, and once more in one without a limit, to know the peak of what lives."""
+    training = training_of(request)
+    rows = steps_of(gpu, training, request["steps"])
+    found = {"rows": rows, "times_ms": training.times_ms(), "allocated_bytes": torch.cuda.max_memory_allocated()}
+    with Session(None, "ram", device="cuda", plan=False) as session:
+        training.train(2)
+    return found | {"peak_bytes": session.stats.peak_live_bytes}
+
+
+def limited(gpu: Gpu, request: dict[str, Any]) -> Row:
+    """Train within the budget a model that was made before; the driver's peaks are of each part of the session."""
+    training, peaks = training_of(request), {"before": gpu.count("in_use")}
+    gpu.reset_peak()
+    with Session(request["budget_bytes"], "ram", device="cuda") as session:
+        peaks["adoption"] = gpu.count("peak")
+        gpu.reset_peak()
+        rows = steps_of(gpu, training, request["steps"], session)
+        torch.cuda.synchronize()
+        peaks["training"] = gpu.count("peak")
+        gpu.reset_peak()
+    peaks["end"] = gpu.count("peak")
+    found: Row = {"rows": rows, "times_ms": training.times_ms(), "driver": peaks, "stats": vars(session.stats),
+                  "unplanned": [str(each) for each in session.unplanned]}  # fmt: skip
+    if session.recorded is not None:
+        save_trace(session.recorded, Path(request["trace"]))
+    planned = session.planned
+    if planned is not None and planned.plan is not None and planned.predicted is not None:
+        found["plan"] = {"swaps": len(planned.plan.swaps), "drops": len(planned.dropped),
+                         "foreseen_us": planned.predicted.iteration_us, "compute_us": planned.compute_us}  # fmt: skip
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -25,6 +25,7 @@ from benchmarks.cpu import (
     traffic,
     versions,
 )
+from benchmarks.gpu import simulated
 from benchmarks.offline import allocators, bounds, in_place, packing, peers, pieces, recomputing, swapping
 from tools.pages import with_part
 
@@ -48,6 +49,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "recomputing": recomputing.table,
     "records": records.table,
     "rss": rss.table,
+    "simulated_gpu": simulated.table,
     "staying": staying.table,
     "swapping": swapping.table,
     "traffic": traffic.table,

@@ -101,11 +101,14 @@ int note_library(dl_phdr_info* info, size_t, void* to) {
     if (part.p_type == PT_DYNAMIC) found = needs_torch(*info, reinterpret_cast<const ElfW(Dyn)*>(begin));
     if (part.p_type == PT_LOAD && (part.p_flags & PF_X) != 0) library.code.emplace_back(begin, begin + part.p_memsz);
   }
+  // (The engine's own may have been loaded from a path at which it no longer is: that of its build.)
+  const auto own = reinterpret_cast<uintptr_t>(&note_library);
+  for (const auto& [begin, end] : library.code) found = found && (own < begin || own >= end);
   if (found) static_cast<std::vector<Library>*>(to)->push_back(std::move(library));
   return 0;
 }
 
-// The libraries that are loaded and need torch's.
+// The libraries that are loaded and need torch's, but for the engine.
 std::vector<Library> libraries() {
   std::vector<Library> found;
   dl_iterate_phdr(&note_library, &found);

@@ -21,6 +21,7 @@ from memfit.errors import BudgetError
 from memfit.running import engine
 from memfit.running.doors import extensions
 from memfit.running.session import Session
+from running.children import script_prints
 from running.doors.outside import through_ctypes
 from running.plainly import same_bits
 from running.planned.training import plan_at_fixed_steps
@@ -254,3 +255,22 @@ def test_it_is_in_the_plan(library, monkeypatch):
     assert session.planned_iterations >= 12 and session.stats.derailments == 0 and session.stats.swaps > 0
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
     assert f"{NAME}::descend" in {op.name for op in session.trace.ops}
+
+
+def test_the_engine_is_no_other_library_where_it_was_built_in_this_process(tmp_path: Path):
+    """What loads it first is torch's builder, from a folder that is gone afterwards."""
+    lines = script_prints(tmp_path, """
+        import os, tempfile, torch, memfit
+        from memfit.running import engine
+        from memfit.running.engine import loader
+        library = loader.build()
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+            built = os.path.join(folder, library.name)
+            os.link(library, built)
+            torch.ops.load_library(built)
+            engine.load()
+        with memfit.session(1 << 24, "ram", device="cpu"):
+            print(torch.ones(8).sum().item(), engine.load().libraries_with_torch().count(built))
+        print(engine.load().active())
+    """)  # fmt: skip
+    assert lines == ["8.0 0", "False"]

@@ -61,15 +61,11 @@ class Answers:
         """Answer for the functions of all libraries that are loaded by now and use torch's, but are not torch's own."""
         paths = [path for path in self.engine.libraries_with_torch() if path not in self.covered]
         self.covered.update(paths)
-        if others := [path for path in paths if not self._is_own(path)]:
+        if others := [path for path in paths if not os.path.realpath(path).startswith(_TORCH)]:
             self._cover(others)
         for name in sorted(self.unseen):
             say(f"memfit: warning: functions of {name} are not seen: call them in `with session.hold(tensor):`")
         self.unseen.clear()
-
-    def _is_own(self, path: str) -> bool:
-        file = os.path.realpath(path)
-        return file.startswith(_TORCH) or file == os.path.realpath(getattr(self.engine, "__file__", None) or "")
 
     def _cover(self, paths: list[str]) -> None:
         functions, modules = self.engine.parts_of(paths)

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 
@@ -53,12 +54,18 @@ at::Generator generator_of(const OpInfo& op, c10::ArrayRef<const c10::IValue> in
   return is_given ? inputs[op.generator_argument].toGenerator() : at::Generator();
 }
 
+// Autocast, or a mode of Python's, has the call first. What computes is an op that it calls in turn, perhaps of other inputs.
+bool is_taken_over(const OpInfo& op) {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  return !(op.autocasts - keys.excluded_).empty() || (keys.included_ - keys.excluded_).has(c10::DispatchKey::Python);
+}
+
 }  // namespace
 
 void Capturing::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (!is_on(thread) || op.is_composite || thread.recomputing) return;
   const bool is_doubtful = thread.doubts(*memory_.device);
-  if (thread.leaf == 0) {
+  if (thread.leaf == 0 && !is_taken_over(op)) {
     thread.leaf = thread.depth;
     thread.first_id = lasting_.books.last_id() + 1;
     // (At depth 1 whoever called it may fill it unseen.)

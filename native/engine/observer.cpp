@@ -109,6 +109,8 @@ void read_repeatability(OpInfo& info, const c10::FunctionSchema& schema) {
   const bool has_kernel = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
                           info.handle->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
   info.is_composite = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !has_kernel;
+  for (c10::DispatchKey key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
+    if (info.handle->hasKernelForDispatchKey(key)) info.autocasts = info.autocasts.add(key);
   info.is_seeded = info.handle->hasTag(at::Tag::nondeterministic_seeded);
   info.only_describes = info.handle->hasTag(at::Tag::inplace_view);
   info.overwrites = info.is_seeded || kOverwriters.count(schema.name()) != 0;

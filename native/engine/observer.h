@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/DispatchKeySet.h>
 
 #include <cstdint>
 #include <optional>
@@ -31,6 +32,7 @@ struct OpInfo {
   size_t returns = 0;
   std::optional<c10::OperatorHandle> handle;
   bool is_composite = false;   // it only calls others
+  c10::DispatchKeySet autocasts;  // those of autocast's keys that have a kernel for it
   bool is_repeatable = false;  // it may run once more: its outputs, and what it is said to write to, are all it does
   bool may_be_in_place = false;  // its one output may lie over an input
   bool is_seeded = false;      // by a generator's state

@@ -149,6 +149,38 @@ def test_what_autocast_makes_is_made_again_as_it_was():
     same(work, least=4)
 
 
+def test_ops_that_autocast_takes_over_are_made_again_of_what_it_has_cast():
+    """`linear` only calls others; these are autocast's own."""
+
+    def work() -> list[Tensor]:
+        x, bias, batches = torch.randn(16, 16), torch.randn(16), torch.randn(4, 16, 16)
+        with torch.autocast("cpu", torch.bfloat16):
+            made = [torch.addmm(bias, x, x), x @ x, torch.bmm(batches, batches)]
+            made += [torch.baddbmm(batches, batches, batches)]
+            assert {each.dtype for each in made} == {torch.bfloat16}
+            made += [torch.cat([x, x.bfloat16()]), F.conv1d(batches, batches)]
+        return [each + 0 for each in made] + [each + 1 for each in made]
+
+    same(work, least=6)
+
+
+def test_what_a_mode_makes_of_an_op_is_made_again_as_the_mode_made_it():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Halving(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            halved = [arg * 0.5 if isinstance(arg, Tensor) else arg for arg in args]
+            return func(*halved, **(kwargs or {}))
+
+    def work() -> list[Tensor]:
+        x = torch.randn(64, 8)
+        with Halving():
+            made = [F.gelu(x), x @ x.T, torch.tanh(x)]
+        return [each + 0 for each in made] + [each + 1 for each in made]
+
+    same(work, least=3)
+
+
 def test_nobody_sees_a_re_run_but_those_who_see_ops():
     from torch.utils._python_dispatch import TorchDispatchMode
 

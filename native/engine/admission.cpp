@@ -11,10 +11,11 @@ bool Admission::others_prepare(const ThreadState& thread) const {
   });
 }
 
-bool Admission::wait_for_others(ThreadState& thread, std::chrono::milliseconds patience) {
+bool Admission::wait_for_others(ThreadState& thread, Turns::For what) {
   if (memory_.is_closed) return false;
   const bool prepare = !turns_.others_run(thread) && others_prepare(thread);
-  return turns_.wait(thread, prepare ? Turns::kShortPatience : patience, prepare);
+  const bool is_short = prepare || what == Turns::For::kTurn;
+  return turns_.wait(thread, what, is_short ? Turns::kShortPatience : Turns::kPatience, prepare);
 }
 
 // A plan stays while those of another find room beside its zone.

@@ -19,7 +19,7 @@ class Admission {
 
   // Wait until some other op has let go of its storages, or the session ends. False when there is none that could
   // let go, or it takes too long.
-  bool wait_for_others(ThreadState& thread, std::chrono::milliseconds patience = Turns::kPatience);
+  bool wait_for_others(ThreadState& thread, Turns::For what = Turns::For::kRoom);
   // An op begins beside running ones if all of them could cut up what is free as they like. Otherwise it waits for their
   // end: halfway through, each with a part of what it needs, they would wait for each other. `return_inputs` brings in
   // what has left meanwhile.
@@ -42,7 +42,12 @@ template <typename ReturnInputs>
 void Admission::take_turn(ThreadState& thread, size_t want, const ReturnInputs& return_inputs) {
   if (is_contested(thread, want)) planned_.drop();
   Turns::Queued queued(turns_);
-  while (turns_.others_run(thread) && !(queued.is_alone() && fits_beside(want)) && wait_for_others(thread, Turns::kShortPatience)) {
+  const auto may_begin = [&] { return !turns_.others_run(thread) || (queued.is_alone() && fits_beside(want)); };
+  bool is_patient = true;
+  while (is_patient && !may_begin()) {
+    thread.stepped_aside = false;
+    while (is_patient && !may_begin()) is_patient = wait_for_others(thread, Turns::For::kTurn);
+    if (!thread.stepped_aside) continue;
     for (Block* block : thread.touched)
       if (!block->dead && !block->resident()) thread.missing.push_back(block);
     return_inputs();

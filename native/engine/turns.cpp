@@ -34,20 +34,22 @@ void Turns::op_is_over(ThreadState& thread) {
   keep_promise(thread, SIZE_MAX);
   thread.in_frame = thread.gave_way = false;
   --begun_;
-  ++let_go_;
+  ++let_go_, ++over_;
   if (waiting_ > 0 || stands_still_) turn_.notify_all();
 }
 
-bool Turns::wait(ThreadState& thread, std::chrono::milliseconds patience, bool others_prepare) {
+bool Turns::wait(ThreadState& thread, For what, std::chrono::milliseconds patience, bool others_prepare) {
   if (!others_prepare && !others_run(thread)) {
     if (!thread.starting || thread.gave_way || waiting_ == 0) return false;
     thread.gave_way = true;
   }
   if (thread.starting) step_aside(thread);
-  if (stands_still_) turn_.notify_all();
-  const uint64_t before = let_go_;
+  const uint64_t let_go_before = let_go_, over_before = over_;
+  const auto all_wait = [this] { return begun_ <= waiting_; };
+  const auto has_come = [&] { return what == For::kRoom ? let_go_ != let_go_before : over_ != over_before || all_wait(); };
   waiting_ += own(thread);
-  bool came = wait_without_interpreter(patience, [&] { return let_go_ != before || !is_open_; });
+  if (stands_still_ || all_wait()) turn_.notify_all();
+  bool came = wait_without_interpreter(patience, [&] { return has_come() || !is_open_; });
   waiting_ -= own(thread);
   if (thread.starting) step_back(thread);
   return came;

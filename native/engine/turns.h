@@ -35,9 +35,11 @@ class Turns {
   // Whether ops of other threads have begun that do not wait themselves.
   bool others_run(const ThreadState& thread) const { return begun_ - own(thread) > waiting_; }
 
-  // Wait until some op has let go of its storages, or nobody waits any more. False when there is none that could let
-  // go (`others_prepare`: they may, without an op), or it takes too long.
-  bool wait(ThreadState& thread, std::chrono::milliseconds patience, bool others_prepare);
+  // What an op waits for: any storage that is let go of, if only by an op that waits as well, or its turn to begin, which
+  // does not come before an op has ended or all others wait.
+  enum class For { kRoom, kTurn };
+  // False when there is none that could let go (`others_prepare`: they may, without an op), or it takes too long.
+  bool wait(ThreadState& thread, For what, std::chrono::milliseconds patience, bool others_prepare);
   void somebody_let_go();
 
   // Among those that want to begin beside others, who is queued alone may. Whoever comes later does not go first.
@@ -87,7 +89,7 @@ class Turns {
   int waiting_ = 0;  // those of them that wait for another's end
   int queued_ = 0;   // and those of these that have not begun, for want of room beside the others
   size_t promised_ = 0;
-  uint64_t let_go_ = 0;  // how often anybody has
+  uint64_t let_go_ = 0, over_ = 0;  // how often anybody has let go, and how many ops have ended
   bool stands_still_ = false;
   const ThreadState* standing_ = nullptr;  // for whom
 };

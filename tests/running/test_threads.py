@@ -61,6 +61,23 @@ def test_writes_of_ops_that_made_way_for_others_are_kept():
     assert counted == [[seed + 40.0] * 6 for seed in range(THREADS)]
 
 
+@pytest.mark.unstressed("how often storages leave")
+def test_who_waits_for_a_turn_takes_nobodys_place():
+    """Each op needs a twelfth of the budget. A thread that steps aside wakes others that wait as it does."""
+    threads, each, rounds = 6, 6, 20
+
+    def work() -> list[float]:
+        tensors = [torch.zeros(COUNT) for _ in range(each)]
+        for _ in range(rounds):
+            for tensor in tensors:
+                tensor.add_(1)
+        return [tensor.amax().item() for tensor in tensors]
+
+    with memfit.session(12 * 4 * COUNT, "ram", device="cpu", plan=False) as session:
+        assert in_threads(*[work] * threads) == [[rounds] * each] * threads
+    assert session.stats.evictions < 2 * threads * rounds * each  # one for each op, if all have to come in
+
+
 @pytest.mark.parametrize("tier", TIERS)
 def test_threads_that_read_the_same_evicted_tensors(tier):
     with memfit.session(BUDGET, tier):

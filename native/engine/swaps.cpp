@@ -57,9 +57,10 @@ void Swaps::index_actions(size_t ops) {
   std::vector<uint32_t> keys;
   for (uint32_t swap : after_) keys.push_back(table_.swaps[swap].out_after);
   after_begin_ = begins(keys, ops);
-  // Storages that must have left go first, then those that come in, in the order of the takes.
+  // Storages that must have left go first, then those that come in, in the order of the takes. (Who waits for the last copy
+  // has waited for those before it.)
   std::vector<std::pair<uint32_t, Action>> rows;
-  for (uint32_t swap : sorted([](const SwapTable::Swap& s) { return s.free_by; }))
+  for (uint32_t swap : sorted([](const SwapTable::Swap& s) { return std::pair(s.free_by, -int64_t{s.out_after}); }))
     rows.push_back({table_.swaps[swap].free_by, {Action::Kind::kFinishOut, swap}});
   for (uint32_t swap : sorted([](const SwapTable::Swap& s) { return s.take; }))
     if (table_.swaps[swap].take != SwapTable::kNone) rows.push_back({table_.swaps[swap].in_start, {Action::Kind::kStartIn, swap}});

@@ -1,5 +1,8 @@
 #include "stream_lane.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "events.h"
 
 namespace memfit::cuda {
@@ -10,6 +13,7 @@ namespace {
 // that is not timed there is only its end.
 struct Marks {
   std::unique_ptr<Mark> began, ended, waited_from, waited_until;
+  uint64_t number;  // of the copy, in the lane's order
 };
 
 Marks& marks_of(Copy& copy) { return *static_cast<Marks*>(copy.marks.get()); }
@@ -27,6 +31,7 @@ class StreamLane final : public Lane {
 
   void push(std::shared_ptr<Copy> copy) override {
     copy->marks = std::make_shared<Marks>();
+    marks_of(*copy).number = ++pushed_;
     try {
       OnDevice guard(device_.index());
       device_.hold_back(stream_, seen_);
@@ -45,12 +50,11 @@ class StreamLane final : public Lane {
 
   void wait(Copy& copy) override {
     Marks& marks = marks_of(copy);
+    const bool is_behind = marks.number <= std::exchange(awaited_, std::max(awaited_, marks.number));
+    if (is_behind && !copy.is_timed) return;  // of another copy that was waited for
     OnDevice guard(device_.index());
     device_.compute_moves_on();
-    if (marks.ended == nullptr) {  // a part of it may be under way all the same
-      order(device_.events(), stream_, device_.compute());
-      return;
-    }
+    if (marks.ended == nullptr) return order(device_.events(), stream_, device_.compute());  // a part may be under way
     if (!copy.is_timed) return marks.ended->hold_back(device_.compute());
     marks.waited_from = std::make_unique<Mark>(device_.timed_events(), device_.compute());
     marks.ended->hold_back(device_.compute());
@@ -73,6 +77,7 @@ class StreamLane final : public Lane {
   CudaDevice& device_;
   cudaStream_t stream_ = nullptr;
   uint64_t seen_ = 0;  // the moment of the compute stream that it has waited for last
+  uint64_t pushed_ = 0, awaited_ = 0;  // the last copy, and the last that the compute stream has waited for
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.common.deviating import LOOPS, trained
+from benchmarks.common import companions, deviating
 from benchmarks.common.examples import EXAMPLES, run_worker, script_of, sized
 from benchmarks.common.result import Result, Row, Table
 from benchmarks.cpu.info_minimum import KINDS
@@ -21,6 +21,7 @@ from memfit.running.session import Session
 
 FIRST = 10  # iterations that do not count
 STEPS = 60
+LOOPS = (*deviating.LOOPS, *companions.LOOPS)
 SCRIPTS = ("bf16_ema_swa", "diffusion", "gan", "gaussian_process", "gcn", "graphs", "muon", "nanogpt", "neural_ode",
            "recommender")  # fmt: skip
 """Of `kinds/`: their argument is the number of steps. The batches of `graphs` and `recommender` vary in size."""
@@ -28,6 +29,7 @@ SCRIPTS = ("bf16_ema_swa", "diffusion", "gan", "gaussian_process", "gcn", "graph
 
 def loop(name: str, budget: str, steps: int = STEPS) -> Row:
     """Train by one of the loops within a share of its peak, and plainly."""
+    trained = companions.trained if name in companions.LOOPS else deviating.trained
     plain, counts = trained(name, steps), []
     with Session(budget, "ram", device="cpu") as session:
         limited = trained(name, steps, lambda _: counts.append((session.planned_iterations, session.stats.iterations)))
@@ -73,7 +75,7 @@ def run(
     *,
     budget: str = "60%",
     script_budget: str = "70%",
-    loops: Sequence[str] = tuple(LOOPS),
+    loops: Sequence[str] = LOOPS,
     examples: Sequence[str] = tuple(EXAMPLES),
     scripts: Sequence[str] = SCRIPTS,
 ) -> Iterator[Result]:

@@ -60,7 +60,8 @@ def measured(plain: Row, limited: Row, budget_bytes: int, trace: Path) -> Row:
                   "unplanned": limited["unplanned"]}  # fmt: skip
     iterations = last["iterations"] - warm["iterations"]
     found["planned_share"] = (last["planned_iterations"] - warm["planned_iterations"]) / max(iterations, 1)
-    found["waits_a_step"] = statistics.median(row["waits"] for row in rows[-_LAST:])
+    waits = [row["waits"] - plain["rows"][-1]["waits"] for row in rows[-_LAST:]]
+    found["waits_a_step"] = statistics.median(waits)
     copies = [row["swaps"] + row["prefetches"] for row in rows[-_LAST - 1 :]]
     calls = sum(row["calls"] for row in rows[-_LAST:]) - _LAST * plain["rows"][-1]["calls"]
     found["calls_a_copy"] = calls / (copies[-1] - copies[0]) if copies[-1] > copies[0] else None
@@ -104,7 +105,7 @@ def run(
     *,
     models: Annotated[Sequence[str], {"choices": list(CASES)}] = tuple(CASES),
     shares: Sequence[int] = (80, 70, 60),
-    steps: int = 40,
+    steps: int = 60,
     quick: Annotated[bool, {"help": "tiny models"}] = False,
 ) -> Iterator[Result]:
     """Train each model plainly, and within each share of its peak."""

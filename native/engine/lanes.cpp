@@ -1,11 +1,8 @@
 #include "lanes.h"
 
-#include <pthread.h>
-
-#include <csignal>
-
 #include "device.h"
 #include "fingerprint.h"
+#include "signals.h"
 
 namespace memfit {
 
@@ -59,9 +56,7 @@ void ThreadLane::perform(Copy& copy) {
 }
 
 void ThreadLane::run() {
-  sigset_t all;  // a signal is for the threads that run Python
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  leave_signals_to_others();
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return closing_ || !queue_.empty(); });

@@ -12,7 +12,7 @@ PLAIN = {"rows": [{"calls": 100, "waits": 1}] * 10, "times_ms": [{"step": 20.0}]
 def limited(*, plan: bool = True) -> dict:
     """Return what a run of 40 steps found: each an iteration of 3 swaps and 3 prefetches, planned from the 15th on."""
     rows = [
-        {"calls": 130, "waits": 1, "iterations": step, "planned_iterations": max(step - 15, 0), "plans": 1,
+        {"calls": 130, "waits": 3, "iterations": step, "planned_iterations": max(step - 15, 0), "plans": 1,
          "swaps": 3 * step, "prefetches": 3 * step, "recomputations": 0, "derailments": 0}
         for step in range(40)
     ]  # fmt: skip
@@ -27,10 +27,10 @@ def test_a_row_has_the_last_steps_and_the_iterations_after_the_tenth(monkeypatch
     assert found["step_ms"] == 22.0 and found["off"] == pytest.approx(22 / 21 - 1)
     assert found["foreseen"] == pytest.approx(0.05) and found["bound"] == 0.04
     assert found["planned_share"] == 24 / 29
-    assert found["calls_a_copy"] == pytest.approx(5) and found["waits_a_step"] == 1
+    assert found["calls_a_copy"] == pytest.approx(5) and found["waits_a_step"] == 2
     row = found | {"model": "vgg16", "share": 70, "peak_bytes": 1 << 30, "budget_bytes": 8 << 20, "plain_ms": 20.0}
     assert simulated.table({"rows": [row]}).rows == [
-        ["vgg16", "1.00", "70%", "20.0", "1.100x", "+5.0%", "+4.8%", "+4.0%", "83%", "1", "5.0", "1.0000"]
+        ["vgg16", "1.00", "70%", "20.0", "1.100x", "+5.0%", "+4.8%", "+4.0%", "83%", "2", "5.0", "1.0000"]
     ]
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import memfit
+from benchmarks.common import companions
 from cuda_sim.cases_memory import assert_numbered, numbered
 from cuda_sim.cases_training import plainly
 from cuda_sim.simulator import MIB, Gpu
@@ -132,6 +133,17 @@ def a_loader_whose_workers_are_forked_at_any_time_disturbs_nothing(gpu: Gpu) -> 
     assert_equal(plain, limited)
     assert children == [0] * 8
     assert session.stats.plans > 0 and session.stats.swaps > 0 and session.planned_iterations >= 12
+
+
+def distributed_training_stays_planned(gpu: Gpu) -> None:
+    def train() -> list[Tensor]:
+        return on_host(companions.trained("DDP, in a group of one", 2 * len(QUIET), device="cuda"))
+
+    plain = train()
+    with Session("65%", device="cuda") as session:
+        limited = train()
+    assert_equal(plain, limited)
+    assert session.stats.swaps > 0 and session.planned_iterations >= len(QUIET), session.unplanned
 
 
 def child_that_computes() -> int:

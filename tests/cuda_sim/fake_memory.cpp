@@ -49,7 +49,8 @@ std::atomic<double> link_bytes_per_s{0};  // of copies from and to the host
 std::atomic<double> memory_bytes_per_s{0};  // of the device's own, read or written; on the virtual clock
 std::atomic<int64_t> link_latency_ns{0};
 std::atomic<bool> has_values{true};  // otherwise no byte is ever moved, and nothing is known of any
-int64_t free_at[2] = {0, 0};         // either way of the link, on the virtual clock
+Way ways[2];  // of the link
+constexpr size_t kShort = 64 << 10;  // bytes of a copy
 
 std::set<int> used = {0};  // devices: those that had memory
 
@@ -266,7 +267,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaStream_t stream) 
     work = copying_staged(to, from, bytes);
   else if (has_values)
     work = copying(to, from, bytes, over_link && !to_ordinary && !is_modelled ? ns : 0);
-  give(stream, std::move(work), true, ns, over_link ? &free_at[from_host] : nullptr);
+  give(stream, std::move(work), true, ns, {over_link ? &ways[from_host] : nullptr, bytes <= kShort});
   if (to_ordinary) wait_for_stream(stream);
   return cudaSuccess;
 }

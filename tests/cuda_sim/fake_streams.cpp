@@ -81,10 +81,9 @@ struct Stream {
     delete this;
   }
 
-  MomentPtr push(std::function<void()> action, bool delayed, int64_t ns = 0, int64_t* free_at = nullptr) {
-    int64_t begins = std::max(last->time_ns, now_ns());
-    if (free_at != nullptr) begins = std::max(begins, *free_at);
-    if (free_at != nullptr) *free_at = begins + ns;
+  MomentPtr push(std::function<void()> action, bool delayed, int64_t ns = 0, Turn turn = {}, int64_t not_before = 0) {
+    int64_t begins = std::max({last->time_ns, now_ns(), not_before});
+    if (turn.way != nullptr) begins = turn.way->take(begins, ns, turn.is_short, now_ns());
     last = std::make_shared<Moment>(Moment{false, call_ns > 0 ? begins + ns : 0});
     queue.push_back({std::move(action), delayed, last});
     arrived.notify_one();
@@ -122,8 +121,7 @@ Stream* find(cudaStream_t stream) {
 
 // `stream` goes on when the moment has passed.
 void hold_back(Stream* stream, const MomentPtr& moment) {
-  int64_t passes = moment->time_ns;
-  stream->push([moment] { wait_for(moment); }, false, 0, &passes);
+  stream->push([moment] { wait_for(moment); }, false, 0, {}, moment->time_ns);
 }
 
 // The host has come to it.
@@ -141,11 +139,22 @@ void synchronise_with_legacy(Stream* stream) {
 
 }  // namespace
 
-MomentPtr give(cudaStream_t stream, std::function<void()> work, bool delayed, int64_t ns, int64_t* free_at) {
+int64_t Way::take(int64_t ready, int64_t ns, bool is_short, int64_t now) {
+  while (!taken_.empty() && taken_.front().end <= now) taken_.pop_front();
+  if (is_short) {
+    const auto way = std::find_if(taken_.begin(), taken_.end(), [&](const Taken& each) { return each.begin <= ready && ready < each.end; });
+    return way == taken_.end() ? ready : way->end;
+  }
+  if (!taken_.empty()) ready = std::max(ready, taken_.back().end);
+  taken_.push_back({ready, ready + ns});
+  return ready;
+}
+
+MomentPtr give(cudaStream_t stream, std::function<void()> work, bool delayed, int64_t ns, Turn turn) {
   std::lock_guard<std::mutex> lock(mutex);
   Stream* known = find(stream);
   synchronise_with_legacy(known);
-  return known->push(std::move(work), delayed, ns, free_at);
+  return known->push(std::move(work), delayed, ns, turn);
 }
 
 void wait_for(const MomentPtr& moment) {

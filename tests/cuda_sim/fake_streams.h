@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 
@@ -17,9 +18,27 @@ struct Moment {
 };
 using MomentPtr = std::shared_ptr<Moment>;
 
-// What a stream is given. `delayed`: work that takes a random time, if delays are on. On the virtual clock it takes
-// `ns`, from when what it shares with other streams (one direction of the link) is `free_at`.
-MomentPtr give(cudaStream_t stream, std::function<void()> work, bool delayed, int64_t ns = 0, int64_t* free_at = nullptr);
+// One direction of the link, on the virtual clock. The streams' copies take turns on it: a short one waits for the copy
+// under way, a long one for all that were asked for before it.
+class Way {
+ public:
+  // When a copy begins that is `ready` then and takes `ns`. (Nobody asks for a moment before `now` any more.)
+  int64_t take(int64_t ready, int64_t ns, bool is_short, int64_t now);
+
+ private:
+  struct Taken {
+    int64_t begin, end;
+  };
+  std::deque<Taken> taken_;  // in order
+};
+
+// What a stream is given. `delayed`: work that takes a random time, if delays are on. On the virtual clock it takes `ns`,
+// and its turn on a `way`.
+struct Turn {
+  Way* way = nullptr;
+  bool is_short = false;
+};
+MomentPtr give(cudaStream_t stream, std::function<void()> work, bool delayed, int64_t ns = 0, Turn turn = {});
 void wait_for(const MomentPtr& moment);  // on the host
 bool has_passed(const MomentPtr& moment);
 void wait_for_stream(cudaStream_t stream);

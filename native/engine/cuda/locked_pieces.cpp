@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 #include <cuda_runtime_api.h>
 #include <linux/mempolicy.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,11 +10,11 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <system_error>
 
+#include "../signals.h"
 #include "../tier.h"
 #include "events.h"
 
@@ -93,9 +92,7 @@ char* LockedPieces::at(size_t offset) {
 }
 
 void LockedPieces::run() {
-  sigset_t all;  // a signal is for the threads that run Python
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  leave_signals_to_others();
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return closing_ || pieces_.size() < wanted_; });

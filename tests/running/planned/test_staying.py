@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.common import companions
 from benchmarks.common.deviating import LOOPS, Training, trained
 from memfit.running.session import Session
 from running.plainly import same_bits
@@ -38,6 +39,16 @@ def planned_of(name: str) -> tuple[Session, list[int]]:
 @pytest.mark.parametrize("name", LOOPS)
 def test_nine_of_ten_iterations_run_by_a_plan_after_the_tenth(name):
     session, counts = planned_of(name)
+    assert counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST)
+    assert session.stats.swaps > 0 and session.unplanned == ()
+
+
+@pytest.mark.parametrize("name", companions.LOOPS)
+def test_company_leaves_a_plan_in_force(name):
+    plain, counts = companions.trained(name, STEPS), []
+    with Session(BUDGET, "ram", device="cpu", grow=False) as session:
+        limited = companions.trained(name, STEPS, lambda _: counts.append(session.planned_iterations))
+    assert same_bits(plain, limited), "the session changed a bit"
     assert counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST)
     assert session.stats.swaps > 0 and session.unplanned == ()
 

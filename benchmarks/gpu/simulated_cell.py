@@ -84,8 +84,9 @@ def limited(gpu: Gpu, request: dict[str, Any]) -> Row:
     peaks["end"] = gpu.count("peak")
     found: Row = {"rows": rows, "times_ms": training.times_ms(), "driver": peaks, "stats": vars(session.stats),
                   "unplanned": [str(each) for each in session.unplanned]}  # fmt: skip
-    if session.recorded is not None:
-        save_trace(session.recorded, Path(request["trace"]))
+    made = session.compressed_plan
+    if made is not None and (trace := made.trace()) is not None:
+        save_trace(trace, Path(request["trace"]))
     planned = session.planned
     if planned is not None and planned.plan is not None and planned.predicted is not None:
         found["plan"] = {"swaps": len(planned.plan.swaps), "drops": len(planned.dropped),

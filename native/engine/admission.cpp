@@ -28,7 +28,7 @@ bool Admission::is_contested(const ThreadState& thread, size_t want) {
 
 bool Admission::fits_beside(size_t want) const {
   const size_t needed = 2 * (want + turns_.promised());
-  return memory_.arena->ranges.largest_free() >= needed || residency_.widest_window(/*running=*/true) >= needed;
+  return memory_.arena->ranges.largest_free() >= needed || residency_.has_window(needed, /*running=*/true);
 }
 
 }  // namespace memfit

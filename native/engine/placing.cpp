@@ -16,7 +16,7 @@ Region* Placing::place(size_t bytes, size_t more, Block* block, bool high) {
   }
   // A stretch twice as long can be cut anywhere: one part will still be long enough. A shorter one is cut at its ends.
   const size_t window = bytes + more;
-  bool tight = ranges.largest_free() < window && residency_.widest_window() < 2 * window;
+  bool tight = ranges.largest_free() < window && !residency_.has_window(2 * window);
   high &= stats_.budget_bytes != 0 && ranges.largest_free() < 2 * window;
   Region* region = tight ? residency_.place_at_edge(bytes, block, high) : ranges.take(bytes, block, high);
   if (region == nullptr && !tight && residency_.make_room(bytes)) region = ranges.take(bytes, block);

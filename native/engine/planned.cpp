@@ -127,7 +127,7 @@ Region* Planned::lodge(Block& block) {
 bool Planned::has_room(const ThreadState& thread, bool is_known, size_t want) const {
   const Plan& plan = *memory_.arena->plan();
   if (thread.recomputing || (is_known && thread.course == course_ && plan.is_followed())) return true;
-  return want <= plan.widest_gap() || want <= residency_.widest_window(/*running=*/true);
+  return want <= plan.widest_gap() || residency_.has_window(want, /*running=*/true);
 }
 
 // What is in the way of a take goes where it has to be copied least.

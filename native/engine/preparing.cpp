@@ -84,22 +84,20 @@ void Preparing::clear_window(ThreadState& thread, size_t announced, bool known) 
   on_.memory.arena->trim_shelf(0);
   const size_t want = known ? on_.needs.wanted(thread) : SIZE_MAX;
   const bool is_crowded = !known && on_.memory.arena->shelf_used() > on_.memory.arena->ranges.limit() / 64;
-  if (!is_crowded && is_roomy(thread, want) && announced <= on_.residency.widest_window(/*running=*/true)) return;
+  if (!is_crowded && is_roomy(thread, want) && on_.residency.has_window(announced, /*running=*/true)) return;
   on_.residency.consolidate(thread.touched);
   if (!is_roomy(thread, want)) on_.shelf.evict_scattered();
   const size_t at_least = std::max(announced, known ? want : 0);
-  if (is_crowded || at_least > on_.residency.widest_window(/*running=*/true)) on_.room.take_shelf(thread);
+  if (is_crowded || !on_.residency.has_window(at_least, /*running=*/true)) on_.room.take_shelf(thread);
 }
 
 // There is a stretch of `want` bytes that can be cleared, or one that is as long as any could be.
 bool Preparing::is_roomy(const ThreadState& thread, size_t want) const {
-  size_t window = on_.residency.widest_window(/*running=*/true);
-  if (window >= want) return true;
   size_t taken = on_.memory.arena->shelf_used();  // of the shelf, what is on it: the rest of it can be given back
   for (const Block* block : thread.touched)
     if (on_.memory.holds(*block) && !on_.memory.arena->on_shelf(block->region)) taken += block->region->size;
   size_t rest = on_.memory.arena->ranges.limit() - std::min(taken, on_.memory.arena->ranges.limit());
-  return window >= rest - rest / 64;
+  return on_.residency.has_window(std::min(want, rest - rest / 64), /*running=*/true);
 }
 
 }  // namespace memfit

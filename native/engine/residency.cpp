@@ -1,6 +1,7 @@
 #include "residency.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <vector>
 
@@ -66,17 +67,20 @@ bool Residency::make_room(size_t bytes) {
     double best = kImmovable, cost = 0;
     size_t span = 0;
     Region* first = ranges.first();
+    std::deque<double> costs;  // from `first` on
     for (Region* r = first; r != nullptr && r->offset < ranges.limit(); r = r->next) {
       if (!r->is_free() && !may_move(*owner_of(r))) {
         first = r->next, span = 0, cost = 0;
+        costs.clear();
         continue;
       }
       span += std::min(r->end(), ranges.limit()) - r->offset;
-      cost += r->is_free() ? 0 : eviction_cost(*owner_of(r));
-      while (first != r && span - first->size >= bytes) {
+      costs.push_back(r->is_free() ? 0 : eviction_cost(*owner_of(r)));
+      cost += costs.back();
+      for (; first != r && span - first->size >= bytes; first = first->next) {
         span -= first->size;
-        cost -= first->is_free() ? 0 : eviction_cost(*owner_of(first));
-        first = first->next;
+        cost -= costs.front();
+        costs.pop_front();
       }
       if (span >= bytes && cost < best) best = cost, best_first = first, best_last = r;
     }
@@ -105,10 +109,10 @@ bool Residency::relocate(Block& block, size_t avoid_from, size_t avoid_to) {
   return target != nullptr && moves_.move_to(block, target);
 }
 
-size_t Residency::widest_window(bool running) const {
+size_t Residency::widest_window(bool running, size_t enough) const {
   const Ranges& ranges = memory_.arena->ranges;
   size_t widest = 0, span = 0;
-  for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next) {
+  for (Region* r = ranges.first(); widest < enough && r != nullptr && r->offset < ranges.limit(); r = r->next) {
     bool stays = !r->is_free() && (!may_move(*owner_of(r)) || (running && owner_of(r)->small));
     span = stays ? 0 : span + std::min(r->end(), ranges.limit()) - r->offset;
     widest = std::max(widest, span);

@@ -36,8 +36,10 @@ class Residency {
   // Move one block to the lowest address from `floor` on, clearing idle storages out of its way. Returns the end of
   // where it lies now.
   size_t slide_down(Block& mover, size_t floor);
-  // The longest stretch of the arena without a storage that must stay put; `running`: while an op runs.
-  size_t widest_window(bool running = false) const;
+  // The longest stretch of the arena without a storage that must stay put, or one that is long `enough`; `running`: while
+  // an op runs.
+  size_t widest_window(bool running = false, size_t enough = SIZE_MAX) const;
+  bool has_window(size_t bytes, bool running = false) const { return widest_window(running, bytes) >= bytes; }
 
  private:
   std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;

@@ -79,7 +79,7 @@ bool Trying::comes_out_again(const Value& value) try {
 bool Trying::is_room_for(const ThreadState& thread, size_t bytes) {
   return thread.failure.kind == Failure::Kind::kNone && engine_.governing([&](Session& session) {
     const size_t size = session.memory.arena->round(bytes);
-    return session.memory.arena->ranges.largest_free() >= size || session.residency.widest_window(/*running=*/true) >= size;
+    return session.memory.arena->ranges.largest_free() >= size || session.residency.has_window(size, /*running=*/true);
   });
 }
 

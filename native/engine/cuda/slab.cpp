@@ -16,6 +16,9 @@ namespace {
 
 constexpr size_t kBuffer = size_t{16} << 20;
 
+// Of a copy, at a time: what a program copies itself meanwhile waits for one piece of it and not for all.
+constexpr size_t kAtATime = size_t{32} << 20;
+
 void copy(CudaDevice& device, void* to, const void* from, size_t bytes) {
   if (device.copy_stream() == device.compute()) device.compute_moves_on();
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, device.copy_stream()), "copying between the GPU and the host");
@@ -49,7 +52,7 @@ class Slab final : public Medium {
   template <typename Action>
   void each_piece(size_t offset, size_t size, const Action& action) {
     for (size_t done = 0; done < size;) {
-      const size_t at = offset + done, n = std::min(size - done, LockedPieces::kPiece - at % LockedPieces::kPiece);
+      const size_t at = offset + done, n = std::min({size - done, LockedPieces::kPiece - at % LockedPieces::kPiece, kAtATime});
       action(pieces_.at(at), done, n);
       done += n;
     }

@@ -52,11 +52,11 @@ def perceptron() -> nn.Module:
     return nn.Sequential(*blocks, nn.Linear(WIDTH, CLASSES))
 
 
-def train(net: nn.Module, steps: int, after: After, workers: int = 0) -> list[Tensor]:
+def train(net: nn.Module, steps: int, after: After, workers: int = 0, batch: int = BATCH) -> list[Tensor]:
     """Train a network; return its losses, weights and the optimizer's state. `after` is told of each step."""
     optimizer, device = torch.optim.AdamW(net.parameters(), lr=1e-3), next(net.parameters()).device
     losses = []
-    for step, (rows, classes) in enumerate(DataLoader(Rows(steps * BATCH), BATCH, num_workers=workers)):
+    for step, (rows, classes) in enumerate(DataLoader(Rows(steps * batch), batch, num_workers=workers)):
         loss = F.cross_entropy(net(rows.to(device)), classes.to(device))
         optimizer.zero_grad()
         loss.backward()

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import memfit
@@ -136,14 +136,19 @@ def a_loader_whose_workers_are_forked_at_any_time_disturbs_nothing(gpu: Gpu) -> 
 
 
 def distributed_training_stays_planned(gpu: Gpu) -> None:
+    steps = 40
+
     def train() -> list[Tensor]:
-        return on_host(companions.trained("DDP, in a group of one", 2 * len(QUIET), device="cuda"))
+        torch.manual_seed(0)
+        with companions.group_of_one():
+            net = nn.parallel.DistributedDataParallel(mlp(companions.WIDTH, 6))
+            return on_host(companions.train(net, steps, lambda _: None, batch=256))
 
     plain = train()
     with Session("65%", device="cuda") as session:
         limited = train()
     assert_equal(plain, limited)
-    assert session.stats.swaps > 0 and session.planned_iterations >= len(QUIET), session.unplanned
+    assert session.stats.swaps > 0 and session.planned_iterations >= steps // 2, session.unplanned
 
 
 def child_that_computes() -> int:

@@ -109,12 +109,12 @@ def plans_on_a_large_gpu_take_what_was_foreseen(gpu: Gpu) -> None:
 
 
 def a_program_that_reads_a_number_waits_for_no_whole_storage_on_a_large_gpu(gpu: Gpu) -> None:
-    """Storages are on their way out, each for 5 ms, when the middle of the network asks for a number."""
+    """Storages are on their way out, each for 5 ms, when a third of the network has run and a number is asked for."""
     net, number = with_modelled_times(gpu), torch.ones(1, device="cuda")
 
     def ask(*_: object) -> None:
         number.item()
 
-    net[len(net) // 2].register_forward_hook(ask)
+    net[len(net) // 3].register_forward_hook(ask)
     found = trained(gpu, net)
     assert found.steps_us[10] < found.foreseen_us + 1500

@@ -196,6 +196,29 @@ def what_asks_for_all_memory_makes_do_with_less(gpu: Gpu) -> None:
         assert session.stats.peak_footprint_bytes <= 8 * MIB
 
 
+def convolutions_that_look_for_memory_are_in_the_plan(gpu: Gpu) -> None:
+    """Each tries what memory there is, as with `cudnn.benchmark`."""
+    steps = 30
+
+    def train() -> list[Tensor]:
+        torch.manual_seed(0)
+        net = nn.Sequential(*(m for _ in range(6) for m in (nn.Conv2d(16, 16, 3, padding=1), nn.GELU()))).cuda()
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=True)
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            losses.append(net(torch.ones(8, 16, 32, 32, device="cuda")).square().mean())
+            losses[-1].backward()
+            optimizer.step()
+        return on_host([*(loss.detach() for loss in losses), *net.parameters()])
+
+    plain = train()
+    with Session("65%", device="cuda") as session:
+        limited = train()
+    assert_equal(plain, limited)
+    assert session.stats.swaps > 0 and session.planned_iterations >= steps // 2, session.unplanned
+
+
 class Launcher:
     """Asks its tensors for their addresses, makes room for more, and works through the addresses, as Triton's does."""
 

@@ -6,8 +6,11 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "simulated_ops.h"
 
@@ -17,21 +20,35 @@ std::atomic<int64_t> workspace_bytes{0};
 std::mutex mutex;
 auto* workspaces = new std::map<std::thread::id, c10::DataPtr>;  // never destroyed: the allocator may go first
 
-// A convolution of kernels of one element, with `cudnn.benchmark`: it looks for its algorithm with all the memory that there
-// is, with half of it, and so on, as long as it can't be had (torch's Conv_v8.cpp).
-at::Tensor convolve(const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, int64_t,
-                    bool, bool, bool) {
+bool finds_algorithm(const at::Tensor& input) {
   auto* allocator = c10::cuda::CUDACachingAllocator::get();
   size_t bytes = 0;
   allocator->cacheInfo(input.device().index(), &bytes);
   for (bytes *= 2; bytes > 0; bytes /= 2) {  // (what is said to be there may be taken before it is asked for)
     try {
       c10::DataPtr scratch = allocator->allocate(bytes);
-      break;
+      return true;
     } catch (const c10::OutOfMemoryError&) {
     }
   }
-  TORCH_CHECK(bytes > 0 && weight.numel() == weight.size(0) * weight.size(1), "no algorithm for this convolution");
+  return false;
+}
+
+// A convolution of kernels of one element, with `cudnn.benchmark`: for each of its shapes it looks for its algorithm once,
+// with all the memory that there is, with half of it, and so on, as long as it can't be had (torch's Conv_v8.cpp).
+at::Tensor convolve(const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, int64_t,
+                    bool, bool, bool) {
+  static auto* known = new std::set<std::pair<std::vector<int64_t>, std::vector<int64_t>>>;
+  std::pair shapes(input.sizes().vec(), weight.sizes().vec());
+  const bool is_known = [&] {
+    std::lock_guard<std::mutex> lock(mutex);
+    return known->count(shapes) != 0;
+  }();
+  TORCH_CHECK((is_known || finds_algorithm(input)) && weight.numel() == weight.size(0) * weight.size(1), "no algorithm for this convolution");
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    known->insert(std::move(shapes));
+  }
   return at::matmul(weight.flatten(1), input.flatten(2)).unflatten(2, input.sizes().slice(2));
 }
 

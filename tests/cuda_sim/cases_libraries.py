@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import memfit
 from benchmarks.common import companions
+from benchmarks.common.waiting import wait_for_plans
 from cuda_sim.cases_memory import assert_numbered, numbered
 from cuda_sim.cases_training import plainly
 from cuda_sim.simulator import MIB, Gpu
@@ -137,6 +138,7 @@ def a_loader_whose_workers_are_forked_at_any_time_disturbs_nothing(gpu: Gpu) -> 
 
 
 def distributed_training_stays_planned(gpu: Gpu) -> None:
+    wait_for_plans()
     steps = 40
 
     def train() -> list[Tensor]:
@@ -215,6 +217,7 @@ class Searching(torch.autograd.Function):
 
 
 def convolutions_that_look_for_memory_are_in_the_plan(gpu: Gpu) -> None:
+    wait_for_plans()
     steps = 30
 
     def train() -> list[Tensor]:

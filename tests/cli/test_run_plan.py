@@ -39,7 +39,7 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("plan")
     write(folder, SCRIPT)
     assert memfit("trace", "script.py", "-o", "trace.json", cwd=folder).returncode == 0
-    planned = memfit("plan", "trace.json", "--budget", "60%", "--policy", "swap", "--addresses", "-o", "plan.json",
+    planned = memfit("plan", "trace.json", "--budget", "62%", "--policy", "swap", "--addresses", "-o", "plan.json",
                      cwd=folder)  # fmt: skip
     assert planned.returncode == 0, planned.stderr
     return folder

@@ -25,6 +25,7 @@ COMMANDS = (
     "plan",
     "simulate",
     "explain",
+    "report",
     "whatif",
     "compare",
     "curve",

@@ -1,0 +1,44 @@
+"use strict";
+// Drawing, and the words for numbers. Nothing here knows the page's elements.
+
+const draw = (() => {
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name.replace(/ /g, "-")).trim();
+
+  function bytes(n) {
+    for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]])
+      if (Math.abs(n) >= size) return (n / size).toFixed(2) + " " + unit;
+    return Math.round(n) + " B";
+  }
+
+  function time(us) {
+    if (us >= 1e6) return (us / 1e6).toFixed(2) + " s";
+    return us >= 1e3 ? (us / 1e3).toFixed(2) + " ms" : us.toFixed(1) + " us";
+  }
+
+  const share = (part) => (part >= 0 ? "+" : "") + (100 * part).toFixed(1) + " %";
+
+  // A canvas as large as its element, in the screen's own pixels; drawn again when the element or the colours change.
+  function canvas(element, height, paint) {
+    const repaint = () => {
+      const scale = window.devicePixelRatio || 1, width = element.clientWidth;
+      element.style.height = height + "px";
+      element.width = width * scale;
+      element.height = height * scale;
+      const context = element.getContext("2d");
+      context.scale(scale, scale);
+      paint(context, width, height);
+    };
+    new ResizeObserver(repaint).observe(element);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+    return repaint;
+  }
+
+  // Sums from below: band k lies between sums k - 1 and k.
+  function stacked(rows) {
+    const sums = [];
+    for (const row of rows) sums.push(row.map((value, i) => value + (sums.length ? sums[sums.length - 1][i] : 0)));
+    return sums;
+  }
+
+  return { colour, bytes, time, share, canvas, stacked };
+})();

@@ -6,18 +6,20 @@ import shlex
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from memfit.arrays import Int64Array
 from memfit.comparing.curve import trace_curve
 from memfit.comparing.explaining.carried import Carried, carried_jointly, carry_out
-from memfit.ir import Category, Plan, Trace, Transformed, align_up
+from memfit.comparing.names import op_info
+from memfit.ir import Category, Plan, Trace, Transformed
 from memfit.machine import Machine
 from memfit.planning.autoswap.place import TickClock, stays_of_trace
 from memfit.planning.floor import floor_of
 from memfit.planning.joint.plan import plan_jointly
-from memfit.planning.lifetimes import gaps, live_after, peak_tick
+from memfit.planning.lifetimes import gaps, live_after, live_bytes, peak_tick
 from memfit.planning.stays import place_stays
 from memfit.reporting.page import Boxes, ChangeRow, Changes, Head, Lane, OwnerRow, Page, WhatIf
 from memfit.simulate import load_bytes
@@ -70,18 +72,12 @@ def live_by_category(trace: Trace) -> dict[str, Int64Array]:
 
     Categories without storages are left out. The sum over the categories is `load_bytes` less the pinned bytes.
     """
-    change = np.zeros((len(Category), trace.ticks + 2), dtype=np.int64)
-    number = {category: row for row, category in enumerate(Category)}
-    for storage in trace.storages:
-        size, row = align_up(storage.size_bytes, trace.alignment), number[storage.category]
-        change[row, storage.alloc_tick + 1] += size
-        change[row, storage.free_tick + 1] -= size
-    after = np.cumsum(change, axis=1)[:, :-1]
-    total = after.sum(axis=0)
+    own = {category: tuple(s for s in trace.storages if s.category is category) for category in Category}
+    after = {category: live_bytes(replace(trace, storages=own[category]), aligned=True) for category in Category}
+    total = live_bytes(trace, aligned=True)
     begins = [op.first_tick for op in trace.ops] + [trace.ticks]
     fullest = [begin + int(total[begin : end + 1].argmax()) for begin, end in zip(begins, begins[1:], strict=False)]
-    rows = after[:, fullest]
-    return {category.value: rows[row] for category, row in number.items() if rows[row].any()}
+    return {category.value: row[fullest] for category, row in after.items() if row[fullest].any()}
 
 
 def owners(trace: Trace) -> list[OwnerRow]:
@@ -126,7 +122,8 @@ def _head(trace: Trace, carried: Carried | None, file: str) -> Head:
             f"Within {format_bytes(budget)}, {100 * budget / peak:.0f} % of its peak, the iteration takes "
             f"{format_share(carried.added)} time: {moves}"
         )
-    return Head(peak, int(load.argmax()), floor.budget_bytes, floor.op, carried.plan.budget_bytes if carried else None,
+    peak_op, floor_op = op_info(trace, int(load.argmax())), op_info(trace, floor.op)
+    return Head(peak, peak_op, floor.budget_bytes, floor_op, carried.plan.budget_bytes if carried else None,
                 verdict, shlex.join(words))  # fmt: skip
 
 
@@ -153,20 +150,20 @@ def _boxes(made: Transformed, plan: Plan | None, effort: float) -> Boxes:
     first = np.concatenate([[0], np.cumsum(packing.slots)])[: len(stays)]
     clock = TickClock.of(trace)
     begins = [clock.at_op(op) for op in range(len(trace.ops))]
-    original = _next_original(made, len(set(made.op_of)))
+    count = made.runs_again.count(False)
+    original = _next_original(made, count)
 
     def op_at(time: int) -> int:
         return int(original[max(bisect_right(begins, time) - 1, 0)])
 
     columns: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
-    last = len(original) and int(original[-1]) + 1
     for row in range(len(stays)):
         begin, end = int(stays.lower[row]), int(stays.upper[row])
         spans = [(begin, min(end, clock.period))]
         if end > clock.period:
             spans.append((0, min(end - clock.period, begin)))
         for low, high in (span for span in spans if span[1] > span[0]):
-            until = last if high >= clock.period else op_at(high - 1) + 1
+            until = count if high >= clock.period else op_at(high - 1) + 1
             values = (made.storage_of[int(stays.owner[row])], op_at(low), max(until, op_at(low) + 1))
             for column, value in zip(columns, (*values, int(packing.offsets[first[row]])), strict=True):
                 column.append(value)

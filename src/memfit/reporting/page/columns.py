@@ -45,7 +45,7 @@ def columns_of(page: Page) -> dict[str, Any]:
             "budgets": list(page.what_if.budgets),
             "added": [None if added == float("inf") else added for added in page.what_if.added],
         },
-        "budget": head.budget_bytes, "floor": head.floor_bytes, "floorOp": head.floor_op, "peak": head.peak_bytes,
+        "budget": head.budget_bytes, "floor": head.floor_bytes, "floorOp": head.floor_op.index, "peak": head.peak_bytes,
         "texts": texts.texts,
     }  # fmt: skip
 

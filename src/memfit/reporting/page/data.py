@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from memfit.arrays import Int64Array
 from memfit.ir import Plan, Timeline, Trace, Transformed
+from memfit.reporting.names import OpInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,9 @@ class Head:
     """
 
     peak_bytes: int
-    peak_op: int
+    peak_op: OpInfo
     floor_bytes: int
-    floor_op: int
+    floor_op: OpInfo
     budget_bytes: int | None
     verdict: str
     next_command: str

@@ -11,7 +11,7 @@ from importlib.resources import files
 from jinja2 import Environment
 from markupsafe import Markup
 
-from memfit.reporting.names import OpInfo, full_op, short_line
+from memfit.reporting.names import full_op, short_line
 from memfit.reporting.page.columns import columns_of
 from memfit.reporting.page.data import Page
 from memfit.units import format_bytes, format_share, format_us
@@ -29,7 +29,13 @@ def to_html(page: Page) -> str:
     nothing else.
     """
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"bytes": format_bytes, "us": format_us, "share": format_share, "line": short_line}
+    environment.filters |= {
+        "bytes": format_bytes,
+        "us": format_us,
+        "share": format_share,
+        "line": short_line,
+        "op": full_op,
+    }
     scripts, styles = [_asset(name) for name in _SCRIPTS], [_asset(name) for name in _STYLES]
     columns = json.dumps(columns_of(page), separators=(",", ":"))
     return environment.from_string(_asset("page.html.jinja")).render(
@@ -37,19 +43,11 @@ def to_html(page: Page) -> str:
         head=page.head,
         trace=page.trace,
         us=sum(op.duration_us for op in page.trace.ops),
-        peak_op=_op(page, page.head.peak_op),
-        floor_op=_op(page, page.head.floor_op),
         data=base64.b64encode(zlib.compress(columns.encode(), 9)).decode(),
         scripts=[Markup(text) for text in scripts],  # noqa: S704 (the package's own files)
         styles=[Markup(text) for text in styles],  # noqa: S704
         policy=f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}",
     )
-
-
-def _op(page: Page, index: int) -> str:
-    """Return op `index` with its phase and line."""
-    op = page.trace.ops[index]
-    return full_op(OpInfo(index, op.name, op.phase.value, op.source))
 
 
 def _asset(name: str) -> str:

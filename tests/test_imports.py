@@ -26,9 +26,9 @@ LEVELS = [
     {"cli"},
 ]
 # These drive torch, and stand beside the levels: what each may import besides levels below comparing.
-TORCH_SIDE = {"tracing": set(), "running": {"tracing"}}
+TORCH_SIDE = {"tracing": set(), "running": {"tracing"}, "integrations": {"running"}}
 # Reports show finished values: only who makes such values, or prints them, needs reports, and they need nothing else.
-REPORTERS = {"comparing", "cli"}
+REPORTERS = {"comparing", "cli", "integrations"}
 REPORTED = {"errors", "units", "arrays", "ir"}
 # The rooms of `running`, likewise: lower ones may be imported by higher ones.
 ROOMS = [{"host"}, {"engine"}, {"doors", "machine", "planned"}, {"session"}, {"scripts"}]
@@ -47,6 +47,8 @@ def may_import(importer: str, imported: str) -> bool:
         return importer in REPORTERS
     if importer == "reporting":
         return imported in REPORTED
+    if imported == "integrations":  # for a user's own script, or notebook
+        return False
     if importer in TORCH_SIDE:
         below = imported not in TORCH_SIDE and level(imported) < level("comparing")
         return below or imported in TORCH_SIDE[importer]
@@ -181,3 +183,5 @@ def test_the_levels_point_one_way():
     assert may_import("comparing", "baselines") and not may_import("baselines", "comparing")
     assert may_import("comparing", "reporting") and not may_import("planning", "reporting")
     assert not may_import("reporting", "simulate") and not may_import("running", "reporting")
+    assert may_import("integrations", "running") and not may_import("running", "integrations")
+    assert not may_import("cli", "integrations") and not may_import("integrations", "cli")

@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from memfit.comparing.page import changes, live_by_category, owners, page_of
+from memfit.comparing.explaining.carried import carried_jointly
+from memfit.comparing.explaining.storages import explain_storages, reasons
+from memfit.comparing.page import Asked, page_of
+from memfit.comparing.page.peaks import changes, live_by_category, owners
 from memfit.errors import BudgetError
+from memfit.events import lifetimes_of_rows, lifetimes_of_trace
 from memfit.machine import profile
+from memfit.planning.joint.plan import plan_jointly
 from memfit.planning.lifetimes import peak_live
 from memfit.simulate import load_bytes
 from reporting.page_samples import MIB, iteration
@@ -31,7 +36,7 @@ def test_owners_add_up_to_the_peak(trace):
 @pytest.mark.parametrize("budget", [None, 28 * MIB])
 def test_no_two_boxes_share_bytes_in_an_op(budget):
     trace = iteration()
-    page = page_of(trace, profile("pcie4"), file="t", budget_bytes=budget, effort=0.1)
+    page = page_of(trace, profile("pcie4"), file="t", budget_bytes=budget, asked=Asked(effort=0.1))
     boxes = page.boxes
     sizes = [trace.storages[storage].size_bytes for storage in boxes.storage]
     spans = list(zip(boxes.begin, boxes.end, boxes.offset, sizes, strict=True))
@@ -49,7 +54,7 @@ def test_without_a_plan_there_are_no_lanes_and_the_next_command_asks_for_one():
 
 
 def test_a_curve_has_the_budgets_that_were_asked_for():
-    page = page_of(iteration(), profile("pcie4"), file="t", points=4, effort=0.1)
+    page = page_of(iteration(), profile("pcie4"), file="t", asked=Asked(4, 0.1))
     budgets, added = page.what_if.budgets, page.what_if.added
     assert budgets == sorted(budgets, reverse=True) and len(budgets) == 4
     assert added == sorted(added) and added[0] == 0
@@ -62,8 +67,37 @@ def test_a_budget_that_no_plan_meets_is_an_error():
 
 @given(traces(), traces())
 def test_changes_add_up_to_that_of_the_peak(before, after):
-    rows = changes("before", before, after).rows
-    change = sum(row.after_bytes - row.before_bytes for row in rows)
-    assert change == peak_live(after)[0] - peak_live(before)[0]
-    sizes = [abs(row.after_bytes - row.before_bytes) for row in rows]
+    found = changes("before", lifetimes_of_trace(before), lifetimes_of_trace(after))
+    change = sum(row.after_bytes - row.before_bytes for row in found.rows)
+    assert change == peak_live(after)[0] - peak_live(before)[0] == found.own_peak_bytes - found.peak_bytes
+    assert (max(found.curve), max(found.own_curve)) == (found.peak_bytes, found.own_peak_bytes)
+    sizes = [abs(row.after_bytes - row.before_bytes) for row in found.rows]
     assert sizes == sorted(sizes, reverse=True) and 0 not in sizes
+
+
+def test_a_line_is_the_same_by_its_whole_path():
+    rows = [("a", 0, 4, 100), ("b", 1, 3, 50)]
+    there = lifetimes_of_rows(rows, ["/home/me/train.py:12", "/home/me/other/train.py:12"])
+    here = lifetimes_of_rows(rows, ["train.py:12", "other/train.py:12"])
+    assert changes("there", there, here).rows == []
+    assert [row.source for row in changes("there", there, lifetimes_of_rows(rows[:1], ["train.py:12"])).rows] == [
+        "/home/me/other/train.py:12"
+    ]
+
+
+def test_each_storage_has_its_gap_and_the_reason_that_explain_gives():
+    trace = iteration()
+    carried = carried_jointly(trace, profile("pcie4"), plan_jointly(trace, profile("pcie4"), 28 * MIB, effort=0.1))
+    found = reasons(carried)
+    explained = {each.tensor.storage: each.gaps for each in explain_storages(carried, "*").storages}
+    assert found.keys() == {storage for storage, own in explained.items() if own}
+    for storage, (gap, why) in found.items():
+        (same,) = [each for each in explained[storage] if each.after.index == gap.after]
+        assert same.why == why and same.duration_us == gap.duration_us
+        leaves = any(each.decision != "kept" for each in explained[storage])
+        assert (same.decision != "kept") == leaves
+        assert leaves or gap.duration_us == max(each.duration_us for each in explained[storage])
+    page = page_of(trace, profile("pcie4"), file="t", budget_bytes=28 * MIB, asked=Asked(effort=0.1))
+    assert page.gaps.keys() == found.keys() and {"swapped", "recomputed"} & {
+        gap.decision for own in explained.values() for gap in own
+    }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from memfit.comparing.page import page_of
+from memfit.comparing.page import Asked, page_of
+from memfit.events import lifetimes_of_trace
 from memfit.ir import Category, Phase, Trace
 from memfit.machine import profile
-from memfit.reporting.page import Page
+from memfit.reporting.page import Page, RunFigures
 from trace_builder import TraceBuilder
 
 MIB = 1 << 20
@@ -33,4 +34,7 @@ def iteration(layers: int = 6) -> Trace:
 def page(*, points: int = 3) -> Page:
     """Return its report, with a plan for 70 % of its peak."""
     trace = iteration()
-    return page_of(trace, profile("pcie4"), file="trace.json", budget_bytes=28 * MIB, points=points, effort=0.1)
+    asked = Asked(
+        points, 0.1, ("before.json", lifetimes_of_trace(iteration(4))), RunFigures(28 * MIB, [("moved", HOSTILE)])
+    )
+    return page_of(trace, profile("pcie4"), file="trace.json", budget_bytes=28 * MIB, asked=asked)

@@ -84,7 +84,8 @@ def test_head_and_owners_are_there_without_javascript(sample, text):
     body = text.split("<script", 1)[0]
     assert sample.head.verdict in body and "28.0 MiB" in body
     assert [row.size_bytes for row in sample.owners] == sorted((row.size_bytes for row in sample.owners), reverse=True)
-    assert body.count("<tr>") == 1 + len(sample.owners)
+    rows = [table.count("<tr>") for table in body.split("<table")[1:]]
+    assert rows == [len(sample.run.rows), 1 + len(sample.owners), 1 + len(sample.changes.rows)]
 
 
 def test_columns_are_the_traces(sample, text):
@@ -94,6 +95,15 @@ def test_columns_are_the_traces(sample, text):
     assert data["budget"] == 28 * MIB and data["peak"] == sample.head.peak_bytes
     assert max(map(sum, zip(*data["live"].values(), strict=True))) == sample.head.peak_bytes
     assert max(data["arena"]) <= 28 * MIB
+
+
+def test_gaps_are_those_of_the_storages_with_their_reasons(sample, text):
+    data = data_of(text)
+    assert {int(storage) for storage in data["gaps"]} == set(sample.gaps)
+    for storage, (after, before, us, why) in data["gaps"].items():
+        gap = sample.gaps[int(storage)]
+        assert (after, before, us) == (gap.after, gap.before, round(gap.duration_us, 1))
+        assert data["texts"][why] == gap.why != ""
 
 
 def test_absences_are_told_by_the_storages_of_the_trace(sample):

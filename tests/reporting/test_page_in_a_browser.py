@@ -14,7 +14,7 @@ from PIL import Image
 
 from memfit.reporting.page import Page, to_html
 from memfit.simulate import load_bytes
-from reporting.page_samples import HOSTILE, page
+from reporting.page_samples import HOSTILE, MIB, page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api")
@@ -98,6 +98,7 @@ def test_keys_and_clicks_choose_storages_and_say_what_becomes_of_them(opened, sa
         opened.keyboard.press("ArrowRight")
         fates.add(opened.inner_text("#card").splitlines()[-1].split()[0])
     assert "kept" in fates and fates & {"swapped", "dropped"}
+    assert "largest gap: " in first and any(gap.why in first for gap in sample.gaps.values())
     opened.evaluate("document.getElementById('card').textContent = ''")
     canvas = opened.locator("#addresses")
     box = canvas.bounding_box()
@@ -116,6 +117,15 @@ def test_the_slider_changes_the_cost(opened, sample):
     assert at(300) != at(700)
 
 
+def test_two_peaks_are_drawn_one_over_the_other(opened, sample):
+    over, curve = opened.locator("#against .u-over"), sample.changes.own_curve
+    at = over.bounding_box()["width"] * curve.index(sample.changes.own_peak_bytes) / len(curve)
+    over.hover(position={"x": at + 1, "y": 20})
+    here = opened.locator("#against .u-series", has_text="here").inner_text()
+    assert f"{sample.changes.own_peak_bytes / MIB:.2f} MiB" in here
+    assert opened.locator("#changes tbody tr").count() == len(sample.changes.rows)
+
+
 def test_owners_are_sorted_by_a_click(opened, sample):
     def largest() -> list[str]:
         return [row.split("\t")[0] for row in opened.locator("#owners tbody").inner_text().splitlines()]
@@ -127,7 +137,7 @@ def test_owners_are_sorted_by_a_click(opened, sample):
 
 
 def test_pictures_are_drawn_and_nothing_is_wider_than_the_window(opened):
-    for selector in ("#memory canvas", "#addresses", "#lanes", "#curve canvas"):
+    for selector in ("#memory canvas", "#addresses", "#lanes", "#curve canvas", "#against canvas"):
         picture = Image.open(io.BytesIO(opened.locator(selector).screenshot())).convert("RGB")
         colours = np.unique(np.asarray(picture).reshape(-1, 3), axis=0)
         assert len(colours) > 8, selector
@@ -150,5 +160,6 @@ def test_without_javascript_head_and_owners_are_there(browser, file, sample):
     seen.goto(file.as_uri())
     assert sample.head.verdict in seen.inner_text("#verdict")
     assert seen.locator("#owners tbody tr").count() == len(sample.owners)
-    assert not seen.locator("#memory").is_visible()
+    assert not seen.locator("#memory").is_visible() and not seen.locator("#against").is_visible()
+    assert HOSTILE in seen.inner_text("#run")
     context.close()

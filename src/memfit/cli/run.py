@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from memfit.running.scripts.script import Program
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+_POINTS, _EFFORT = 8, 0.1  # of the report's what-if curve; seconds of each search
+_ASSUMED = "pcie4"  # of links that were not measured, since nothing left
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -42,6 +47,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--timeline", metavar="OUT.json", help="write the last planned iteration, predicted and measured, for Perfetto"
+    )
+    parser.add_argument(
+        "--report", metavar="OUT.html", help="draw the iteration, its plan and what was measured, as `memfit report`"
     )
     parser.add_argument(
         "--grow",
@@ -92,12 +100,15 @@ def run(args: argparse.Namespace) -> int:
     _check_options(args, program, arguments)
     if args.budget is not None and not is_auto(args.budget):
         parse_budget(args.budget)
-    if args.timeline:
-        check_folder(args.timeline)
-        args.timeline = os.path.abspath(args.timeline)  # wherever the script goes
+    for name in ("timeline", "report"):
+        if file := getattr(args, name):
+            check_folder(file)
+            setattr(args, name, os.path.abspath(file))  # wherever the script goes
     outcome = launch(program, arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
-                     plan_file=args.plan, moves=args.moves, measures=args.timeline is not None,
+                     plan_file=args.plan, moves=args.moves, measures=bool(args.timeline or args.report),
                      grow=args.grow, plan_cache=args.plan_cache)  # fmt: skip
+    if args.report:
+        _write_report(args.report, outcome)
     if args.timeline:
         _write_timelines(args.timeline, outcome)
     say(outcome.to_json() if args.json else outcome.summary())
@@ -138,13 +149,36 @@ def _write_timelines(path: str, outcome: Outcome) -> None:
     from memfit.files.document import write_text
     from memfit.reporting.chrome import to_chrome
 
-    planned = outcome.planned.plan() if outcome.planned else None
-    trace = outcome.planned.trace() if outcome.planned else None
-    if planned is None or planned.plan is None or planned.predicted is None or trace is None:
+    ran = outcome.ran
+    if ran is None:
         why = "no iteration was run by a plan that swaps"
         remedy = "lower the budget, or train for ten steps or more of one kind"
         raise UsageError(f"there is no timeline to write to {path}", why=why, remedy=remedy)
-    timelines = {"predicted": planned.predicted}
-    if outcome.measured is not None:
-        timelines["measured"] = outcome.measured
-    write_text(path, to_chrome(trace, planned.plan, timelines))
+    timelines = {"predicted": ran.predicted} | ({"measured": ran.measured} if ran.measured else {})
+    write_text(path, to_chrome(ran.made.trace, ran.plan, timelines, ran.made))
+
+
+def _write_report(path: str, outcome: Outcome) -> None:
+    """Write what is known of the run: it has ended, and a report that cannot be drawn does not change that."""
+    from memfit.comparing.page import Asked, page_of, page_of_run, run_figures
+    from memfit.errors import MemfitError, UsageError
+    from memfit.files import find_machine
+    from memfit.files.document import Fields, write_text
+    from memfit.messages import say, say_error
+    from memfit.reporting.page import to_html
+
+    figures, ran, recorded = run_figures(Fields(Path(path), "", outcome.as_dict())), outcome.ran, outcome.recorded
+    asked = Asked(points=_POINTS, effort=_EFFORT, run=figures)
+    try:
+        if ran is not None:
+            page = page_of_run(ran.trace, ran.machine, budget_bytes=outcome.stats.budget_bytes, plan=ran.plan,
+                               made=ran.made, predicted=ran.predicted, measured=ran.measured, asked=asked)  # fmt: skip
+        elif recorded is not None:
+            page = page_of(recorded, find_machine(_ASSUMED), file="trace.json", asked=asked)
+        else:
+            why = "no whole iteration was recorded, from one optimizer step to the next"
+            raise UsageError(f"there is nothing to draw in {path}", why=why, remedy="train for more steps")
+        write_text(path, to_html(page))
+        say(f"memfit: the report is in {path}")
+    except MemfitError as error:
+        say_error(error)

@@ -90,19 +90,20 @@ def carry_out(trace: Trace, machine: Machine, plan: Plan) -> Carried:
     """
     found = judged(trace, machine, plan)
     values = Values.of(corrected(trace))
-    return _carried(values, machine, found.swaps, plan.recomputes, found.made, found.timeline)
+    return carried_as(values, machine, found.swaps, plan.recomputes, found.made, found.timeline)
 
 
 def carried_jointly(trace: Trace, machine: Machine, found: JointPlan) -> Carried:
     """Return a joint plan of `trace` as one that has been carried out."""
     values, swaps = Values.of(corrected(trace)), found.swaps
-    return _carried(values, machine, swaps.plan, found.recomputes, found.transformed, swaps.timeline)
+    return carried_as(values, machine, swaps.plan, found.recomputes, found.transformed, swaps.timeline)
 
 
-def _carried(
+def carried_as(
     values: Values, machine: Machine, plan: Plan, recomputes: tuple[Recompute, ...], made: Transformed,
     timeline: Timeline,
 ) -> Carried:  # fmt: skip
+    """Return a plan that is known to keep its promises as one that has been carried out; as of `Carried`."""
     gaps: dict[int, list[Gap]] = defaultdict(list)
     for gap in sorted(candidates(values.trace, ANY_GAP), key=lambda gap: gap.after):
         gaps[gap.storage].append(gap)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 
 import numpy as np
@@ -80,12 +79,25 @@ def explain_storages(carried: Carried, pattern: str) -> StoragesReport:
     )
 
 
+def reasons(carried: Carried) -> dict[int, tuple[Gap, Why]]:
+    """Return, by storage, the widest of the gaps in which it leaves, or of all, and why the plan does that there."""
+    explainer, leaves = _Explainer(carried), carried.swaps.keys() | carried.remade.keys()
+    widest = {
+        storage: max(own, key=lambda gap: (gap in leaves, gap.duration_us))
+        for storage, own in carried.gaps.items()
+        if own
+    }
+    return {storage: (gap, explainer.why(gap)) for storage, gap in widest.items()}
+
+
 class _Explainer:
     """Holds what all storages of a trace need, computed once."""
 
     def __init__(self, carried: Carried) -> None:
         self.carried, self.trace = carried, carried.trace
         self.load = load_bytes(self.trace)
+        over = np.tile(self.load > carried.plan.budget_bytes, 2)  # a gap may run into the next iteration
+        self.over = np.concatenate(([0], np.cumsum(over)))
         self.resident = np.array(carried.timeline.resident_bytes, dtype=np.int64)
         self.begin_us = np.concatenate(([0.0], np.cumsum([op.duration_us for op in self.trace.ops])))
         self.uses, self.born_in = accessing_ops(self.trace), births(self.trace)
@@ -116,13 +128,6 @@ class _Explainer:
     def gap(self, gap: Gap) -> GapExplanation:
         swaps = tuple(self._swap(number) for number in self.carried.swaps.get(gap, ()))
         remade = tuple(self._remaking(one) for one in self.carried.remade.get(gap, ()))
-        keep, swap, remake = self._keep(gap), self._swap_cost(gap), self._remake_cost(gap)
-        if remade:
-            why = _why_remade(remade, swap)
-        elif swaps:
-            why = _why_swapped(swaps, remake, makes_again=bool(self.carried.recomputes))
-        else:
-            why = Why.OTHERS if keep.is_tight else Why.ROOM
         kinds = [name for name, found in (("recomputed", remade), ("swapped", swaps)) if found]
         return GapExplanation(
             after=op_info(self.trace, gap.after),
@@ -131,13 +136,24 @@ class _Explainer:
             cyclic=gap.cyclic,
             returns=gap.returns,
             decision=" and ".join(kinds) or "kept",
-            why=why,
+            why=self.why(gap),
             swaps=swaps,
             remakings=remade,
-            keep=keep,
-            swap=swap,
-            remake=remake,
+            keep=self._keep(gap),
+            swap=self._swap_cost(gap),
+            remake=self._remake_cost(gap),
         )
+
+    def why(self, gap: Gap) -> Why:
+        """Return the reason for what the plan does in a gap."""
+        if remade := self.carried.remade.get(gap):
+            again_us = sum(self.carried.again_us[one] for one in remade)
+            return _why_remade(again_us, self._swap_cost(gap))
+        if swaps := self.carried.swaps.get(gap):
+            wait_us = sum(self.wait_us.get(number, 0.0) for number in swaps)
+            return _why_swapped(wait_us, self._remake_cost(gap), makes_again=bool(self.carried.recomputes))
+        begin, end = gap.after + 1, end_of(self.trace, gap)
+        return Why.OTHERS if self.over[end] > self.over[begin] else Why.ROOM
 
     def _swap(self, number: int) -> SwapAbsence:
         carried = self.carried
@@ -212,20 +228,18 @@ class _Explainer:
         )
 
 
-def _why_remade(remade: Sequence[RemakeAbsence], swap: SwapCost) -> Why:
+def _why_remade(again_us: float, swap: SwapCost) -> Why:
     """Return the first reason for a remaking that the figures bear out."""
     if swap.least_wait_us > 0:
         return Why.SHORT
     free_out_us, free_in_us = ((1 - busy) * swap.planned_us for busy in (swap.out_busy, swap.in_busy))
     if free_out_us < swap.out_us or free_in_us < swap.in_us:
         return Why.FULL
-    again_us = sum(one.shared_us for one in remade)
     return Why.CHEAPER_REMAKE if again_us <= swap.out_us + swap.in_us else Why.FOUND_REMAKE
 
 
-def _why_swapped(swaps: Sequence[SwapAbsence], remake: RemakeCost, *, makes_again: bool) -> Why:
+def _why_swapped(wait_us: float, remake: RemakeCost, *, makes_again: bool) -> Why:
     """Return the first reason for a swap that the figures bear out."""
-    wait_us = sum(one.wait_us for one in swaps)
     if remake.rerun_us is None:
         return Why.ONLY_WAY
     if wait_us <= _HIDDEN_US:

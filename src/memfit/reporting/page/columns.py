@@ -40,10 +40,17 @@ def columns_of(page: Page) -> dict[str, Any]:
             "offset": list(page.boxes.offset), "footprint": page.boxes.footprint_bytes,
         },
         "fates": _fates(page),
+        "gaps": {
+            storage: [gap.after, gap.before, round(gap.duration_us, 1), texts.add(gap.why)]
+            for storage, gap in page.gaps.items()
+        },
         "lanes": [_lane(page, lane) for lane in page.lanes],
         "whatIf": None if page.what_if is None else {
             "budgets": list(page.what_if.budgets),
             "added": [None if added == float("inf") else added for added in page.what_if.added],
+        },
+        "against": None if page.changes is None else {
+            "name": page.changes.name, "there": list(page.changes.curve), "here": list(page.changes.own_curve),
         },
         "budget": head.budget_bytes, "floor": head.floor_bytes, "floorOp": head.floor_op.index, "peak": head.peak_bytes,
         "texts": texts.texts,

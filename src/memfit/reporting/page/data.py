@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memfit.arrays import Int64Array
@@ -75,6 +75,24 @@ class OwnerRow:
 
 
 @dataclass(frozen=True, slots=True)
+class GapRow:
+    """A gap of a storage, between the ops `after` and `before`, in microseconds; `why` it stays or leaves in it."""
+
+    after: int
+    before: int
+    duration_us: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """The figures of a run, as words by name; its budget in bytes, None if it had none."""
+
+    budget_bytes: int | None
+    rows: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeRow:
     """The bytes of one line at the peak of another iteration, before, and of this one, after."""
 
@@ -85,11 +103,17 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The peak (bytes) of another iteration, called `name`, beside this one's by line: the largest change first."""
+    """The peak (bytes) of another iteration, called `name`, beside this one's by line: the largest change first.
+
+    The curves have the most alive in each of a few equal parts of the time, there and here.
+    """
 
     name: str
     peak_bytes: int
+    own_peak_bytes: int
     rows: Sequence[ChangeRow]
+    curve: Sequence[int]
+    own_curve: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,10 +127,12 @@ class Page:
         arena: The bytes that the plan has in the arena, by op; None without a plan.
         boxes: The addresses.
         owners: Who owns the peak, the largest first.
-        plan: The plan; None if there is none. Its swaps are of the last lane's trace.
+        gaps: By storage, the gap in which it leaves, or its widest.
+        plan: The plan; None if there is none. Its swaps are of the lanes' trace.
         lanes: Its timelines.
         what_if: What other budgets would cost; None if that was not asked.
         changes: What is other than in another iteration; None if there is none to compare with.
+        run: The figures of a run; None if it is not of one.
     """
 
     trace: Trace
@@ -115,7 +141,9 @@ class Page:
     arena: Int64Array | None
     boxes: Boxes
     owners: Sequence[OwnerRow]
+    gaps: Mapping[int, GapRow]
     plan: Plan | None = None
     lanes: Sequence[Lane] = ()
     what_if: WhatIf | None = None
     changes: Changes | None = None
+    run: RunFigures | None = None

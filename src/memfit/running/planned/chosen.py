@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from memfit.files.kept_plan import KeptPlan
-from memfit.ir import Plan
+from memfit.ir import Plan, Transformed
 from memfit.machine import Machine
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.as_plan import swaps_alone
@@ -90,5 +90,12 @@ def _moves_only(recorded: Recorded, plan: Plan) -> bool:
 def _carried_out(recorded: Recorded, plan: Plan) -> CarriedOut:
     if _moves_only(recorded, plan):
         return CarriedOut(recorded)
+    return carried_out(recorded, made_by(recorded, plan), plan.recomputes)
+
+
+def made_by(recorded: Recorded, plan: Plan) -> Transformed:
+    """Return the iteration in which the plan's recomputes are carried out, which its swaps are of."""
+    if _moves_only(recorded, plan):
+        return Transformed.unchanged(recorded.trace)
     values = Values.of(corrected(recorded.trace), recorded.again_us or None)
-    return carried_out(recorded, with_recomputes(values, plan.recomputes), plan.recomputes)
+    return with_recomputes(values, plan.recomputes)

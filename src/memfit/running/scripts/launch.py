@@ -12,10 +12,10 @@ from typing import Any
 from memfit.errors import MemfitError, NoLimitError
 from memfit.files import load_plan
 from memfit.files.document import check_folder, write_text
-from memfit.ir import Timeline
+from memfit.ir import Trace
 from memfit.messages import say
 from memfit.running.host import peak_rss_bytes
-from memfit.running.planned.engine_plan import CompressedPlan
+from memfit.running.planned.ran import Ran
 from memfit.running.scripts.inside import run_program
 from memfit.running.scripts.script import Program, as_program, check_program
 from memfit.running.session import Session, Stats
@@ -31,8 +31,8 @@ class Outcome:
     exit_code: int
     stats: Stats
     signatures: Mapping[str, int]  # and how many iterations had each
-    planned: CompressedPlan | None = None
-    measured: Timeline | None = None
+    ran: Ran | None = None  # the plan that was in force at last, if it was asked for
+    recorded: Trace | None = None  # the first whole iteration, likewise
     given_plan: str = ""  # "used", or why it was not; empty if no plan was passed
     budget: str = ""  # as it was asked for
     no_limit: str = ""  # why a share never became a limit; empty if it did, or none was asked for
@@ -136,8 +136,8 @@ def launch(
 ) -> Outcome:
     """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
 
-    `measures`: the outcome has the last planned iteration as it was. `moves`, `grow`, `plan_cache`: as of
-    `memfit.session`.
+    `measures`: the outcome has the first iteration, and the last planned one as it was. `moves`, `grow` and
+    `plan_cache` are as of `memfit.session`.
 
     The script's own exceptions are reported as Python reports them and become its exit code. Raises
     InputError for a missing script, a malformed tier or an unwritable `stats_file`; BudgetError and
@@ -161,7 +161,7 @@ def launch(
         failure, code = error, error.exit_code
         if session.began is None:
             raise
-    outcome = _outcome(session, code, budget)
+    outcome = _outcome(session, code, budget, measures)
     try:
         if stats_file is not None:
             write_text(stats_file, json.dumps(outcome.as_dict(), indent=1) + "\n")
@@ -175,13 +175,13 @@ def _announce(text: str) -> None:
     say(f"memfit: {text}")
 
 
-def _outcome(session: Session, code: int, budget: str | int | None) -> Outcome:
+def _outcome(session: Session, code: int, budget: str | int | None, measures: bool) -> Outcome:
     return Outcome(
         code,
         session.stats,
         session.signature_counts,
-        session.compressed_plan,
-        session.measured,
+        session.what_ran() if measures else None,
+        session.recorded if measures else None,
         session.given_plan.sentence,
         budget="" if budget is None else str(budget),
         no_limit=session.why_no_limit if session.stats.ops else "",  # as after --help: there was nothing to limit

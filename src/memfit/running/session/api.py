@@ -19,6 +19,7 @@ from memfit.running.engine.devices import parse_device
 from memfit.running.engine.tiers import TierSpec, tier_for
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
 from memfit.running.planned.given import GivenPlan
+from memfit.running.planned.ran import Ran, what_ran
 from memfit.running.session.active import Running
 from memfit.running.session.ended import Ended
 from memfit.running.session.free import auto_budget
@@ -285,6 +286,13 @@ class Session:
     def given_plan(self) -> GivenPlan:
         """The fate of the plan that was passed."""
         return self._known.given_plan
+
+    def what_ran(self) -> Ran | None:
+        """Return the plan in force, or the last one that was, with its effect; None if no storage leaves by it."""
+        known, planned = self._known, self.compressed_plan
+        if planned is None:
+            return None
+        return what_ran(planned, known.measured, known.first.roles, self._settings.script)
 
     def record_span(self, span: Callable[[], object]) -> Trace:
         """Run `span` and return the trace of everything in it, as one iteration."""

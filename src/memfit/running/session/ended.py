@@ -10,6 +10,7 @@ from memfit.planning.lifetimes import peak_live
 from memfit.running.planned.engine_plan import CompressedPlan
 from memfit.running.planned.given import GivenPlan
 from memfit.running.session.stats import Stats
+from memfit.tracing.build import Roles
 from memfit.tracing.compressed import CompressedIteration
 
 
@@ -30,6 +31,11 @@ class FirstIteration:
     def record_bytes(self) -> int:
         """The size of the iteration as it is kept."""
         return 0 if self._compressed is None else self._compressed.compressed.size_bytes
+
+    @property
+    def roles(self) -> Roles:
+        """What the optimizers named until then."""
+        return Roles() if self._compressed is None else self._compressed.roles
 
     def keep(self, compressed: CompressedIteration) -> None:
         """Take the iteration, which has ended."""

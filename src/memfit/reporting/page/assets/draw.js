@@ -40,5 +40,8 @@ const draw = (() => {
     return sums;
   }
 
-  return { colour, bytes, time, share, canvas, stacked };
+  // Steps of an axis of bytes: those that are short in its units.
+  const steps = Array.from({ length: 50 }, (_, k) => 2 ** k);
+
+  return { colour, bytes, time, share, canvas, stacked, steps };
 })();

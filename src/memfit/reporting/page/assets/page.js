@@ -35,7 +35,7 @@
     const plot = new uPlot({
       width: by("memory").clientWidth, height: 340, series, bands,
       scales: { x: { time: false }, y: { range: (_, __, most) => [0, most * 1.05] } },
-      axes: [axis, { ...axis, size: 78, values: (_, marks) => marks.map(draw.bytes) }],
+      axes: [axis, { ...axis, size: 78, incrs: draw.steps, values: (_, marks) => marks.map(draw.bytes) }],
       hooks: { setCursor: [(u) => u.cursor.idx != null && tellOp(u.cursor.idx)] },
     }, rows, by("memory"));
     new ResizeObserver(() => plot.setSize({ width: by("memory").clientWidth, height: 340 })).observe(by("memory"));
@@ -58,6 +58,13 @@
     return said.length ? said.join("\n") : lanes.length ? "kept in the arena" : "no plan";
   }
 
+  // The gap in which it leaves, or its widest one, and why; nothing for a storage that is always in use.
+  function widest(s) {
+    if (!data.gaps[s]) return ["without a gap"];
+    const [after, before, us, why] = data.gaps[s];
+    return [`largest gap: ${draw.time(us)}, after op ${after} and before op ${before}` + (texts[why] ? `: ${texts[why]}` : "")];
+  }
+
   function addresses() {
     const element = by("addresses"), order = boxes.storage.map((_, i) => i).sort((a, b) => boxes.begin[a] - boxes.begin[b]);
     let chosen = -1, across = 1, upwards = 1, high = 380;
@@ -68,8 +75,9 @@
     const repaint = draw.canvas(element, high, (context, width, height) => {
       across = width / count;
       upwards = height / Math.max(boxes.footprint, 1);
+      const colours = texts.map((text) => (text in data.live ? draw.colour(text) : ""));
       for (let i = 0; i < order.length; ++i) {
-        context.fillStyle = draw.colour(texts[storages.category[boxes.storage[i]]]);
+        context.fillStyle = colours[storages.category[boxes.storage[i]]];
         context.fillRect(...rectangle(i));
       }
       if (chosen < 0) return;
@@ -82,7 +90,7 @@
       const s = boxes.storage[i], module = texts[storages.module[s]];
       by("card").textContent = [storageText(s), ...(module ? [module] : []),
         `alive in ops ${storages.alloc[s]} to ${storages.free[s] - 1}, at address ${boxes.offset[i]} in ops ${boxes.begin[i]} to ${boxes.end[i] - 1}`,
-        fate(s)].join("\n");
+        ...widest(s), fate(s)].join("\n");
       repaint();
     };
     element.addEventListener("click", (event) => {
@@ -107,8 +115,9 @@
     let across = 1;
     draw.canvas(element, height, (context, width) => {
       across = (width - 40) / most;
+      const colours = Object.fromEntries(["parameter", "again", "gradient", "activation", "stall"].map((name) => [name, draw.colour(name)]));
       const bar = (name, number, row, begin, end) => {
-        context.fillStyle = draw.colour(name);
+        context.fillStyle = colours[name];
         context.fillRect(40 + begin * across, top(number, row), Math.max((end - begin) * across, 0.6), rowHeight);
       };
       lanes.forEach((lane, number) => {
@@ -165,10 +174,23 @@
     const plot = new uPlot({
       width: by("curve").clientWidth, height: 240, legend: { show: false }, scales: { x: { time: false } },
       series: [{}, { stroke: draw.colour("budget"), width: 2, points: { show: true } }],
-      axes: [{ ...axis, values: (_, marks) => marks.map(draw.bytes) }, { ...axis, size: 60, values: (_, marks) => marks.map((v) => v.toFixed(0) + " %") }],
+      axes: [{ ...axis, incrs: draw.steps, values: (_, marks) => marks.map(draw.bytes) }, { ...axis, size: 60, values: (_, marks) => marks.map((v) => v.toFixed(0) + " %") }],
     }, [known.map(([b]) => b), known.map(([, a]) => 100 * a)], by("curve"));
     new ResizeObserver(() => plot.setSize({ width: by("curve").clientWidth, height: 240 })).observe(by("curve"));
     tell();
+  }
+
+  function against() {
+    const { name, there, here } = data.against, length = Math.max(there.length, here.length);
+    const spread = (row) => Array.from({ length }, (_, i) => row[Math.floor((i * row.length) / length)]);
+    const axis = { stroke: draw.colour("ink"), grid: { stroke: draw.colour("line") } };
+    const line = (label, colour) => ({ label, stroke: draw.colour(colour), width: 2, points: { show: false }, value: (_, v) => (v == null ? "-" : draw.bytes(v)) });
+    const plot = new uPlot({
+      width: by("against").clientWidth, height: 240, scales: { x: { time: false }, y: { range: (_, __, most) => [0, most * 1.05] } },
+      series: [{ label: "% of the time", value: (_, v) => (v == null ? "-" : v.toFixed(0)) }, line(name, "soft"), line("here", "budget")],
+      axes: [{ ...axis, values: (_, marks) => marks.map((v) => v + " %") }, { ...axis, size: 78, incrs: draw.steps, values: (_, marks) => marks.map(draw.bytes) }],
+    }, [Array.from({ length }, (_, i) => (100 * i) / length), spread(there), spread(here)], by("against"));
+    new ResizeObserver(() => plot.setSize({ width: by("against").clientWidth, height: 240 })).observe(by("against"));
   }
 
   function sortable(table) {
@@ -192,6 +214,7 @@
   addresses();
   if (lanes.length) timelines();
   if (data.whatIf) whatIf();
-  for (const table of document.querySelectorAll("table")) sortable(table);
+  if (data.against) against();
+  for (const table of document.querySelectorAll("table")) if (table.tHead) sortable(table);
   document.body.dataset.ready = "true";
 })();

@@ -26,7 +26,7 @@ from benchmarks.cpu import (
     versions,
 )
 from benchmarks.gpu import simulated
-from benchmarks.offline import allocators, bounds, in_place, packing, peers, pieces, recomputing, swapping
+from benchmarks.offline import allocators, bounds, in_place, packing, peers, pieces, recomputing, report, swapping
 from tools.pages import with_part
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -48,6 +48,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "planned": planned.table,
     "recomputing": recomputing.table,
     "records": records.table,
+    "report": report.table,
     "rss": rss.table,
     "simulated_gpu": simulated.table,
     "staying": staying.table,

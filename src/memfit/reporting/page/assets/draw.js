@@ -17,20 +17,30 @@ const draw = (() => {
 
   const share = (part) => (part >= 0 ? "+" : "") + (100 * part).toFixed(1) + " %";
 
-  // A canvas as large as its element, in the screen's own pixels; drawn again when the element or the colours change.
-  function canvas(element, height, paint) {
+  // A canvas as large as its element, in the screen's own pixels; painted again when the element or the colours change.
+  // Returns what shows it anew with other marks over what was painted.
+  function canvas(element, height, paint, mark = () => {}) {
+    const still = document.createElement("canvas"), scaled = (canvas) => {
+      const context = canvas.getContext("2d"), scale = window.devicePixelRatio || 1;
+      context.setTransform(scale, 0, 0, scale, 0, 0);
+      return context;
+    };
+    const show = () => {
+      const context = scaled(element), width = element.clientWidth;
+      context.clearRect(0, 0, width, height);
+      context.drawImage(still, 0, 0, width, height);
+      mark(context);
+    };
     const repaint = () => {
       const scale = window.devicePixelRatio || 1, width = element.clientWidth;
       element.style.height = height + "px";
-      element.width = width * scale;
-      element.height = height * scale;
-      const context = element.getContext("2d");
-      context.scale(scale, scale);
-      paint(context, width, height);
+      for (const canvas of [element, still]) [canvas.width, canvas.height] = [Math.max(width * scale, 1), height * scale];
+      paint(scaled(still), width, height);
+      show();
     };
     new ResizeObserver(repaint).observe(element);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-    return repaint;
+    return show;
   }
 
   // Sums from below: band k lies between sums k - 1 and k.

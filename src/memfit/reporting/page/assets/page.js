@@ -72,7 +72,7 @@
       const x = boxes.begin[i] * across, y = high - (boxes.offset[i] + storages.size[boxes.storage[i]]) * upwards;
       return [x, y, Math.max((boxes.end[i] - boxes.begin[i]) * across, 1), Math.max(storages.size[boxes.storage[i]] * upwards, 1)];
     };
-    const repaint = draw.canvas(element, high, (context, width, height) => {
+    const show = draw.canvas(element, high, (context, width, height) => {
       across = width / count;
       upwards = height / Math.max(boxes.footprint, 1);
       const colours = texts.map((text) => (text in data.live ? draw.colour(text) : ""));
@@ -80,6 +80,7 @@
         context.fillStyle = colours[storages.category[boxes.storage[i]]];
         context.fillRect(...rectangle(i));
       }
+    }, (context) => {
       if (chosen < 0) return;
       context.strokeStyle = draw.colour("ink");
       context.lineWidth = 2;
@@ -91,7 +92,7 @@
       by("card").textContent = [storageText(s), ...(module ? [module] : []),
         `alive in ops ${storages.alloc[s]} to ${storages.free[s] - 1}, at address ${boxes.offset[i]} in ops ${boxes.begin[i]} to ${boxes.end[i] - 1}`,
         ...widest(s), fate(s)].join("\n");
-      repaint();
+      show();
     };
     element.addEventListener("click", (event) => {
       for (let i = boxes.storage.length - 1; i >= 0; --i) {

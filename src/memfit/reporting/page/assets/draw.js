@@ -10,6 +10,10 @@ const draw = (() => {
     return Math.round(n) + " B";
   }
 
+  // Of an axis: without the digits that say nothing.
+  const mark = (n) => bytes(n).replace(/\.00 /, " ").replace(/(\.\d)0 /, "$1 ");
+  const percent = (n) => `${+n.toPrecision(3)} %`;
+
   function time(us) {
     if (us >= 1e6) return (us / 1e6).toFixed(2) + " s";
     return us >= 1e3 ? (us / 1e3).toFixed(2) + " ms" : us.toFixed(1) + " us";
@@ -53,5 +57,5 @@ const draw = (() => {
   // Steps of an axis of bytes: those that are short in its units.
   const steps = Array.from({ length: 50 }, (_, k) => 2 ** k);
 
-  return { colour, bytes, time, share, canvas, stacked, steps };
+  return { colour, bytes, mark, percent, time, share, canvas, stacked, steps };
 })();

@@ -35,7 +35,7 @@
     const plot = new uPlot({
       width: by("memory").clientWidth, height: 340, series, bands,
       scales: { x: { time: false }, y: { range: (_, __, most) => [0, most * 1.05] } },
-      axes: [axis, { ...axis, size: 78, incrs: draw.steps, values: (_, marks) => marks.map(draw.bytes) }],
+      axes: [axis, { ...axis, size: 78, incrs: draw.steps, values: (_, marks) => marks.map(draw.mark) }],
       hooks: { setCursor: [(u) => u.cursor.idx != null && tellOp(u.cursor.idx)] },
     }, rows, by("memory"));
     new ResizeObserver(() => plot.setSize({ width: by("memory").clientWidth, height: 340 })).observe(by("memory"));
@@ -175,7 +175,7 @@
     const plot = new uPlot({
       width: by("curve").clientWidth, height: 240, legend: { show: false }, scales: { x: { time: false } },
       series: [{}, { stroke: draw.colour("budget"), width: 2, points: { show: true } }],
-      axes: [{ ...axis, incrs: draw.steps, values: (_, marks) => marks.map(draw.bytes) }, { ...axis, size: 60, values: (_, marks) => marks.map((v) => v.toFixed(0) + " %") }],
+      axes: [{ ...axis, incrs: draw.steps, values: (_, marks) => marks.map(draw.mark) }, { ...axis, size: 60, values: (_, marks) => marks.map(draw.percent) }],
     }, [known.map(([b]) => b), known.map(([, a]) => 100 * a)], by("curve"));
     new ResizeObserver(() => plot.setSize({ width: by("curve").clientWidth, height: 240 })).observe(by("curve"));
     tell();
@@ -189,7 +189,7 @@
     const plot = new uPlot({
       width: by("against").clientWidth, height: 240, scales: { x: { time: false }, y: { range: (_, __, most) => [0, most * 1.05] } },
       series: [{ label: "% of the time", value: (_, v) => (v == null ? "-" : v.toFixed(0)) }, line(name, "soft"), line("here", "budget")],
-      axes: [{ ...axis, values: (_, marks) => marks.map((v) => v + " %") }, { ...axis, size: 78, incrs: draw.steps, values: (_, marks) => marks.map(draw.bytes) }],
+      axes: [{ ...axis, values: (_, marks) => marks.map(draw.percent) }, { ...axis, size: 78, incrs: draw.steps, values: (_, marks) => marks.map(draw.mark) }],
     }, [Array.from({ length }, (_, i) => (100 * i) / length), spread(there), spread(here)], by("against"));
     new ResizeObserver(() => plot.setSize({ width: by("against").clientWidth, height: 240 })).observe(by("against"));
   }

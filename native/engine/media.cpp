@@ -58,7 +58,8 @@ int open_nameless(const std::string& folder) {
                       "; choose an existing, writable folder with --tier disk:PATH");
   unlink(path.c_str());
   file = above_standard_streams(file);
-  if (file < 0) throw TierFailure("the disk tier cannot keep a file open in '" + folder + "': " + strerror(errno));
+  if (file < 0) throw TierFailure("the disk tier cannot keep a file open in '" + folder + "': " + strerror(errno) +
+                                   "; raise `ulimit -n`");
   return file;
 }
 
@@ -98,8 +99,12 @@ class Disk final : public Medium {
     std::string message = std::string("the disk tier in '") + folder_ + "' failed to " + verb + ": " + strerror(error);
     struct statvfs info;
     if (error == ENOSPC && fstatvfs(file_, &info) == 0)
-      message += " (" + std::to_string(info.f_bavail * info.f_frsize) +
-                 " bytes free); free some space or choose another folder with --tier disk:PATH";
+      message += " (" + std::to_string(info.f_bavail * info.f_frsize) + " bytes free); free some space or";
+    else if (error == EFBIG)
+      message += ": it is as large as `ulimit -f` or the file system allows; raise that, or";
+    else
+      message += "; see what the system's log says of that disk (dmesg), and";
+    message += " choose another folder with --tier disk:PATH";
     throw TierFailure(message);
   }
 

@@ -64,7 +64,7 @@ class Checked final : public Medium {
     uint64_t sum = checksum(to, size);
     std::lock_guard<std::mutex> lock(mutex_);
     if (sum != sums_.at(offset))
-      throw TierFailure("the bytes read back from " + inner_->name() + " differ from those written (checksum)");
+      throw TierFailure("the bytes read back from " + inner_->name() + " differ from those written (checksum); choose another disk with --tier disk:PATH");
   }
   void discard(size_t offset, size_t size) override {
     {
@@ -200,7 +200,7 @@ std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe) {
 bool Tier::is_own() const { return getpid() == maker_; }
 
 void Tier::check_own() const {
-  if (!is_own()) throw TierFailure("the tier " + name() + " belongs to another process; a forked child can only read it");
+  if (!is_own()) throw TierFailure("the tier " + name() + " belongs to another process; a forked child can only read it: begin a session in the child");
 }
 
 Extent Tier::reserve(size_t size) {

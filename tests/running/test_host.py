@@ -56,6 +56,18 @@ def test_limited_addresses_leave_room_for_an_arena_a_tier_and_all_else(kernel, m
     assert host.peak_rss_bytes() == 1 << 20
 
 
+def test_a_folder_in_memory_is_known_by_its_mount(kernel, tmp_path):
+    device = os.stat(tmp_path).st_dev
+    number, other = f"{os.major(device)}:{os.minor(device)}", f"{os.major(device)}:{os.minor(device) + 1}"
+    rest = f"29 1 {other} / /mnt rw,relatime shared:5 - tmpfs tmpfs rw"
+    kernel["/proc/self/mountinfo"] = f"28 1 {number} / / rw,relatime - ext4 /dev/vda rw\n{rest}\n"
+    assert not host.is_in_memory(str(tmp_path))
+    kernel["/proc/self/mountinfo"] = f"28 1 {number} / /tmp rw shared:7 master:1 - tmpfs tmpfs rw,size=9k\n{rest}\n"
+    assert host.is_in_memory(str(tmp_path))
+    kernel.clear()
+    assert not host.is_in_memory(str(tmp_path))
+
+
 def test_the_peak_is_of_this_process_and_not_of_the_one_it_was_before():
     big = bytearray(200 << 20)
     big[::4096] = b"x" * len(big[::4096])

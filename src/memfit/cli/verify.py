@@ -62,7 +62,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         return 0 if verdict.difference is None else VerificationError.exit_code
     if verdict.difference is not None:
-        raise VerificationError("the two runs are not the same", why=str(verdict.difference))
+        raise VerificationError(
+            "the two runs are not the same",
+            why=str(verdict.difference),
+            remedy="seed the script, or --deterministic; a script that repeats itself plainly and differs here has met "
+            "a bug of memfit: file an issue with this message",
+        )
     print_next(_same_run(args, program, arguments))
     return 0
 

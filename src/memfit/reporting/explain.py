@@ -168,8 +168,8 @@ def _totals(report: Explanation, plan: PlanFigures) -> RenderableType:
          f"{format_bytes(plan.remade_bytes)} by {plan.reruns} re-runs"),
         ("added time", f"{format_share(added)} on {format_us(plan.compute_us)}: waits {format_us(plan.wait_us)}, "
          f"re-runs {format_us(plan.rerun_us)}"),
-        ("time bound", f"{format_share(bound)}: no plan adds less, and this one is {100 * (added - bound):.2f} points "
-         "above it"),
+        ("time bound", f"{format_share(bound)}: no plan adds less, and this one is "
+         f"{100 * max(added - bound, 0.0):.2f} points above it"),
     )  # fmt: skip
     for label, value in rows:
         grid.add_row(Text(label, style="bold"), Text(value))

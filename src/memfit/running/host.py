@@ -57,7 +57,8 @@ def available_bytes() -> int:
 
 
 def _left_in_groups() -> Iterator[int]:
-    for folder, limit in _limited_groups():
+    # Beyond memory.high nobody is killed, but all wait while the kernel takes memory away.
+    for folder, limit in _limited_groups("memory.max", "memory.high"):
         usage, cached = "memory.current", "inactive_file"
         if limit.name == _FIRST_VERSION:
             usage, cached = "memory.usage_in_bytes", "total_inactive_file"
@@ -70,24 +71,35 @@ def _left_in_groups() -> Iterator[int]:
 
 def _cgroup_limits() -> Iterator[int]:
     """Yield the limit of every control group this process is in, its own and those above it."""
-    for _, limit in _limited_groups():
+    for _, limit in _limited_groups("memory.max"):
         yield int(_text(limit))
 
 
-def _limited_groups() -> Iterator[tuple[Path, Path]]:
-    """Yield the folder of each control group that limits memory, and the file with its limit."""
+def _limited_groups(*names: str) -> Iterator[tuple[Path, Path]]:
+    """Yield the folder of each control group that limits memory, and the file with its limit.
+
+    `names`: the files of version 2 that count.
+    """
     for line in _text("/proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
-        folder, name = _CGROUPS, "memory.max"
+        folder, files = _CGROUPS, names
         if controllers:  # version 1
-            folder, name = _CGROUPS / "memory", _FIRST_VERSION
+            folder, files = _CGROUPS / "memory", (_FIRST_VERSION,)
         if controllers and "memory" not in controllers.split(","):
             continue
         path = Path(group.lstrip("/"))
         for part in (path, *path.parents):
-            limit = folder / part / name
-            if _text(limit).strip().isdigit():
-                yield limit.parent, limit
+            for limit in (folder / part / name for name in files):
+                if _text(limit).strip().isdigit():
+                    yield limit.parent, limit
+
+
+def is_in_memory(folder: str) -> bool:
+    """Return whether the files of `folder` are in memory (tmpfs), as those of /tmp are on some systems."""
+    device = os.stat(folder).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mounts = (line.partition(" - ") for line in _text("/proc/self/mountinfo").splitlines())
+    return any(about.split()[2] == number and kind.split()[0] in ("tmpfs", "ramfs") for about, _, kind in mounts)
 
 
 def _table(path: str) -> dict[str, int]:

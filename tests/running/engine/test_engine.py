@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from memfit.errors import EngineError
 from memfit.running.engine import loader as engine
+from memfit.running.engine.cache import obtain
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -176,6 +181,29 @@ def test_a_cache_that_cannot_be_written_is_named(load, monkeypatch):
     monkeypatch.setenv("MEMFIT_CACHE", "/proc/memfit")
     with pytest.raises(EngineError, match="/proc/memfit"):
         load()
+
+
+def test_a_file_system_without_locks_is_named_with_a_way_out(load, monkeypatch):
+    def refuse(descriptor: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(EngineError, match=r"cache/torch-.* cannot be locked\n.*No locks.*\n.*in MEMFIT_CACHE"):
+        load()
+
+
+def test_who_waits_for_the_build_of_another_process_says_so(load, tmp_path, capsys):
+    folder = engine.cached_library().parent
+    folder.mkdir(parents=True, mode=0o700)
+    with open(folder / "lock", "w") as lock, ThreadPoolExecutor() as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = pool.submit(obtain, folder / "late.so", lambda place: (place / "late.so").write_text("built"))
+        while "another process builds the engine; waiting for it" not in capsys.readouterr().err:
+            time.sleep(0.01)
+        assert not waiting.done()
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        waiting.result(timeout=60)
+    assert (folder / "late.so").read_text() == "built"
 
 
 def test_the_cache_is_another_one_for_another_torch_and_for_other_flags(monkeypatch):

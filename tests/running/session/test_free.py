@@ -10,6 +10,7 @@ import torch
 import memfit
 from memfit.errors import BudgetError, InputError
 from memfit.running import host
+from memfit.running.engine import tiers
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.session.free import auto_budget, rounded
 from memfit.units import is_auto, parse_budget
@@ -68,6 +69,18 @@ def test_where_hardly_anything_is_free_the_error_says_so(free):
         auto_budget(CPU, TierSpec("disk", "/tmp"))
 
 
+def test_a_disk_tier_in_memory_is_told(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(tiers, "is_in_memory", lambda folder: folder == str(tmp_path))
+    with memfit.session("64MiB", tier=f"disk:{tmp_path}"):
+        pass
+    warning = f"memfit: warning: the disk tier's folder '{tmp_path}' is in memory (tmpfs), so what leaves"
+    assert capsys.readouterr().err.startswith(warning)
+    for budget, tier in ((None, f"disk:{tmp_path}"), ("64MiB", "ram"), ("64MiB", f"disk:{tmp_path.parent}")):
+        with memfit.session(budget, tier=tier):
+            pass
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("size", [1, 63, 100 * MIB, 3 * GIB + 1, 77 * GIB])
 def test_rounding_costs_a_few_per_cent_and_leaves_few_values(size):
     assert 0.96 * size <= rounded(size) <= size
@@ -99,6 +112,22 @@ def test_what_is_available_is_the_least_of_machine_and_containers(monkeypatch):
     assert host.available_bytes() == GIB
     files["/sys/fs/cgroup/a/memory.stat"] = f"anon 5\ninactive_file {2 * GIB}\n"
     assert host.available_bytes() == 3 * GIB
+    files["/sys/fs/cgroup/a/b/memory.high"] = f"{2 * GIB}\n"
+    files["/sys/fs/cgroup/a/b/memory.current"] = f"{GIB}\n"
+    assert host.available_bytes() == GIB  # beyond it the kernel slows the container down
+    assert host.host_memory_bytes() == min(4 * GIB, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def test_the_marker_of_version_two_beside_groups_of_version_one_is_no_limit(monkeypatch):
+    files = {
+        "/proc/meminfo": f"MemAvailable: {8 << 20} kB\n",
+        "/proc/self/cgroup": "11:memory:/a\n0::/a\n",
+        "/sys/fs/cgroup/a/memory.limit_in_bytes": "1\n",
+        "/sys/fs/cgroup/a/memory.usage_in_bytes": "1\n",
+    }
+    monkeypatch.setattr(host, "_text", lambda path: files.get(str(path), ""))
+    monkeypatch.setattr(host, "_addresses_left", lambda: iter(()))
+    assert host.available_bytes() == 8 * GIB
 
 
 def test_containers_of_the_first_version_count_likewise(monkeypatch):

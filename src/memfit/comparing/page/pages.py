@@ -136,8 +136,8 @@ def _head(trace: Trace, carried: Carried | None, file: str, run_bytes: int | Non
         return _head_of(trace, run_bytes, verdict, ["memfit", "report", file, "--budget", "60%", "-o", "report.html"])
     budget, peak = carried.plan.budget_bytes, int(load_bytes(trace).max())
     verdict = (
-        f"Within {format_bytes(budget)}, {100 * budget / peak:.0f} % of its peak, the iteration takes "
-        f"{format_share(carried.added)} time: {_moves(carried)}"
+        f"Within {format_bytes(budget)}, {100 * budget / peak:.0f} % of its peak, the plan adds "
+        f"{format_share(carried.added).removeprefix('+')} to the iteration's time: {_moves(carried)}"
     )
     return _head_of(trace, budget, verdict, ["memfit", "run", "--budget", str(budget), trace.script or "SCRIPT"])
 

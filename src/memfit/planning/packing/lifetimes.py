@@ -122,5 +122,6 @@ def repeat(lifetimes: Lifetimes, period: int, times: int) -> Lifetimes:
 def _column(name: str, values: NDArray[np.generic]) -> Int64Array:
     array = np.asarray(values)
     if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
-        raise InputError(f"the column {name!r} of a table of lifetimes is not a list of integers")
+        raise InputError(f"the column {name!r} of a table of lifetimes is not a list of integers",
+                         remedy="pass one integer for each lifetime")  # fmt: skip
     return np.ascontiguousarray(array, dtype=np.int64)

@@ -156,7 +156,8 @@ def _check(lifetimes: Lifetimes, alignment: int, period: int | None, effort: flo
         return
     long = lifetimes.upper[fixed] - lifetimes.lower[fixed] > (period or np.iinfo(np.int64).max)
     if long.any():
-        raise InputError(f"lifetime {int(fixed[np.argmax(long)])} is fixed, but outlives the period")
+        raise InputError(f"lifetime {int(fixed[np.argmax(long)])} is fixed, but outlives the period",
+                         remedy="leave its offset free, or cut it at the period's end")  # fmt: skip
     violation = check_placements(
         lower=lifetimes.lower[fixed],
         upper=lifetimes.upper[fixed],
@@ -167,4 +168,5 @@ def _check(lifetimes: Lifetimes, alignment: int, period: int | None, effort: flo
     )
     if violation is not None:
         rows = ", ".join(str(int(fixed[row])) for row in violation.lifetimes)
-        raise InputError(f"fixed placements break a promise (lifetimes {rows})", why=str(violation))
+        raise InputError(f"fixed placements break a promise (lifetimes {rows})", why=str(violation),
+                         remedy="correct the offsets of these rows, or leave them free")  # fmt: skip

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memfit.errors import EngineError
+from memfit.messages import say
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -111,10 +112,29 @@ def _locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, folder)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except BlockingIOError:
+        say("memfit: another process builds the engine; waiting for it ...")
+    except OSError as error:
+        raise _unlockable(folder, error) from error
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _unlockable(folder: Path, error: OSError) -> EngineError:
+    return EngineError(
+        f"the engine's cache folder {folder} cannot be locked",
+        why=f"{error.strerror}: some network file systems have no locks",
+        remedy="name a folder on a local disk in MEMFIT_CACHE",
+    )
 
 
 def _unwritable(folder: Path, error: OSError) -> EngineError:

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from memfit.errors import InputError, MemfitError
+from memfit.messages import say
 from memfit.running.engine.devices import default_tier
-from memfit.running.host import host_memory_bytes, reservable_bytes
+from memfit.running.host import host_memory_bytes, is_in_memory, reservable_bytes
 from memfit.units import format_bytes, parse_bytes
 
 
@@ -60,6 +61,13 @@ def parse_tier(text: str) -> TierSpec:
     if kind == "disk" and (":" in first or not plus):  # a folder's name may have a plus in it
         return TierSpec("disk", _folder(text.partition(":")[2]))
     raise _no_tier(text)
+
+
+def warn_if_in_memory(tier: TierSpec, device: torch.device) -> None:
+    """Say so where a disk tier's folder is in the very memory that the budget is to save."""
+    if device.type == "cpu" and tier.kind == "disk" and is_in_memory(tier.folder):
+        say(f"memfit: warning: the disk tier's folder '{tier.folder}' is in memory (tmpfs), so what leaves the arena "
+            "still takes memory; name a folder on a disk: --tier disk:PATH")  # fmt: skip
 
 
 def _no_tier(text: str) -> InputError:

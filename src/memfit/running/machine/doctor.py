@@ -22,6 +22,7 @@ from memfit.machine import Machine
 from memfit.running import engine
 from memfit.running.engine.plans import clear, kept_files, plans_folder
 from memfit.running.engine.tiers import TierSpec
+from memfit.running.host import is_in_memory
 from memfit.running.machine.measure import machine_file, measure_machine
 from memfit.running.machine.measure_cuda import cuda_machine_file, measure_cuda
 from memfit.units import format_bytes
@@ -157,6 +158,8 @@ def _disk(folder: str) -> Finding:
         return Finding("disk", False, f"{folder}: {error.strerror}", {})
     free = shutil.disk_usage(folder).free
     text = f"{folder}: writes {format_bytes(write)}/s, reads {format_bytes(read)}/s, {format_bytes(free)} free"
+    if is_in_memory(folder):
+        text += "; it is in memory (tmpfs), so on the CPU it saves none"
     return Finding("disk", True, text, {"write_bytes_per_s": write, "read_bytes_per_s": read, "free_bytes": free})
 
 

@@ -74,7 +74,8 @@ def record_script(script: Program | str, arguments: Sequence[str]) -> Trace:
     session = Session(None, "ram", script=str(program), on_trace=_stop)
     code = run_program(program, arguments, session)
     if code:
-        raise InputError(f"the script '{script}' ended with exit code {code}", why="see above")
+        raise InputError(f"the script '{script}' ended with exit code {code}", why="see above",
+                         remedy=f"run it plainly until it works: python {script}")  # fmt: skip
     if session.recorded is None:
         raise InputError(
             f"the script '{script}' ended before a whole iteration had been seen",

@@ -124,6 +124,7 @@ def _run(request: Request) -> Run:
         raise InputError(
             f"the script '{request.program}' trains nothing that could be compared",
             why="no backward pass and no optimizer step was seen",
+            remedy="pass a script that trains with a torch optimizer, or one that calls backward()",
         )
     return Run(rows, end["seconds"], end["peak_rss_bytes"], end["stats"], end["no_limit"])
 
@@ -135,7 +136,7 @@ def _failure(request: Request, done: subprocess.CompletedProcess[str]) -> Memfit
         return BudgetError(message)
     if "memfit: error:" in done.stderr:
         return TierError(message)
-    remedy = ""
+    remedy = f"run it plainly until it works: python {request.program}"
     if request.budget is not None:
         remedy = "the plain run succeeded: the budget or memfit is to blame, unless the script fails now and then"
     return InputError(f"the script '{request.program}' failed when run {how} (exit code {done.returncode})",

@@ -16,7 +16,7 @@ from memfit.planning.joint.program import Moves
 from memfit.running import engine
 from memfit.running.engine import patching
 from memfit.running.engine.devices import parse_device
-from memfit.running.engine.tiers import TierSpec, tier_for
+from memfit.running.engine.tiers import TierSpec, tier_for, warn_if_in_memory
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
 from memfit.running.planned.given import GivenPlan
 from memfit.running.planned.ran import Ran, what_ran
@@ -95,6 +95,8 @@ class Session:
         native = engine.load()
         if self._settings.is_auto:
             self._settings = replace(self._settings, budget=auto_budget(device, self._settings.tier))
+        if self._settings.budget is not None:
+            warn_if_in_memory(self._settings.tier, device)
         if native.is_inert() and _ACTIVE in _entries:  # a forked child's own: it has no more use for its parent's
             _entries[_ACTIVE].session._end()
         self._enter(_Entry(self, threading.get_ident()))

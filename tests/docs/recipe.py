@@ -5,8 +5,10 @@ Figures and their units may differ from the page's, and so may line breaks. Word
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,12 +75,26 @@ def run(recipe: Recipe, folder: Path, environment: dict[str, str], seconds: floa
         (folder / name).write_text(text)
     script = "\n".join(map(_told, recipe.commands))
     (folder / ".recipe.sh").write_text(script)
-    done = subprocess.run(["bash", ".recipe.sh"], cwd=folder, env=environment, stdin=subprocess.DEVNULL, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds)  # fmt: skip
-    parts = re.split(rf"{_MARK} (\d+)\n", done.stdout)
-    assert len(parts) == 2 * len(recipe.commands) + 1, done.stdout
+    printed = _printed(["bash", ".recipe.sh"], folder, environment, seconds)
+    parts = re.split(rf"{_MARK} (\d+)\n", printed)
+    assert len(parts) == 2 * len(recipe.commands) + 1, printed
     texts = [part.replace(f"{folder}/.tmp", "/tmp").replace(f"{folder}/", "") for part in parts[:-1:2]]
     return [Done(text, int(code)) for text, code in zip(texts, parts[1::2], strict=True)]
+
+
+def _printed(command: list[str], folder: Path, environment: dict[str, str], seconds: float) -> str:
+    """Return what a command prints on both streams; all that it has started ends with it."""
+    printed = folder / ".recipe.out"
+    with open(printed, "w") as file:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=file, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+        try:
+            process.wait(timeout=seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return printed.read_text()
 
 
 def _told(command: Command) -> str:
@@ -123,4 +139,4 @@ def environment(folder: Path, engine: Path) -> dict[str, str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     others = ("MEMFIT_", "SLURM_", "XDG_CACHE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-    return kept | {"PATH": path, "HOME": str(home), "TMPDIR": str(temporary), "COLUMNS": "110"}
+    return kept | {"PATH": path, "HOME": str(home), "TMPDIR": str(temporary), "COLUMNS": "110", "OMP_NUM_THREADS": "1"}

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,13 @@ from memfit.running.engine import build
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+SLOW = {"nvme"}  # pages of a minute
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW), id=page.stem) for page in PAGES]
+)
 def test_the_commands_print_what_the_page_shows(page, tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     recipe = read(page.read_text())
@@ -76,6 +80,15 @@ def test_commands_share_a_shell_and_files(tmp_path):
     recipe = shell(("cat note.txt", "hello"), ("x=5", ""), ("echo $x >&2; exit_code() { return 3; }", "7"),
                    ("exit_code", ""), ("echo $?", "3"))  # fmt: skip
     assert found(recipe, tmp_path) == []
+
+
+def test_what_a_page_leaves_running_ends_with_it(tmp_path):
+    run(shell(("sleep 600 & echo $! > pid", "")), tmp_path, dict(os.environ), seconds=60)
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    deadline = time.monotonic() + 30
+    while state.exists() and state.read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

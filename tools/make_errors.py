@@ -1,7 +1,8 @@
 """Writes docs/errors.md, the index of all messages, from the sources and from tools/errors.toml.
 
 A message that the code has gets a row by itself, with its own cause and remedy. `errors.toml` groups messages and
-explains what they leave open. What it names has to be there, and what has no remedy has to be explained in it.
+explains what they leave open. What it names has to be there, and an error or a warning without a remedy has to be
+explained in it.
 
 Usage: python -m tools.make_errors
 """
@@ -99,7 +100,8 @@ def _of_files(files: list[str], rest: dict[Message, None], groups: list[dict[str
 
 def _own(message: Message) -> Row:
     why, remedy = (text.replace("*", "\\*") if text != GAP else "" for text in (message.why, message.remedy))
-    return _checked(Row((message,), why, remedy))
+    is_news = message.kind == "notice" and not message.what.startswith("warning:")
+    return _checked(Row((message,), why, remedy or ("Nothing." if is_news else "")))
 
 
 def _checked(row: Row) -> Row:

@@ -33,6 +33,14 @@ def test_the_group_that_names_a_file_most_exactly_has_its_messages():
     assert "late" in page([LATE], {"group": groups}).split("## One")[1]
 
 
+def test_a_notice_needs_no_remedy_but_a_warning_does():
+    news = Message("notice", "the report is ready", "", "", "tiers.py")
+    assert "| `the report is ready` | notice |  | Nothing. |" in page([news], {"group": GROUPS})
+    warning = Message("notice", "warning: the tier is slow", "", "", "tiers.py")
+    with pytest.raises(Unlisted, match="the tier is slow"):
+        page([warning], {"group": GROUPS})
+
+
 @pytest.mark.parametrize(
     ("found", "notes", "error"),
     [

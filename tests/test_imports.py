@@ -26,7 +26,7 @@ LEVELS = [
     {"cli"},
 ]
 # These drive torch, and stand beside the levels: what each may import besides levels below comparing.
-TORCH_SIDE = {"tracing": set(), "running": {"tracing"}, "integrations": {"running"}}
+TORCH_SIDE = {"tracing": set(), "running": {"tracing"}, "integrations": {"running", "comparing"}}
 # Reports show finished values: only who makes such values, or prints them, needs reports, and they need nothing else.
 REPORTERS = {"comparing", "cli", "integrations"}
 REPORTED = {"errors", "units", "arrays", "ir"}
@@ -185,3 +185,4 @@ def test_the_levels_point_one_way():
     assert not may_import("reporting", "simulate") and not may_import("running", "reporting")
     assert may_import("integrations", "running") and not may_import("running", "integrations")
     assert not may_import("cli", "integrations") and not may_import("integrations", "cli")
+    assert may_import("integrations", "comparing") and not may_import("running", "comparing")

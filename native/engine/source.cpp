@@ -21,7 +21,8 @@ struct Sources {
   std::vector<std::string> libraries;
 
   bool is_users(const std::string& file) const {
-    if (file.empty() || file[0] == '<') return false;
+    // A cell in a terminal's IPython is the user's, though it has no file.
+    if (file.empty() || (file[0] == '<' && !file.starts_with("<ipython-input-"))) return false;
     for (const std::string& folder : libraries)
       if (file.compare(0, folder.size(), folder) == 0) return false;
     return true;

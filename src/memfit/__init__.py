@@ -7,6 +7,7 @@ docs/api.md lists them. Everything else is internal and may change without notic
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from memfit._version import __version__
@@ -44,6 +45,9 @@ _LAZY = {
     "session": "memfit.running.session",
     "record": "memfit.running.scripts.record",
     "record_meta": "memfit.running.scripts.record",
+    # IPython calls these.
+    "load_ipython_extension": "memfit.integrations.notebook",
+    "unload_ipython_extension": "memfit.integrations.notebook",
 }
 
 
@@ -57,3 +61,16 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _show_in_ipython() -> None:
+    """Let IPython, where it runs, show traces, plans and statistics in its own way."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
+    if shell is not None:
+        from memfit.integrations.notebook import show_in
+
+        show_in(shell)
+
+
+_show_in_ipython()

@@ -182,6 +182,10 @@ class Trace:
     before: Demand | None = None
     handovers: tuple[Handover, ...] = ()
 
+    def __repr__(self) -> str:
+        about = f"{len(self.ops)} ops, {len(self.storages)} storages, iteration {self.iteration} on {self.device}"
+        return f"<Trace of {self.script or 'an iteration'}: {about}, signature {self.signature}>"
+
     def outlives(self, storage: Storage) -> bool:
         """Whether `storage` is still alive when the iteration ends."""
         return storage.free_tick == self.ticks
@@ -261,6 +265,10 @@ class Plan:
     swaps: tuple[Swap, ...]
     footprint_bytes: int = 0
     recomputes: tuple[Recompute, ...] = ()
+
+    def __repr__(self) -> str:
+        moves = f"{len(self.swaps)} swaps, {len(self.recomputes)} recomputes"
+        return f"<Plan of {self.policy} for {self.machine}: {self.budget_bytes} bytes, {moves}, {self.op_count} ops>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from memfit.units import format_bytes
 
 _WIDTH, _HEIGHT = 1200, 640  # pixels of the plot
 _LEFT, _TOP, _BELOW = 90, 40, 60  # around it
-_COLOURS = {
+COLOURS = {
     "parameter": "#4e79a7",
     "gradient": "#f28e2b",
     "optimizer state": "#76b7b2",
@@ -140,7 +140,7 @@ def _rectangle(root: ElementTree.Element, box: _Box, members: list[int], placed:
     category = placed.category[max(members, key=lambda m: placed.size[m])] if placed.category else ""
     rectangle = ElementTree.SubElement(
         root, "rect", x=f"{box.x0:.2f}", y=f"{box.y0:.2f}", width=f"{box.x1 - box.x0:.2f}",
-        height=f"{box.y1 - box.y0:.2f}", fill=_COLOURS.get(category, _OTHER), stroke="white",
+        height=f"{box.y1 - box.y0:.2f}", fill=COLOURS.get(category, _OTHER), stroke="white",
         attrib={"stroke-width": "0.3"},
     )  # fmt: skip
     ElementTree.SubElement(rectangle, "title").text = _title(members, placed)
@@ -178,8 +178,8 @@ def _peak(root: ElementTree.Element, spans: _Spans) -> None:
 
 def _legend(root: ElementTree.Element, placed: PlacedLifetimes) -> None:
     x = _LEFT
-    for category in (c for c in _COLOURS if c in set(placed.category)):
+    for category in (c for c in COLOURS if c in set(placed.category)):
         y = _TOP + _HEIGHT + 34
-        ElementTree.SubElement(root, "rect", x=str(x), y=str(y), width="12", height="12", fill=_COLOURS[category])
+        ElementTree.SubElement(root, "rect", x=str(x), y=str(y), width="12", height="12", fill=COLOURS[category])
         add_text(root, x + 18, y + 11, category)
         x += 40 + 8 * len(category)

@@ -161,7 +161,7 @@ def launch(
         failure, code = error, error.exit_code
         if session.began is None:
             raise
-    outcome = _outcome(session, code, budget, measures)
+    outcome = outcome_of(session, code, budget, measures)
     try:
         if stats_file is not None:
             write_text(stats_file, json.dumps(outcome.as_dict(), indent=1) + "\n")
@@ -175,7 +175,11 @@ def _announce(text: str) -> None:
     say(f"memfit: {text}")
 
 
-def _outcome(session: Session, code: int, budget: str | int | None, measures: bool) -> Outcome:
+def outcome_of(session: Session, code: int, budget: str | int | None, measures: bool = False) -> Outcome:
+    """Return the outcome of a session that has just ended, with the script's exit code and the budget it asked for.
+
+    `measures`: with the first iteration, and the plan that was in force at last.
+    """
     return Outcome(
         code,
         session.stats,

@@ -62,7 +62,9 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
 
 def _is_users(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
-    return not file.startswith("<") and not file.startswith(_LIBRARIES) and not _is_compiled(frame)
+    if file.startswith("<") and not file.startswith("<ipython-input-"):  # a cell of IPython's
+        return False
+    return not file.startswith(_LIBRARIES) and not _is_compiled(frame)
 
 
 def _is_compiled(frame: FrameType) -> bool:

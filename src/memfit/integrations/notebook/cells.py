@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,8 @@ def renumber(shell: Any) -> None:
 def with_cells(text: str, shell: Any) -> str:
     """Return `text` with In[3] in the place of the third cell's file."""
     for name, number in _numbers(shell).items():
-        text = text.replace(f"{name}:", f"In[{number}]:")
+        for file in (name, os.path.relpath(name)):  # traces name files from the working folder on
+            text = text.replace(f"{file}:", f"In[{number}]:")
     return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def step():
 """
 
 UNTIL_PLANNED = (
-    "for _ in range(500):",
+    "for _ in range(100):",
     "    step()",
     "    if _memfit.planned_iterations > 2 and _memfit.planned.plan: break",
 )
@@ -73,7 +74,11 @@ def notebook(tmp_path, monkeypatch, capsys):
     try:
         yield Notebook(shell, capsys)
     finally:
+        shell.reset()
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):  # they hold a failed cell's tensors
+            vars(sys).pop(name, None)
         InteractiveShell.clear_instance()
+        gc.collect()
         sys.excepthook, sys.modules["__main__"] = hook, main
         assert not memfit.running.session.api._entries, "a cell's session has not ended"
 
@@ -107,12 +112,14 @@ def test_the_cell_s_last_value_is_shown_unless_a_semicolon_ends_it(trained):
 
 
 def test_a_cell_that_runs_again_takes_the_plan_that_it_had(trained):
-    kept = []
-    trained.run("step(), step()")  # the optimizer has its state
-    for options in ("", "", "--no-plan-cache"):
+    def kept(options):
         assert trained.run(f"%%memfit --budget 60% --moves swap {options}", *UNTIL_PLANNED).success
-        kept.append(trained["_memfit"].kept_plans)
-    assert kept == [0, 1, 0]
+        return trained["_memfit"].kept_plans
+
+    trained.run("step(), step()")  # the optimizer has its state
+    assert kept("") == 0
+    assert any(kept("") for _ in range(4))  # threads may free in another order: then it is another iteration
+    assert kept("--no-plan-cache") == 0
 
 
 def test_options_reach_the_session(trained):

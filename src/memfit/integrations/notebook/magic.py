@@ -12,6 +12,7 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from memfit import errors
 from memfit.errors import MemfitError
 from memfit.integrations.notebook.told_once import InnerCell
 from memfit.messages import say_error
@@ -55,7 +56,7 @@ def memfit(line: str, cell: str) -> None:
             inner.run(_numbered(line, cell), silent=_ends_silently(cell))
     except BaseException as error:
         if session.began is None and isinstance(error, MemfitError):
-            raise UsageError(str(error)) from None
+            raise _shown(error) from None
         if session.began is not None and session.stats.ops:
             print(outcome_of(session, 1, options.budget).summary())
         inner.tell(error)
@@ -72,7 +73,8 @@ def _options(line: str) -> Any:
     except ValueError as error:
         raise UsageError(f"{error}: {line}") from None
     if not options.into.isidentifier():
-        raise UsageError(f"--into {options.into}: this is not a name")
+        remedy = "a name as of a variable: --into run"
+        raise _shown(errors.UsageError(f"--into {options.into}: this is not a name", remedy=remedy))
     return options
 
 
@@ -82,7 +84,7 @@ def _session(options: Any) -> Session:
         return Session(options.budget, options.tier, device=options.device, moves=options.moves, grow=options.grow,
                        plan_cache=options.plan_cache, announce=announce)  # fmt: skip
     except MemfitError as error:
-        raise UsageError(str(error)) from None
+        raise _shown(error) from None
 
 
 def _say(text: str) -> None:
@@ -118,11 +120,16 @@ def _refuse_await(shell: Any, cell: str) -> None:
     except RuntimeError:
         return
     if _awaits(shell, cell):
-        raise UsageError(
-            "`await` does not work at the top of a cell below %%memfit\n"
-            "  why: the notebook's loop of events is running the magic, and starts no other one inside of it\n"
-            "  try: with memfit.session(...): around these lines, without %%memfit"
-        )
+        raise _shown(errors.UsageError(
+            "`await` does not work at the top of a cell below %%memfit",
+            why="the notebook's loop of events is running the magic, and starts no other one inside of it",
+            remedy="with memfit.session(...): around these lines, without %%memfit",
+        ))  # fmt: skip
+
+
+def _shown(error: MemfitError) -> UsageError:
+    """Return an error that IPython shows without a traceback."""
+    return UsageError(str(error))
 
 
 def _awaits(shell: Any, cell: str) -> bool:

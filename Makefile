@@ -1,6 +1,7 @@
 # make demo: install into a virtual environment and train an example inside a budget, with the proof.
 # make test: the test suite, in the same environment.
 # make asan, make tsan: the engine's own tests under a sanitizer.
+# make wheels: a wheel in dist/ that needs no compiler where it is installed.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -12,7 +13,7 @@ DEMO_ARGS := --layers 12 --width 384 --batch 16 --steps 4
 # A run that hangs below Python, where no test's own limit reaches it, ends with the stacks of all threads.
 ENDING := timeout --signal=ABRT 2700
 
-.PHONY: demo test slow stress asan tsan lint bench gpu-first bench-gpu clean
+.PHONY: demo test slow stress asan tsan lint bench wheels gpu-first bench-gpu clean
 
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*/* native/*/*/*) $(shell find src -name '*.py')
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -65,6 +66,11 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks overhead traffic how_low info_minimum matrix rss records checks planned executed packing allocators
+
+# The wheel with the engines for the torch that is here and for those that are named, which are installed for it, one after
+# the other: make wheels TORCH="2.12.1 2.14.1". It is for this Python.
+wheels: $(STAMP)
+	$(BIN)/python -m tools.make_wheels --python $(BIN)/python --torch $(TORCH)
 
 # On a GPU machine, with the python there and what is installed in it: --resume goes on where a run ended.
 gpu-first:

@@ -205,8 +205,8 @@ def build_engine(request: Request, note: Any) -> Row:
     """Build memfit's engine if this torch has none yet, and say where it is. A cell."""
     from memfit.running import engine
 
-    built = engine.cached_library().exists()
+    built = engine.library_built_ahead() is not None or engine.cached_library().exists()
     started = time.monotonic()
-    engine.load()
-    return {"memfit": memfit.__version__, "library": engine.cached_library().name, "cached": built,
-            "seconds": time.monotonic() - started, "cuda_headers": engine.cuda_headers() is not None}  # fmt: skip
+    library = engine.library_in_use()
+    return {"memfit": memfit.__version__, "library": library.name, "cached": built,
+            "seconds": time.monotonic() - started, "cuda_headers": engine.has_cuda()}  # fmt: skip

@@ -39,10 +39,10 @@ def obtain(library: Path, build: Callable[[Path], None]) -> None:
     built anew, and nothing is taken from a folder that others can write to.
     """
     _check_owner(library.parent)
-    if _is_whole(library):
+    if is_whole(library):
         return
     with _locked(library.parent):
-        if not _is_whole(library):
+        if not is_whole(library):
             _build(library, build)
 
 
@@ -52,20 +52,25 @@ def _build(library: Path, build: Callable[[Path], None]) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         build(Path(folder))
         built = Path(folder) / library.name
-        note = built.with_suffix(".sum")
-        note.write_text(_summed(built))
-        for path in (built, note):
+        for path in (built, note_sum(built)):
             _sync(path)
             os.replace(path, library.parent / path.name)
     _sync(library.parent)
 
 
-def _is_whole(library: Path) -> bool:
-    """Whether the library is there as it was built. The engine of a power cut may be cut short, or have zeros in it."""
+def is_whole(library: Path) -> bool:
+    """Return whether the library is there as it was built. A power cut leaves it cut short, or with zeros in it."""
     try:
         return library.with_suffix(".sum").read_text() == _summed(library)
     except (OSError, ValueError):
         return False
+
+
+def note_sum(library: Path) -> Path:
+    """Write the sum that `is_whole` looks for; return its path."""
+    note = library.with_suffix(".sum")
+    note.write_text(_summed(library))
+    return note
 
 
 def _summed(library: Path) -> str:

@@ -1,6 +1,6 @@
-"""The native engine: compiled against the installed torch on first use, then cached.
+"""The native engine: one that came with the package, otherwise compiled on first use and cached.
 
-It is not part of the wheel, since it must match the torch it runs in; its sources are.
+It must match the torch it runs in. A package has its sources, and perhaps engines for some versions (prebuilt.py).
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 import torch
 
 from memfit.errors import BudgetError, EngineError, TierError
 from memfit.messages import say
+from memfit.running.engine import prebuilt
 from memfit.running.engine.cache import cache_folder as cache_folder
 from memfit.running.engine.cache import obtain
 from memfit.running.engine.module import EngineModule as EngineModule
@@ -44,11 +46,11 @@ _SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 
 @cache
 def load() -> EngineModule:
-    """Return the engine, built first if there is none yet for this torch.
+    """Return the engine: the one that came with the package for this torch, otherwise the cache's, built if need be.
 
-    Raises EngineError when there is no compiler or the build fails.
+    Raises EngineError when it has to be built and there is no compiler, or the build fails.
     """
-    engine = _import(build())
+    engine = _import_built_ahead() or _import(build())
     engine.set_error_types(_budget_error(engine), TierError)
     engine.set_library_folders(_library_folders())
     engine.on_notice(say)
@@ -57,10 +59,42 @@ def load() -> EngineModule:
 
 
 def build() -> Path:
-    """Return the path of the engine for this torch, built first if it is not there. Raises EngineError."""
+    """Return the path of the cache's engine for this torch, built first if it is not there. Raises EngineError."""
     library = cached_library()
     obtain(library, _build)
     return library
+
+
+def library_built_ahead() -> Path | None:
+    """Return the path of the engine that came with the package for this torch, Python and source; None without one.
+
+    One that was built with the CUDA headers needs none here, so that it is preferred to one without.
+    """
+    with_cuda = [True] if torch.version.cuda is not None else []
+    wanted = dict.fromkeys([*with_cuda, cuda_headers() is not None])
+    return prebuilt.find(map(_folder_name, wanted), f"{_NAME}.so")
+
+
+def library_in_use() -> Path:
+    """Return the path of the engine, which is loaded if it is not yet. Raises EngineError, as `load` does."""
+    return Path(cast(ModuleType, load()).__file__ or "")
+
+
+def has_cuda() -> bool:
+    """Return whether the engine for this torch is, or would be, built with the CUDA headers."""
+    ahead = library_built_ahead()
+    return cuda_headers() is not None if ahead is None else ahead.parent.name == _folder_name(cuda=True)
+
+
+def _import_built_ahead() -> EngineModule | None:
+    library = library_built_ahead()
+    if library is None:
+        return None
+    try:
+        return _import(library)
+    except EngineError as error:  # built where libraries are newer than here
+        say(f"memfit: the engine that came with memfit does not load here ({error.why}); one that is compiled here may")
+        return None
 
 
 def _budget_error(engine: EngineModule) -> type[BudgetError]:
@@ -83,14 +117,18 @@ def _budget_error(engine: EngineModule) -> type[BudgetError]:
 
 
 def cached_library() -> Path:
-    """Return the path of the engine for this torch, Python and source, whether or not it is built."""
+    """Return the path of the cache's engine for this torch, Python and source, whether or not it is built."""
+    return cache_folder() / _folder_name(cuda=cuda_headers() is not None) / f"{_NAME}.so"
+
+
+def _folder_name(cuda: bool) -> str:
+    """Return the name of the folder of an engine, which has the key of all that it was built from and for."""
     key = hashlib.sha256()
-    cuda = cuda_headers() is not None
     key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{_FLAGS + _sanitizer_flags()}|{cuda}".encode())
     for path in sorted(_source_folder().rglob("*")):
         if path.suffix in {".h", ".cpp", ".cc"}:
             key.update(path.name.encode() + path.read_bytes())
-    return cache_folder() / f"torch-{torch.__version__}-{key.hexdigest()[:16]}" / f"{_NAME}.so"
+    return f"torch-{torch.__version__}-{key.hexdigest()[:16]}"
 
 
 def cuda_headers() -> Path | None:
@@ -154,7 +192,7 @@ def _build(folder: Path) -> None:
     if not compiler():
         raise EngineError(
             "the native engine cannot be built: there is no C++ compiler",
-            why=f"'{_compiler_command()}' is not on the PATH",
+            why=f"'{_compiler_command()}' is not on the PATH, and {_no_engine_came()}",
             remedy="install one (Debian and Ubuntu: apt-get install g++; conda: conda install gxx) or set CXX",
         )
     say(f"memfit: building the engine for torch {torch.__version__} (once, about a minute) ...", end=" ")
@@ -165,6 +203,15 @@ def _build(folder: Path) -> None:
         say("failed")
         raise
     say(f"done in {time.monotonic() - started:.0f} s")
+
+
+def _no_engine_came() -> str:
+    """Say why no engine that came with the package is of use, as the rest of a sentence."""
+    versions = prebuilt.torch_versions()
+    if torch.__version__ in versions:
+        return f"the engine that came with memfit for torch {torch.__version__} is damaged or does not fit here"
+    came = f"engines for torch {', '.join(versions)} alone" if versions else "no engine"
+    return f"memfit came with {came}, and this is torch {torch.__version__}"
 
 
 def _compile(folder: Path) -> None:

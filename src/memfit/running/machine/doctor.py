@@ -17,13 +17,12 @@ import torch
 
 from memfit._version import __version__
 from memfit.errors import MemfitError
-from memfit.files import save_machine
 from memfit.machine import Machine
 from memfit.running import engine
 from memfit.running.engine.plans import clear, kept_files, plans_folder
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.host import is_in_memory
-from memfit.running.machine.measure import machine_file, measure_machine
+from memfit.running.machine.measure import keep_machine, machine_file, measure_machine
 from memfit.running.machine.measure_cuda import cuda_machine_file, measure_cuda
 from memfit.units import format_bytes
 
@@ -44,12 +43,13 @@ class Finding:
 
 def examine(tier: TierSpec, device: torch.device) -> list[Finding]:
     """Check everything; this builds the engine, times copies and writes 256 MiB to the disk tier's folder."""
+    engine_finding = _engine()
     findings = [
         Finding("memfit", True, __version__, {}),
         Finding("python", True, platform.python_version(), {}),
         _torch(),
-        _compiler(),
-        _engine(),
+        _compiler(is_needed=not engine_finding.ok),
+        engine_finding,
         *_gpu(device),
         _plans(),
     ]
@@ -69,29 +69,39 @@ def _torch() -> Finding:
     return Finding("torch", version >= _OLDEST_TORCH, text, {})
 
 
-def _compiler() -> Finding:
+def _compiler(is_needed: bool) -> Finding:
+    problem, text = _compiler_here()
+    if not is_needed and problem:
+        return Finding("compiler", True, f"{problem}, and none is needed: the engine is there", {})
+    return Finding("compiler", not problem, f"{problem}{text}", {})
+
+
+def _compiler_here() -> tuple[str, str]:
+    """Return why there is no C++ compiler that runs, empty if there is one, and the rest of a text about it."""
     command = engine.compiler()
     if not command:
-        return Finding("compiler", False, "none: install g++ (apt-get install g++) or set CXX", {})
+        return "none", ": install g++ (apt-get install g++) or set CXX"
     name = shlex.join(command)
     try:
         done = subprocess.run([*command, "--version"], capture_output=True, text=True)
     except OSError as error:
-        return Finding("compiler", False, f"{name}: {error.strerror}; set CXX to one that runs", {})
+        return f"{name}: {error.strerror}", "; set CXX to one that runs"
     first = done.stdout.splitlines()
-    return Finding("compiler", done.returncode == 0, f"{name}: {first[0] if first else 'no version'}", {})
+    text = f"{name}: {first[0] if first else 'no version'}"
+    return ("", text) if done.returncode == 0 else (text, "")
 
 
 def _engine() -> Finding:
-    built = engine.cached_library().exists()
+    was_there = engine.cached_library().exists()
     started = time.monotonic()
     try:
-        engine.load()
+        library = engine.library_in_use()
     except MemfitError as error:
         return Finding("engine", False, str(error), {})
     seconds = time.monotonic() - started
-    how = "cached" if built else f"built in {seconds:.0f} s"
-    return Finding("engine", True, f"{how}: {engine.cached_library()}", {"seconds": seconds})
+    ahead = library == engine.library_built_ahead()
+    how = "came with memfit" if ahead else "compiled here before" if was_there else f"compiled here in {seconds:.0f} s"
+    return Finding("engine", True, f"{how}: {library}", {"seconds": seconds, "built_ahead": float(ahead)})
 
 
 def _plans() -> Finding:
@@ -116,7 +126,7 @@ def _gpu(device: torch.device) -> list[Finding]:
         return []
     about = torch.cuda.get_device_properties(device)
     text = f"{device}: {about.name}, {format_bytes(about.total_memory)}, CUDA {torch.version.cuda}"
-    if engine.cuda_headers() is None:
+    if not engine.has_cuda():
         return [Finding("gpu", False, f"{text}; {engine.NO_CUDA_HEADERS}", {})]
     return [Finding("gpu", True, text, {"memory_bytes": about.total_memory})]
 
@@ -135,7 +145,7 @@ def _link(tier: TierSpec, sustained: tuple[float, float] | None) -> Finding:
 
 
 def _kept(name: str, machine: Machine, path: Path) -> Finding:
-    save_machine(machine, path)
+    keep_machine(machine, path)
     out, into = (link.size_bytes[-1] / link.time_us[-1] / 1000 for link in (machine.out, machine.into))
     text = (
         f"{name}: {out:.2f} GB/s out, {into:.2f} GB/s in, x{machine.both_factor:.2f} both at once, "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from memfit._native import HOST_ALIGNMENT
+from memfit.files import save_machine
 from memfit.machine import Link, Machine
 from memfit.running import engine
 from memfit.running.engine.tiers import TierSpec
@@ -70,3 +71,10 @@ def _busy() -> Iterator[None]:
 def machine_file(tier: TierSpec) -> Path:
     """Return the path of the measured machine for `tier`."""
     return engine.cache_folder() / f"machine-{tier.kind}.json"
+
+
+def keep_machine(machine: Machine, path: Path) -> None:
+    """Save `machine` in the cache folder, which is made if nothing was built there. Raises InputError."""
+    with suppress(OSError):  # the next line says what is wrong with the folder
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    save_machine(machine, path)

@@ -12,9 +12,10 @@ import torch
 
 from memfit._native import CUDA_ALIGNMENT
 from memfit.errors import MemfitError
-from memfit.files import load_machine, save_machine
+from memfit.files import load_machine
 from memfit.machine import Link, Machine
 from memfit.running import engine
+from memfit.running.machine.measure import keep_machine
 
 _SIZES = tuple(1 << exponent for exponent in range(12, 29, 2))  # 4 KiB to 256 MiB
 _REPEATS = 5
@@ -35,7 +36,7 @@ def cuda_machine(device: torch.device) -> Machine | None:
         return None
     machine = measure_cuda(device)
     with suppress(MemfitError):  # it is measured again the next time
-        save_machine(machine, path)
+        keep_machine(machine, path)
     return machine
 
 

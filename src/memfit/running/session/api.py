@@ -90,7 +90,7 @@ class Session:
         if isinstance(self._state, Ended):
             raise UsageError("this session has ended", remedy="make another: memfit.session(...)")
         device = self._settings.device
-        if device.type == "cuda" and engine.cuda_headers() is None:
+        if device.type == "cuda" and not engine.has_cuda():
             raise EngineError(f"memfit cannot govern {device} yet", why=engine.NO_CUDA_HEADERS, remedy="memfit doctor")
         native = engine.load()
         if self._settings.is_auto:

@@ -54,7 +54,8 @@ def _parsed() -> argparse.Namespace:
 
 def plain_wheel(work: Path) -> Path:
     """Build the package's ordinary wheel in `work`, and return its path."""
-    _run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", work / "plain", ROOT)
+    options = ("--quiet", "--no-deps", f"--config-settings=build-dir={work / 'build'}")
+    _run(sys.executable, "-m", "pip", "wheel", *options, "-w", work / "plain", ROOT)
     (wheel,) = (work / "plain").glob("*.whl")
     return wheel
 

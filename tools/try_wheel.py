@@ -9,6 +9,7 @@ mmdebstrap and bwrap (apt-get install mmdebstrap bubblewrap).
 from __future__ import annotations
 
 import argparse
+import resource
 import subprocess
 import sys
 import tempfile
@@ -53,11 +54,17 @@ class Container:
 
     def timed(self, step: str, *command: str) -> float:
         """Run `command` and print the seconds that it took as those of `step`; return them."""
-        began = time.monotonic()
+        began, used = time.monotonic(), _cpu_seconds()
         self.run(*command)
         seconds = time.monotonic() - began
-        print(f"try_wheel: {step}: {seconds:.1f} s", flush=True)
+        print(f"try_wheel: {step}: {seconds:.1f} s, {_cpu_seconds() - used:.1f} s of CPU time", flush=True)
         return seconds
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of the children that have ended: a busy machine does not make it much longer."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def main() -> None:
@@ -80,7 +87,10 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("requirements", nargs="*", metavar="REQUIREMENT", help="for pip: torch==2.13.0")
     parser.add_argument("--compiler", action="store_true", help="with a C++ compiler in it")
     parser.add_argument("--suite", default="bookworm", help="the Debian, whose Python must be the wheel's")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not options.wheel.is_file():
+        parser.error(f"there is no wheel {options.wheel}")
+    return options
 
 
 def _make(system: Path, suite: str, packages: list[str]) -> None:

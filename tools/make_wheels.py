@@ -87,7 +87,7 @@ def built_engine(python: str, wheel: Path, work: Path) -> Path:
         shutil.unpack_archive(wheel, package, "zip")
     built = Path(_output(python, "-c", _BUILD, PYTHONPATH=str(package), MEMFIT_SANITIZE="").splitlines()[-1])
     engine = work / "engines" / built.parent.name / built.name
-    engine.parent.mkdir(parents=True)
+    engine.parent.mkdir(parents=True, exist_ok=True)
     _run("strip", "--strip-unneeded", "-o", engine, built)
     return engine
 
@@ -101,7 +101,7 @@ def with_engines(wheel: Path, engines: Iterable[Path], work: Path) -> Path:
     """Return the path of a wheel with all that `wheel` has, and `engines`, each in its folder and with its sum."""
     _wheel("unpack", "--dest", work / "unpacked", wheel)
     (unpacked,) = (work / "unpacked").iterdir()
-    for engine in engines:
+    for engine in dict.fromkeys(engines):  # two environments may have one torch
         folder = unpacked / "memfit" / "_engines" / engine.parent.name
         folder.mkdir(parents=True)
         note_sum(Path(shutil.copy2(engine, folder)))

@@ -47,7 +47,7 @@ def engines(tmp_path: Path) -> list[Path]:
 
 
 def test_the_engines_are_in_the_wheel_where_the_loader_looks_for_them(plain, engines, tmp_path, monkeypatch):
-    wheel = make_wheels.with_engines(plain, engines, tmp_path)
+    wheel = make_wheels.with_engines(plain, [*engines, engines[0]], tmp_path)
     shutil.unpack_archive(wheel, tmp_path / "site", "zip")
     monkeypatch.setattr(prebuilt, "FOLDER", tmp_path / "site" / "memfit" / prebuilt.FOLDER.name)
     assert prebuilt.torch_versions() == ["2.13.0+cpu", "2.14.1"]

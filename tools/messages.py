@@ -72,18 +72,31 @@ class _Module:
             if name in ("say", "announce") and node.args:
                 yield from self._message("notice", node)
             elif name in EXIT_CODES and node.args:
-                yield from self._message(name, node)
+                yield from self._message(self._foreign.get(name, name), node)
 
     def _message(self, kind: str, node: ast.Call) -> Iterator[Message]:
         given = {keyword.arg: filter(None, self.texts(keyword.value)) for keyword in node.keywords}
         why, remedy = (", or: ".join(given.get(name, [])) for name in ("why", "remedy"))
-        for what in self.texts(node.args[0]):
+        for text in self.texts(node.args[0]):
+            what, rest, more = text.partition("\n  why: ")  # a finished message has its cause and remedy in it
+            own, _, do = more.partition("\n  try: ")
             if trimmed(what) != GAP:
-                yield Message(kind, trimmed(what), trimmed(why), trimmed(remedy), self.file)
+                cause, cure = (own, do) if rest else (why, remedy)
+                yield Message(kind, trimmed(what), trimmed(cause), trimmed(cure), self.file)
 
     @cached_property
     def _calls(self) -> list[ast.Call]:
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+
+    @cached_property
+    def _foreign(self) -> dict[str, str]:
+        """Return another library's classes that have the name of one of memfit's."""
+        return {
+            alias.name: f"{node.module}.{alias.name}"
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ImportFrom) and node.module and not node.module.startswith("memfit")
+            for alias in node.names
+        }
 
     @cached_property
     def _functions(self) -> dict[str, ast.FunctionDef]:

@@ -30,6 +30,9 @@ SNIPPETS = {
     ],
     'def _more():\n    return f"{n} left"\nsay(f"memfit: note: {_more()}")': [("notice", "note: ... left", "", "")],
     'self.announce(f"the limit: {a}, {b} or {c}{d}")': [("notice", "the limit: ..., ... or ...", "", "")],
+    'from IPython.core.error import UsageError\nraise UsageError("no\\n  why: it is late\\n  try: wait")': [
+        ("IPython.core.error.UsageError", "no", "it is late", "wait")
+    ],
     "raise BudgetError(str(error))": [],  # a finished message, handed on
     'raise ValueError("not memfit\'s")\nprint("memfit: no")': [],
 }
@@ -75,7 +78,7 @@ def test_messages_of_cpp(source, expected, tmp_path, monkeypatch):
 def literals(folder: Path, suffix: str, beginning: str) -> list[str]:
     """The words that follow `beginning` up to the first gap, found without the collector."""
     texts = (path.read_text() for path in folder.rglob(f"*{suffix}"))
-    return [words for text in texts for words in re.findall(rf'{beginning}\(\s*f?"([^"{{]{{6,}})', text)]
+    return [words for text in texts for words in re.findall(rf'{beginning}\(\s*f?"([^"{{\\]{{6,}})', text)]
 
 
 def test_no_message_is_missed_that_a_search_for_its_words_finds():

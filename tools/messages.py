@@ -72,7 +72,8 @@ class _Module:
             if name in ("say", "announce") and node.args:
                 yield from self._message("notice", node)
             elif name in EXIT_CODES and node.args:
-                yield from self._message(self._foreign.get(name, name), node)
+                is_bare = isinstance(node.func, ast.Name)
+                yield from self._message(self._foreign.get(name, name) if is_bare else name, node)
 
     def _message(self, kind: str, node: ast.Call) -> Iterator[Message]:
         given = {keyword.arg: filter(None, self.texts(keyword.value)) for keyword in node.keywords}

@@ -69,7 +69,7 @@ def _commands(body: str, line: int) -> Iterator[Command]:
         line += part.count("\n")
 
 
-def run(recipe: Recipe, folder: Path, environment: dict[str, str], seconds: float = 300) -> list[Done]:
+def run(recipe: Recipe, folder: Path, environment: dict[str, str], seconds: float = 540) -> list[Done]:
     """Write the recipe's files to `folder` and run its commands there, one shell for all of them."""
     for name, text in recipe.files.items():
         (folder / name).write_text(text)

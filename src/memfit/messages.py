@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from memfit.terminal import printing
+
 
 def say(text: str, end: str = "\n") -> None:
     """Print `text` on standard error if that is possible; a run goes on without a line that nobody could read."""
     stream = getattr(sys, "stderr", None)
     if stream is not None:  # to print, None would be standard output
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), printing():
             print(text, end=end, file=stream, flush=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from memfit.cli.program import program_of
 from memfit.cli.run import _check_options
 from memfit.running.scripts.script import Program
 from memfit.units import format_bytes
+from pseudo_terminal import on_terminal
 
 STATS = [
     "budget_bytes",
@@ -107,6 +109,10 @@ def test_a_budget_of_60_is_60_bytes_and_cannot_be_met(tmp_path):
         (["--tier", "disk:/nowhere/at/all", "SCRIPT"], 1, "'/nowhere/at/all' does not exist"),
         (["--tier", "ram:few", "SCRIPT"], 1, "'ram:few' is not a tier"),
         (["--stats", "/nowhere/at/all.json", "SCRIPT"], 1, "the folder /nowhere/at does not exist"),
+        (["--stats-every", "5", "/nowhere/at/all.jsonl", "SCRIPT"], 1, "the folder /nowhere/at does not exist"),
+        (["--stats-every", "5", "/", "SCRIPT"], 1, "cannot write /"),
+        (["--stats-every", "often", "x.jsonl", "SCRIPT"], 2, "'often' is not a number of iterations"),
+        (["--stats-every", "0", "x.jsonl", "SCRIPT"], 2, "'0' is not a number of iterations"),
         ([], 2, "SCRIPT"),
         (["--nonsense", "SCRIPT"], 2, "--help"),
     ],
@@ -152,7 +158,7 @@ def test_a_script_that_catches_the_error_decides_its_own_exit_code(tmp_path):
 # --- what a newcomer has to be told
 
 
-def test_the_limit_the_plan_and_the_sum_are_told_in_a_line_each(tmp_path):
+def test_the_limit_the_plan_the_sentence_and_the_sum_are_told_in_a_line_each(tmp_path):
     write(
         tmp_path,
         TRAINING.replace("randn(32, 64)", "randn(64, 256)")
@@ -161,7 +167,7 @@ def test_the_limit_the_plan_and_the_sum_are_told_in_a_line_each(tmp_path):
     )
     command = ("run", "--budget", "80%", "--tier", "ram", "--stats", "stats.json", "script.py", "--steps", "14")
     result = memfit(*command, cwd=tmp_path)
-    limit, plan, last = result.stderr.splitlines()
+    limit, plan, sentence, last = result.stderr.splitlines()
     stats = json.loads((tmp_path / "stats.json").read_text())
     size = format_bytes(stats["budget_bytes"])
     assert limit == f"memfit: the limit is in force: {size}, 80 % of the peak"
@@ -173,6 +179,13 @@ def test_the_limit_the_plan_and_the_sum_are_told_in_a_line_each(tmp_path):
     waited = (stats["stall_ns"] + stats["copy_ns"]) / 1e9
     assert waited > 0 and stats["slowdown"] == pytest.approx(stats["seconds"] / (stats["seconds"] - waited))
     assert last.endswith(f"; memfit's own records {format_bytes(stats['record_bytes'])}") and stats["record_bytes"] > 0
+    assert sentence.startswith(f"memfit: trained 14 iterations within {size} (80 % of the peak), ")
+    assert f", {stats['planned_iterations']} by a plan, " in sentence and "; next: " in sentence
+    assert (
+        f"took {format_bytes(stats['peak_rss_bytes'])} of host memory, {format_bytes(stats['tier_host_bytes'])} of"
+        in sentence
+    )
+    assert stats["tier_host_bytes"] == stats["tier_footprint_bytes"] > 0
     assert stats["peak_rss_bytes"] > 100 << 20 and stats["tier"] == "ram" and stats["no_limit"] == ""
 
 
@@ -239,7 +252,7 @@ def test_a_forked_child_that_exits_touches_neither_the_session_nor_the_statistic
     write(tmp_path, FORKS)
     result = memfit("run", "--budget", "9MiB", "--stats", "stats.json", "script.py", cwd=tmp_path)
     assert (result.returncode, result.stdout) == (0, f"{2.0 * (1 << 20)}\n"), result.stderr
-    assert len(result.stderr.splitlines()) == 1
+    assert len(result.stderr.splitlines()) == 2
     assert json.loads((tmp_path / "stats.json").read_text())["exit_code"] == 0
 
 
@@ -272,6 +285,43 @@ def test_a_second_run_has_the_plan_of_the_first_unless_it_is_not_to(tmp_path):
     second, told = trained()
     assert second["kept_plans"] == 1 and "as an earlier run has planned it: " in told
     assert trained("--no-plan-cache")[0]["kept_plans"] == 0
+
+
+def test_on_a_terminal_a_line_comes_and_goes_and_the_rest_is_as_without_it(tmp_path):
+    write(
+        tmp_path,
+        TRAINING.replace("for step", "import time\nfor step").replace("    print(", "    time.sleep(0.2); print("),
+    )
+    command = ("-m", "memfit", "run", "--budget", "100%", "--watch", "--stats-every", "4", "s.jsonl", "script.py",
+               "--steps", "10")  # fmt: skip
+    code, screen = on_terminal(command, tmp_path, columns=50)
+    assert code == 0
+    plain = run("script.py", "--steps", "10", cwd=tmp_path).stdout.splitlines()
+    assert [row for row in screen.text if row.startswith("step ")] == plain
+    assert not any(row.startswith("it ") for row in screen.text) and screen.text[-1] == ""
+    live = [row for row in screen.shown if row.startswith("it ")]
+    assert len(live) > 2 and all(" | arena " in row and len(row) < 50 for row in live)
+    assert [json.loads(line)["iteration"] for line in (tmp_path / "s.jsonl").read_text().splitlines()] == [4, 8]
+
+
+def test_where_there_is_no_terminal_a_short_run_has_the_lines_that_it_has_without_watch(tmp_path):
+    write(tmp_path, TRAINING)
+    result = memfit("run", "--watch", "--json", "script.py", cwd=tmp_path)
+    assert result.returncode == 0 and json.loads(result.stderr)["iterations"] == 4
+
+
+def test_ctrl_c_takes_the_line_away_and_ends_the_run_as_it_ends_python(tmp_path):
+    write(tmp_path, "import os, signal, time\ntime.sleep(1.2)\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
+    code, screen = on_terminal(("-m", "memfit", "run", "--watch", "script.py"), tmp_path)
+    assert code == -signal.SIGINT and "KeyboardInterrupt" in screen.text
+    assert any(row.startswith("it 0 | ") for row in screen.shown) and not any("it 0 | " in row for row in screen.text)
+
+
+@pytest.mark.parametrize("option", [["--watch"], ["--stats-every", "2", "s.jsonl"], ["--no-plan-cache"], ["--json"]])
+def test_a_module_is_found_behind_options_with_and_without_words_of_their_own(option):
+    own, arguments = _split(["run", *option, "-m", "package.module", "--budget", "5"])
+    args = _parser().parse_args(own, argparse.Namespace(arguments=arguments, words=own))
+    assert program_of(args) == (Program("package.module", is_module=True), ["--budget", "5"])
 
 
 def test_what_is_free_is_a_budget_that_is_said(tmp_path):

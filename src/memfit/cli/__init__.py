@@ -33,6 +33,9 @@ COMMANDS = (
     "doctor",
 )
 
+# The words that follow an option of `run`, where it is not one.
+_RUN_TAKES = {"--json": 0, "--watch": 0, "--grow": 0, "--no-grow": 0, "--no-plan-cache": 0, "--stats-every": 2}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return its exit code."""
@@ -79,7 +82,7 @@ def _module_at(words: list[str]) -> int:
     """Return the position of the -m of `run -m MODULE`; 0 if a script or a "--" comes first."""
     at = 1
     while at < len(words) and words[at].startswith("--") and words[at] != "--":
-        at += 1 if "=" in words[at] or words[at] == "--json" else 2
+        at += 1 if "=" in words[at] else 1 + _RUN_TAKES.get(words[at], 1)
     return at if words[at : at + 1] == ["-m"] else 0
 
 

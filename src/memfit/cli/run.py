@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memfit.running.scripts.launch import Outcome
+    from memfit.running.scripts.launch import Outcome, StatsEvery
     from memfit.running.scripts.script import Program
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -37,6 +37,13 @@ def add_parser(subparsers: Subparsers) -> None:
     add_tier(parser)
     add_device(parser)
     parser.add_argument("--stats", metavar="FILE", help="write the session's statistics to FILE as JSON")
+    parser.add_argument(
+        "--stats-every",
+        nargs=2,
+        metavar=("N", "FILE.jsonl"),
+        help="append the statistics to FILE.jsonl after every N iterations, as a line of JSON",
+    )
+    parser.add_argument("--watch", action="store_true", help="show in a line on standard error how the run goes")
     parser.add_argument("--plan", metavar="PLAN", help="run by this plan, as `memfit plan` writes it")
     parser.add_argument(
         "--moves",
@@ -106,7 +113,8 @@ def run(args: argparse.Namespace) -> int:
             setattr(args, name, os.path.abspath(file))  # wherever the script goes
     outcome = launch(program, arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
                      plan_file=args.plan, moves=args.moves, measures=bool(args.timeline or args.report),
-                     grow=args.grow, plan_cache=args.plan_cache)  # fmt: skip
+                     grow=args.grow, plan_cache=args.plan_cache, watch=args.watch,
+                     log=_stats_every(args.stats_every))  # fmt: skip
     if args.report:
         _write_report(args.report, outcome)
     if args.timeline:
@@ -118,6 +126,19 @@ def run(args: argparse.Namespace) -> int:
     if outcome.exit_code < 0:
         die_as(outcome.exit_code)
     return outcome.exit_code or (missing.exit_code if missing is not None else 0)
+
+
+def _stats_every(words: list[str] | None) -> StatsEvery | None:
+    from memfit.errors import UsageError
+    from memfit.running.scripts.launch import StatsEvery
+
+    if words is None:
+        return None
+    number, path = words
+    if not number.isdecimal() or not int(number):
+        why = f"'{number}' is not a number of iterations"
+        raise UsageError("--stats-every takes a number and a file", why=why, remedy="--stats-every 50 stats.jsonl")
+    return StatsEvery(int(number), path)
 
 
 def _check_options(args: argparse.Namespace, program: Program, arguments: list[str]) -> None:

@@ -51,4 +51,4 @@ class Pauses:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the kinds of iterations that have no plan now have none."""
-        return tuple(pause.why for pause in self._of.values() if pause.times and not pause.is_over)
+        return tuple(pause.why for pause in list(self._of.values()) if pause.times and not pause.is_over)

@@ -107,6 +107,11 @@ class Planner:
         """Whether a plan is in force."""
         return isinstance(self._state, InForce)
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether iterations are recorded, or a plan is made."""
+        return self._recording is not None or any(known.making is not None for known in list(self.known.values()))
+
     def close(self) -> None:
         """End what is under way: the session is over."""
         self._state = Closed()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,8 +15,10 @@ from memfit.files import load_plan
 from memfit.files.document import check_folder, write_text
 from memfit.ir import Trace
 from memfit.messages import say
+from memfit.running.engine.tiers import TierSpec
 from memfit.running.host import peak_rss_bytes
 from memfit.running.planned.ran import Ran
+from memfit.running.scripts.advice import sentence
 from memfit.running.scripts.inside import run_program
 from memfit.running.scripts.script import Program, as_program, check_program
 from memfit.running.session import Session, Stats
@@ -45,6 +48,7 @@ class Outcome:
     tier: str = ""
     seconds: float = 0.0
     peak_rss_bytes: int = 0
+    tier_host_bytes: int = 0  # the most that the tier took of the host's memory
 
     def to_json(self) -> str:
         """Return everything as a JSON object."""
@@ -53,7 +57,7 @@ class Outcome:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
         names = ("given_plan", "no_limit", "planned_iterations", "plan_searches", "kept_plans", "not_made_again",
-                 "unplanned", "tier", "seconds", "peak_rss_bytes")  # fmt: skip
+                 "unplanned", "tier", "seconds", "peak_rss_bytes", "tier_host_bytes")  # fmt: skip
         return {
             "exit_code": self.exit_code,
             **asdict(self.stats),
@@ -75,7 +79,7 @@ class Outcome:
         return self.seconds / computed if computed > 0 else 1.0
 
     def summary(self) -> str:
-        """Return one line for a person."""
+        """Return what a person wants to know, in one sentence, and the figures in a line below."""
         s = self.stats
         kinds = f"{len(self.signatures)} kinds, {self.planned_iterations} by a plan"
         parts = [
@@ -89,7 +93,7 @@ class Outcome:
             f"peak RSS {format_bytes(self.peak_rss_bytes)}",
             f"memfit's own records {format_bytes(s.record_bytes)}",
         ]
-        return f"memfit: {'; '.join(parts)}"
+        return f"memfit: {sentence(self)}\nmemfit: {'; '.join(parts)}"
 
     def _made_again(self) -> list[str]:
         s, parts = self.stats, []
@@ -120,6 +124,14 @@ def no_limit_error(budget: str, why: str, what: str = "the run had no limit") ->
     )
 
 
+@dataclass(frozen=True)
+class StatsEvery:
+    """Statistics that are appended to `path` at the end of every `every`th iteration."""
+
+    every: int
+    path: str
+
+
 def launch(
     script: Program | str,
     arguments: Sequence[str],
@@ -133,14 +145,16 @@ def launch(
     measures: bool = False,
     grow: bool | None = None,
     plan_cache: bool = True,
+    watch: bool = False,
+    log: StatsEvery | None = None,
 ) -> Outcome:
     """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
 
     `measures`: the outcome has the first iteration, and the last planned one as it was. `moves`, `grow` and
-    `plan_cache` are as of `memfit.session`.
+    `plan_cache` are as of `memfit.session`, `watch` and `log` as of its `watch` and `log_stats`.
 
     The script's own exceptions are reported as Python reports them and become its exit code. Raises
-    InputError for a missing script, a malformed tier or an unwritable `stats_file`; BudgetError and
+    InputError for a missing script, a malformed tier or an unwritable `stats_file` or `log`; BudgetError and
     TierError when the script was ended by one.
     """
     program = as_program(script)
@@ -154,9 +168,16 @@ def launch(
     session = Session(budget, tier, device=device, script=str(program), plan=plan or True, moves=moves,
                       measures=measures, announce=None if budget is None else _announce, grow=grow,
                       plan_cache=plan_cache)  # fmt: skip
+    logged = None if log is None else session.log_stats(log.path, log.every)
+
+    @contextmanager
+    def watched() -> Iterator[None]:
+        with logged or nullcontext(), session.watch() if watch else nullcontext():
+            yield
+
     failure, code = None, 0
     try:
-        code = run_program(program, arguments, session)
+        code = run_program(program, arguments, session, watched)
     except MemfitError as error:
         failure, code = error, error.exit_code
         if session.began is None:
@@ -198,4 +219,12 @@ def outcome_of(session: Session, code: int, budget: str | int | None, measures: 
         tier=str(session.tier),
         seconds=time.monotonic() - (session.began or 0.0),
         peak_rss_bytes=peak_rss_bytes(),
+        tier_host_bytes=_host_bytes(session.tier, session.stats.tier_footprint_bytes),
     )
+
+
+def _host_bytes(tier: TierSpec, used_bytes: int) -> int:
+    """Return what a tier, whose addresses were used up to `used_bytes`, took of the host's memory."""
+    if tier.kind != "ram":
+        return 0
+    return min(used_bytes, tier.capacity_bytes) if tier.folder else used_bytes

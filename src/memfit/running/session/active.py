@@ -27,6 +27,8 @@ from memfit.running.session.modules import Modules
 from memfit.running.session.settings import Settings
 from memfit.running.session.share import Share
 from memfit.running.session.stats import Stats
+from memfit.running.session.stats_log import StatsLog
+from memfit.running.session.status import Status, plan_state
 from memfit.tracing.build import RawRecording
 from memfit.tracing.compressed import CompressedIteration
 from memfit.tracing.ghosts import only_ghosts
@@ -41,7 +43,7 @@ class Running:
         self.engine = engine
         self.began: float | None = None
         self.first = FirstIteration()
-        self.iterations = Iterations(engine, self._iteration_ended)
+        self.iterations = Iterations(engine, self._iteration_ended, self._log_stats)
         self.modules = Modules(engine.recorded_ticks)
         self.planner = Planner(
             engine, SessionLink(settings.tier, settings.measured_machine()), settings.given, settings.measures,
@@ -49,6 +51,7 @@ class Running:
         )  # fmt: skip
         self._settings = settings
         self._share = Share(engine, settings, self.adopt_visible)
+        self.stats_logs: list[StatsLog] = []
         self._told_of_plan = False
         self._contexts = ExitStack()
 
@@ -103,6 +106,12 @@ class Running:
         stats = self.engine.stats()
         kept = self.first.record_bytes + self.planner.record_bytes
         return Stats(**stats | {"record_bytes": stats["record_bytes"] + kept})
+
+    def status(self) -> Status:
+        """Return how the session stands; any thread may ask."""
+        seconds = time.monotonic() - (self.began or time.monotonic())
+        plan = plan_state(self.planner) if self._settings.plans else "no plans"
+        return Status(seconds, self.stats, plan, self.planned_iterations)
 
     @property
     def signatures(self) -> list[str]:
@@ -195,6 +204,10 @@ class Running:
             self.planner.iteration_ended(at_boundary)
             self._tell_of_plan()
 
+    def _log_stats(self) -> None:
+        for log in self.stats_logs:
+            log.iteration_ended(self.status)
+
     def _keep_first(self) -> bool:
         """Close the recording if it has a whole iteration; return whether it has."""
         marks = self.engine.iteration_marks()[-2:]
@@ -247,6 +260,7 @@ class Running:
                 return
             try:
                 self._iteration_ended(at_boundary=False)
+                self._log_stats()
             except MemfitError as error:
                 self.engine.fail_next(str(error), getattr(error, "required_bytes", None) or 0)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,8 +27,10 @@ from memfit.running.session.ended import Ended
 from memfit.running.session.free import auto_budget
 from memfit.running.session.settings import Settings
 from memfit.running.session.stats import Stats
+from memfit.running.session.stats_log import StatsLog
 from memfit.running.session.unavailable import typed
 from memfit.running.session.undisturbed import Undisturbed
+from memfit.running.session.watch import Watch
 from memfit.tracing.roofline import Accelerator
 from memfit.units import is_auto, parse_budget
 
@@ -299,6 +303,45 @@ class Session:
     def record_span(self, span: Callable[[], object]) -> Trace:
         """Run `span` and return the trace of everything in it, as one iteration."""
         return self._running.record_span(span)
+
+    def watch(self) -> AbstractContextManager[object]:
+        """Show in one line on standard error how the session goes, for a `with` block inside the session's.
+
+        On a terminal the line is written over, and gives way to what Python prints; elsewhere there is one every 10 s.
+
+        Returns:
+            A context manager. A thread that only reads figures shows the line until its block ends.
+        """
+        return Watch(lambda: self._state.status() if isinstance(self._state, Running) else None)
+
+    def log_stats(self, path: str | os.PathLike[str], every: int = 1) -> AbstractContextManager[None]:
+        """Append the statistics to a file at the ends of iterations, for a `with` block inside the session's.
+
+        Each is one line, a JSON object: `stats`, the iteration's number, the seconds since the beginning, and what has
+        been moved and waited for since the line before.
+
+        Arguments:
+            path: The file, relative to the folder that is the working one now.
+            every: The number of iterations from one line to the next.
+
+        Returns:
+            A context manager. A disk that is full later is said once, and does not end training.
+
+        Raises:
+            InputError: The file cannot be written.
+            UsageError: `every` is less than 1.
+        """
+        return self._logged(StatsLog(path, every))
+
+    @contextmanager
+    def _logged(self, log: StatsLog) -> Iterator[None]:
+        running = self._running
+        log.begin(running.status())
+        running.stats_logs.append(log)
+        try:
+            yield
+        finally:
+            running.stats_logs.remove(log)
 
     def hold(self, tensor: torch.Tensor) -> Any:
         """Keep a tensor's bytes in memory for a `with` block, for code that reads them without an op.

@@ -27,12 +27,16 @@ from memfit.tracing.build import Roles
 
 
 class Iterations:
-    """Watches optimizers; calls `on_whole` at the end of each whole iteration, from one end to the next."""
+    """Watches optimizers; calls `on_whole` at the end of each whole iteration, from one end to the next.
 
-    def __init__(self, engine: EngineModule, on_whole: Callable[[], None]) -> None:
+    `on_end` is called at every end, after that.
+    """
+
+    def __init__(self, engine: EngineModule, on_whole: Callable[[], None], on_end: Callable[[], None]) -> None:
         self.roles = Roles()
         self._engine = engine
         self._on_whole = on_whole
+        self._on_end = on_end
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._last_new: weakref.ref[Optimizer] | None = None
         self._open = False  # an end has been seen since the set of optimizers last grew
@@ -86,7 +90,7 @@ class Iterations:
 
     def forget(self) -> None:
         """Call nobody from now on: what would be called refers to this in turn."""
-        self._on_whole = lambda: None
+        self._on_whole = self._on_end = lambda: None
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self._engine.is_inert():  # a forked child's steps are nobody's business
@@ -117,6 +121,7 @@ class Iterations:
         whole, self._open = self._open, True
         if whole:
             self._on_whole()
+        self._on_end()
 
     def _note_roles(self, optimizer: Optimizer) -> None:
         block_id = self._engine.block_id

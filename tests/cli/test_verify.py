@@ -13,8 +13,9 @@ from cli.helpers_cli import TRAINING, line_of, write
 from memfit.cli import main
 from memfit.cli.verify import _same_run
 from memfit.running.scripts.script import Program
-from memfit.running.scripts.verify import _failure
+from memfit.running.scripts.verify import Steps, _failure
 from memfit.running.scripts.witness import Request
+from pseudo_terminal import on_terminal
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -166,3 +167,31 @@ def test_a_script_that_fails_under_the_budget_alone_is_said_to_have_run_plainly(
 def test_a_share_that_never_took_effect_verifies_nothing(verify):
     result = verify(TRAINING, "--budget", "60%", "--", "--steps", "1")
     assert result.returncode == 5 and "nothing was verified" in result.stderr and "one step" in result.stderr
+
+
+def test_the_line_has_the_steps_of_both_runs_and_what_is_left_once_it_is_known(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("memfit.running.scripts.verify.time.monotonic", lambda: now[0])
+    plain = Request("script.py", [], str(tmp_path / "plain"), steps=10)
+    limited = replace(plain, log=str(tmp_path / "limited"), budget="60%")
+    asked, all_steps = Steps((plain, limited)), Steps((replace(plain, steps=0), replace(limited, steps=0)))
+    assert asked.line() == "verifying | plain run, step 0 of 10"
+    (tmp_path / "plain.steps").write_text("." * 4)
+    now[0] = 8.0
+    assert asked.line() == "verifying | plain run, step 4 of 10 | 0:08, about 0:32 left"
+    assert all_steps.line() == "verifying | plain run, step 4"
+    (tmp_path / "plain.steps").write_text("." * 10)
+    (tmp_path / "limited").touch()
+    (tmp_path / "limited.steps").write_text("." * 6)
+    now[0] = 32.0
+    assert asked.line() == all_steps.line() == "verifying | budget run, step 6 of 10 | 0:32, about 0:08 left"
+
+
+@pytest.mark.slow
+def test_on_a_terminal_the_steps_are_shown_and_gone_in_the_end(tmp_path):
+    write(tmp_path, "import time\n" + TRAINING.replace("    print(", "    time.sleep(0.5); print("))
+    command = ("-m", "memfit", "verify", "script.py", "--budget", "60%", "--steps", "4")
+    code, screen = on_terminal(command, tmp_path, columns=100)
+    assert code == 0 and not any("verifying" in row for row in screen.text)
+    for run in ("plain", "budget"):
+        assert any(row.startswith(f"verifying | {run} run, step 2 of 4 | 0:") for row in screen.shown)

@@ -26,10 +26,11 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan at each budget and report; raises InputError, and UsageError for --png without matplotlib."""
     from memfit.cli.next_step import print_next
-    from memfit.comparing.curve import trace_curve
+    from memfit.comparing.curve import curve_effort, trace_curve
     from memfit.errors import UsageError
     from memfit.files import find_machine, load_trace
     from memfit.files.document import check_folder, write_text
+    from memfit.progress import working
     from memfit.reporting.curve import png_canvas, save_png, to_svg, to_text
     from memfit.reporting.show import show
 
@@ -38,7 +39,9 @@ def run(args: argparse.Namespace) -> int:
     for path in filter(None, (args.svg, args.png)):
         check_folder(path)
     canvas = png_canvas() if args.png else None  # before anything takes long
-    figures = trace_curve(load_trace(args.file), find_machine(args.machine), points=args.points, effort=args.effort)
+    trace, machine = load_trace(args.file), find_machine(args.machine)
+    with working("planning", curve_effort(trace, args.points, args.effort)):
+        figures = trace_curve(trace, machine, points=args.points, effort=args.effort)
     if args.svg:
         write_text(args.svg, to_svg(figures))
     if canvas is not None:

@@ -61,13 +61,15 @@ def run(args: argparse.Namespace) -> int:
     from memfit.files import find_machine, load_trace, save_plan
     from memfit.files.document import check_folder
     from memfit.planning.joint.judged import judged
+    from memfit.progress import working
     from memfit.reporting.plans import to_text
     from memfit.reporting.show import show
 
     if args.output:
         check_folder(args.output)
     trace, machine = load_trace(args.file), find_machine(args.machine)
-    found = _plan(args, trace, machine)
+    with working("planning", _effort(args, trace)):
+        found = _plan(args, trace, machine)
     result = judged(trace, machine, found.plan)
     if args.output:
         save_plan(found.plan, args.output)
@@ -76,6 +78,19 @@ def run(args: argparse.Namespace) -> int:
         saved = shlex.quote(args.output or "PLAN")
         print_next(f"memfit simulate {shlex.quote(args.file)} {saved} --machine {shlex.quote(args.machine)}")
     return 0
+
+
+def _effort(args: argparse.Namespace, trace: Trace) -> float:
+    """Return the seconds of all searches. Other systems' policies, and addresses that do not fit, may take longer."""
+    from memfit.comparing.planners import OURS
+    from memfit.planning.joint.plan import joint_effort
+    from memfit.planning.joint.program import Moves
+
+    if args.budget is None:
+        return 2 * float(args.effort)
+    joint = OURS.get(args.policy) not in (None, Moves.SWAP)
+    searches = joint_effort(trace, args.effort) if joint else float(args.effort)
+    return searches + (float(args.effort) if args.addresses else 0.0)
 
 
 def _plan(args: argparse.Namespace, trace: Trace, machine: Machine) -> Found:

@@ -44,9 +44,10 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the report; raises InputError, UsageError, and BudgetError if no plan meets the budget."""
     from memfit.cli.next_step import print_next
-    from memfit.comparing.page import page_of
+    from memfit.comparing.page import page_effort, page_of
     from memfit.files import find_machine, load_plan, load_trace
     from memfit.files.document import check_folder, write_text
+    from memfit.progress import working
     from memfit.reporting.page import to_html
     from memfit.simulate import load_bytes
     from memfit.units import parse_budget
@@ -58,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
     plan = None if plan_file is None else load_plan(plan_file)
     machine = find_machine(args.machine or (plan.machine if plan else "pcie4"))
     budget = None if args.budget is None else parse_budget(args.budget).resolve(int(load_bytes(trace).max()))
-    page = page_of(trace, machine, file=args.file, budget_bytes=budget, plan=plan, asked=_asked(args, stats_file))
+    asked = _asked(args, stats_file)
+    with working("planning", page_effort(trace, budget, asked)):
+        page = page_of(trace, machine, file=args.file, budget_bytes=budget, plan=plan, asked=asked)
     write_text(args.output, to_html(page))
     print(page.head.verdict)
     print_next(f"open {shlex.quote(args.output)} in a browser")

@@ -233,6 +233,25 @@ def test_the_sources_in_use_are_those_of_the_package_under_test():
     ).is_file()
 
 
+def test_a_build_is_told_with_the_seconds_that_the_last_one_took(load, monkeypatch, capsys):
+    now = [0.0]
+
+    def compile_it(folder: Path) -> None:
+        now[0] += 41.2
+        (folder / "memfit_engine.so").write_text("built")
+
+    monkeypatch.setattr(engine, "compiler", lambda: ["c++"])
+    monkeypatch.setattr(engine, "_compile", compile_it)
+    monkeypatch.setattr(engine.time, "monotonic", lambda: now[0])
+    engine.build()
+    first, last = capsys.readouterr().err.splitlines()
+    assert "building the engine for torch" in first and first.endswith("(once, about 60 s) ...")
+    engine.cached_library().unlink()
+    engine.build()
+    again = capsys.readouterr().err.splitlines()
+    assert last == "memfit: the engine is built (41 s)" and again[0].endswith("(once, about 41 s) ...")
+
+
 BUILD = """
 import sys
 from pathlib import Path

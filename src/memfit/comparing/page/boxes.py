@@ -10,6 +10,7 @@ from memfit.arrays import Int64Array
 from memfit.ir import Plan, Transformed
 from memfit.planning.autoswap.place import TickClock, stays_of_trace
 from memfit.planning.stays import place_stays
+from memfit.progress import part
 from memfit.reporting.page import Boxes
 
 
@@ -17,7 +18,8 @@ def boxes_of(made: Transformed, plan: Plan | None, effort: float) -> Boxes:
     """Return a place for each stay. Where one needs several by turns, the first is drawn."""
     trace = made.trace
     stays = stays_of_trace(trace, plan.swaps if plan else ())
-    packing = place_stays(stays, alignment=trace.alignment, effort=effort).packing
+    with part(effort):
+        packing = place_stays(stays, alignment=trace.alignment, effort=effort).packing
     first = np.concatenate([[0], np.cumsum(packing.slots)])[: len(stays)]
     clock = TickClock.of(trace)
     begins = [clock.at_op(op) for op in range(len(trace.ops))]

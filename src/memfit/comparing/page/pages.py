@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfit.arrays import Int64Array
-from memfit.comparing.curve import trace_curve
+from memfit.comparing.curve import curve_effort, trace_curve
 from memfit.comparing.explaining.carried import Carried, carried_as, carried_jointly, carry_out
 from memfit.comparing.explaining.storages import reasons
 from memfit.comparing.names import op_info
@@ -20,9 +20,10 @@ from memfit.ir import Plan, Timeline, Trace, Transformed
 from memfit.machine import Machine
 from memfit.planning.floor import floor_of
 from memfit.planning.joint.again import corrected
-from memfit.planning.joint.plan import plan_jointly
+from memfit.planning.joint.plan import joint_effort, plan_jointly
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import gaps
+from memfit.progress import part
 from memfit.reporting.page import GapRow, Head, Lane, Page, RunFigures, WhatIf
 from memfit.simulate import load_bytes
 from memfit.units import format_bytes, format_share, format_us
@@ -48,6 +49,13 @@ class Asked:
 NOTHING_MORE = Asked()
 
 
+def page_effort(trace: Trace, budget_bytes: int | None, asked: Asked) -> float:
+    """Return the seconds of all searches of `page_of`, which plans for `budget_bytes` if they are given."""
+    plan = 0.0 if budget_bytes is None else joint_effort(trace, asked.effort)
+    curve = curve_effort(trace, asked.points, asked.effort) if asked.points > 1 else 0.0
+    return plan + asked.effort + curve
+
+
 def page_of(
     trace: Trace, machine: Machine, *, file: str, budget_bytes: int | None = None, plan: Plan | None = None,
     asked: Asked = NOTHING_MORE,
@@ -71,7 +79,8 @@ def page_of(
     if plan is not None:
         carried = carry_out(trace, machine, plan)
     elif budget_bytes is not None:
-        found = plan_jointly(trace, machine, budget_bytes, effort=asked.effort)
+        with part(joint_effort(trace, asked.effort)):
+            found = plan_jointly(trace, machine, budget_bytes, effort=asked.effort)
         carried = carried_jointly(trace, machine, found)
     lanes = (Lane("foreseen", carried.made, carried.timeline),) if carried else ()
     own_bytes = asked.run.budget_bytes if asked.run else None

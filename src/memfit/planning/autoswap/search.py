@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from memfit.planning.autoswap.by_score import SCORES, ByScore
 from memfit.planning.autoswap.candidates import ANY_GAP, GapColumns, Thresholds, candidates, end_of, swap_of
 from memfit.planning.autoswap.slack import relax
 from memfit.planning.lifetimes import Gap
+from memfit.progress import counted
 from memfit.simulate import Simulator, load_bytes, planned_bytes, sum_of_spans
 from memfit.units import format_bytes
 
@@ -144,9 +146,11 @@ def plan_at_no_cost(
     high, low = peak, search.run(0, 0, seed).least_bytes
     best = search.run(high, 0, seed)
     rounds = max(1, int(np.ceil(np.log2(max((high - low) / max(precision * peak, 1), 2)))))
-    while high - low > max(precision * peak, 1):
+    for round_effort in counted(repeat(effort / rounds)):
+        if high - low <= max(precision * peak, 1):
+            break
         middle = (low + high) // 2
-        found = search.run(middle, effort / rounds, seed, best.chosen.tolist())
+        found = search.run(middle, round_effort, seed, best.chosen.tolist())
         if found.is_feasible and found.iteration_us <= found.compute_us * (1 + 2 * _FREE):
             best, high = found, middle
         else:

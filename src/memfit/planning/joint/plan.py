@@ -29,6 +29,7 @@ from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.wishes import NO_WISHES, Wishes, without_swaps
 from memfit.planning.lifetimes import Gap
+from memfit.progress import counted
 from memfit.simulate import load_bytes
 
 _SEGMENTS = 150
@@ -152,6 +153,12 @@ def plan_jointly(
     return _Search(values, machine, budget_bytes, moves, effort, most_ops, wishes, stopped).run()
 
 
+def joint_effort(trace: Trace, effort: float) -> float:
+    """Return the seconds of all searches that `plan_jointly` takes at most."""
+    runs = sum(_efforts(effort, len(trace.ops))) + min(effort, _SHORT)
+    return runs * (2 if trace.handovers else 1)  # those are planned without, too
+
+
 class _Search:
     def __init__(
         self,
@@ -208,7 +215,7 @@ class _Search:
         columns = self._columns()
         (rounded, hints), pace = self._rounded(columns), _Pace(len(self.values.trace.ops))
         start, best = rounded, None
-        for run, effort in enumerate(_efforts(self.effort, len(self.values.trace.ops))):
+        for run, effort in enumerate(counted(_efforts(self.effort, len(self.values.trace.ops)))):
             if self.stopped():
                 raise Cancelled
             afresh = run == _AFRESH and pace.is_tight

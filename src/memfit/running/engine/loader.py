@@ -26,12 +26,15 @@ import torch
 
 from memfit.errors import BudgetError, EngineError, TierError
 from memfit.messages import say
+from memfit.progress import working
 from memfit.running.engine import prebuilt
 from memfit.running.engine.cache import cache_folder as cache_folder
 from memfit.running.engine.cache import obtain
 from memfit.running.engine.module import EngineModule as EngineModule
 
 _NAME = "memfit_engine"
+_BUILD_SECONDS = "build-seconds"  # in the cache's folder
+_USUAL_SECONDS = 60.0
 _UNITS = ("unity.cc", "bindings/bindings_unity.cc")
 _CUDA_UNITS = ("cuda/cuda_unity.cc",)
 NO_CUDA_HEADERS = (
@@ -195,14 +198,22 @@ def _build(folder: Path) -> None:
             why=f"'{_compiler_command()}' is not on the PATH, and {_no_engine_came()}",
             remedy="install one (Debian and Ubuntu: apt-get install g++; conda: conda install gxx) or set CXX",
         )
-    say(f"memfit: building the engine for torch {torch.__version__} (once, about a minute) ...", end=" ")
+    say(f"memfit: building the engine for torch {torch.__version__} (once, about {_build_seconds():.0f} s) ...")
     started = time.monotonic()
-    try:
+    with working("building the engine", _build_seconds()):
         _compile(folder)
-    except BaseException:
-        say("failed")
-        raise
-    say(f"done in {time.monotonic() - started:.0f} s")
+    took = time.monotonic() - started
+    say(f"memfit: the engine is built ({took:.0f} s)")
+    with contextlib.suppress(OSError):
+        (cache_folder() / _BUILD_SECONDS).write_text(f"{took:.0f}\n")
+
+
+def _build_seconds() -> float:
+    """Return how long the last build on this machine took, or about how long one takes."""
+    try:
+        return float((cache_folder() / _BUILD_SECONDS).read_text())
+    except (OSError, ValueError):
+        return _USUAL_SECONDS
 
 
 def _no_engine_came() -> str:

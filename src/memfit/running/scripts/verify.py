@@ -11,12 +11,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from memfit.errors import BudgetError, InputError, MemfitError, TierError, UsageError
+from memfit.progress import about, clock, shown
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.scripts.launch import no_limit_error
 from memfit.running.scripts.script import Program, as_program, check_program
@@ -91,7 +93,8 @@ def verify(
             steps=steps, device=device, deterministic=deterministic,
         )  # fmt: skip
         limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier))
-        runs = _run(plain), _run(limited)
+        with shown(Steps((plain, limited)).line):
+            runs = _run(plain), _run(limited)
         if runs[1].no_limit:
             raise no_limit_error(budget, runs[1].no_limit, "nothing was verified")
         unequal = _first_difference(runs[0].rows, runs[1].rows)
@@ -101,6 +104,38 @@ def verify(
             again = [_run(replace(request, steps=step, op_step=step)).rows for request in (plain, plain, limited)]
             difference = Difference(step, what, _first_op(*again))
     return Verdict(_steps(runs[0].rows), _counts(runs[0].rows), difference, *runs)
+
+
+class Steps:
+    """The steps that both runs have made, of those that they will make."""
+
+    def __init__(self, requests: tuple[Request, Request]) -> None:
+        self._requests = requests
+        self._began = time.monotonic()
+
+    def line(self) -> str:
+        """Return the line for a person. If all steps are asked for, the plain run tells how many there are."""
+        plain, limited = (_made(request) for request in self._requests)
+        asked = self._requests[0].steps
+        if not os.path.exists(self._requests[1].log):
+            return self._line("plain run", plain, asked, plain, 2 * asked)
+        total = asked or plain
+        return self._line("budget run", limited, total, total + limited, 2 * total)
+
+    def _line(self, run: str, made: int, of: int, all_made: int, all_of: int) -> str:
+        text = f"verifying | {run}, step {made}{f' of {of}' if of else ''}"
+        if not (all_made and all_of):
+            return text
+        elapsed = time.monotonic() - self._began
+        return f"{text} | {clock(elapsed)}, {about(elapsed * (all_of - all_made) / all_made)}"
+
+
+def _made(request: Request) -> int:
+    """Return how many steps a run has made."""
+    try:
+        return os.path.getsize(request.steps_file)
+    except OSError:
+        return 0
 
 
 def _refuse_torchrun() -> None:

@@ -56,6 +56,11 @@ class Request:
     deterministic: bool = False  # ask torch for its deterministic algorithms
 
     @property
+    def steps_file(self) -> str:
+        """A file with as many bytes as steps have been made."""
+        return f"{self.log}.steps"
+
+    @property
     def program(self) -> Program:
         """The program to run."""
         return Program(self.script, self.is_module)
@@ -132,10 +137,17 @@ class Witness:
                 if isinstance(value, torch.Tensor):
                     self.note("state", f"{key} of {name}", value)
         self._close_ops()
+        self._count_step()
         if self.step == self._request.steps:
             raise _Done
         self.step += 1
         self._open_ops()
+
+    def _count_step(self) -> None:
+        """Let the other process see that there was a step."""
+        if os.getpid() == self._owner:
+            with open(self._request.steps_file, "ab") as file:
+                file.write(b".")
 
     def _open_ops(self) -> None:
         if self.step == self._request.op_step:

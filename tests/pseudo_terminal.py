@@ -8,7 +8,7 @@ import pty
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,21 +44,14 @@ class Screen:
         return [row.rstrip() for row in self.rows]
 
 
-def on_terminal(
-    command: Sequence[str],
-    cwd: Path,
-    columns: int = 80,
-    during: Callable[[subprocess.Popen[bytes]], None] | None = None,
-) -> tuple[int, Screen]:
-    """Run a command of Python's whose three streams are a terminal; `during` is called once, when it has begun."""
+def on_terminal(command: Sequence[str], cwd: Path, columns: int = 80) -> tuple[int, Screen]:
+    """Run a command of Python's whose three streams are a terminal; return its exit code and the screen."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
     words, streams = [sys.executable, *map(str, command)], {"stdin": theirs, "stdout": theirs, "stderr": theirs}
     process = subprocess.Popen(words, cwd=cwd, start_new_session=True, **streams)
     os.close(theirs)
     screen = Screen(columns)
-    if during is not None:
-        during(process)
     with contextlib.suppress(OSError):  # how a terminal says that nobody has its other end any more
         while data := os.read(ours, 1 << 16):
             screen.feed(data.decode(errors="replace"))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memfit.files import load_trace, save_trace
     from memfit.ir import Trace
     from memfit.running.scripts.record import record, record_meta
-    from memfit.running.session import Session, Stats, session
+    from memfit.running.session import Session, Stats, active_session, session
 
 __all__ = [
     "AccessError",
@@ -28,6 +28,7 @@ __all__ = [
     "TierError",
     "Trace",
     "__version__",
+    "active_session",
     "load_trace",
     "record",
     "record_meta",
@@ -42,6 +43,7 @@ _LAZY = {
     "save_trace": "memfit.files",
     "Session": "memfit.running.session",
     "Stats": "memfit.running.session",
+    "active_session": "memfit.running.session",
     "session": "memfit.running.session",
     "record": "memfit.running.scripts.record",
     "record_meta": "memfit.running.scripts.record",

@@ -131,7 +131,7 @@ def _viewing(engine: EngineModule, view: Callable[..., Any]) -> Callable[..., An
             return view(tensor)
         with contextlib.suppress(BudgetError):  # a tensor that does not fit is copied
             return _View(engine, tensor).array(), tensor
-        return _copy(engine, tensor), tensor
+        return copied(engine, tensor), tensor
 
     return viewing
 
@@ -150,7 +150,8 @@ class _View:
         return np.asarray(self)
 
 
-def _copy(engine: EngineModule, tensor: torch.Tensor) -> Any:
+def copied(engine: EngineModule, tensor: torch.Tensor) -> Any:
+    """Return the bytes of a contiguous tensor as an array of their own, read wherever they are."""
     import numpy as np
 
     begin = int(tensor.storage_offset()) * tensor.element_size()

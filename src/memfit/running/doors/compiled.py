@@ -56,7 +56,7 @@ def _exchange(engine: EngineModule, stack: ExitStack, module: ModuleType) -> Non
 
 
 def uncompiled(hook: Callable[..., None]) -> Callable[..., None]:
-    """Keep a hook out of what `torch.compile(optimizer.step)` compiles, without importing the compiler."""
+    """Keep a hook out of what `torch.compile` compiles, such as `optimizer.step`, without importing the compiler."""
     frames = torch._C._dynamo.eval_frame
 
     def called(*args: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.utils.dlpack
+from torch.overrides import has_torch_function_unary
 
 from memfit.running.doors import addresses, compiled, extensions, launches, profiling, scripted
 from memfit.running.engine.module import EngineModule
@@ -85,6 +86,7 @@ def _doors(engine: EngineModule) -> Iterator[tuple[Any, str, _Door]]:
             yield owner, name, partial(_using, engine, indices)
     yield torch.Tensor, "tolist", partial(_listing, engine)
     yield torch.Tensor, "numpy", partial(_viewing, engine)
+    yield torch.Tensor, "__array__", partial(_as_array, engine)
     for owner in (torch.Tensor, torch.UntypedStorage):
         yield owner, "data_ptr", partial(addresses.data_ptr, engine)
     for name in ("_to_dlpack", "_to_dlpack_versioned"):
@@ -132,6 +134,28 @@ def _viewing(engine: EngineModule, original: Callable[..., Any]) -> Callable[...
             return original(tensor, force=force)
 
     return viewing
+
+
+def _as_array(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy for numpy (`np.array`) is made here: of one that numpy makes by itself the address would have escaped."""
+
+    def as_array(tensor: torch.Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+        if not copy:
+            return original(tensor, dtype)
+        import numpy as np
+
+        if not _has_plain_bytes(tensor) or not engine.may_leave(tensor):
+            return np.array(original(tensor, dtype))
+        kind = torch.empty(0, dtype=tensor.dtype).numpy().dtype
+        return np.array(addresses.copied(engine, tensor.contiguous()).view(kind).reshape(tensor.shape), dtype)
+
+    return as_array
+
+
+def _has_plain_bytes(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is its storage's bytes, and numpy may have them."""
+    is_more = tensor.requires_grad or tensor.is_conj() or tensor.is_neg() or has_torch_function_unary(tensor)
+    return not is_more and tensor.device.type == "cpu" and has_storage(tensor) and tensor.numel() > 0
 
 
 def _exporting(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:

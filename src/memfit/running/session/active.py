@@ -14,6 +14,7 @@ from memfit.errors import MemfitError, UsageError
 from memfit.ir import Timeline, Trace
 from memfit.running import host
 from memfit.running.doors import guards
+from memfit.running.doors.compiled import uncompiled
 from memfit.running.engine import EngineModule, devices
 from memfit.running.engine.disturbed import disturbance_of
 from memfit.running.planned.engine_plan import CompressedPlan
@@ -77,7 +78,7 @@ class Running:
         if settings.accelerator is not None:
             self.engine.watch_meta()
         if settings.record:
-            self.engine.on_period(self._period_found)
+            self.engine.on_period(uncompiled(self._period_found))  # it is called in the midst of an op
             self.engine.start_recording()
         if settings.on_trace is not None:
             self._contexts.enter_context(self.modules.watched())

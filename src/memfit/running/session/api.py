@@ -369,6 +369,21 @@ class Session:
         return bytes(self._running.engine.read_bytes(storage, 0, storage.nbytes()))
 
 
+def active_session() -> Session | None:
+    """Return the session whose block this process is in; None if there is none.
+
+    Any code may ask, whoever has begun the session: `memfit run`, or a `with` block. A forked child has none of its
+    own unless it begins one.
+
+    Returns:
+        The session, or None.
+    """
+    entry = _entries.get(_ACTIVE)
+    if entry is None or entry.session.began is None or engine.load().is_inert():
+        return None
+    return entry.session
+
+
 def _moves(text: str) -> Moves:
     try:
         return Moves(text)

@@ -27,10 +27,11 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[object]
     """The weights and the optimizer's state, copied."""
     return [
         {name: tensor.detach().clone() for name, tensor in model.state_dict().items()},
-        [
-            {name: value.clone() for name, value in state.items() if isinstance(value, Tensor)}
-            for state in optimizer.state_dict()["state"].values()
-        ],
+        {
+            (number, name): value.clone() if isinstance(value, Tensor) else value
+            for number, state in optimizer.state_dict()["state"].items()
+            for name, value in state.items()
+        },
     ]
 
 

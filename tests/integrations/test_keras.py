@@ -29,7 +29,9 @@ def network(**options: Any) -> Any:
 
 def fit(model: Any, *callbacks: Any, epochs: int = 2, verbose: int = 0) -> Any:
     rows = batches(8).numpy().copy()
-    return model.fit(rows, rows, batch_size=32, epochs=epochs, verbose=verbose, callbacks=list(callbacks))
+    return model.fit(
+        rows, rows, batch_size=32, epochs=epochs, verbose=verbose, callbacks=list(callbacks), shuffle=False
+    )
 
 
 def state_of(model: Any) -> list[Any]:

@@ -11,6 +11,7 @@ import memfit
 from memfit.errors import BudgetError
 from memfit.running import engine
 from memfit.running.session import chunking
+from memfit.running.session.active import Running
 from running.doors.outside import through_ctypes
 from running.plainly import descend, same_bits
 from running.pressure import BUDGET, evicted, is_resident, press, ramp
@@ -61,6 +62,29 @@ def test_a_kernel_that_needs_more_than_the_budget_is_refused_by_its_name(wrapper
         assert caught.value.required_bytes == sum(tensor.nbytes for tensor in tensors) > BUDGET
         press()
         assert not any(is_resident(tensor) for tensor in tensors[:4])
+
+
+def test_the_compiler_does_not_take_memfit_s_own_code_for_the_program_s(monkeypatch):
+    """As in Keras, whose whole step is compiled, with breaks, and which has no optimizer of torch's."""
+    from torch._C._dynamo.eval_frame import get_eval_frame_callback
+
+    seen = []
+    monkeypatch.setattr(Running, "_period_found", lambda _: seen.append(get_eval_frame_callback()))
+    weights = [torch.randn(48, 48, requires_grad=True) for _ in range(6)]
+
+    @torch.compile(backend="eager")
+    def step(value: torch.Tensor) -> torch.Tensor:
+        for weight in weights:
+            value = (value @ weight).tanh()
+            torch._dynamo.graph_break()
+        loss = value.square().mean()
+        loss.backward()
+        return loss
+
+    with memfit.session(None):
+        for _ in range(60):
+            step(torch.randn(16, 48)).item()
+    assert seen and seen == [None] * len(seen)
 
 
 def test_list_ops_are_compiled_as_they_are_without_a_session(monkeypatch):

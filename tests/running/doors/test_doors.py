@@ -100,6 +100,7 @@ DOORS: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "a storage's bytes one by one, `copy_`, `fill_`, `byteswap`": (lambda t: t.storage()[9], RIGHT),
     "`share_memory_()`, queues": (lambda t: t.clone().share_memory_()[9].item(), RIGHT),
     "DLPack with `copy=True`": (lambda t: np.from_dlpack(t, copy=True)[9], COPIED),
+    "`np.array`": (lambda t: np.array(t, np.float64)[9], COPIED),
     "`numpy()`, `np.asarray`": (lambda t: t.numpy()[9], PINNED),
     "DLPack, `to_dlpack`": (lambda t: torch.from_dlpack(to_dlpack(t))[9].item(), PINNED),
     "`data_ptr()`, of tensors and storages": (lambda t: 9.0 * bool(t.data_ptr()), PINNED),
@@ -141,3 +142,32 @@ def test_the_bytes_of_a_storage_that_has_none_are_an_error():
         assert zeros.untyped_storage().nbytes() > 0
         with pytest.raises(ValueError, match="no bytes in memory"):
             session.read_bytes(zeros.untyped_storage())
+
+
+@pytest.mark.parametrize("as_it_is", [
+    lambda: ramp()[1:9:2], lambda: ramp().view(256, 256).T, lambda: torch.tensor(3), lambda: ramp() > 7,
+    lambda: ramp()[:0], lambda: torch.nn.Parameter(ramp(), requires_grad=False), lambda: ramp().to(torch.float16),
+    lambda: torch.sparse_coo_tensor([[1]], [2.0], (3,)), lambda: ramp().requires_grad_(),
+    lambda: ramp().to(torch.bfloat16), lambda: torch.view_as_complex(ramp().view(-1, 2)).conj(),
+    lambda: [ramp()[:3], ramp()[3:6]],
+])  # fmt: skip
+def test_an_array_of_a_tensor_is_what_it_is_plainly(as_it_is):
+    def made() -> object:
+        try:
+            array = np.array(as_it_is())
+        except (RuntimeError, TypeError) as error:
+            return type(error), str(error)
+        array[...] = array  # it may be written to
+        return array.tolist(), array.dtype, array.shape
+
+    plainly = made()
+    with memfit.session(BUDGET, "ram"):
+        assert made() == plainly
+
+
+def test_an_array_of_a_tensor_shares_no_memory_with_it():
+    with memfit.session(BUDGET, "ram"):
+        tensor = evicted()
+        array = np.array(tensor)
+        array[9] = 0
+        assert tensor[9].item() == 9.0

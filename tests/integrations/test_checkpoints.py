@@ -12,6 +12,7 @@ from torch import nn
 
 import memfit
 from integrations.networks import BUDGET, WIDTH, batches, limited, network, pinned, state_of
+from memfit.integrations import conflicts
 from running.plainly import same_bits
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
@@ -229,5 +230,10 @@ def test_a_pretrained_model_is_saved_and_loaded_in_a_session(tmp_path):
         loaded = library.GPT2LMHeadModel.from_pretrained(tmp_path)
         inside = loaded(tokens).logits.detach()
         assert pinned(session, model) == 0
+        assert [*conflicts.of_model(loaded)] == [conflicts.OUTSIDE] and not [*conflicts.of_model(model)]
+        for weight in loaded.parameters():  # as that one says
+            weight.data = weight.data.clone()
+        assert not [*conflicts.of_model(loaded)] and loaded.lm_head.weight is loaded.transformer.wte.weight
+        assert torch.equal(plain, loaded(tokens).logits)
     assert session.stats.evictions > 0 and torch.equal(plain, inside)
     assert same_bits(dict(model.state_dict()), dict(loaded.state_dict()))

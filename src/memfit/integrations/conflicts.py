@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memfit.errors import UsageError
+from memfit.running.session import active_session
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,12 @@ SEVERAL_DEVICES = Conflict(
     remedy="load the model without device_map, onto the session's device",
     works=True,
 )
+OUTSIDE = Conflict(
+    "weights of this model lie outside of the budget",
+    why="their bytes are a file's mapping or a NumPy array's: on the CPU, transformers' from_pretrained maps the file",
+    remedy="copy them once: for weight in model.parameters(): weight.data = weight.data.clone()",
+    works=True,
+)
 FSDP_OFFLOAD = Conflict(
     "FSDP's CPU offload does again what the session does",
     why="it copies every parameter out and back in each step, also those that the budget has room for",
@@ -78,7 +85,7 @@ ACTIVATION_OFFLOAD = Conflict(
 )
 
 CONFLICTS = (
-    DEEPSPEED, OFFLOADED_WEIGHTS, SEVERAL_DEVICES, FSDP_OFFLOAD, BATCH_FINDER, PAGED_OPTIMIZER, COMPILED,
+    DEEPSPEED, OFFLOADED_WEIGHTS, SEVERAL_DEVICES, OUTSIDE, FSDP_OFFLOAD, BATCH_FINDER, PAGED_OPTIMIZER, COMPILED,
     ACTIVATION_OFFLOAD,
 )  # fmt: skip
 """All of them; docs/trainers.md has the table."""
@@ -98,13 +105,16 @@ def answer(found: Iterable[Conflict]) -> None:
 
 
 def of_model(model: Any) -> Iterator[Conflict]:
-    """Find what is amiss with a model, whichever library trains it: hooks of accelerate, devices, torch.compile."""
-    if model is None:
+    """Find what is amiss with a model in the active session, whichever library trains it."""
+    session = active_session()
+    if model is None or session is None:
         return
     if any(_offloads(getattr(module, "_hf_hook", None)) for module in model.modules()):
         yield OFFLOADED_WEIGHTS
     elif len({parameter.device for parameter in model.parameters()}) > 1:
         yield SEVERAL_DEVICES
+    elif any(session.is_outside(parameter) for parameter in model.parameters()):
+        yield OUTSIDE
     if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
         yield COMPILED
 

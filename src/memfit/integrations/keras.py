@@ -49,8 +49,9 @@ class MemfitCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """
         self._of_batch = meter_of(self._session, "MemfitCallback")
         self._of_epoch = meter_of(self._session, "MemfitCallback") if self._of_batch else None
-        if self._of_batch is not None and self.model.jit_compile:
-            conflicts.answer([conflicts.COMPILED])
+        if self._of_batch is not None:
+            compiled = [conflicts.COMPILED] if self.model.jit_compile else []
+            conflicts.answer([*compiled, *conflicts.of_model(self.model)])
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Add the figures of a progress bar."""

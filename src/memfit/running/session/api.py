@@ -354,6 +354,13 @@ class Session:
         """
         return patching.held(self._running.engine, tensor)
 
+    def is_outside(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor is on the session's device, and its bytes can never be in the budget."""
+        engine = self._running.engine
+        if tensor.device.type != self._settings.device.type or not patching.has_storage(tensor) or not tensor.numel():
+            return False
+        return engine.block_id(tensor) == -1 and not engine.may_leave(tensor)
+
     def read_bytes(self, storage: torch.UntypedStorage) -> bytes:
         """Copy a storage's bytes, wherever they are, without bringing them in and without an op.
 

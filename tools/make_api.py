@@ -38,8 +38,8 @@ class Module:
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-SESSION = ("stats", "trace", "signatures", "signature_counts", "planned_iterations", "watch", "log_stats", "hold",
-           "read_bytes")  # fmt: skip
+SESSION = ("stats", "trace", "signatures", "signature_counts", "planned_iterations", "end_iteration", "watch",
+           "log_stats", "hold", "read_bytes")  # fmt: skip
 
 MODULES = (
     Module("memfit", "Train inside a budget, and record iterations.", members={"Session": SESSION}),

@@ -65,6 +65,12 @@ def test_training_is_the_plain_run_s_and_history_and_the_bar_have_the_figures(ca
     assert "memfit/arena_peak_mib: 0.3" in capsys.readouterr().out
 
 
+def test_each_batch_is_an_iteration_so_that_a_share_holds_from_the_third_on():
+    with memfit.session("70%", "ram") as session:
+        fit(network(), MemfitCallback(), epochs=1)
+    assert session.stats.iterations == 8 and session.why_no_limit == "" and session.stats.evictions > 0
+
+
 def test_the_session_is_closed_when_training_raises():
     class Fails(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

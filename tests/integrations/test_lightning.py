@@ -116,3 +116,11 @@ def test_a_compiled_module_is_answered_in_a_sentence():
     module.compile(backend="eager")
     with memfit.session(None), pytest.warns(UserWarning, match=conflicts.COMPILED.what):
         MemfitCallback().setup(its, module, "fit")
+
+
+def test_lightning_s_search_for_a_batch_size_does_not_take_a_budget_s_error_for_its_own():
+    from lightning.pytorch.utilities.memory import is_oom_error
+
+    with memfit.session(BUDGET, "ram"), pytest.raises(memfit.BudgetError) as caught:
+        torch.ones(BUDGET)
+    assert isinstance(caught.value, torch.OutOfMemoryError) and not is_oom_error(caught.value)

@@ -9,7 +9,7 @@ import keras
 from memfit.errors import UsageError
 from memfit.integrations import conflicts
 from memfit.integrations.metrics import IN_A_BAR, Meter, meter_of
-from memfit.running.session import Session
+from memfit.running.session import Session, active_session
 
 
 class MemfitCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -54,7 +54,9 @@ class MemfitCallback(keras.callbacks.Callback):  # type: ignore[misc]
             conflicts.answer([*compiled, *conflicts.of_model(self.model)])
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Add the figures of a progress bar."""
+        """Tell the session that an iteration is over: Keras' optimizers do not. Add the figures of a progress bar."""
+        if (session := active_session()) is not None:
+            session.end_iteration()
         if self._of_batch is not None and logs is not None:
             figures = self._of_batch.read()
             logs.update({name: figures[name] for name in IN_A_BAR})

@@ -354,6 +354,18 @@ class Session:
         """
         return patching.held(self._running.engine, tensor)
 
+    def end_iteration(self) -> None:
+        """Say that a training iteration ends here, in a loop without an optimizer of `torch.optim`.
+
+        Such a loop's iterations are otherwise found when its ops have repeated themselves. The end of a step of
+        torch's optimizers is seen anyway: where there is one, this does nothing.
+
+        Raises:
+            BudgetError: A share of the peak, which takes effect here, cannot be met.
+            UsageError: The session has not begun, or has ended.
+        """
+        self._running.iterations.end_here()
+
     def is_outside(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor is on the session's device, and its bytes can never be in the budget."""
         engine = self._running.engine

@@ -117,6 +117,18 @@ class Iterations:
             self._open = False
         if self._last_new is None or self._last_new() not in (optimizer, None):
             return
+        self._end()
+
+    def end_here(self) -> None:
+        """End an iteration that no optimizer of torch's ends."""
+        if self._engine.is_inert() or self._paused or self._last_new is not None:
+            return
+        with self.turn() as mine:
+            if mine:
+                self._steps += 1
+                self._end()
+
+    def _end(self) -> None:
         self._engine.boundary()
         whole, self._open = self._open, True
         if whole:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lightning.pytorch.callbacks import BatchSizeFinder, Callback
-from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
+from lightning.pytorch.callbacks import Callback
 
 from memfit.integrations import conflicts
 from memfit.integrations.conflicts import Conflict
@@ -56,20 +55,17 @@ class MemfitCallback(Callback):  # type: ignore[misc]
             for logger in trainer.loggers:
                 logger.log_metrics(figures, step=trainer.fit_loop.epoch_loop._batches_that_stepped)
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Let go of the session."""
-        self._logged = self._shown = None
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Let go of the session: Lightning does not tear down after an error."""
-        self._logged = self._shown = None
-
 
 def _of_trainer(trainer: Any) -> Iterator[Conflict]:
-    if isinstance(trainer.strategy, DeepSpeedStrategy):
+    if _is_a(trainer.strategy, "DeepSpeedStrategy"):
         yield conflicts.DEEPSPEED
-    offload = getattr(trainer.strategy, "cpu_offload", None) if isinstance(trainer.strategy, FSDPStrategy) else None
+    offload = trainer.strategy.cpu_offload if _is_a(trainer.strategy, "FSDPStrategy") else None
     if offload is not None and offload.offload_params:
         yield conflicts.FSDP_OFFLOAD
-    if any(isinstance(callback, BatchSizeFinder) for callback in trainer.callbacks):
+    if any(_is_a(callback, "BatchSizeFinder") for callback in trainer.callbacks):
         yield conflicts.BATCH_FINDER
+
+
+def _is_a(thing: object, name: str) -> bool:
+    """Return whether it is of a class of that name: the package pytorch_lightning has the same classes once more."""
+    return any(base.__name__ == name for base in type(thing).__mro__)

@@ -296,6 +296,21 @@ def test_a_session_and_its_statistics_are_shown_with_cells_by_their_numbers(trai
     )
 
 
+def test_the_report_is_shown_in_a_frame_that_may_not_reach_the_notebook(trained, monkeypatch):
+    frames = []
+    monkeypatch.setattr(
+        "memfit.integrations.notebook.report.display", lambda data, raw: frames.append(data["text/html"])
+    )
+    trained.shell.user_ns["hostile"] = hostile_trace()
+    assert trained.run("%memfit_report hostile --budget 100% --machine pcie3").success, trained.err
+    frame = ElementTree.fromstring(frames[0])
+    assert frame.tag == "iframe" and frame.get("sandbox") == "allow-scripts"
+    assert "Who owns the peak" in frame.get("srcdoc") and "Within 6.88 KiB" in frame.get("srcdoc")
+    for wrong in ("1", "hostile --budget 1%", "hostile --machine none", "_memfit"):
+        assert not trained.run(f"%memfit_report {wrong}").success and len(frames) == 1
+        assert "Traceback" not in trained.err
+
+
 def test_what_memfit_returns_is_shown_after_a_plain_import_which_does_not_import_torch():
     program = """
 import sys

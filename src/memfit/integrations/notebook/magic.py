@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from tokenize import TokenError
 from typing import Any
 
@@ -14,6 +13,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 from memfit import errors
 from memfit.errors import MemfitError
+from memfit.integrations.notebook.options import options_of
 from memfit.integrations.notebook.told_once import InnerCell
 from memfit.messages import say_error
 from memfit.running.scripts.launch import no_limit_error, outcome_of
@@ -68,10 +68,7 @@ memfit.__doc__ = _PARSER.format_help()
 
 
 def _options(line: str) -> Any:
-    try:
-        options = _PARSER.parse_args(shlex.split(line))
-    except ValueError as error:
-        raise UsageError(f"{error}: {line}") from None
+    options = options_of(_PARSER, line)
     if not options.into.isidentifier():
         remedy = "a name as of a variable: --into run"
         raise _shown(errors.UsageError(f"--into {options.into}: this is not a name", remedy=remedy))

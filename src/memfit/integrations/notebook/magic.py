@@ -8,12 +8,11 @@ from typing import Any
 
 from IPython import get_ipython
 from IPython.core.displayhook import DisplayHook
-from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from memfit import errors
 from memfit.errors import MemfitError
-from memfit.integrations.notebook.options import options_of
+from memfit.integrations.notebook.options import in_short, options_of
 from memfit.integrations.notebook.told_once import InnerCell
 from memfit.messages import say_error
 from memfit.running.scripts.launch import no_limit_error, outcome_of
@@ -56,7 +55,7 @@ def memfit(line: str, cell: str) -> None:
             inner.run(_numbered(line, cell), silent=_ends_silently(cell))
     except BaseException as error:
         if session.began is None and isinstance(error, MemfitError):
-            raise _shown(error) from None
+            raise in_short(error) from None
         if session.began is not None and session.stats.ops:
             print(outcome_of(session, 1, options.budget).summary())
         inner.tell(error)
@@ -71,7 +70,7 @@ def _options(line: str) -> Any:
     options = options_of(_PARSER, line)
     if not options.into.isidentifier():
         remedy = "a name as of a variable: --into run"
-        raise _shown(errors.UsageError(f"--into {options.into}: this is not a name", remedy=remedy))
+        raise in_short(errors.UsageError(f"--into {options.into}: this is not a name", remedy=remedy))
     return options
 
 
@@ -81,7 +80,7 @@ def _session(options: Any) -> Session:
         return Session(options.budget, options.tier, device=options.device, moves=options.moves, grow=options.grow,
                        plan_cache=options.plan_cache, announce=announce)  # fmt: skip
     except MemfitError as error:
-        raise _shown(error) from None
+        raise in_short(error) from None
 
 
 def _say(text: str) -> None:
@@ -117,16 +116,11 @@ def _refuse_await(shell: Any, cell: str) -> None:
     except RuntimeError:
         return
     if _awaits(shell, cell):
-        raise _shown(errors.UsageError(
+        raise in_short(errors.UsageError(
             "`await` does not work at the top of a cell below %%memfit",
             why="the notebook's loop of events is running the magic, and starts no other one inside of it",
             remedy="with memfit.session(...): around these lines, without %%memfit",
         ))  # fmt: skip
-
-
-def _shown(error: MemfitError) -> UsageError:
-    """Return an error that IPython shows without a traceback."""
-    return UsageError(str(error))
 
 
 def _awaits(shell: Any, cell: str) -> bool:

@@ -6,15 +6,14 @@ import html
 from typing import Any
 
 from IPython import get_ipython
-from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
 from memfit.comparing.page import page_of
-from memfit.errors import MemfitError
+from memfit.errors import MemfitError, UsageError
 from memfit.files import find_machine
 from memfit.integrations.notebook.cells import trace_with_cells
-from memfit.integrations.notebook.options import options_of
+from memfit.integrations.notebook.options import in_short, options_of
 from memfit.ir import Trace
 from memfit.reporting.page import to_html
 from memfit.running.session import Session
@@ -45,7 +44,7 @@ def memfit_report(line: str) -> None:
     try:
         page = _page(trace_with_cells(_trace(shell.ev(options.value), options.value), shell), options)
     except MemfitError as error:
-        raise UsageError(str(error)) from None
+        raise in_short(error) from None
     frame = f'<iframe sandbox="allow-scripts" srcdoc="{html.escape(page)}" height="{options.height}"'
     shown = {"text/html": f'{frame} style="width: 100%; border: 0"></iframe>', "text/plain": "a report, as HTML"}
     display(shown, raw=True)
@@ -59,7 +58,8 @@ def _trace(value: object, name: str) -> Trace:
         return value.trace
     if isinstance(value, Trace):
         return value
-    raise UsageError(f"{name} is neither a trace nor a session: %memfit_report _memfit.trace")
+    remedy = "%memfit_report _memfit.trace"
+    raise UsageError(f"{name} is neither a trace nor a session", why=f"it is a {type(value).__name__}", remedy=remedy)
 
 
 def _page(trace: Trace, options: Any) -> str:

@@ -9,7 +9,7 @@ from IPython import get_ipython
 from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
-from memfit.comparing.page import page_of
+from memfit.comparing.page import Asked, page_of
 from memfit.errors import MemfitError, UsageError
 from memfit.files import find_machine
 from memfit.integrations.notebook.cells import trace_with_cells
@@ -67,4 +67,4 @@ def _page(trace: Trace, options: Any) -> str:
     if options.budget is not None:
         budget = parse_budget(options.budget).resolve(int(load_bytes(trace).max()))
     machine = find_machine(options.machine)
-    return to_html(page_of(trace, machine, file="TRACE", budget_bytes=budget, points=options.points))
+    return to_html(page_of(trace, machine, file="TRACE", budget_bytes=budget, asked=Asked(points=options.points)))

@@ -108,8 +108,8 @@ def page_of_run(
     peak = int(load_bytes(trace).max())
     verdict = (
         f"Within {format_bytes(budget_bytes)}, {100 * budget_bytes / peak:.0f} % of the peak without a limit, an "
-        f"iteration is foreseen to take {format_us(predicted.iteration_us)} ({format_share(carried.added)} for the "
-        "budget)"
+        f"iteration is foreseen to take {format_us(predicted.iteration_us)}, "
+        f"{format_share(carried.added).removeprefix('+')} more than with all in memory"
     )
     verdict += f", and the last one took {format_us(measured.iteration_us)}" if measured else ""
     words = ["memfit", "trace", trace.script or "SCRIPT", "-o", "trace.json"]

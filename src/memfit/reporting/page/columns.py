@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memfit.ir import Direction, Phase
+from memfit.reporting.names import short_line
 from memfit.reporting.page.data import Lane, Page
 
 _PHASES = tuple(phase.value for phase in Phase)
@@ -61,7 +62,7 @@ def _ops(page: Page, texts: _Texts) -> dict[str, Any]:
     ops = page.trace.ops
     return {
         "name": [texts.add(op.name) for op in ops],
-        "source": [texts.add(op.source) for op in ops],
+        "source": [texts.add(short_line(op.source)) for op in ops],
         "phase": [_PHASES.index(op.phase.value) for op in ops],
         "us": [round(op.duration_us, 1) for op in ops],
     }
@@ -74,7 +75,7 @@ def _storages(page: Page, texts: _Texts) -> dict[str, Any]:
         "category": [texts.add(each.category.value) for each in storages],
         "alloc": [each.alloc for each in storages],
         "free": [each.free for each in storages],
-        "source": [texts.add(each.source) for each in storages],
+        "source": [texts.add(short_line(each.source)) for each in storages],
         "module": [texts.add(each.module) for each in storages],
     }
 

@@ -9,9 +9,8 @@
   const { ops, storages, texts, lanes, boxes } = data;
   const count = ops.name.length;
   const phases = ["forward", "backward", "optimizer"];
-  const place = (source) => texts[source] || "unknown line";
-  const opText = (op) => `op ${op} ${texts[ops.name[op]]} (${phases[ops.phase[op]]}, ${place(ops.source[op])})`;
-  const storageText = (s) => `${texts[storages.category[s]]} #${s}, ${draw.bytes(storages.size[s])}, ${place(storages.source[s])}`;
+  const opText = (op) => `op ${op} ${texts[ops.name[op]]} (${phases[ops.phase[op]]}, ${texts[ops.source[op]]})`;
+  const storageText = (s) => `${texts[storages.category[s]]} #${s}, ${draw.bytes(storages.size[s])}, ${texts[storages.source[s]]}`;
   for (const section of document.querySelectorAll(".drawn")) section.hidden = false;
 
   function memory() {

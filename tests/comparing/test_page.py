@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 
 from memfit.comparing.explaining.carried import carried_jointly
-from memfit.comparing.explaining.storages import explain_storages, reasons
+from memfit.comparing.explaining.storages import Why, explain_storages, reasons
 from memfit.comparing.page import Asked, page_of
 from memfit.comparing.page.peaks import changes, live_by_category, owners
 from memfit.errors import BudgetError
 from memfit.events import lifetimes_of_rows, lifetimes_of_trace
+from memfit.ir import Category
 from memfit.machine import profile
 from memfit.planning.joint.plan import plan_jointly
 from memfit.planning.lifetimes import peak_live
 from memfit.simulate import load_bytes
 from reporting.page_samples import MIB, iteration
-from trace_builder import traces
+from trace_builder import TraceBuilder, traces
 
 
 @given(traces())
@@ -101,3 +102,21 @@ def test_each_storage_has_its_gap_and_the_reason_that_explain_gives():
     assert page.gaps.keys() == found.keys() and {"swapped", "recomputed"} & {
         gap.decision for own in explained.values() for gap in own
     }
+
+
+def test_the_gap_of_a_storage_that_leaves_is_the_one_it_leaves_in_and_not_its_widest():
+    builder = TraceBuilder(alignment=512)
+    kept = builder.before(4 * MIB, Category.PARAMETER, "m.py:1")
+    builder.op("aten::mm", reads=[kept], duration_us=10.0)
+    for _ in range(9):  # a wide gap, in which nothing needs the room
+        builder.op("aten::add", outputs=[512], duration_us=5000.0)
+    builder.op("aten::mm", reads=[kept], duration_us=10.0)
+    for _ in range(4):
+        (large,) = builder.op("aten::mm", outputs=[8 * MIB], duration_us=2000.0)
+        builder.free(large)
+    builder.op("aten::mm", reads=[kept], duration_us=10.0)
+    trace, machine = builder.build(), profile("pcie4")
+    carried = carried_jointly(trace, machine, plan_jointly(trace, machine, 9 * MIB, effort=0.1))
+    gap, why = reasons(carried)[kept]
+    assert (gap.after, gap.before) == (10, 15) and carried.swaps[gap] and why is not Why.ROOM
+    assert gap.duration_us < max(each.duration_us for each in carried.gaps[kept])

@@ -1,7 +1,17 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 from memfit.planning.joint.solver import LinearProgram
+
+SOLVE = """
+from memfit.planning.joint.solver import LinearProgram
+program = LinearProgram()
+program.row([(program.column(upper=2.0, cost=1.0), 1.0)], lower=0.5)
+assert program.solve() is not None and program.whole_bound([0], 1.0) > 0.9
+"""
 
 
 def small():
@@ -44,3 +54,8 @@ def test_a_program_without_a_whole_solution_has_none():
 
 def test_without_time_it_is_no_more_than_the_optimum():
     assert small().whole_bound((0, 1), seconds=0.0) <= 2.0
+
+
+def test_the_solver_prints_nothing():
+    done = subprocess.run([sys.executable, "-c", SOLVE], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

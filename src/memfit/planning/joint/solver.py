@@ -130,9 +130,17 @@ class LinearProgram:
         return program
 
 
+class _Quiet(highspy.Highs):
+    """HiGHS that prints nothing from its beginning on: since 1.16 a new one turns on callbacks, and says so."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802 (HiGHS')
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
+
+
 def solver_of(model: highspy.HighsLp, **options: str | float) -> highspy.Highs:
     """Return HiGHS with `model`, one thread, nothing to print, and `options` of its own."""
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver = _Quiet()  # type: ignore[no-untyped-call]
     for option, value in {"output_flag": False, "threads": 1, **options}.items():
         solver.setOptionValue(option, value)
     solver.passModel(model)

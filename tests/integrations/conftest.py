@@ -1,29 +1,16 @@
-"""Shared by the tests of trainers: one thread of kernels, sessions that start fast, and Keras on torch."""
+"""Shared by the tests of trainers: Keras on torch, and no session that outlives its test."""
 
-import gc
 import os
 
 import pytest
-import torch
 
 import memfit
+from session_fixtures import few_visible_objects, one_thread  # noqa: F401
 
 os.environ["KERAS_BACKEND"] = "torch"  # Keras reads it when it is imported
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def no_session_is_left():
     yield
-    torch.set_num_threads(before)
     assert memfit.active_session() is None
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_visible_objects():
-    """A session looks at every object the collector tracks; what was imported holds no tensor of a test."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()

@@ -64,6 +64,7 @@ def test_a_folder_in_memory_is_known_by_its_mount(kernel, tmp_path):
     assert not host.is_in_memory(str(tmp_path))
     kernel["/proc/self/mountinfo"] = f"28 1 {number} / /tmp rw shared:7 master:1 - tmpfs tmpfs rw,size=9k\n{rest}\n"
     assert host.is_in_memory(str(tmp_path))
+    assert not host.is_in_memory(str(tmp_path / "gone"))
     kernel.clear()
     assert not host.is_in_memory(str(tmp_path))
 

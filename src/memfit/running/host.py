@@ -95,8 +95,14 @@ def _limited_groups(*names: str) -> Iterator[tuple[Path, Path]]:
 
 
 def is_in_memory(folder: str) -> bool:
-    """Return whether the files of `folder` are in memory (tmpfs), as those of /tmp are on some systems."""
-    device = os.stat(folder).st_dev
+    """Return whether the files of `folder` are in memory (tmpfs), as those of /tmp are on some systems.
+
+    Those of a folder that is not there are not: whoever wants to write to it says so.
+    """
+    try:
+        device = os.stat(folder).st_dev
+    except OSError:
+        return False
     number = f"{os.major(device)}:{os.minor(device)}"
     mounts = (line.partition(" - ") for line in _text("/proc/self/mountinfo").splitlines())
     return any(about.split()[2] == number and kind.split()[0] in ("tmpfs", "ramfs") for about, _, kind in mounts)

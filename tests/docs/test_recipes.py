@@ -16,13 +16,10 @@ from memfit.running.engine import build
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
-SLOW = {"nvme"}  # pages of a minute
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW), id=page.stem) for page in PAGES]
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_commands_print_what_the_page_shows(page, tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     recipe = read(page.read_text())

@@ -106,7 +106,7 @@ def _browser() -> Iterator[Any]:
         yield None
         return
     with sync_playwright() as driver:
-        yield driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
 
 
 def table(rows: Sequence[Row]) -> Table:

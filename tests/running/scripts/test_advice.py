@@ -65,6 +65,13 @@ def test_a_script_that_failed_or_ran_no_op_is_given_no_advice():
     assert "next" not in failed
 
 
+def test_a_budget_beyond_the_peak_is_no_share_of_it():
+    roomy = outcome(about={"budget": "auto"}, budget_bytes=20 * GIB, bytes_out=0)
+    assert sentence(roomy).startswith("trained 300 iterations within 20.0 GiB, 297 by a plan, ")
+    assert "budget 20.0 GiB, arena peak" in roomy.summary()
+    assert "budget 2.00 GiB, 60 %, arena peak" in outcome().summary()
+
+
 def test_the_tiers_part_of_the_hosts_memory_is_that_of_its_ram():
     assert _host_bytes(TierSpec("disk", "/tmp"), 9) == 0
     assert _host_bytes(TierSpec("ram"), 9) == 9

@@ -37,7 +37,8 @@ def _limit(outcome: Outcome) -> str:
     limit = outcome.stats.budget_bytes
     if not limit:
         return " without a limit"
-    share = f" ({round(100 * limit / outcome.peak_bytes)} % of the peak)" if outcome.peak_bytes else ""
+    peak = outcome.peak_above
+    share = f" ({round(100 * limit / peak)} % of the peak)" if peak else ""
     return f" within {format_bytes(limit)}{share}"
 
 

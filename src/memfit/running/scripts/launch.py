@@ -68,6 +68,11 @@ class Outcome:
         }
 
     @property
+    def peak_above(self) -> int | None:
+        """The peak, in bytes, if the budget is a share of it, and not more."""
+        return None if (self.peak_bytes or 0) < self.stats.budget_bytes else self.peak_bytes
+
+    @property
     def waited_seconds(self) -> float:
         """The time that ops waited for copies."""
         return (self.stats.stall_ns + self.stats.copy_ns) / 1e9
@@ -108,7 +113,8 @@ class Outcome:
         limit = self.stats.budget_bytes
         if not limit:
             return "no budget took effect" if self.budget else "no budget"
-        return f"budget {format_part(limit, self.peak_bytes) if self.peak_bytes else format_bytes(limit)}"
+        peak = self.peak_above
+        return f"budget {format_part(limit, peak) if peak else format_bytes(limit)}"
 
     def missing_limit(self) -> NoLimitError | None:
         """Return the error for a share that never took effect; None if it did, or if no share was asked for."""

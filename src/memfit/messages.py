@@ -13,7 +13,7 @@ def say(text: str, end: str = "\n") -> None:
     stream = getattr(sys, "stderr", None)
     if stream is not None:  # to print, None would be standard output
         with contextlib.suppress(Exception), printing():
-            print(text, end=end, file=stream, flush=True)
+            print(f"{text}{end}", end="", file=stream, flush=True)  # whole: other processes may print there, too
 
 
 def flush_output() -> None:

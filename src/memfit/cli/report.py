@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memfit.comparing.page import Asked
+    from memfit.files.document import Fields
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -52,14 +53,14 @@ def run(args: argparse.Namespace) -> int:
     from memfit.simulate import load_bytes
     from memfit.units import parse_budget
 
-    plan_file, stats_file = _plan_and_stats(args.others)
+    plan_file, stats = _plan_and_stats(args.others)
     _check(args, plan_file)
     check_folder(args.output)
     trace = load_trace(args.file)
     plan = None if plan_file is None else load_plan(plan_file)
     machine = find_machine(args.machine or (plan.machine if plan else "pcie4"))
     budget = None if args.budget is None else parse_budget(args.budget).resolve(int(load_bytes(trace).max()))
-    asked = _asked(args, stats_file)
+    asked = _asked(args, stats)
     with working("planning", page_effort(trace, budget, asked)):
         page = page_of(trace, machine, file=args.file, budget_bytes=budget, plan=plan, asked=asked)
     write_text(args.output, to_html(page))
@@ -68,13 +69,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plan_and_stats(words: list[str]) -> tuple[str | None, str | None]:
-    """Return the plan's file and the statistics' among `words`, told apart by what is in them."""
+def _plan_and_stats(words: list[str]) -> tuple[str | None, Fields | None]:
+    """Return the plan's file and the statistics among the files `words`, told apart by what is in them."""
     from memfit.errors import UsageError
-    from memfit.files.stats import is_stats
+    from memfit.files.stats import stats_in
 
-    stats = [word for word in words if is_stats(word)]
-    plans = [word for word in words if word not in stats]
+    found = [(word, stats_in(word)) for word in words]
+    stats = [fields for _, fields in found if fields is not None]
+    plans = [word for word, fields in found if fields is None]
     if len(stats) > 1 or len(plans) > 1:
         raise UsageError(
             f"memfit report takes one plan and one run's statistics, not {shlex.join(words)}",
@@ -95,11 +97,9 @@ def _check(args: argparse.Namespace, plan: str | None) -> None:
         raise UsageError(f"{args.output} is there already", remedy="another name, or --force to write over it")
 
 
-def _asked(args: argparse.Namespace, stats: str | None) -> Asked:
+def _asked(args: argparse.Namespace, stats: Fields | None) -> Asked:
     from memfit.comparing.page import Asked, run_figures
     from memfit.files import load_lifetimes
-    from memfit.files.stats import load_stats
 
     against = None if args.against is None else (os.path.basename(args.against), load_lifetimes(args.against))
-    run = None if stats is None else run_figures(load_stats(stats))
-    return Asked(args.points, args.effort, against, run)
+    return Asked(args.points, args.effort, against, None if stats is None else run_figures(stats))

@@ -180,7 +180,7 @@ def _write_timelines(path: str, outcome: Outcome) -> None:
 
 
 def _write_report(path: str, outcome: Outcome) -> None:
-    """Write what is known of the run: it has ended, and a report that cannot be drawn does not change that."""
+    """Draw what is known of the run: it has ended, and a report that cannot be drawn does not change that."""
     from memfit.comparing.page import Asked, page_effort, page_of, page_of_run, run_figures
     from memfit.errors import MemfitError, UsageError
     from memfit.files import find_machine
@@ -189,20 +189,16 @@ def _write_report(path: str, outcome: Outcome) -> None:
     from memfit.progress import working
     from memfit.reporting.page import to_html
 
-    figures, ran, recorded = run_figures(Fields(Path(path), "", outcome.as_dict())), outcome.ran, outcome.recorded
-    asked = Asked(points=_POINTS, effort=_EFFORT, run=figures)
+    figures, ran = run_figures(Fields(Path(path), "", outcome.as_dict())), outcome.ran
+    trace, asked = ran.trace if ran else outcome.recorded, Asked(points=_POINTS, effort=_EFFORT, run=figures)
     try:
-        if ran is not None:
-            with working("drawing the report", page_effort(ran.trace, None, asked)):
-                page = page_of_run(ran.trace, ran.machine, budget_bytes=outcome.stats.budget_bytes, plan=ran.plan,
-                                   made=ran.made, predicted=ran.predicted, measured=ran.measured,
-                                   asked=asked)  # fmt: skip
-        elif recorded is not None:
-            with working("drawing the report", page_effort(recorded, None, asked)):
-                page = page_of(recorded, find_machine(_ASSUMED), file="trace.json", asked=asked)
-        else:
+        if trace is None:
             why = "no whole iteration was recorded, from one optimizer step to the next"
             raise UsageError(f"there is nothing to draw in {path}", why=why, remedy="train for more steps")
+        with working("drawing the report", page_effort(trace, None, asked)):
+            page = page_of(trace, find_machine(_ASSUMED), file="trace.json", asked=asked) if ran is None else (
+                page_of_run(trace, ran.machine, budget_bytes=outcome.stats.budget_bytes, plan=ran.plan, made=ran.made,
+                            predicted=ran.predicted, measured=ran.measured, asked=asked))  # fmt: skip
         write_text(path, to_html(page))
         say(f"memfit: the report is in {path}")
     except MemfitError as error:

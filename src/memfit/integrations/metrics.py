@@ -42,7 +42,7 @@ class Meter:
 
 
 def _changes(before: Stats, now: Stats, time_ns: int) -> tuple[float, float, float, float]:
-    waited_ns = now.stall_ns + now.copy_ns - before.stall_ns - before.copy_ns
+    waited_ns = now.waited_ns - before.waited_ns
     return (
         (now.bytes_out - before.bytes_out) / MIB,
         (now.bytes_in - before.bytes_in) / MIB,

@@ -37,7 +37,7 @@ def _planned(planned: EnginePlan) -> Glance:
 
 
 def _stats(stats: Stats) -> Glance:
-    waited_us = (stats.stall_ns + stats.copy_ns) / 1e3
+    waited_us = stats.waited_ns / 1e3
     rows = [
         ("budget", format_bytes(stats.budget_bytes) if stats.budget_bytes else "none"),
         ("arena peak", format_bytes(stats.peak_footprint_bytes)),

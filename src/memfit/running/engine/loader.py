@@ -73,6 +73,8 @@ def library_built_ahead() -> Path | None:
 
     One that was built with the CUDA headers needs none here, so that it is preferred to one without.
     """
+    if not prebuilt.FOLDER.is_dir():  # as in most packages: no sources are hashed for it
+        return None
     with_cuda = [True] if torch.version.cuda is not None else []
     wanted = dict.fromkeys([*with_cuda, cuda_headers() is not None])
     return prebuilt.find(map(_folder_name, wanted), f"{_NAME}.so")

@@ -35,7 +35,7 @@ class Outcome:
     stats: Stats
     signatures: Mapping[str, int]  # and how many iterations had each
     ran: Ran | None = None  # the plan that was in force at last, if it was asked for
-    recorded: Trace | None = None  # the first whole iteration, likewise
+    recorded: Trace | None = None  # the first whole iteration, if no plan was
     given_plan: str = ""  # "used", or why it was not; empty if no plan was passed
     budget: str = ""  # as it was asked for
     no_limit: str = ""  # why a share never became a limit; empty if it did, or none was asked for
@@ -75,7 +75,7 @@ class Outcome:
     @property
     def waited_seconds(self) -> float:
         """The time that ops waited for copies."""
-        return (self.stats.stall_ns + self.stats.copy_ns) / 1e9
+        return self.stats.waited_ns / 1e9
 
     @property
     def slowdown(self) -> float:
@@ -156,7 +156,7 @@ def launch(
 ) -> Outcome:
     """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
 
-    `measures`: the outcome has the first iteration, and the last planned one as it was. `moves`, `grow` and
+    `measures`: the outcome has the last planned iteration as it was, otherwise the first. `moves`, `grow` and
     `plan_cache` are as of `memfit.session`, `watch` and `log` as of its `watch` and `log_stats`.
 
     The script's own exceptions are reported as Python reports them and become its exit code. Raises
@@ -205,14 +205,15 @@ def _announce(text: str) -> None:
 def outcome_of(session: Session, code: int, budget: str | int | None, measures: bool = False) -> Outcome:
     """Return the outcome of a session that has just ended, with the script's exit code and the budget it asked for.
 
-    `measures`: with the first iteration, and the plan that was in force at last.
+    `measures`: with the plan that was in force at last, or the first iteration if none was.
     """
+    ran = session.what_ran() if measures else None
     return Outcome(
         code,
         session.stats,
         session.signature_counts,
-        session.what_ran() if measures else None,
-        session.recorded if measures else None,
+        ran,
+        session.recorded if measures and ran is None else None,
         session.given_plan.sentence,
         budget="" if budget is None else str(budget),
         no_limit=session.why_no_limit if session.stats.ops else "",  # as after --help: there was nothing to limit

@@ -90,6 +90,11 @@ class Stats:
     iterations_ns: int
 
     @property
+    def waited_ns(self) -> int:
+        """The nanoseconds that ops waited for copies, whether a plan had foreseen them or not."""
+        return self.stall_ns + self.copy_ns
+
+    @property
     def fragmentation(self) -> float:
         """The part of the free space that is not in its largest hole, 0 to 1."""
         return 1 - self.largest_free_bytes / self.free_bytes if self.free_bytes else 0.0

@@ -26,7 +26,7 @@ class Status:
     @property
     def waited_seconds(self) -> float:
         """The time that ops have waited for copies, planned or not."""
-        return (self.stats.stall_ns + self.stats.copy_ns) / 1e9
+        return self.stats.waited_ns / 1e9
 
     def since(self, before: Status) -> dict[str, float]:
         """Return what happened since `before`: seconds, iterations, bytes both ways, and seconds waited for copies."""

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -49,33 +51,40 @@ class Behind final : public Medium {
   size_t boundary_;
 };
 
+// One checksum a page, since a part of what was written may be read.
 class Checked final : public Medium {
  public:
   explicit Checked(std::unique_ptr<Medium> inner) : inner_(std::move(inner)) {}
 
   void write(size_t offset, const void* from, size_t size) override {
-    uint64_t sum = checksum(from, size);
     inner_->write(offset, from, size);
     std::lock_guard<std::mutex> lock(mutex_);
-    sums_[offset] = sum;
+    each_page(offset, from, size, [this](size_t at, uint64_t sum) { sums_[at] = sum; });
   }
   void read(size_t offset, void* to, size_t size) override {
     inner_->read(offset, to, size);
-    uint64_t sum = checksum(to, size);
     std::lock_guard<std::mutex> lock(mutex_);
-    if (sum != sums_.at(offset))
-      throw TierFailure("the bytes read back from " + inner_->name() + " differ from those written (checksum); choose another disk with --tier disk:PATH");
+    each_page(offset, to, size, [this](size_t at, uint64_t sum) {
+      if (sum != sums_.at(at))
+        throw TierFailure("the bytes read back from " + inner_->name() + " differ from those written (checksum); choose another disk with --tier disk:PATH");
+    });
   }
   void discard(size_t offset, size_t size) override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      sums_.erase(offset);
+      for (size_t at = offset; at < offset + size; at += Tier::kAlignment) sums_.erase(at);
     }
     inner_->discard(offset, size);
   }
   std::string name() const override { return inner_->name(); }
 
  private:
+  template <typename Action>
+  static void each_page(size_t offset, const void* bytes, size_t size, const Action& action) {
+    for (size_t done = 0; done < size; done += Tier::kAlignment)
+      action(offset + done, checksum(static_cast<const char*>(bytes) + done, std::min(Tier::kAlignment, size - done)));
+  }
+
   std::unique_ptr<Medium> inner_;
   std::mutex mutex_;
   std::unordered_map<size_t, uint64_t> sums_;
@@ -226,6 +235,45 @@ void Tier::get(Extent extent, void* to, size_t size) { medium_->read(extent->off
 void Tier::write(Extent extent, const void* from, size_t size) {
   check_own();
   medium_->write(extent->offset, from, size);
+}
+
+void Tier::get_part(Extent extent, size_t stored, size_t at, void* to, size_t size) {
+  auto* bytes = static_cast<char*>(to);
+  if (const size_t head = std::min(size, round_up(at, kAlignment) - at); head != 0) {
+    std::array<char, kAlignment> page;
+    get_page(extent, stored, at / kAlignment * kAlignment, page.data());
+    std::memcpy(bytes, page.data() + at % kAlignment, head);
+    at += head, bytes += head, size -= head;
+  }
+  const size_t whole = at + size == stored ? size : size / kAlignment * kAlignment;
+  if (whole != 0) medium_->read(extent->offset + at, bytes, whole);
+  if (whole == size) return;
+  std::array<char, kAlignment> page;
+  get_page(extent, stored, at + whole, page.data());
+  std::memcpy(bytes + whole, page.data(), size - whole);
+}
+
+void Tier::get_page(Extent extent, size_t stored, size_t at, char* page) {
+  medium_->read(extent->offset + at, page, std::min(kAlignment, stored - at));
+}
+
+// At its ends it may share a page with bytes that stay.
+void Tier::write_part(Extent extent, size_t stored, size_t at, const void* from, size_t size) {
+  check_own();
+  const auto* bytes = static_cast<const char*>(from);
+  const auto mend = [&](size_t part) {
+    const size_t begin = at / kAlignment * kAlignment;
+    std::array<char, kAlignment> page;
+    get_page(extent, stored, begin, page.data());
+    std::memcpy(page.data() + (at - begin), bytes, part);
+    medium_->write(extent->offset + begin, page.data(), std::min(kAlignment, stored - begin));
+    at += part, bytes += part, size -= part;
+  };
+  if (const size_t head = std::min(size, round_up(at, kAlignment) - at); head != 0) mend(head);
+  const size_t whole = at + size == stored ? size : size / kAlignment * kAlignment;
+  if (whole != 0) medium_->write(extent->offset + at, bytes, whole);
+  at += whole, bytes += whole, size -= whole;
+  if (size != 0) mend(size);
 }
 
 void Tier::release(Extent extent) {

@@ -27,7 +27,8 @@ struct TierFailure : std::runtime_error {
 class Medium {
  public:
   virtual ~Medium() = default;
-  // Offsets are multiples of Tier::kAlignment. Both raise TierFailure, and may run beside each other.
+  // Both raise TierFailure, and may run beside each other. Offsets are multiples of Tier::kAlignment; so are sizes, but
+  // at the end of what is stored there. A part of what was written may be read and written anew.
   virtual void write(size_t offset, const void* from, size_t size) = 0;
   virtual void read(size_t offset, void* to, size_t size) = 0;
   // The bytes at [offset, offset + size) are no longer needed.
@@ -102,6 +103,9 @@ class Tier {
   Extent put(const void* from, size_t size);
   void write(Extent extent, const void* from, size_t size);
   void get(Extent extent, void* to, size_t size);
+  // As `write` and `get`, of the bytes from `at` on, in the middle of the `stored` ones that the extent holds.
+  void write_part(Extent extent, size_t stored, size_t at, const void* from, size_t size);
+  void get_part(Extent extent, size_t stored, size_t at, void* to, size_t size);
 
   // In a forked process only `get` does anything: the medium is the parent's, and so are the books of what is taken.
   // Extents keep their bytes, even after release, until thaw: a forked child may still read them.
@@ -117,6 +121,7 @@ class Tier {
   bool is_direct() const { return medium_->is_direct(); }
 
  private:
+  void get_page(Extent extent, size_t stored, size_t at, char* page);
   void drop(Extent extent);
   bool is_own() const;
   void check_own() const;

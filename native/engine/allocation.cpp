@@ -21,24 +21,46 @@ Block* Allocation::allocate(ThreadState& thread, size_t bytes, bool inside, int6
 bool Allocation::find_place(ThreadState& thread, Block& block, bool inside) {
   try {
     Stopwatch stopwatch(thread.waited_ns, nullptr, inside && on_.recorder.on());
+    if (inside) note_request(thread, block);
+    if (inside && on_.paging.is_better_mapped(thread, block.bytes) && map(thread, block)) return true;
     do {
+      if (find_place_in_arena(thread, block, inside)) return true;
       if (on_.memory.is_closed) return false;
-      block.region = inside ? place_for_op(thread, block) : place_outside_ops(thread, block);
-    } while (block.region == nullptr && on_.room.may_come(thread, block.bytes));
-    if (block.region != nullptr) on_.memory.arena->back(block.region);
+    } while (on_.room.may_grow(thread, block.bytes));
   } catch (const TierFailure& error) {
     block.region = nullptr;
     on_.refusals.refuse_by_tier(thread, error.what());
   }
-  if (block.region == nullptr && thread.failure.kind == Failure::Kind::kNone) on_.refusals.refuse(thread, block.bytes);
-  return block.region != nullptr;
+  if (thread.failure.kind == Failure::Kind::kNone) on_.refusals.refuse(thread, block.bytes);
+  return false;
+}
+
+void Allocation::note_request(ThreadState& thread, const Block& block) const {
+  const size_t size = on_.memory.arena->round(block.bytes);
+  thread.allocated += size;
+  thread.largest = std::max(thread.largest, size);
+}
+
+// Or, where there is none and it may be, mapped.
+bool Allocation::find_place_in_arena(ThreadState& thread, Block& block, bool inside) {
+  do {
+    if (on_.memory.is_closed) return false;
+    block.region = inside ? place_for_op(thread, block) : place_outside_ops(thread, block);
+  } while (block.region == nullptr && on_.room.waits(thread));
+  if (block.region != nullptr) on_.memory.arena->back(block.region);
+  return block.region != nullptr || (inside && map(thread, block));
+}
+
+bool Allocation::map(ThreadState& thread, Block& block) {
+  if (!on_.paging.map_new(thread, block)) return false;
+  const size_t size = on_.memory.arena->round(block.bytes);
+  block.ticket = thread.window.take(size, OpWindow::goes_high(size, thread.largest));
+  return true;
 }
 
 Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
   const size_t size = on_.memory.arena->round(block.bytes);
-  thread.allocated += size;
-  bool high = OpWindow::goes_high(size, thread.largest);
-  thread.largest = std::max(thread.largest, size);
+  const bool high = OpWindow::goes_high(size, thread.largest);
   const size_t want = on_.stats.budget_bytes == 0 ? 0 : on_.needs.wanted(thread);
   const size_t more = want - std::min(want, thread.window.live() + size);
   Region* region = thread.over != nullptr ? on_.in_place.take_over(thread, block) : planned_place(thread, block);
@@ -66,7 +88,7 @@ Region* Allocation::place_outside_ops(const ThreadState& thread, Block& block) {
 }
 
 void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t source) {
-  block.arena = on_.memory.arena;
+  if (!block.mapped) block.arena = on_.memory.arena;
   block.source = source;
   block.last_use = on_.books.now();
   on_.books.arrives(block);

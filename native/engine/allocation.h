@@ -9,6 +9,7 @@
 #include "forecast.h"
 #include "in_place.h"
 #include "needs.h"
+#include "paging/paging.h"
 #include "placing.h"
 #include "recorder.h"
 #include "room.h"
@@ -37,6 +38,7 @@ class Allocation {
     Room& room;
     Blocks& blocks;
     InPlace& in_place;
+    Paging& paging;
   };
   explicit Allocation(const Parts& parts) : on_(parts) {}
 
@@ -48,6 +50,9 @@ class Allocation {
 
  private:
   bool find_place(ThreadState& thread, Block& block, bool inside);
+  void note_request(ThreadState& thread, const Block& block) const;
+  bool find_place_in_arena(ThreadState& thread, Block& block, bool inside);
+  bool map(ThreadState& thread, Block& block);
   Region* place_for_op(ThreadState& thread, Block& block);
   Region* planned_place(ThreadState& thread, Block& block);
   Region* place_outside_ops(const ThreadState& thread, Block& block);

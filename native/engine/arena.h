@@ -10,6 +10,7 @@
 
 #include "block.h"
 #include "device.h"
+#include "paging/mapped.h"
 #include "plan.h"
 #include "ranges.h"
 
@@ -67,6 +68,8 @@ class Arena {
   void dissolve_shelf(const Moved& moved);
 
   void give_back(Region* region);
+  // The region stays taken, and has no bytes behind it from now on.
+  void vacate(const Region* region) { space_->drop(region->offset, region->end()); }
   // As `give_back`; its pages go back to the system.
   void give_back_with_pages(Region* region);
   size_t used() const {
@@ -127,7 +130,7 @@ void Arena::dissolve_shelf(const Moved& moved) {
     if (!r->is_free()) moved(ranges.take_at(ranges.hole_at(r->offset), r->offset, r->size, r->owner));
 }
 
-inline char* Block::address() const { return arena->base() + region->offset; }
+inline char* Block::address() const { return mapped ? mapped->address() : arena->base() + region->offset; }
 inline Block* owner_of(const Region* region) { return static_cast<Block*>(region->owner); }
 
 // A region of a plan or of the shelf has become another one.

@@ -19,6 +19,7 @@ namespace memfit {
 class Arena;
 class Device;
 struct Copy;
+class Mapped;
 struct OpInfo;
 struct Value;
 
@@ -47,6 +48,9 @@ struct Block {
   uint64_t print = 0;  // of the bytes that the tier's copy has too, as long as `dirty` is false (on a host)
   std::shared_ptr<Arena> arena;  // keeps the mapping alive as long as the bytes lie in it
   std::shared_ptr<Tier> tier;
+  std::shared_ptr<Mapped> mapped;  // an op sees its bytes where they wait: it is resident, and not in the arena
+  bool stays_mapped = false;  // and may well be from one op to the next
+  std::string lost;  // why they are no longer what they should be, where an op could not finish
 
   // The storage whose pointer this block is behind; unknown (expired) until an op has shown it.
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
@@ -82,13 +86,14 @@ struct Block {
   int32_t forecast = -1;  // the same storage's index in the last iteration's log
   int32_t swapped = -1;   // index among the storages that the plan swaps
 
-  bool resident() const { return region != nullptr; }
+  bool resident() const { return region != nullptr || mapped; }
   bool attached() const { return storage_address != nullptr; }
   // Nothing keeps it where it is (but ops that read small storages unseen: Residency::may_move).
   bool is_idle() const { return attached() && active == 0 && !pinned && !held && resident(); }
   char* address() const;
   // Raises TierFailure when they are nowhere.
   void require_bytes() const {
+    if (!lost.empty()) throw TierFailure("its bytes were lost: " + lost);
     if (discarded) throw TierFailure("its bytes were to be made again, which failed: " + discarded->why);
   }
   // Copies them from the tier. Raises TierFailure.

@@ -100,6 +100,7 @@ void Books::arrives(Block& block, c10::StorageImpl& storage) {
 
 void Books::give_up(Block& block, bool with_pages) {
   leaves(block);
+  if (block.mapped) return block.mapped.reset();
   if (with_pages)
     block.arena->give_back_with_pages(block.region);
   else

@@ -72,6 +72,7 @@ bool Engine::hold(const Lock& lock, Block& block, bool stays, ThreadState& outsi
 }
 
 bool Engine::bring_in(Session* session, ThreadState& outside, Block& block) {
+  if (session != nullptr && block.mapped && block.active == 1) session->paging.bring_out(block);
   if (block.resident()) return true;
   if (session == nullptr) {
     Restored restored;
@@ -99,6 +100,14 @@ void Engine::pin(Block* block, int64_t source) {
   Lock lock(*this);
   block->pinned = true;
   block->source = source;
+}
+
+bool Engine::map(const c10::Storage& storage) {
+  adopt(storage);
+  return governing([&](Session& session) {
+    Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
+    return block != nullptr && session.paging.keep(*block);
+  });
 }
 
 bool Engine::is_known(const void* address) {

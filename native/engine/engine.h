@@ -83,6 +83,8 @@ class Engine {
   void unhold(Block* block);
   // Raw memory of a held block has escaped, at line `source`: it stays where it is until its storage dies.
   void pin(Block* block, int64_t source = -1);
+  // It is mapped from now on, whenever an op uses it. False: it is none of the session's, or none can be.
+  bool map(const c10::Storage& storage);
   // As `pin`; false: there is no such storage.
   bool pin_address(const void* address);
   std::string read_bytes(const c10::Storage& storage, size_t offset, size_t size);

@@ -20,7 +20,8 @@ void Engine::before_fork() {
   AtFork::take_all();
   if (!session_ || !session_->is_open()) return;
   Memory& memory = session_->memory;
-  session_->copies.settle_all();  // a child has no lanes
+  session_->copies.settle_all();  // a child has no lanes,
+  session_->paging.before_fork();  // and none who would serve its faults
   if (memory.lifelines == nullptr || memory.tier->used() == 0) return;  // (no child can read a GPU's storages)
   memory.tier->freeze();
   memory.lifelines->child_comes();

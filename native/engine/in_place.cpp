@@ -117,7 +117,7 @@ InPlace::Offer InPlace::offer(const ThreadState& thread, const Block& block) con
   const Region* next = thread.captures && memory_.arena->plan() != nullptr ? memory_.arena->plan()->next() : nullptr;
   if (next == nullptr) return {};
   auto giver = std::find_if(thread.touched.begin(), thread.touched.end(), [&](const Block* each) {
-    return !each->dead && each->resident() && each->region->offset == next->offset && each->bytes == block.bytes;
+    return !each->dead && memory_.holds(*each) && each->region->offset == next->offset && each->bytes == block.bytes;
   });
   if (giver == thread.touched.end()) return {};
   auto sources = may_give(thread, **giver) ? Values::sources(**giver, nullptr, &thread) : std::nullopt;

@@ -32,14 +32,18 @@ class Ram final : public Medium {
   ~Ram() override { munmap(slab_, capacity_); }
 
   void write(size_t offset, const void* from, size_t size) override {
-    if (offset + size > capacity_)
-      throw TierFailure("the ram tier is full (" + std::to_string(capacity_) + " bytes); use --tier disk:PATH");
+    claim(offset, size);
     std::memcpy(slab_ + offset, from, size);
   }
   void read(size_t offset, void* to, size_t size) override { std::memcpy(to, slab_ + offset, size); }
   void discard(size_t offset, size_t size) override {
     if (size >= kPunch) madvise(slab_ + offset, size, MADV_DONTNEED);
   }
+  void claim(size_t offset, size_t size) override {
+    if (offset + size > capacity_)
+      throw TierFailure("the ram tier is full (" + std::to_string(capacity_) + " bytes); use --tier disk:PATH");
+  }
+  char* address(size_t offset) override { return slab_ + offset; }
   std::string name() const override { return "ram"; }
 
  private:
@@ -91,6 +95,11 @@ class Disk final : public Medium {
     if (size >= kPunch)
       (void)!fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                        static_cast<off_t>(size));
+  }
+  // Where a file system has no such call, a write will tell.
+  void claim(size_t offset, size_t size) override {
+    if (fallocate(file_, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) != 0 && (errno == ENOSPC || errno == EFBIG))
+      fail("make room", errno);
   }
   std::string name() const override { return "disk:" + folder_; }
 

@@ -155,9 +155,12 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   if (joins && op.reads_data && learns()) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
   if (op.keeps_pointers)
     for (Block* block : thread.touched) block->pinned = true;
+  thread.starting = joins;
+  if (joins) guarded(thread, [&] { on_.paging.prepare(thread, op); });
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;
   guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? bytes_announced(op, inputs).value_or(0) : 0, joins); });
+  guarded(thread, [&] { on_.paging.bring_rows(op, inputs); });
   return comes_in;
 }
 
@@ -221,7 +224,10 @@ std::function<void()> Ops::end(ThreadState& thread) {
 
 void Ops::let_go(ThreadState& thread) {
   if (thread.aside) guarded(thread, [&] { on_.memory.device->lead(); });
-  thread.end([this](Block& block) { on_.lasting.books.let_go(block); });
+  thread.end([&](Block& block) {
+    if (on_.lasting.books.let_go(block) && block.mapped) on_.paging.leave(thread, block);
+  });
+  on_.paging.op_ends(thread);
   if (!thread.recomputing) guarded(thread, [&] { on_.planned.after_op(thread); });
   on_.refusals.put_off(thread);
   on_.lasting.turns.op_is_over(thread);

@@ -15,7 +15,6 @@ void Preparing::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<
   bool limited = on_.stats.budget_bytes != 0;
   if (thread.missing.empty() && thread.foreign.empty() && !(joins && limited)) return;
   if (joins && limited && (is_tight(thread) || !on_.needs.knows(thread))) thread.tensors = describe(inputs);
-  thread.starting = joins;
   Stopwatch stopwatch(thread.waited_ns, nullptr, on_.recorder.on());
   bring_in_missing(thread);
   if (!joins || on_.memory.is_closed || !limited) return;

@@ -93,7 +93,6 @@ size_t Refusals::smallest_budget(const ThreadState& thread, size_t request, bool
   return stats_.budget_bytes + std::max(request - std::min(request, last), ranges.alignment());
 }
 
-// The bytes that stay in the arena though no running op uses them.
 size_t Refusals::immovable_bytes() const {
   size_t bytes = 0;
   for (const Block* block : books_.all())

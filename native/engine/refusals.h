@@ -30,6 +30,9 @@ class Refusals {
   // or something else went wrong, where nothing may be raised.
   void unforeseen(ThreadState& thread, const char* why) noexcept;
 
+  // Bytes that stay in the arena though no running op uses them.
+  size_t immovable_bytes() const;
+
   // The next allocation raises this.
   void refuse_next(const std::string& message, size_t required_bytes);
   // That allocation has come.
@@ -46,7 +49,6 @@ class Refusals {
   void fail(ThreadState& thread, Failure failure);
   size_t smallest_budget(const ThreadState& thread, size_t request, bool is_input) const;
   std::string share_of_peak(size_t bytes) const;
-  size_t immovable_bytes() const;
   std::string describe_immovable() const;
 
   const Books& books_;

@@ -1,6 +1,7 @@
 #include "restoring.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "failure.h"
 #include "pointers.h"
@@ -38,10 +39,10 @@ bool Restoring::restore(Block& block, Restored& restored) {
   books_.bury(storage);
   if (block.resident() && movable_storage(block) == nullptr) return false;
   if (!move_to_ordinary(block, std::move(storage), restored)) return false;
-  if (block.resident()) {
-    block.arena->give_back_with_pages(block.region);
-    block.region = nullptr;
-  }
+  if (block.mapped)
+    block.mapped.reset();
+  else if (block.resident())
+    block.arena->give_back_with_pages(std::exchange(block.region, nullptr));
   ++restored.count;
   books_.remove(&block);
   return true;

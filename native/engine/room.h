@@ -34,9 +34,9 @@ class Room {
   // The block's bytes come in, beside `more`. False when there is no room; raises TierFailure.
   bool make_available(Block& block, size_t more);
   // Whether another attempt is worth while: other threads' ops have let go of storages, or the limit has grown.
-  bool may_come(ThreadState& thread, size_t bytes) {
-    return admission_.wait_for_others(thread) || growth_.grow(bytes, thread);
-  }
+  bool may_come(ThreadState& thread, size_t bytes) { return waits(thread) || may_grow(thread, bytes); }
+  bool waits(ThreadState& thread) { return admission_.wait_for_others(thread); }
+  bool may_grow(ThreadState& thread, size_t bytes) { return growth_.grow(bytes, thread); }
   // `attempt` to place `bytes` of the op's inputs, as often as that is worth while. False once the op has failed.
   template <typename Attempt>
   bool with_room(ThreadState& thread, size_t bytes, const Attempt& attempt);

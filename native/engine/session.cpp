@@ -63,6 +63,7 @@ void Session::set_budget(size_t budget) {
   Standstill standstill(lasting.turns);
   if (memory.is_closed) return;
   planned.drop();
+  paging.take_down_idle();
   // Something in use by another thread may lie on it beyond the new limit: no shelf reaches there.
   memory.arena->dissolve_shelf(tell_owner);
   const size_t most = memory.device->limit(budget);
@@ -94,6 +95,7 @@ bool Session::use_plan(PlanTables plan, const std::vector<uint64_t>& resident) {
   Standstill standstill(lasting.turns);
   if (!plan.remakes.empty()) begin_to_track();  // to the session's end: a plan may go in the midst of an op
   lasting.flags.repeats = !plan.remakes.drops.empty();
+  paging.take_down_idle();
   return !memory.is_closed && planned.use(std::move(plan), resident);
 }
 
@@ -117,6 +119,7 @@ Stats Session::figures() const {
   figures.free_bytes = ranges.free_bytes();
   figures.largest_free_bytes = ranges.largest_free();
   planned.count(figures);
+  paging.count(figures);
   figures.tier_used_bytes = memory.tier->used();
   figures.tier_footprint_bytes = memory.tier->footprint();
   return figures;
@@ -156,6 +159,7 @@ void Session::become_inert(ThreadState& forking) {
   if (memory.lifelines) memory.lifelines->hold_on();
   if (!memory.tier->frozen()) memory.lifelines.reset();  // there is nothing in it to be read
   copies.abandon();
+  paging.become_inert();
   planned.abandon();
   recorder.abandon();
   timeline.stop();

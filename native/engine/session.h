@@ -24,6 +24,7 @@
 #include "notices.h"
 #include "ops.h"
 #include "ordinary.h"
+#include "paging/paging.h"
 #include "placing.h"
 #include "planned.h"
 #include "preparing.h"
@@ -102,8 +103,9 @@ struct Session {
   Admission admission{lasting.books, memory, lasting.turns, residency, planned};
   Room room{{memory, residency, shelf, placing, admission, growth, refusals, restoring}};
   InPlace in_place{lasting.books, memory, discarding};
+  Paging paging{{lasting.books, memory, stats, notices, moves, residency, placing, needs, refusals, planned}};
   Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, discarding, shelf, placing, copies, planned,
-                         recorder, needs, refusals, room, blocks, in_place}};
+                         recorder, needs, refusals, room, blocks, in_place, paging}};
   Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};
   Trimming trimming{lasting.books, memory, stats, allocation};
   Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};

@@ -50,6 +50,14 @@ namespace memfit {
   X(uint64_t, check_ns, "time that this took")                                                                         \
   X(uint64_t, growths, "times that the limit gave way for an op (`--grow`)")                                           \
   X(size_t, peak_growth_bytes, "the most that it gave way by")                                                         \
+  X(uint64_t, mapped_ops, "ops that did not fit, and ran on mapped storages")                                          \
+  X(uint64_t, mapped_storages, "times that a storage was mapped for an op")                                            \
+  X(uint64_t, faults, "chunks of mapped storages that ops touched, and that had to come in or be opened for writing")  \
+  X(uint64_t, fault_ns, "time that this took")                                                                         \
+  X(uint64_t, mapped_bytes_in, "bytes of mapped storages read from the tier")                                          \
+  X(uint64_t, mapped_bytes_out, "and written to it")                                                                   \
+  X(size_t, frame_bytes, "page frames of mapped storages, which take their room from the arena")                       \
+  X(size_t, peak_frame_bytes, "the most that `frame_bytes` has been")                                                  \
   X(uint64_t, swaps, "storages that left by a plan, copied beside the ops")                                            \
   X(uint64_t, prefetches, "storages that came back by a plan, copied beside the ops")                                  \
   X(uint64_t, failed_copies,                                                                                           \

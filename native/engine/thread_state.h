@@ -14,6 +14,7 @@
 #include "failure.h"
 #include "needs.h"
 #include "op_window.h"
+#include "paging/access.h"
 #include "recipe.h"
 
 namespace memfit {
@@ -86,6 +87,9 @@ struct ThreadState {
   uint64_t recording = 0;
   std::string tensors;  // shapes, gathered only when memory is tight
   Failure failure;      // raised from the op's next allocation
+  bool maps = false;    // storages that it uses, or makes, may be mapped
+  Access access = Access::kStream;
+  size_t operand_bytes = 0;  // of all its inputs, the mapped ones too
   bool untold = false;  // and, if it makes none, from the next one of all
 
   // On a device that compares no bytes, only a verified op, with those it calls, is believed to leave its inputs as they

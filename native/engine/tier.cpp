@@ -41,6 +41,7 @@ class Behind final : public Medium {
   void write(size_t offset, const void* from, size_t size) override { at(offset).write(local(offset), from, size); }
   void read(size_t offset, void* to, size_t size) override { at(offset).read(local(offset), to, size); }
   void discard(size_t offset, size_t size) override { at(offset).discard(local(offset), size); }
+  void claim(size_t offset, size_t size) override { at(offset).claim(local(offset), size); }
   std::string name() const override { return first_->name() + "+" + second_->name(); }
 
  private:
@@ -76,6 +77,7 @@ class Checked final : public Medium {
     }
     inner_->discard(offset, size);
   }
+  void claim(size_t offset, size_t size) override { inner_->claim(offset, size); }
   std::string name() const override { return inner_->name(); }
 
  private:
@@ -105,6 +107,7 @@ class Faulty final : public Medium {
     if (due(count, faults_.corrupt_read)) static_cast<char*>(to)[size / 2] ^= 0x10;
   }
   void discard(size_t offset, size_t size) override { inner_->discard(offset, size); }
+  void claim(size_t offset, size_t size) override { inner_->claim(offset, size); }
   std::string name() const override { return inner_->name(); }
 
  private:
@@ -131,6 +134,7 @@ class Linked final : public Medium {
     inner_->read(offset, to, size);
   }
   void discard(size_t offset, size_t size) override { inner_->discard(offset, size); }
+  void claim(size_t offset, size_t size) override { inner_->claim(offset, size); }
   std::string name() const override { return inner_->name(); }
 
  private:

@@ -34,6 +34,10 @@ class Medium {
   // The bytes at [offset, offset + size) are no longer needed.
   virtual void discard(size_t offset, size_t size) = 0;
   virtual std::string name() const = 0;
+  // There is room for the bytes at [offset, offset + size) from now on, as far as the medium can tell. Raises TierFailure.
+  virtual void claim(size_t offset, size_t size) { (void)offset, (void)size; }
+  // Where the bytes at `offset` lie in memory; nullptr where none do.
+  virtual char* address(size_t offset) { return (void)offset, nullptr; }
   // Copies take their turn in a device's stream, and the calls return at once.
   virtual bool is_direct() const { return false; }
 };
@@ -98,6 +102,11 @@ class Tier {
 
   // An extent with nothing in it yet. Raises TierFailure when the tier is full.
   Extent reserve(size_t size);
+  // What is written there will find room. Raises TierFailure.
+  void claim(Extent extent) { medium_->claim(extent->offset, extent->size); }
+  // All its bytes lie in memory, at `address`.
+  bool is_memory() { return wall_ == 0 && medium_->address(0) != nullptr; }
+  char* address(Extent extent) { return medium_->address(extent->offset); }
   void release(Extent extent);
   // These raise TierFailure and leave everything as it was. `write` and `get` may run beside other threads' calls.
   Extent put(const void* from, size_t size);

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memfit.files import load_trace, save_trace
     from memfit.ir import Trace
     from memfit.running.scripts.record import record, record_meta
-    from memfit.running.session import Session, Stats, active_session, session
+    from memfit.running.session import Session, Stats, active_session, map, session
 
 __all__ = [
     "AccessError",
@@ -30,6 +30,7 @@ __all__ = [
     "__version__",
     "active_session",
     "load_trace",
+    "map",
     "record",
     "record_meta",
     "save_trace",
@@ -44,6 +45,7 @@ _LAZY = {
     "Session": "memfit.running.session",
     "Stats": "memfit.running.session",
     "active_session": "memfit.running.session",
+    "map": "memfit.running.session",
     "session": "memfit.running.session",
     "record": "memfit.running.scripts.record",
     "record_meta": "memfit.running.scripts.record",

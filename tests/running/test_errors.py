@@ -19,7 +19,7 @@ from memfit.units import format_bytes
 from running.helpers_training import batches, mlp
 from running.plainly import as_plainly, descend, same_bits, train_by_hand
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("on_its_own")]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("on_its_own"), pytest.mark.unmapped]
 
 TIGHT = 60_000  # a linear layer's op takes 33 KB
 

@@ -24,6 +24,7 @@ def train_and_evaluate(evaluate: int = 4096) -> list[float]:
     return losses
 
 
+@pytest.mark.unmapped
 def test_a_larger_evaluation_is_given_what_it_needs_and_says_so_once(capfd):
     plain = train_and_evaluate()
     with session("80%", "ram", device="cpu") as s:
@@ -37,11 +38,13 @@ def test_a_larger_evaluation_is_given_what_it_needs_and_says_so_once(capfd):
     assert said and len(said) == len(set(said)) <= 5 and all("test_growth.py:" in line for line in said)
 
 
+@pytest.mark.unmapped
 def test_without_growth_it_is_an_error():
     with pytest.raises(BudgetError), session("80%", "ram", device="cpu", grow=False):
         train_and_evaluate()
 
 
+@pytest.mark.unmapped
 def test_bytes_hold_unless_growth_is_asked_for():
     budget = 600_000
     with pytest.raises(BudgetError), session(budget, "ram", device="cpu"):

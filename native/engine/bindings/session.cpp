@@ -84,6 +84,16 @@ void allow_growth(bool allowed) {
   Engine::get().in_session([&](Session& session) { session.growth.allow(allowed); });
 }
 
+void set_mapping(const std::string& when, const std::string& mechanism, uint64_t dies_after) {
+  static const std::map<std::string, Paging::When> whens = {
+      {"never", Paging::When::kNever}, {"auto", Paging::When::kInsteadOfFailing}, {"always", Paging::When::kAlways}};
+  static const std::map<std::string, Window::Mechanism> mechanisms = {{"", Window::Mechanism::kBest},
+                                                                      {"userfaultfd", Window::Mechanism::kUserfaults},
+                                                                      {"signals", Window::Mechanism::kSignals}};
+  const Paging::Settings settings{whens.at(when), mechanisms.at(mechanism), {dies_after}};
+  Engine::get().in_session([&](Session& session) { session.paging.set(settings); });
+}
+
 size_t page_bytes(size_t offset) {
   size_t bytes = Engine::get().in_session([&](Session& session) { return session.memory.device->page_at(offset); });
   return std::max<size_t>(bytes, 1);
@@ -114,6 +124,7 @@ void bind_session(py::module_& m) {
   m.def("set_budget", &set_budget, py::arg("budget_bytes"));
   m.def("set_peak", &set_peak, py::arg("peak_bytes"), NoGil());
   m.def("allow_growth", &allow_growth, py::arg("allowed"), NoGil());
+  m.def("set_mapping", &set_mapping, py::arg("when"), py::arg("mechanism") = "", py::arg("dies_after") = 0, NoGil());
   m.def("alignment", &alignment, NoGil());
   m.def("page_bytes", &page_bytes, py::arg("offset"), NoGil());
   m.def("undisturbed", &undisturbed, py::arg("action"), py::arg("undo"));

@@ -149,6 +149,14 @@ bool is_operand(py::object target) {
   return without_gil(target, [](const c10::Storage& s) { return Engine::get().is_operand(s); });
 }
 
+bool map_storage(py::object target) {
+  c10::Storage storage = storage_of(target);
+  py::gil_scoped_release no_gil;
+  bool is_mapped = false;
+  if (storage) telling_of_tiers([&] { is_mapped = Engine::get().map(storage); });
+  return is_mapped;
+}
+
 }  // namespace
 
 c10::Storage storage_of(py::handle object) {
@@ -167,6 +175,7 @@ void bind_storages(py::module_& m) {
       .def("pin", &Hold::pin)
       .def("__enter__", [](Hold&) {})
       .def("__exit__", [](Hold& hold, const py::object& error, const py::object&, const py::object&) { hold.exit(error); });
+  m.def("map_storage", &map_storage, py::arg("target"));
   m.def("adopt", &adopt, py::arg("tensors"));
   m.def("adopt_visible", &adopt_visible);
   m.def("release_cached", &release_cached, NoGil());

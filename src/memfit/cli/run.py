@@ -64,6 +64,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="whether an op that does not fit gets more than the budget while it runs; otherwise it ends the run "
         "(default: yes for a share, no for bytes)",
     )
+    add_map(parser)
     parser.add_argument(
         "--no-plan-cache",
         dest="plan_cache",
@@ -80,6 +81,14 @@ def add_tier(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tier", metavar="T", help="where bytes go that do not fit: ram, ram:BYTES, disk, disk:PATH or "
         "ram:BYTES+disk:PATH (default: disk on the CPU, ram on a GPU)"
+    )  # fmt: skip
+
+
+def add_map(parser: argparse.ArgumentParser) -> None:
+    """Add --map, which the commands that run a script within a budget have."""
+    parser.add_argument(
+        "--map", choices=("auto", "never", "always"), default="auto", help="an op that needs more than the budget runs "
+        "on mapped storages, whose bytes stay in the tier (auto, the default), or ends the run (never)"
     )  # fmt: skip
 
 
@@ -113,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
             setattr(args, name, os.path.abspath(file))  # wherever the script goes
     outcome = launch(program, arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
                      plan_file=args.plan, moves=args.moves, measures=bool(args.timeline or args.report),
-                     grow=args.grow, plan_cache=args.plan_cache, watch=args.watch,
+                     grow=args.grow, plan_cache=args.plan_cache, watch=args.watch, map=args.map,
                      log=_stats_every(args.stats_every))  # fmt: skip
     if args.report:
         _write_report(args.report, outcome)

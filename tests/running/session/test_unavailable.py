@@ -36,6 +36,7 @@ def test_an_unseen_access_is_an_error_of_its_own_that_names_the_line_and_the_cal
     assert error.source in str(error) and "unseen" in error.door
 
 
+@pytest.mark.unmapped
 def test_it_is_told_from_an_earlier_refusal_that_was_caught():
     with pytest.raises(memfit.AccessError), memfit.session(BUDGET, "ram"):
         tensor = evicted()

@@ -124,6 +124,12 @@ class EngineModule(Protocol):
     def allow_growth(self, allowed: bool) -> None:
         """Set whether an op that does not fit gets more than the budget."""
 
+    def set_mapping(self, when: str, mechanism: str = "", dies_after: int = 0) -> None:
+        """Set when storages are mapped: "never", "auto" (an op does not fit) or "always".
+
+        For tests: by `mechanism` alone ("userfaultfd" or "signals"), whose thread ends after so many faults.
+        """
+
     def alignment(self) -> int:
         """Return the alignment of storages: every offset is a multiple of it (bytes)."""
 
@@ -149,6 +155,9 @@ class EngineModule(Protocol):
 
     def adopt(self, tensors: Sequence[Any]) -> None:
         """Show the engine some tensors or storages."""
+
+    def map_storage(self, target: Any) -> bool:
+        """Map a tensor's storage whenever an op uses it; False if it is none of the session's, or none may be."""
 
     def adopt_visible(self) -> None:
         """Show the engine every tensor that Python can see."""

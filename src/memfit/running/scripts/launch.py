@@ -153,10 +153,11 @@ def launch(
     plan_cache: bool = True,
     watch: bool = False,
     log: StatsEvery | None = None,
+    map: str = "auto",
 ) -> Outcome:
     """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
 
-    `measures`: the outcome has the last planned iteration as it was, otherwise the first. `moves`, `grow` and
+    `measures`: the outcome has the last planned iteration as it was, otherwise the first. `moves`, `grow`, `map` and
     `plan_cache` are as of `memfit.session`, `watch` and `log` as of its `watch` and `log_stats`.
 
     The script's own exceptions are reported as Python reports them and become its exit code. Raises
@@ -173,7 +174,7 @@ def launch(
         budget = plan.budget_bytes
     session = Session(budget, tier, device=device, script=str(program), plan=plan or True, moves=moves,
                       measures=measures, announce=None if budget is None else _announce, grow=grow,
-                      plan_cache=plan_cache)  # fmt: skip
+                      plan_cache=plan_cache, map=map)  # fmt: skip
     logged = None if log is None else session.log_stats(log.path, log.every)
 
     @contextmanager

@@ -65,6 +65,7 @@ class Running:
             settings.grow, settings.tier.recipe(), disturbance_of(settings.tier),
             threading.active_count() > 1,
         )  # fmt: skip
+        self.engine.set_mapping(settings.mapping)
         self.engine.warm_up()
         self._enter_contexts()
         self.adopt_visible()

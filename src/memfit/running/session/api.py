@@ -23,7 +23,7 @@ from memfit.running.session.active import Running
 from memfit.running.session.ended import Ended
 from memfit.running.session.figures import Figures
 from memfit.running.session.free import auto_budget
-from memfit.running.session.settings import Settings
+from memfit.running.session.settings import Mapping, Settings
 from memfit.running.session.stats_log import StatsLog
 from memfit.running.session.unavailable import typed
 from memfit.running.session.undisturbed import Undisturbed
@@ -54,6 +54,7 @@ class Session(Figures):
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
+        map: str = "auto",
     ) -> None:  # fmt: skip
         parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
@@ -64,6 +65,7 @@ class Session(Figures):
             tier=tier if isinstance(tier, TierSpec) else tier_for(tier, where),
             device=where,
             grow=parsed is not None and parsed.bytes is None if grow is None else grow,
+            mapping=_mapping(map),
             plans=plan is not False and accelerator is None,
             moves=_moves(moves),
             given=plan if isinstance(plan, Plan) else None,
@@ -278,9 +280,17 @@ def _moves(text: str) -> Moves:
         raise InputError(f"'{text}' is nothing that plans can do", why=f"there are {known}", remedy="joint") from None
 
 
+def _mapping(text: str) -> Mapping:
+    try:
+        return Mapping(text)
+    except ValueError:
+        known = ", ".join(Mapping)
+        raise InputError(f"map='{text}' is not known", why=f"there are {known}", remedy="auto") from None
+
+
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
-            plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None,
-            plan_cache: bool = True) -> Session:  # fmt: skip
+            plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None, plan_cache: bool = True,
+            map: str = "auto") -> Session:  # fmt: skip
     """Return a context manager that keeps every tensor storage of one device within a budget.
 
     Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.
@@ -299,13 +309,16 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
             drops them and has the ops that made them run again, "joint" does the cheaper of both.
         grow: Whether an op that does not fit gets more than the budget while it runs; otherwise it raises. None means
             True for a share, False for bytes.
+        map: What becomes of an op that needs more than the budget at once. "auto" runs it on mapped storages: their
+            bytes stay in the tier, and come in through page frames of the arena while the op reads and writes them.
+            "never" makes it a BudgetError. "always" maps whatever may be, for tests.
         plan_cache: Whether plans of earlier runs are taken from disk, and this run's are kept there.
 
     Returns:
         The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.
 
     Raises:
-        InputError: The budget, the tier, the device or `moves` is malformed.
+        InputError: The budget, the tier, the device, `moves` or `map` is malformed.
         UsageError: On entering, another session is active.
         EngineError: On entering, the engine could not be built or loaded.
         BudgetError: From the op or the optimizer step that finds out that the budget cannot be met; on entering, if
@@ -313,4 +326,5 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
         TierError: From an op, or on leaving, when a copy fails.
         AccessError: From a call that is not an op and asks for bytes that are not in memory.
     """
-    return Session(budget, tier, device=device, plan=plan, moves=moves, grow=grow, plan_cache=plan_cache)
+    return Session(budget, tier, device=device, plan=plan, moves=moves, grow=grow, plan_cache=plan_cache,
+                   map=map)  # fmt: skip

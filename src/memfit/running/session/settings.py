@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 import torch
 
@@ -19,6 +20,16 @@ from memfit.tracing.roofline import Accelerator
 from memfit.units import Budget
 
 
+class Mapping(StrEnum):
+    """Which storages an op may see where they wait, instead of in the arena."""
+
+    NEVER = "never"
+    AUTO = "auto"
+    """Some of those of an op that does not fit."""
+    ALWAYS = "always"
+    """Whatever may be."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of a session, given when it is made."""
@@ -30,6 +41,8 @@ class Settings:
     device: torch.device
     grow: bool
     """Whether an op that does not fit gets more than the budget."""
+    mapping: Mapping
+    """Which storages ops see where they wait, in the tier."""
     plans: bool
     """Whether iterations that repeat are run by a plan."""
     moves: Moves

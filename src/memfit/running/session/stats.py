@@ -26,6 +26,8 @@ class Stats:
     `untimed_*` bytes, which no clock was held to: on a GPU they are part of its work. `unseen_writes` are storages that
     changed though no op was seen to write to them, found among the `bytes_checked` before their copies were trusted, in
     `check_ns`. `growths` are the times the budget was exceeded for an op, by `peak_growth_bytes` at most.
+    `mapped_ops` needed more than the budget and ran on mapped storages, whose bytes came in by `faults` through page
+    frames of `peak_frame_bytes` at most, for which the arena has made room.
     """
 
     budget_bytes: int
@@ -68,6 +70,14 @@ class Stats:
     check_ns: int
     growths: int
     peak_growth_bytes: int
+    mapped_ops: int
+    mapped_storages: int
+    faults: int
+    fault_ns: int
+    mapped_bytes_in: int
+    mapped_bytes_out: int
+    frame_bytes: int
+    peak_frame_bytes: int
     swaps: int
     prefetches: int
     failed_copies: int

@@ -1,0 +1,39 @@
+// Mapped: a storage's bytes, at addresses that lead to where they wait.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../tier.h"
+
+namespace memfit {
+
+// With it the addresses go.
+class Mapped {
+ public:
+  virtual ~Mapped() = default;
+  virtual char* address() const = 0;
+  // All that was written is in the tier. Raises TierFailure, with nothing lost.
+  virtual void settle() = 0;
+  // Rows of so many bytes that begin at these offsets are wanted next.
+  virtual void bring(const std::vector<size_t>& offsets, size_t bytes, bool for_writing) { (void)offsets, (void)bytes, (void)for_writing; }
+  // Why some of its bytes are not what they should be; empty if all is well. Who touches them cannot be told.
+  virtual std::string failure() = 0;
+};
+
+// The tier lies in memory, where ops can read and write it.
+class InTier final : public Mapped {
+ public:
+  InTier(std::shared_ptr<Tier> tier, Extent extent) : tier_(std::move(tier)), extent_(extent) {}
+  char* address() const override { return tier_->address(extent_); }
+  void settle() override {}
+  std::string failure() override { return {}; }
+
+ private:
+  std::shared_ptr<Tier> tier_;
+  Extent extent_;
+};
+
+}  // namespace memfit

@@ -1,0 +1,110 @@
+// Paging: an op whose working set is larger than the budget runs all the same: some of what it uses is mapped. Its bytes
+// stay in the tier, and the op sees them there: in memory that the tier lies in, or through a window of page frames, which
+// take their room from the arena. Slower, and the same in every bit.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../adoption.h"
+#include "../books.h"
+#include "../last_resorts.h"
+#include "../memory.h"
+#include "../moves.h"
+#include "../needs.h"
+#include "../notices.h"
+#include "../placing.h"
+#include "../refusals.h"
+#include "../residency.h"
+#include "../stats.h"
+#include "../thread_state.h"
+#include "access.h"
+#include "mapped.h"
+#include "window.h"
+
+namespace memfit {
+
+struct OpInfo;
+
+class Paging {
+ public:
+  enum class When { kNever, kInsteadOfFailing, kAlways };
+  struct Settings {
+    When when = When::kNever;
+    Window::Mechanism mechanism = Window::Mechanism::kBest;
+    Mortality mortality;  // for tests
+  };
+
+  struct Parts {
+    Books& books;
+    Memory& memory;
+    Stats& stats;
+    Notices& notices;
+    Moves& moves;
+    Residency& residency;
+    Placing& placing;
+    const Needs& needs;
+    Refusals& refusals;
+    LastResorts& resorts;
+  };
+  explicit Paging(const Parts& parts) : on_(parts) { ballast_.pinned = true; }
+
+  void set(const Settings& settings) { settings_ = settings; }
+  // The block is mapped whenever an op uses it, and stays so from one to the next.
+  // False: nothing is mapped in this session.
+  bool keep(Block& block);
+
+  // The op's inputs have been touched, and none has been brought in yet: those are mapped without which the others, and
+  // what it is known to allocate, fit.
+  void prepare(ThreadState& thread, const OpInfo& op);
+  // The op's inputs are in: rows of which its arguments tell come before it touches them, which would be a fault each.
+  void bring_rows(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
+  // What the op allocates now is better mapped: with it in the arena there may be no room for frames later.
+  bool is_better_mapped(ThreadState& thread, size_t bytes) const;
+  // The op's new storage is mapped, before it has anything in it. False, and the op may have failed, when it cannot be.
+  bool map_new(ThreadState& thread, Block& block);
+  // No op uses the block any more: its bytes are in the tier.
+  void leave(ThreadState& thread, Block& block);
+  // Who asks for the bytes is no op, and may give them to a system call, for which no fault is served: they are to come in.
+  void bring_out(Block& block);
+  // Whatever no op uses now is mapped no longer, and the frames' room is given back if it can be.
+  void take_down_idle();
+  // An op is over.
+  void op_ends(const ThreadState& thread);
+  // What is mapped can be read in the tier: a child is to come,
+  void before_fork();
+  // and this is it.
+  void become_inert();
+  void count(Stats& figures) const;
+
+ private:
+  bool may_map(const OpInfo& op) const;
+  bool is_direct() const;
+  size_t frame_bytes() const;
+  size_t frames_for_rows() const;
+  size_t frames_beside(const ThreadState& thread) const;
+  size_t room() const;
+  std::vector<Block*> candidates(const ThreadState& thread) const;
+  void map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
+  bool open(ThreadState& thread, size_t frames);
+  void map(Block& block, Access access, Extent source);
+  Extent writable(Block& block) const;
+  bool take_down(Block& block);
+  bool give_frames_back();
+  void tell_cost(const ThreadState& thread);
+
+  const Parts on_;
+  Settings settings_;
+  std::shared_ptr<Window> window_;
+  bool any_stays_ = false;
+  bool is_used_ = false;  // by an op, since the last one that left nothing mapped
+  Block ballast_;  // its region is the frames' room in the arena
+};
+
+}  // namespace memfit

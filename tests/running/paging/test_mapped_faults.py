@@ -1,0 +1,92 @@
+"""What goes wrong under mapped storages is an error, or slower: never a hang or a wrong bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from memfit.errors import TierError
+from memfit.running.engine.disturbed import DisturbedTier
+from running.children import child_says
+from running.paging.workloads import LARGE, STREAMS
+
+pytestmark = [pytest.mark.usefixtures("on_its_own"), pytest.mark.timeout(120)]
+ADD = STREAMS[0]
+
+
+def test_a_thread_that_dies_is_succeeded_by_another(paged, mechanism):
+    if mechanism == "signals":
+        pytest.skip("it has no thread")
+    expected = ADD.run(*ADD.make())[0].numpy().tobytes()
+    with paged(LARGE // 2, dies_after=7) as session:
+        results = ADD.run(*ADD.make())
+        assert session.read_bytes(results[0].untyped_storage()) == expected
+        assert session.stats.faults > 7
+
+
+@pytest.mark.parametrize("tier", [dict(fail_read=3), dict(fail_read=3, repeat=True)], ids=["once", "always"])
+def test_bytes_that_cannot_be_read_are_an_error_and_what_was_made_of_them_is_lost(paged, tier, tmp_path):
+    with paged(LARGE // 2, DisturbedTier("disk", str(tmp_path), **tier)):
+        with pytest.raises(TierError, match="injected fault"):
+            a, b = ADD.make()
+            result = a + b
+            result.sum()
+        assert torch.ones(3).sum() == 3  # other work goes on
+
+
+def test_a_full_disk_in_the_midst_of_an_op_is_an_error_and_loses_no_input(paged, tmp_path):
+    plain = ADD.make()[0].numpy().tobytes()
+    with paged(LARGE // 2, DisturbedTier("disk", str(tmp_path), fail_write=5000, repeat=True)) as session:
+        a = ADD.make()[0]
+        with pytest.raises(TierError, match="injected fault: write failed"):
+            for _ in range(9):
+                (a + 1).sum()
+        assert session.read_bytes(a.untyped_storage()) == plain
+
+
+def test_changes_in_place_outlive_writes_that_fail(paged, tmp_path):
+    expected = torch.full((LARGE // 4,), 3.0)
+    tensor = torch.full((LARGE // 4,), 2.0)
+    with paged(LARGE // 2, DisturbedTier("disk", str(tmp_path), fail_write=1000, repeat=True)):
+        with pytest.raises(TierError, match="injected fault"):
+            for _ in range(99):
+                tensor.add_(1).sub_(1)
+        tensor.fill_(3)
+    assert torch.equal(tensor, expected)
+
+
+def test_a_forked_child_reads_what_is_mapped_in_its_parent(paged):
+    with paged(LARGE // 2):
+        tensor = ADD.make()[0]
+        expected = tensor[::1001].sum().item()
+        # (The parent goes on elsewhere than where the child reads.)
+        assert child_says(lambda: tensor[::1001].sum().item() == expected, meanwhile=tensor.zero_)
+        assert tensor.abs().sum() == 0
+
+
+CRASH = """
+    import ctypes, faulthandler, sys, torch, memfit
+    from memfit.running import engine
+    {before}
+    with memfit.session({budget}, map="auto", plan=False) as s:
+        engine.load().set_mapping("auto", "signals")
+        a = torch.arange({count}, dtype=torch.float32)
+        assert s.stats.faults > 0
+        {within}
+        print("still here", flush=True)
+        ctypes.string_at(8)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "within", "never"])
+def test_a_crash_of_the_program_is_a_crash_with_its_own_message(when):
+    enable = "faulthandler.enable()"
+    script = CRASH.format(budget=LARGE // 2, count=LARGE // 4, before=enable if when == "before" else "",
+                          within=enable + "; (a + 1)" if when == "within" else "")  # fmt: skip
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=100)
+    assert ended.returncode == -11 and "still here" in ended.stdout
+    assert ("Fatal Python error: Segmentation fault" in ended.stderr) == (when != "never")

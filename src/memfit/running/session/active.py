@@ -200,7 +200,9 @@ class Running:
             return
         # Again at each iteration's end while it fails: a script that catches the error is not without a limit.
         if self._share.pending:
-            self._share.apply(self.first)
+            self._share.apply(self.first, self.iterations.are_passes)
+        elif not self.iterations.are_passes:
+            self._share.tell_of_training()
         if self._settings.plans:
             self.planner.iteration_ended(at_boundary)
             self._tell_of_plan()
@@ -259,6 +261,7 @@ class Running:
                 # It has yet to step (gradients are being accumulated): its step is the iteration's end.
                 self.engine.reject_period()
                 return
+            self.iterations.take_no_passes()
             try:
                 self._iteration_ended(at_boundary=False)
                 self._log_stats()

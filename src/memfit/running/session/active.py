@@ -90,7 +90,7 @@ class Running:
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
             self.planned_iterations, self.compressed_plan, self.measured, self.given_plan, self.plan_searches,
-            self.kept_plans, self.not_made_again, self.unplanned,
+            self.kept_plans, self.not_made_again, self.unplanned, self.forward_only,
         )  # fmt: skip
 
     def stop(self) -> list[str]:
@@ -155,6 +155,11 @@ class Running:
     def unplanned(self) -> tuple[str, ...]:
         """Why the kinds of iterations that run without a plan at present do."""
         return self.planner.pauses.reasons
+
+    @property
+    def forward_only(self) -> bool:
+        """Whether iterations end with forward passes without gradients."""
+        return self.iterations.are_passes
 
     @property
     def compressed_plan(self) -> CompressedPlan | None:

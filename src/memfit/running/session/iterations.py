@@ -29,6 +29,11 @@ from memfit.running.engine.module import EngineModule
 from memfit.running.session.passes import Passes
 from memfit.tracing.build import Roles
 
+WHOLE = (
+    "from one optimizer step to the next, from one forward pass under torch.no_grad() to the next, or when the op "
+    "stream has repeated"
+)
+
 
 class Iterations:
     """Watches optimizers and modules; calls `on_whole` at the end of each whole iteration, from one end to the next.
@@ -176,7 +181,8 @@ class Iterations:
 
     def _note_model(self, module: Module) -> None:
         self.roles.are_of_modules = True
-        self.roles.parameters.update(self._engine.block_id(each) for each in chain(module.parameters(), module.buffers()))
+        model = chain(module.parameters(), module.buffers())
+        self.roles.parameters.update(map(self._engine.block_id, model))
 
     def _end(self) -> None:
         self._engine.boundary()

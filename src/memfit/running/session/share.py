@@ -49,8 +49,10 @@ class Share:
         """Say once that what trains now has a limit that is a share of forward passes."""
         if self._is_of_a_pass:
             self._is_of_a_pass = False
-            say("memfit: warning: the limit is a share of the forward passes that came before training, which needs more: "
-                "give the budget in bytes, or make the optimizer before the first pass")  # fmt: skip
+            say(
+                "memfit: warning: the limit is a share of the forward passes that came before training, which needs "
+                "more: give the budget in bytes, or make the optimizer before the first pass"
+            )
 
     def _tell(self, trace: Trace, budget_bytes: int, peak_bytes: int) -> None:
         if self._settings.announce is not None:

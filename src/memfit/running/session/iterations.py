@@ -167,25 +167,25 @@ class Iterations:
 
     def _end_with(self, module: Module) -> None:
         """End an iteration, if this is the module whose passes do: the first, then whichever comes again first."""
-        if not self._open and self._engine.has_instance(Optimizer):
-            self.take_no_passes()  # it has yet to step: this is an evaluation before training
-            return
         if self.watch_roles:
+            if self._engine.recorded_backward() or self._engine.has_instance(Optimizer):
+                self.take_no_passes()  # this is an evaluation before a step, or beside training without an optimizer
+                return
             self._note_model(module)
         if self._passed_modules and id(module) not in self._passed_modules:
             self._passed_modules.add(id(module))
             return
         self._passed_modules = {id(module)}
         self._steps += 1
-        self._end()
+        self._end(is_step=False)
 
     def _note_model(self, module: Module) -> None:
         self.roles.are_of_modules = True
         model = chain(module.parameters(), module.buffers())
         self.roles.parameters.update(map(self._engine.block_id, model))
 
-    def _end(self) -> None:
-        self._engine.boundary()
+    def _end(self, *, is_step: bool = True) -> None:
+        self._engine.boundary(is_step)
         whole, self._open = self._open, True
         if whole:
             self._on_whole()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import memfit
 from memfit.ir import Category, Phase
 from memfit.running.session.passes import Passes, has_optimizer, tensors_in
-from running.plainly import same_bits
+from running.plainly import same_bits, train_by_hand
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("on_its_own")]
 
@@ -195,6 +195,21 @@ def test_an_evaluation_before_training_ends_no_iteration():
             optimizer.step()
         infer(4, model)
     assert session.stats.iterations == 3 and not session.forward_only
+
+
+def test_an_evaluation_beside_training_without_an_optimizer_ends_no_iteration():
+    model = chain(2)
+    with memfit.session(None, "ram") as session:
+        model(torch.ones(BATCH, WIDTH)).sum().backward()
+        infer(4, model)
+    assert session.stats.iterations == 0
+
+
+def test_training_by_hand_after_an_evaluation_is_still_found_by_its_period():
+    with memfit.session(None, "ram") as session:
+        infer(1, chain(2))
+        train_by_hand(60)
+    assert session.stats.iterations > 10 and not session.forward_only
 
 
 def test_training_after_passes_that_set_the_limit_is_told_and_counted_by_its_steps(capsys):

@@ -51,7 +51,7 @@ class Share:
             self._is_of_a_pass = False
             say(
                 "memfit: warning: the limit is a share of the forward passes that came before training, which needs "
-                "more: give the budget in bytes, or make the optimizer before the first pass"
+                "more; make the optimizer before the first pass, or give the budget in bytes"
             )
 
     def _tell(self, trace: Trace, budget_bytes: int, peak_bytes: int) -> None:

@@ -205,6 +205,14 @@ def test_an_evaluation_beside_training_without_an_optimizer_ends_no_iteration():
     assert session.stats.iterations == 0
 
 
+def test_a_pass_on_device_meta_ends_nothing():
+    with memfit.session(None, "ram") as session, torch.no_grad():
+        model = nn.Linear(4, 4, device="meta")
+        for _ in range(3):
+            model(torch.ones(2, 4, device="meta"))
+    assert session.stats.iterations == 0
+
+
 def test_training_by_hand_after_an_evaluation_is_still_found_by_its_period():
     with memfit.session(None, "ram") as session:
         infer(1, chain(2))

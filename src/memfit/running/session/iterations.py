@@ -161,6 +161,8 @@ class Iterations:
     def _passed(self, module: Module, outputs: list[torch.Tensor]) -> None:
         if self._engine.is_inert() or self._paused:
             return
+        if all(output.device.type == "meta" for output in outputs):
+            return  # it computed shapes alone, as Keras does when it builds a model
         with self.turn() as mine:
             if mine:
                 self._end_with(module)

@@ -56,7 +56,7 @@ class Model(nn.Module):
 
 class Recursive(nn.Module):
     def forward(self, x: Tensor, depth: int = 2) -> Tensor:
-        return self(x + 1, depth - 1) if depth else x
+        return self(x, depth - 1) + 1 if depth else x
 
 
 def test_a_pass_is_the_outermost_call_of_a_module_whatever_it_calls_in_turn():
@@ -64,6 +64,13 @@ def test_a_pass_is_the_outermost_call_of_a_module_whatever_it_calls_in_turn():
     with torch.no_grad():
         assert passes_of(model, torch.ones(4)) == [(model, 1)]
         assert passes_of(recursive, torch.ones(4)) == [(recursive, 1)]
+
+
+def test_a_module_that_calls_itself_has_ended_when_the_outer_call_has():
+    found: list[float] = []
+    with Passes(lambda _, outputs: found.append(outputs[0].item())).watched(), torch.no_grad():
+        Recursive()(torch.zeros(()))
+    assert found == [2.0]
 
 
 @pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])

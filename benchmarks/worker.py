@@ -26,6 +26,7 @@ from memfit.running.engine.tiers import parse_tier
 from memfit.running.host import peak_rss_bytes
 from memfit.running.scripts.script import run_as_main
 from memfit.running.session import Session
+from memfit.running.session.passes import Passes
 
 COPYING_S = 0.25  # before a stop, so that no copy under way lasts until the next turn and tells of a slow link
 
@@ -52,9 +53,10 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGSTOP)  # until it is this worker's turn again: `benchmarks.common.in_turn`
 
     hook = register_optimizer_step_post_hook(note)
+    passes = Passes(note) if request.get("passes") else None  # a step is a forward pass
     with contextlib.redirect_stdout(io.StringIO()):
         try:
-            with session or contextlib.nullcontext():
+            with session or contextlib.nullcontext(), passes.watched() if passes else contextlib.nullcontext():
                 run_as_main(request["script"], request["arguments"])
         except memfit.BudgetError as failure:
             error = str(failure)
@@ -93,6 +95,7 @@ def about_trace(session: Session) -> dict[str, Any]:
     if trace is None:
         return {}
     facts = {"peak": peak_live(trace, aligned=True)[0], "minimum": minimum_budget(trace)[0], "ops": len(trace.ops),
+             "recurring": sum(storage.size_bytes for storage in trace.storages if trace.recurs(storage)),
              "largest_working_set": largest_working_set(trace)}  # fmt: skip
     if budget_bytes := session.stats.budget_bytes:
         with contextlib.suppress(memfit.BudgetError):

@@ -42,6 +42,8 @@ class Progress {
 
   // An optimizer has stepped.
   void on_step();
+  // A forward pass of a program that does not train has ended. It may train later: a period is still looked for.
+  void on_pass() { iteration_ends(); }
   // `at_boundary`: an iteration begins now.
   void start_recording(bool at_boundary = false);
   void start_timeline();

@@ -12,6 +12,7 @@ void Recorder::start(Device& device, const std::vector<Block*>& alive) {
   device_ = &device;
   take();
   number_ = ++recordings;
+  has_backward_ = false;
   for (const Block* block : alive) adopted(*block);
   on_ = true;
 }
@@ -58,6 +59,7 @@ int64_t Recorder::op_begins(int64_t name, Phase phase, int64_t source, int64_t s
     if (source_by_sequence_.empty() || source_by_sequence_.back().first < sequence_number)
       source_by_sequence_.emplace_back(sequence_number, source);
   }
+  has_backward_ |= phase == Phase::kBackward;
   int64_t row = events_.op_count();
   events_.ops.insert(events_.ops.end(), {name, static_cast<int64_t>(phase), source, device_->stamp(), 0, events_.tick_count(),
                                          0, forward_source(node_number), 0, with_grad});

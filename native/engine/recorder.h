@@ -67,6 +67,8 @@ class Recorder {
   const std::vector<uint64_t>& tokens() const { return events_.tokens; }
   // Whether [from, to) has ops of a forward and of a backward pass, as a training iteration must.
   bool has_both_passes(int64_t from, int64_t to) const;
+  // Whether it has had an op of a backward pass at all.
+  bool has_backward() const { return has_backward_; }
   // A storage older than the recording that was not known at its start.
   void adopted(const Block& block);
   void start(Device& device, const std::vector<Block*>& alive);
@@ -97,6 +99,7 @@ class Recorder {
   std::atomic<bool>& on_;
   Device* device_ = nullptr;  // whose time it is
   uint64_t number_ = 0;
+  bool has_backward_ = false;
   Recording events_;
   std::vector<std::pair<int64_t, int64_t>> source_by_sequence_;  // ascending sequence numbers
   std::vector<std::array<int64_t, 3>> copies_;  // rows of ops, and tickets of when copies began and ended in them

@@ -78,7 +78,7 @@ def warning(stderr: str) -> str:
     ("words", "options", "part"),
     [
         (("--width", "64"), (), "is idle after op"),
-        (("--steps", "3"), (), "training ended before an iteration had repeated"),
+        (("--steps", "3"), (), "the script ended before an iteration had repeated"),
         ((), ("--budget", "45%"), "with addresses it needs"),
     ],
 )

@@ -99,6 +99,38 @@ def test_a_difference_that_does_not_come_again_says_so(verify):
     assert difference["step"] == 1 and difference["what"].startswith("loss") and difference["op"] == ""
 
 
+INFERENCE = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+with torch.inference_mode():
+    for _ in range(5):
+        x = torch.randn(8, 64)
+        hidden = model[0](x) if DISTURBED else x
+        model(hidden)
+"""
+
+
+def test_a_script_that_only_infers_is_compared_by_what_its_passes_return(verify):
+    text = INFERENCE.replace("DISTURBED", "False")
+    result = verify(text, "--budget", "30000", "--steps", "4", "--json")
+    assert result.returncode == 0, result.stderr
+    verdict = json.loads(result.stdout)
+    assert verdict["compared"] == {"output": 4} and verdict["steps"] == 4
+    assert verdict["limited"]["stats"]["bytes_in"] > 0
+
+
+def test_the_first_pass_that_differs_is_named_with_its_op(verify):
+    text = COUNTER + INFERENCE.replace("DISTURBED", "runs % 2 == 0 and _ == 2").replace(
+        "hidden = ", "hidden = 1 * x if 0 else "
+    )
+    result = verify(text, "--budget", "30000")
+    assert result.returncode == 4
+    assert "step 3" in result.stderr and "output 0 of" in result.stderr
+
+
 @pytest.mark.slow
 def test_a_run_with_more_steps_than_the_other_is_a_difference(verify):
     text = COUNTER + TRAINING.replace("steps = parser.parse_args().steps", "steps = 2 + runs % 2")
@@ -116,7 +148,7 @@ def test_a_budget_that_cannot_be_met_is_exit_code_3(verify, budget):
 
 @pytest.mark.parametrize(
     ("text", "part"),
-    [("raise ValueError('own')", "own"), ("pass", "trains nothing")],
+    [("raise ValueError('own')", "own"), ("pass", "computes nothing")],
 )
 def test_a_script_that_fails_by_itself_is_exit_code_1(verify, text, part):
     result = verify(text, "--budget", "1MiB")

@@ -194,6 +194,16 @@ def test_categories_by_what_the_optimizer_named_and_by_use():
     assert kinds[5:] == [Category.ACTIVATION, Category.INPUT, Category.GRADIENT, Category.SCRATCH]
 
 
+def test_in_forward_passes_what_is_older_and_no_module_names_is_no_parameter():
+    events = Events()
+    events.before += [(1, 4, 0), (2, 4, 0), (3, 4, 0)]
+    events.op(("read", 1), ("read", 2), ("alloc", 10, 4))  # parameter x batch
+    events.op(("read", 10), ("write", 3))  # a cache
+    for roles, cache in ((Roles({1}), Category.PARAMETER), (Roles({1}, are_of_modules=True), Category.ACTIVATION)):
+        kinds = [s.category for s in events.build(roles=roles).storages]
+        assert kinds == [Category.PARAMETER, Category.INPUT, cache, Category.ACTIVATION]
+
+
 def test_files_below_the_working_folder_are_named_relative_to_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     raw = recording({}, [], [f"{tmp_path}/sub/train.py:3", "/elsewhere/train.py:3"])

@@ -22,8 +22,12 @@ py::list phases() {
   return names;
 }
 
-void boundary() {
-  Engine::get().governing([](Session& session) { session.progress.on_step(); });
+void boundary(bool is_step) {
+  Engine::get().governing([&](Session& session) { is_step ? session.progress.on_step() : session.progress.on_pass(); });
+}
+
+bool recorded_backward() {
+  return Engine::get().in_session([](Session& session) { return session.recorder.has_backward(); });
 }
 
 void start_recording(bool at_boundary) {
@@ -66,7 +70,8 @@ py::dict stop_recording() {
 
 void bind_recordings(py::module_& m) {
   m.def("set_phase", &set_phase, py::arg("phase"));
-  m.def("boundary", &boundary, NoGil());
+  m.def("boundary", &boundary, py::arg("is_step") = true, NoGil());
+  m.def("recorded_backward", &recorded_backward, NoGil());
   m.def("reject_period", [] { of_iterations([](Iterations& all) { all.reject_period(); }); });
   m.def("signatures", [] { return of_iterations([](Iterations& all) { return all.signatures(); }); });
   m.def("signature_counts", [] { return of_iterations([](Iterations& all) { return all.signature_counts(); }); });

@@ -15,7 +15,7 @@ def add_program(parser: argparse.ArgumentParser, *, takes_the_rest: bool = False
     """Add SCRIPT and -m MODULE; with `takes_the_rest` everything after them is the script's, options included."""
     about = "a module, as python -m takes it"
     parser.add_argument("-m", dest="module", metavar="MODULE", action=_Module, help=about)
-    parser.add_argument("script", metavar="SCRIPT", help="a training script, as it is: a file, a folder or a zip file")
+    parser.add_argument("script", metavar="SCRIPT", help="a script, as it is: a file, a folder or a zip file")
     if takes_the_rest:
         parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="the script's own arguments")
 

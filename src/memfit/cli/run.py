@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
     parser = subparsers.add_parser(
         "run",
-        help="train an unmodified script inside a byte budget",
+        help="run an unmodified script inside a byte budget",
         usage="memfit run [--budget B] [--tier T] [...] [--] SCRIPT [ARGS ...]  (or -m MODULE [ARGS ...])",
         epilog="Options of memfit come before SCRIPT; everything after it is the script's.",
     )
@@ -182,7 +182,7 @@ def _write_timelines(path: str, outcome: Outcome) -> None:
     ran = outcome.ran
     if ran is None:
         why = "no iteration was run by a plan that swaps"
-        remedy = "lower the budget, or train for ten steps or more of one kind"
+        remedy = "lower the budget, or let it run for ten steps or more of one kind"
         raise UsageError(f"there is no timeline to write to {path}", why=why, remedy=remedy)
     timelines = {"predicted": ran.predicted} | ({"measured": ran.measured} if ran.measured else {})
     write_text(path, to_chrome(ran.made.trace, ran.plan, timelines, ran.made))
@@ -202,8 +202,8 @@ def _write_report(path: str, outcome: Outcome) -> None:
     trace, asked = ran.trace if ran else outcome.recorded, Asked(points=_POINTS, effort=_EFFORT, run=figures)
     try:
         if trace is None:
-            why = "no whole iteration was recorded, from one optimizer step to the next"
-            raise UsageError(f"there is nothing to draw in {path}", why=why, remedy="train for more steps")
+            why = "no whole iteration was recorded, from one optimizer step or forward pass to the next"
+            raise UsageError(f"there is nothing to draw in {path}", why=why, remedy="let it run more steps")
         with working("drawing the report", page_effort(trace, None, asked)):
             page = page_of(trace, find_machine(_ASSUMED), file="trace.json", asked=asked) if ran is None else (
                 page_of_run(trace, ran.machine, budget_bytes=outcome.stats.budget_bytes, plan=ran.plan, made=ran.made,

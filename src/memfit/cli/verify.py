@@ -33,7 +33,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--deterministic", action="store_true", help="with torch's deterministic algorithms, in both runs"
     )
-    parser.add_argument("--steps", type=int, default=0, metavar="N", help="stop after N optimizer steps")
+    parser.add_argument(
+        "--steps", type=int, default=0, metavar="N", help="stop after N optimizer steps or forward passes"
+    )
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.set_defaults(run=run)
 

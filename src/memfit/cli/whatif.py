@@ -23,7 +23,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "value; a NAME that is in none of them is set as an environment variable.",
     )
     parser.add_argument("-m", dest="module", metavar="MODULE", help="a module, as python -m takes it")
-    parser.add_argument("words", nargs="*", metavar="SCRIPT|TRACE", help="a training script, or recorded traces")
+    parser.add_argument("words", nargs="*", metavar="SCRIPT|TRACE", help="a script, or recorded traces")
     parser.add_argument("--vary", action="append", default=[], metavar="NAME=A,B,C", help="values to try; may be given "
                         "several times for every combination")  # fmt: skip
     parser.add_argument("--budget", metavar="B", help='bytes, or "60%%" of each peak (default: none)')

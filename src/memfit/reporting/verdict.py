@@ -28,7 +28,7 @@ class DifferenceInfo:
 
 @dataclass(frozen=True, slots=True)
 class VerdictReport:
-    """The result of the comparison. `compared` counts hashes, by kind."""
+    """The result of the comparison. `compared` counts hashes, by kind. Steps are an optimizer's, or forward passes."""
 
     equal: bool
     steps: int
@@ -42,8 +42,9 @@ def to_text(report: VerdictReport) -> str:
     """Return `report` for a person."""
     counts = ", ".join(f"{count} x {kind}" for kind, count in report.compared.items())
     stats = report.limited.stats or {}
+    steps = "forward passes" if report.compared.keys() == {"output"} else "optimizer steps"
     return "\n".join((
-        f"{'equal' if report.equal else 'NOT EQUAL'}: {counts}, over {report.steps} optimizer steps",
+        f"{'equal' if report.equal else 'NOT EQUAL'}: {counts}, over {report.steps} {steps}",
         f"plain run:   {_spent(report.plain)}",
         f"budget run:  {_spent(report.limited)}, "
         f"arena peak {format_bytes(stats['peak_footprint_bytes'])} of {format_bytes(stats['budget_bytes'])}, "

@@ -20,11 +20,12 @@ Rows = NDArray[Any]
 
 @dataclass
 class Roles:
-    """Block ids that the optimizers named: what they hold cannot be told from the ops alone."""
+    """Block ids that optimizers or modules named: what they hold cannot be told from the ops alone."""
 
     parameters: set[int] = field(default_factory=set)
     gradients: set[int] = field(default_factory=set)
     optimizer_states: set[int] = field(default_factory=set)
+    are_of_modules: bool = False  # whose parameters and buffers are the whole model
 
 
 def table_of(raw: Mapping[str, Any], name: str) -> Rows:

@@ -22,7 +22,9 @@ def categorise(
     learned = _depends_on_parameters(ops, named)
     visible = {storage for op in ops for storage in (*op.reads, *op.writes)}
     return [
-        category or _by_use(index, ops[allocs[index]].phase, born_before[index], index in learned, index in visible)
+        category
+        or (_older(index in learned, roles) if born_before[index] else None)
+        or _by_use(ops[allocs[index]].phase, index in learned, index in visible)
         for index, category in enumerate(named)
     ]
 
@@ -44,9 +46,14 @@ def _depends_on_parameters(ops: Sequence[Op], named: Sequence[Category | None]) 
     return learned
 
 
-def _by_use(storage: int, phase: Phase, born_before: bool, learned: bool, visible: bool) -> Category:
-    if born_before:  # also buffers and averaged weights, which training changes without an optimizer, are the model's
-        return Category.PARAMETER if learned else Category.INPUT
+def _older(learned: bool, roles: Roles) -> Category:
+    """Buffers and averaged weights, which training changes without an optimizer, are the model's."""
+    if not learned:
+        return Category.INPUT
+    return Category.ACTIVATION if roles.are_of_modules else Category.PARAMETER
+
+
+def _by_use(phase: Phase, learned: bool, visible: bool) -> Category:
     if not visible or phase is Phase.OPTIMIZER:
         return Category.SCRATCH
     if phase is Phase.BACKWARD:

@@ -35,6 +35,12 @@ def test_it_says_what_happened_what_it_cost_and_what_to_try():
     )
 
 
+def test_a_loop_that_does_not_train_made_forward_passes():
+    found = sentence(outcome(about={"forward_only": True}))
+    assert found.startswith("made 300 forward passes within 2.00 GiB")
+    assert sentence(outcome(about={"forward_only": True}, iterations=1)).startswith("made 1 forward pass within")
+
+
 SECOND = 10**9
 CASES = [
     ({}, {}, "a lower budget, as --budget 45%; "),

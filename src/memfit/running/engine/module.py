@@ -193,8 +193,11 @@ class EngineModule(Protocol):
     def set_phase(self, phase: str) -> None:
         """Say which part of the iteration ops belong to from here on: "forward" or "optimizer"."""
 
-    def boundary(self) -> None:
-        """Say that an iteration ends here."""
+    def boundary(self, is_step: bool = True) -> None:
+        """Say that an iteration ends here: with a step, after which only steps do, or with a forward pass."""
+
+    def recorded_backward(self) -> bool:
+        """Return whether an op of a backward pass has been recorded since the recording began."""
 
     def on_period(self, action: Callable[[], None]) -> None:
         """Say whom to call, until the session ends, when the ops have repeated themselves."""

@@ -51,7 +51,7 @@ _ANOTHER = "several in a row allocated something else than the plan had foreseen
 _NEVER_ALIKE = "hardly two of them are alike"
 _UNLIKE = 0  # stands for the kinds of iterations of which that is said
 _STAYS = "it did not give its place to an output"
-_TOO_SHORT = "training ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
+_TOO_SHORT = "the script ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
 
 
 @dataclass

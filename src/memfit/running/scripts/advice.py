@@ -25,8 +25,9 @@ def sentence(outcome: Outcome) -> str:
 
 def _happened(outcome: Outcome) -> str:
     stats = outcome.stats
-    trained = f"trained {_count(stats.iterations, 'iteration')}{_limit(outcome)}"
-    parts = [trained if outcome.exit_code == 0 else f"the script failed ({outcome.exit_code}); it had {trained}"]
+    did, noun = ("made", "forward pass") if outcome.forward_only else ("trained", "iteration")
+    made = f"{did} {_count(stats.iterations, noun)}{_limit(outcome)}"
+    parts = [made if outcome.exit_code == 0 else f"the script failed ({outcome.exit_code}); it had {made}"]
     if stats.budget_bytes:
         parts.append(f"{outcome.planned_iterations} by a plan")
         parts.append(f"{100 * _waited(outcome):.0f} % of the time waiting for copies")
@@ -112,4 +113,5 @@ def _faster(outcome: Outcome) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number} {noun if number == 1 else plural}"

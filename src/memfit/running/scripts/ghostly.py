@@ -46,6 +46,7 @@ from memfit.running.scripts.inside import EndOfProgram, run_program
 from memfit.running.scripts.script import check_program
 from memfit.running.scripts.without_values import ENDED, ON_THE_DEVICE, Request
 from memfit.running.session import Session
+from memfit.running.session.iterations import WHOLE
 from memfit.tracing.roofline import accelerator_named
 
 _NO_VALUES = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
@@ -236,7 +237,7 @@ def record(request: Request) -> Trace:
         why = "no iteration ended" if trace is None else "no op used an nn.Parameter"
         raise InputError(
             f"nothing was recorded: {why}",
-            why="an iteration goes from one optimizer step to the next, and ops on parameters are recorded",
+            why=f"an iteration is whole {WHOLE}, and ops on parameters are recorded",
             remedy="let it run two steps or more, and keep what is trained in nn.Parameter; or " + ON_THE_DEVICE,
         )
     return replace(trace, ops=tuple(_without_views(op) for op in trace.ops))

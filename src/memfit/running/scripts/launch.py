@@ -45,6 +45,7 @@ class Outcome:
     kept_plans: int = 0
     not_made_again: tuple[str, ...] = ()  # with the op and the reason
     unplanned: tuple[str, ...] = ()  # why kinds of iterations had no plan at last
+    forward_only: bool = False  # whether iterations were forward passes without gradients
     tier: str = ""
     seconds: float = 0.0
     peak_rss_bytes: int = 0
@@ -57,7 +58,7 @@ class Outcome:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
         names = ("given_plan", "no_limit", "planned_iterations", "plan_searches", "kept_plans", "not_made_again",
-                 "unplanned", "tier", "seconds", "peak_rss_bytes", "tier_host_bytes")  # fmt: skip
+                 "unplanned", "forward_only", "tier", "seconds", "peak_rss_bytes", "tier_host_bytes")  # fmt: skip
         return {
             "exit_code": self.exit_code,
             **asdict(self.stats),
@@ -224,6 +225,7 @@ def outcome_of(session: Session, code: int, budget: str | int | None, measures: 
         kept_plans=session.kept_plans,
         not_made_again=session.not_made_again,
         unplanned=session.unplanned,
+        forward_only=session.forward_only,
         tier=str(session.tier),
         seconds=time.monotonic() - (session.began or 0.0),
         peak_rss_bytes=peak_rss_bytes(),

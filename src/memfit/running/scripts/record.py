@@ -12,6 +12,7 @@ from memfit.ir import Trace
 from memfit.running.scripts.inside import EndOfProgram, run_program
 from memfit.running.scripts.script import Program, as_program, check_program
 from memfit.running.session import Session
+from memfit.running.session.iterations import WHOLE
 from memfit.tracing.roofline import Accelerator, accelerator_named
 
 
@@ -79,7 +80,7 @@ def record_script(script: Program | str, arguments: Sequence[str]) -> Trace:
     if session.recorded is None:
         raise InputError(
             f"the script '{script}' ended before a whole iteration had been seen",
-            why="an iteration is whole from one optimizer step to the next, or when the op stream has repeated",
+            why=f"an iteration is whole {WHOLE}",
             remedy="let it run two steps or more",
         )
     return session.recorded

@@ -1,7 +1,7 @@
 """`memfit verify`: the proof that a budget changes nothing.
 
 The script runs twice, in two processes: plainly, and under the budget. Both hash every loss, gradient, weight
-and optimizer state; the hashes must be equal, one by one.
+and optimizer state, and what forward passes without gradients return; the hashes must be equal, one by one.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def verify(
     device: str = "cpu",
     deterministic: bool = False,
 ) -> Verdict:
-    """Compare a plain run of `script` with one under `budget` of `device`, for `steps` optimizer steps (0: all).
+    """Compare a plain run of `script` with one under `budget` of `device`, for `steps` steps (0: all).
+
+    A step is an optimizer's or, in a script that does not train, a forward pass.
 
     `deterministic` asks torch for algorithms that repeat themselves, in both runs.
 
@@ -157,9 +159,10 @@ def _run(request: Request) -> Run:
     *rows, end = [json.loads(line) for line in Path(request.log).read_text().splitlines()]
     if not rows:
         raise InputError(
-            f"the script '{request.program}' trains nothing that could be compared",
-            why="no backward pass and no optimizer step was seen",
-            remedy="pass a script that trains with a torch optimizer, or one that calls backward()",
+            f"the script '{request.program}' computes nothing that could be compared",
+            why="no backward pass, no optimizer step and no module's forward pass under torch.no_grad() was seen",
+            remedy="pass a script that trains with a torch optimizer, calls backward(), or calls a module under "
+            "torch.no_grad(); the passes of models that torch.compile makes are not seen",
         )
     return Run(rows, end["seconds"], end["peak_rss_bytes"], end["stats"], end["no_limit"])
 

@@ -1,4 +1,5 @@
-"""The results of a run, as hashes: every loss, gradient, weight and optimizer state at every optimizer step.
+"""The results of a run, as hashes: every loss, gradient, weight and optimizer state at every optimizer step, and what
+every forward pass without gradients returned.
 
 Runs as a process of its own, plainly or under a budget (`python -m memfit.running.scripts.witness REQUEST`). It reads
 a tensor's bytes without an op, so that watching changes neither the op stream nor what fits.
@@ -35,13 +36,17 @@ from memfit.running.host import peak_rss_bytes
 from memfit.running.scripts.inside import EndOfProgram, run_program
 from memfit.running.scripts.script import Program
 from memfit.running.session import Session
+from memfit.running.session.passes import Passes, has_optimizer
+
+_LOOKS = 2  # forward passes after which it is looked for an optimizer that has yet to step
 
 
 @dataclass(frozen=True)
 class Request:
     """A run to watch. `budget` None is the plain run; `steps` 0 sets no limit.
 
-    `op_step` asks for a hash of each op's outputs in that optimizer step (1 is the first), 0 for none.
+    `op_step` asks for a hash of each op's outputs in that step (1 is the first), 0 for none. A step is an optimizer's
+    or, in a script that does not train, a forward pass.
     """
 
     script: str
@@ -99,14 +104,16 @@ class Witness:
         self._read = read
         self._request = request
         self._ops: _OpLog | None = None
+        self._trains = False
         self._owner = os.getpid()
 
     def installed(self) -> ExitStack:
-        """Return an open context that watches every backward pass and optimizer step."""
+        """Return an open context that watches every backward pass, optimizer step and forward pass."""
         stack = ExitStack()
         stack.enter_context(replaced(torch.autograd, "backward", self._watching(torch.autograd.backward)))
         stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
         stack.callback(register_optimizer_step_post_hook(self._after_step).remove)
+        stack.enter_context(Passes(self._after_pass).watched())
         stack.callback(self._close_ops)
         self._open_ops()
         return stack
@@ -119,6 +126,7 @@ class Witness:
 
     def _watching(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         def watched(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            self._trains = True
             for index, loss in enumerate([tensors] if isinstance(tensors, torch.Tensor) else tensors):
                 self.note("loss", str(index), loss)
             return backward(tensors, *args, **kwargs)
@@ -136,6 +144,17 @@ class Witness:
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
                     self.note("state", f"{key} of {name}", value)
+        self._trains = True
+        self._step_ends()
+
+    def _after_pass(self, module: torch.nn.Module, outputs: list[torch.Tensor]) -> None:
+        for index, output in enumerate(outputs):
+            self.note("output", f"{index} of {type(module).__name__}", output)
+        self._trains = self._trains or (self.step <= _LOOKS and has_optimizer())
+        if not self._trains:
+            self._step_ends()
+
+    def _step_ends(self) -> None:
         self._close_ops()
         self._count_step()
         if self.step == self._request.steps:

@@ -91,7 +91,7 @@ class Running:
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
             self.planned_iterations, self.compressed_plan, self.measured, self.given_plan, self.plan_searches,
-            self.kept_plans, self.not_made_again, self.unplanned,
+            self.kept_plans, self.not_made_again, self.unplanned, self.forward_only,
         )  # fmt: skip
 
     def stop(self) -> list[str]:
@@ -158,6 +158,11 @@ class Running:
         return self.planner.pauses.reasons
 
     @property
+    def forward_only(self) -> bool:
+        """Whether iterations end with forward passes without gradients."""
+        return self.iterations.are_passes
+
+    @property
     def compressed_plan(self) -> CompressedPlan | None:
         """The plan in force, or the last one that was, as it is kept."""
         return self.planner.plan
@@ -201,7 +206,9 @@ class Running:
             return
         # Again at each iteration's end while it fails: a script that catches the error is not without a limit.
         if self._share.pending:
-            self._share.apply(self.first)
+            self._share.apply(self.first, self.iterations.are_passes)
+        elif not self.iterations.are_passes:
+            self._share.tell_of_training()
         if self._settings.plans:
             self.planner.iteration_ended(at_boundary)
             self._tell_of_plan()
@@ -260,6 +267,7 @@ class Running:
                 # It has yet to step (gradients are being accumulated): its step is the iteration's end.
                 self.engine.reject_period()
                 return
+            self.iterations.take_no_passes()
             try:
                 self._iteration_ended(at_boundary=False)
                 self._log_stats()

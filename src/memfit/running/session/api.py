@@ -224,10 +224,11 @@ class Session(Figures):
         return patching.held(self._running.engine, tensor)
 
     def end_iteration(self) -> None:
-        """Say that a training iteration ends here, in a loop without an optimizer of `torch.optim`.
+        """Say that an iteration ends here, in a loop without an optimizer of `torch.optim`.
 
-        Such a loop's iterations are otherwise found when its ops have repeated themselves. The end of a step of
-        torch's optimizers is seen anyway: where there is one, this does nothing.
+        Such a loop's iterations are otherwise its forward passes without gradients, or are found when its ops have
+        repeated themselves. The end of a step of torch's optimizers is seen anyway: where there is one, this does
+        nothing.
 
         Raises:
             BudgetError: A share of the peak, which takes effect here, cannot be met.

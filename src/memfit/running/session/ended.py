@@ -85,3 +85,4 @@ class Ended:
     kept_plans: int
     not_made_again: tuple[str, ...]
     unplanned: tuple[str, ...]
+    forward_only: bool

@@ -12,6 +12,7 @@ from memfit.running.planned.given import GivenPlan
 from memfit.running.planned.ran import Ran, what_ran
 from memfit.running.session.active import Running
 from memfit.running.session.ended import Ended
+from memfit.running.session.iterations import WHOLE
 from memfit.running.session.settings import Settings
 from memfit.running.session.stats import Stats
 
@@ -74,10 +75,15 @@ class Figures:
         if trace is None:
             raise UsageError(
                 "no whole iteration has been recorded",
-                why="an iteration is whole from one optimizer step to the next, or when the op stream has repeated",
+                why=f"an iteration is whole {WHOLE}",
                 remedy="run at least two steps inside the session",
             )
         return trace
+
+    @property
+    def forward_only(self) -> bool:
+        """Whether iterations end with forward passes without gradients, as in a loop that does not train."""
+        return self._known.forward_only
 
     @property
     def peak_bytes(self) -> int | None:

@@ -1,8 +1,9 @@
-"""The ends of training iterations, in a script that does not mark them.
+"""The ends of iterations, in a script that does not mark them.
 
 An optimizer's step ends an iteration. With several optimizers (a GAN) it is the step of the one that
-appeared last, so that an iteration holds a step of each. Without any, the engine looks for the period of
-the op stream.
+appeared last, so that an iteration holds a step of each. Without any optimizer, a forward pass without
+gradients ends one; with several modules (an encoder and a decoder) it is the first pass of a module that has
+had one since the last end. Without either, the engine looks for the period of the op stream.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
+from torch.nn import Module
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -23,11 +26,17 @@ from torch.optim.optimizer import (
 from memfit.ir import Phase
 from memfit.running.doors.compiled import uncompiled
 from memfit.running.engine.module import EngineModule
+from memfit.running.session.passes import Passes
 from memfit.tracing.build import Roles
+
+WHOLE = (
+    "from one optimizer step to the next, from one forward pass under torch.no_grad() to the next, or when the op "
+    "stream has repeated"
+)
 
 
 class Iterations:
-    """Watches optimizers; calls `on_whole` at the end of each whole iteration, from one end to the next.
+    """Watches optimizers and modules; calls `on_whole` at the end of each whole iteration, from one end to the next.
 
     `on_end` is called at every end, after that.
     """
@@ -42,21 +51,35 @@ class Iterations:
         self._open = False  # an end has been seen since the set of optimizers last grew
         self._paused = False
         self._steps = 0
+        self._passes = Passes(self._passed)
+        self._passed_modules: set[int] = set()  # since the last end that a forward pass made, by id
         self._turn = threading.Lock()
         self.watch_roles = True
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Hook into every optimizer for as long as the context is open."""
+        """Hook into every optimizer and module for as long as the context is open."""
         hooks = (
             register_optimizer_step_pre_hook(uncompiled(self._before_step)),
             register_optimizer_step_post_hook(uncompiled(self._after_step)),
         )
         try:
-            yield
+            with self._passes.watched():
+                yield
         finally:
             for hook in hooks:
                 hook.remove()
+
+    @property
+    def are_passes(self) -> bool:
+        """Whether forward passes without gradients are what ends iterations."""
+        return bool(self._passed_modules)
+
+    def take_no_passes(self) -> None:
+        """Take no forward pass for an iteration's end from now on: something else ends them."""
+        self._passes.stop()
+        self._passed_modules.clear()
+        self.roles.are_of_modules = False
 
     @contextmanager
     def turn(self) -> Iterator[bool]:
@@ -80,7 +103,12 @@ class Iterations:
     def why_none_was_whole(self) -> str:
         """Say why no iteration has been one from its beginning to its end, when none has."""
         if not self._steps:
-            return "no torch optimizer made a step, and the ops did not repeat themselves often enough"
+            return (
+                "no torch optimizer made a step, no module made a forward pass without gradients, and the ops did not "
+                "repeat themselves often enough"
+            )
+        if self.are_passes:
+            return "one forward pass was made, and the first whole iteration ends with the second of the same module"
         if self._steps == 1:
             return "the optimizer made one step, and the first whole iteration ends with the second"
         return (
@@ -107,6 +135,7 @@ class Iterations:
 
     def _stepped(self, optimizer: Optimizer) -> None:
         self._steps += 1
+        self.take_no_passes()
         if self.watch_roles:
             self._note_roles(optimizer)
         if self._paused:
@@ -125,11 +154,40 @@ class Iterations:
             return
         with self.turn() as mine:
             if mine:
+                self.take_no_passes()
                 self._steps += 1
                 self._end()
 
-    def _end(self) -> None:
-        self._engine.boundary()
+    def _passed(self, module: Module, outputs: list[torch.Tensor]) -> None:
+        if self._engine.is_inert() or self._paused:
+            return
+        if all(output.device.type == "meta" for output in outputs):
+            return  # it computed shapes alone, as Keras does when it builds a model
+        with self.turn() as mine:
+            if mine:
+                self._end_with(module)
+
+    def _end_with(self, module: Module) -> None:
+        """End an iteration, if this is the module whose passes do: the first, then whichever comes again first."""
+        if self.watch_roles:
+            if self._engine.recorded_backward() or self._engine.has_instance(Optimizer):
+                self.take_no_passes()  # this is an evaluation before a step, or beside training without an optimizer
+                return
+            self._note_model(module)
+        if self._passed_modules and id(module) not in self._passed_modules:
+            self._passed_modules.add(id(module))
+            return
+        self._passed_modules = {id(module)}
+        self._steps += 1
+        self._end(is_step=False)
+
+    def _note_model(self, module: Module) -> None:
+        self.roles.are_of_modules = True
+        model = chain(module.parameters(), module.buffers())
+        self.roles.parameters.update(map(self._engine.block_id, model))
+
+    def _end(self, *, is_step: bool = True) -> None:
+        self._engine.boundary(is_step)
         whole, self._open = self._open, True
         if whole:
             self._on_whole()

@@ -23,9 +23,13 @@ class Share:
         self._adopt_visible = adopt_visible
         self.pending = settings.budget is not None and settings.budget.bytes is None
         """Whether the share is not yet a limit."""
+        self._is_of_a_pass = False
 
-    def apply(self, first: FirstIteration) -> None:
-        """Make the share of the first iteration's peak the limit. Raises BudgetError where that is too little."""
+    def apply(self, first: FirstIteration, is_pass: bool) -> None:
+        """Make the share of the first iteration's peak the limit. Raises BudgetError where that is too little.
+
+        `is_pass`: the iteration was a forward pass without gradients.
+        """
         trace = first.new_trace()
         assert self._settings.budget is not None and trace is not None
         peak_bytes = first.note_peak_of(trace)
@@ -38,8 +42,17 @@ class Share:
         self._adopt_visible()
         self._engine.set_budget(budget_bytes)
         self._engine.allow_growth(self._settings.grow)
-        self.pending = False
+        self.pending, self._is_of_a_pass = False, is_pass
         self._tell(trace, budget_bytes, peak_bytes)
+
+    def tell_of_training(self) -> None:
+        """Say once that what trains now has a limit that is a share of forward passes."""
+        if self._is_of_a_pass:
+            self._is_of_a_pass = False
+            say(
+                "memfit: warning: the limit is a share of the forward passes that came before training, which needs "
+                "more; make the optimizer before the first pass, or give the budget in bytes"
+            )
 
     def _tell(self, trace: Trace, budget_bytes: int, peak_bytes: int) -> None:
         if self._settings.announce is not None:

@@ -55,6 +55,7 @@ class Paging {
   void run_op() {
     result_.faults.push_back(0), result_.bytes_in.push_back(0), result_.bytes_out.push_back(0);
     demand_us_ = ready_us_ = now_us_;
+    while (!leaving_.empty() && leaving_.front().first <= now_us_) one_has_left();
     fetch_all();
     touch_all();
     const double done_us = std::max({now_us_ + paged_.duration_us[op_], demand_us_, ready_us_});

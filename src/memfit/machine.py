@@ -103,8 +103,9 @@ class Faults:
     sweeps: int = 1
 
     def __post_init__(self) -> None:
-        whole = self.block_bytes % self.chunk_bytes == 0 if self.chunk_bytes > 0 else self.chunk_bytes == 0
-        if not whole or self.block_bytes < self.chunk_bytes:
+        nothing_comes_in = self.chunk_bytes == self.block_bytes == 0
+        whole = 0 < self.chunk_bytes <= self.block_bytes and self.block_bytes % self.chunk_bytes == 0
+        if not (whole or nothing_comes_in):
             raise InputError(
                 f"faults have chunks of {self.chunk_bytes} bytes and blocks of {self.block_bytes}",
                 why="a block is made of one or more chunks",

@@ -7,7 +7,7 @@ literature.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -58,12 +58,12 @@ def _cell(cell: Row) -> str:
     return f"{max(cell['overhead'], 0.0):.2f}x ({cell['copied_bytes'] / 1e9:.1f} GB)"
 
 
-def _traces(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, Callable[[], Trace], str | None]]:
+def _traces(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, Trace, str | None]]:
     """Yield the name of each trace, the trace, and the machine that it was measured on, if it was."""
     for path in trace_files(folder, names):
-        yield path.name.split(".")[0], lambda path=path: load_trace(path), None
+        yield path.name.split(".")[0], load_trace(path), None
     if (DATA / "paper" / _PAPER).exists() and (not names or "authors" in names):
-        yield "authors' VGG", lambda: autoswap.as_trace(autoswap.load()), autoswap.MACHINE.name
+        yield "authors' VGG", autoswap.as_trace(autoswap.load()), autoswap.MACHINE.name
 
 
 def run(
@@ -76,7 +76,7 @@ def run(
 ) -> Iterator[Result]:
     """Compare the policies on each trace at each budget."""
     found = [
-        model(name, trace(), find_machine(measured_on or machine), shares, policies)
+        model(name, trace, find_machine(measured_on or machine), shares, policies)
         for name, trace, measured_on in _traces(traces, models)
     ]
     yield Result("managed", found, [table(found)])

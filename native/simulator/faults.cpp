@@ -219,7 +219,7 @@ class Paging {
     const double from_us = std::max({us, out_us_, chunk.ready_us});
     out_us_ = from_us + (in_us_ > from_us ? alone_us / rates_.both_factor : alone_us);
     leaving_.push_back({out_us_, size(c)});
-    chunk.has_copy = true, chunk.is_written = false;
+    chunk.has_copy = true;
     result_.bytes_out[op_] += size(c);
   }
 

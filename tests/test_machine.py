@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.errors import InputError, UsageError
-from memfit.machine import Link, Machine, profile, profile_names
+from memfit.machine import MANAGED, Faults, Link, Machine, profile, profile_names
 
 
 def test_the_papers_fit():
@@ -24,6 +24,31 @@ def test_a_measured_curve_is_linear_between_its_points(size):
     link = Link((100, 200, 400), (5.0, 10.0, 10.0))
     expected = 5.0 if size <= 100 else 5 + (size - 100) / 20 if size <= 200 else 10.0
     assert link.copy_us(size) == pytest.approx(expected)
+
+
+def test_managed_memory_brings_a_stream_over_pcie3_at_five_gigabytes_a_second():
+    group = MANAGED.chunks_per_fault * MANAGED.chunk_bytes
+    us = MANAGED.fault_us + group / 12.6e3
+    assert group / us / 1000 == pytest.approx(5, rel=0.05)
+
+
+def test_reads_over_the_link_are_slower_than_copies():
+    share = profile("pcie4").into.copy_us(1 << 30) / profile("zerocopy").into.copy_us(1 << 30)
+    assert 0.85 <= share <= 0.9
+    assert profile("uvm").into == profile("pcie4").into and profile("uvm").faults is MANAGED
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"chunk_bytes": 0, "block_bytes": 8}, {"chunk_bytes": 8, "block_bytes": 4},
+        {"chunk_bytes": 8, "block_bytes": 12}, {"chunk_bytes": -8, "block_bytes": 8}, {"fault_us": -1.0},
+        {"chunks_per_fault": 0}, {"sweeps": 0},
+    ],
+)  # fmt: skip
+def test_faults_that_cannot_be_are_refused(figures):
+    with pytest.raises(InputError):
+        Faults(**({"fault_us": 1.0, "chunk_bytes": 4096, "block_bytes": 4096} | figures))
 
 
 def test_a_slowed_machine_takes_longer_each_way():

@@ -27,7 +27,19 @@ from benchmarks.cpu import (
     versions,
 )
 from benchmarks.gpu import simulated
-from benchmarks.offline import allocators, bounds, in_place, packing, peers, pieces, recomputing, report, swapping
+from benchmarks.offline import (
+    allocators,
+    bounds,
+    in_place,
+    managed,
+    packing,
+    page_faults,
+    peers,
+    pieces,
+    recomputing,
+    report,
+    swapping,
+)
 from tools.pages import with_part
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -42,10 +54,12 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "inference": inference.table,
     "pieces": pieces.table,
     "instructions": versions.instructions_table,
+    "managed": managed.table,
     "matrix": matrix.table,
     "moves": moves.table,
     "overhead": overhead.table,
     "packing": packing.table,
+    "page_faults": page_faults.table,
     "peers": peers.table,
     "planned": planned.table,
     "recomputing": recomputing.table,

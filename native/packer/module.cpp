@@ -92,5 +92,6 @@ NB_MODULE(_native, m) {
 
   memfit::packing::register_packing(m);
   memfit::swapping::register_swapping(m);
+  memfit::swapping::register_faults(m);
   memfit::joint::register_joint(m);
 }

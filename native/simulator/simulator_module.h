@@ -1,4 +1,4 @@
-// Registers the swapping half of memfit._native.
+// Registers the simulators and the search of memfit._native.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -6,5 +6,6 @@
 namespace memfit::swapping {
 
 void register_swapping(nanobind::module_& m);
+void register_faults(nanobind::module_& m);
 
 }  // namespace memfit::swapping

@@ -158,6 +158,65 @@ def simulate_swaps(
     Raises ValueError on malformed columns.
     """
 
+class ChunkRanges:
+    """Ranges [first, last) of chunks; op i has rows [begin[i], begin[i + 1])."""
+
+    def __init__(self, begin: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> None: ...
+
+class PagingRates:
+    """How chunks come in and leave; `leaves` is a `Leaves` of `memfit.planning.paging`."""
+
+    def __init__(
+        self,
+        *,
+        window_bytes: int,
+        in_us_per_byte: float,
+        out_us_per_byte: float,
+        both_factor: float,
+        fault_us: float,
+        request_us: float,
+        chunks_per_fault: int,
+        keeps_copies: bool,
+        fresh_faults: bool,
+        leaves: int,
+    ) -> None:
+        """Raises ValueError for a figure that is out of range."""
+
+class Faulted:
+    """The result of `simulate_faults`: a column each of the ops, and rows (op, block) of what ops had to wait for."""
+
+    peak_bytes: int
+    end_us: NDArray[np.float64]
+    faults: NDArray[np.int64]
+    bytes_in: NDArray[np.int64]
+    bytes_out: NDArray[np.int64]
+    missed_op: NDArray[np.int64]
+    missed_block: NDArray[np.int64]
+
+def simulate_faults(
+    *,
+    duration_us: NDArray[np.float64],
+    size_bytes: NDArray[np.int64],
+    has_copy: NDArray[np.uint8],
+    block_begin: NDArray[np.int64],
+    touches: ChunkRanges,
+    sweeps: NDArray[np.int64],
+    draws: NDArray[np.int64],
+    run: NDArray[np.int64],
+    next_op: NDArray[np.int64],
+    writes: NDArray[np.uint8],
+    fetches: ChunkRanges,
+    for_op: NDArray[np.int64],
+    dismissed: ChunkRanges,
+    dropped: ChunkRanges,
+    rates: PagingRates,
+    seed: int,
+) -> Faulted:
+    """Run ops on memory whose chunks come in when they are touched; `memfit.planning.paging.faults` says how.
+
+    Raises ValueError on malformed columns.
+    """
+
 class Headroom:
     """Bytes of each op in a row, in which a span [begin, end) changes, and is searched, in O(log n)."""
 

@@ -77,6 +77,49 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Faults:
+    """The way in which memory comes in when an op touches it and it is not there.
+
+    Attributes:
+        fault_us: Microseconds that a fault takes beside its copy.
+        chunk_bytes: The bytes that come in at once; 0 if nothing does, and each touch goes over the link (zero copy).
+        block_bytes: The bytes that leave at once: a multiple of `chunk_bytes`.
+        chunks_per_fault: The chunks, touched by one op, that come in for one `fault_us`.
+        keeps_copies: Whether a chunk that was not written to leaves without a copy.
+        fresh_faults: Whether a chunk without contents is a fault where there is room; not if an allocator hands out
+            memory that is there.
+        sweeps: The times that a product (`mm`) reads its operands.
+
+    Raises:
+        InputError: A figure is out of range.
+    """
+
+    fault_us: float
+    chunk_bytes: int
+    block_bytes: int
+    chunks_per_fault: int = 1
+    keeps_copies: bool = True
+    fresh_faults: bool = True
+    sweeps: int = 1
+
+    def __post_init__(self) -> None:
+        nothing_comes_in = self.chunk_bytes == self.block_bytes == 0
+        whole = 0 < self.chunk_bytes <= self.block_bytes and self.block_bytes % self.chunk_bytes == 0
+        if not (whole or nothing_comes_in):
+            raise InputError(
+                f"faults have chunks of {self.chunk_bytes} bytes and blocks of {self.block_bytes}",
+                why="a block is made of one or more chunks",
+                remedy="correct the file, or measure it again",
+            )
+        if self.fault_us < 0 or self.chunks_per_fault < 1 or self.sweeps < 1:
+            raise InputError(
+                f"faults take {self.fault_us} us, of {self.chunks_per_fault} chunks, and products {self.sweeps} sweeps",
+                why="a time is 0 or more, the others 1 or more",
+                remedy="correct the file, or measure it again",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """The machine that a plan is for.
 
@@ -89,6 +132,7 @@ class Machine:
         alignment: Bytes; every placement is a multiple of it.
         loaded_factor: The part of its speed, in (0, 1], that a link has while ops run.
         memory_bytes_per_s: The speed of copies inside the device's own memory; 0 when unknown.
+        faults: The way in which memory comes in when an op touches it; None when unknown.
 
     Raises:
         InputError: A factor or a size is out of range.
@@ -102,6 +146,7 @@ class Machine:
     alignment: int = CUDA_ALIGNMENT
     loaded_factor: float = 1.0
     memory_bytes_per_s: float = 0.0
+    faults: Faults | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.both_factor <= 1:
@@ -129,6 +174,25 @@ def _symmetric(name: str, gb_per_s: float, both_factor: float, latency_us: float
     return Machine(name, link, link, both_factor)
 
 
+WINDOW = Faults(160.0, 1 << 20, 1 << 20, sweeps=60)
+"""A window of the CPU's memory over the tier's file, measured on two cores: a fault takes 160 microseconds a chunk of 1
+MiB, and a product of a narrow matrix with a wide one reads the wide one 40 to 60 times, in blocks."""
+MANAGED = Faults(30.0, 64 << 10, 2 << 20, chunks_per_fault=4, keeps_copies=False, fresh_faults=False, sweeps=8)
+"""A GPU's managed memory. These figures are from literature, or reckoned, and no GPU has confirmed them: a group of
+faults takes 20 to 50 microseconds, 64 KiB or more come in, and 2 MiB leave, written to or not. With groups of 256 KiB a
+stream over PCIe 3.0 comes in at 5 GB/s. Eight sweeps are reckoned: a wave of a GPU's blocks needs a thousand rows and
+columns of a product's operands, and products are some thousands wide."""
+ZERO_COPY = Faults(0.0, 0, 0, sweeps=8)
+"""Page-locked memory of the host that a GPU's ops read over the link, again at each touch."""
+_ZERO_COPY_SHARE = 0.87
+"""The part of a copy's rate that such reads reach: 0.85 to 0.9, from literature."""
+
+
+def _zero_copy(name: str, gb_per_s: float) -> Machine:
+    link = Link.of_bandwidth(gb_per_s * _ZERO_COPY_SHARE)
+    return Machine(name, link, link, 0.9, faults=ZERO_COPY)
+
+
 # The PCIe rates are four fifths of the nominal ones (PCI-SIG: 8, 16, 32 GT/s a lane, 16 lanes, 128b/130b coding:
 # 15.75, 31.5, 63 GB/s), what is left after packet headers and flow control. NVLink-C2C: 450 GB/s each way (NVIDIA Grace
 # Hopper whitepaper), the same share of it. nvme: a drive on four PCIe 4.0 lanes, the reads faster than the writes.
@@ -140,6 +204,8 @@ _PROFILES = {
         _symmetric("pcie5", 50.4, 0.9),
         _symmetric("nvlink-c2c", 360.0, 0.9, latency_us=5.0),
         Machine("nvme", Link.of_bandwidth(4.0, 80.0), Link.of_bandwidth(6.0, 80.0), both_factor=0.7),
+        replace(_symmetric("uvm", 25.2, 0.9), faults=MANAGED),
+        _zero_copy("zerocopy", 25.2),
         # arXiv 1903.06631, the fit its authors' scripts use for pinned copies over PCIe 3.0 x16.
         Machine("paper-pcie3", Link.affine(47.2, 0.0756), Link.affine(9.7, 0.0823)),
     )

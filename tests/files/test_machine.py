@@ -5,9 +5,11 @@ import pytest
 
 from memfit.errors import InputError, UsageError
 from memfit.files import find_machine, load_machine, save_machine
-from memfit.machine import Link, Machine, profile, profile_names
+from memfit.machine import WINDOW, Link, Machine, profile, profile_names
 
-MEASURED = Machine("here", Link((1, 10, 100), (1.0, 2.5, 9.0)), Link.of_bandwidth(5), 0.7, 1 << 34, 256, 0.9, 4e12)
+MEASURED = Machine(
+    "here", Link((1, 10, 100), (1.0, 2.5, 9.0)), Link.of_bandwidth(5), 0.7, 1 << 34, 256, 0.9, 4e12, WINDOW
+)
 
 
 @pytest.mark.parametrize("machine", [MEASURED, *map(profile, profile_names())], ids=lambda machine: machine.name)
@@ -20,9 +22,11 @@ def test_a_machine_comes_back_as_it_was(tmp_path, machine):
 def test_a_file_from_before_a_field_was_there_is_read(tmp_path):
     save_machine(MEASURED, tmp_path / "m.json")
     document = json.loads((tmp_path / "m.json").read_text())
-    del document["loaded_factor"], document["memory_bytes_per_s"]
+    del document["loaded_factor"], document["memory_bytes_per_s"], document["faults"]
     (tmp_path / "m.json").write_text(json.dumps(document))
-    assert load_machine(tmp_path / "m.json") == replace(MEASURED, loaded_factor=1.0, memory_bytes_per_s=0.0)
+    assert load_machine(tmp_path / "m.json") == replace(
+        MEASURED, loaded_factor=1.0, memory_bytes_per_s=0.0, faults=None
+    )
 
 
 def test_a_name_is_a_profile_and_neither_is_a_usage_error():
@@ -37,6 +41,8 @@ def test_a_name_is_a_profile_and_neither_is_a_usage_error():
         ("out", {"time_us": [3, 2, 1]}, "times may not fall"),
         ("out", {"time_us": [3]}, "out.time_us has 1 entries"),
         ("both_factor", 2, "outside (0, 1]"),
+        ("faults", {"keeps_copies": 2}, "faults.keeps_copies"),
+        ("faults", {"block_bytes": 3}, "a block is made of one or more chunks"),
     ],
 )
 def test_a_damaged_machine_names_the_file(tmp_path, section, changes, says):

@@ -34,14 +34,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _policies(args: argparse.Namespace) -> int:
     from memfit.cli.next_step import print_next
-    from memfit.comparing.planners import choose_planners
-    from memfit.comparing.policies import compare_policies, parse_budgets
+    from memfit.comparing.policies import choose_policies, compare_policies, parse_budgets
     from memfit.files import find_machine, load_trace
     from memfit.reporting.policies import to_text
     from memfit.reporting.show import show
     from memfit.simulate import load_bytes
 
-    policies, machine = choose_planners(args.policies), find_machine(args.machine)
+    policies, machine = choose_policies(args.policies), find_machine(args.machine)
     trace = load_trace(args.file)
     budgets = parse_budgets(args.budgets, int(load_bytes(trace).max()))
     comparison = compare_policies(args.file, trace, machine, budgets, policies)

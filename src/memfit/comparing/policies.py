@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
+from memfit.baselines.paging import PAGING, PagedRun
 from memfit.baselines.policies import Policy
-from memfit.comparing.planners import find_planner
+from memfit.comparing.choice import choose
+from memfit.comparing.planners import NAMED, OTHERS, OURS, find_planner
 from memfit.errors import BudgetError
 from memfit.ir import Direction, Trace
 from memfit.machine import Machine
@@ -27,6 +29,14 @@ def parse_budgets(text: str, peak_bytes: int) -> tuple[int, ...]:
     return tuple(parse_budget(word).resolve(peak_bytes) for word in full)
 
 
+def choose_policies(text: str) -> tuple[str, ...]:
+    """Return the names that "all" or "a,b,c" means; raises UsageError for an unknown one.
+
+    Besides the planners there are those that page: they plan nothing.
+    """
+    return choose(text, "policy", all_=(*OTHERS, *PAGING, *OURS), more=tuple(NAMED))
+
+
 def compare_policies(
     file: str,
     trace: Trace,
@@ -37,20 +47,27 @@ def compare_policies(
 ) -> PolicyComparison:
     """Return the figures of each of `policies` at each of `budgets` (bytes); every plan is validated.
 
-    `find` gives the policy of a name.
+    `find` gives the policy of a name, if it plans.
     """
-    cells = [_cell(trace, machine, budget, name, find(name)) for budget in budgets for name in policies]
+    cells = [_cell(trace, machine, budget, name, find) for budget in budgets for name in policies]
     peak = int(load_bytes(trace).max())
     return PolicyComparison(file, machine.name, peak, tuple(budgets), tuple(policies), tuple(cells))
 
 
-def _cell(trace: Trace, machine: Machine, budget_bytes: int, name: str, policy: Policy) -> PolicyCell:
+def _cell(trace: Trace, machine: Machine, budget_bytes: int, name: str, find: Callable[[str], Policy]) -> PolicyCell:
     begin = perf_counter()
     try:
-        plan = policy(trace, machine, budget_bytes)
+        if name in PAGING:
+            return _paged(PAGING[name](trace, machine, budget_bytes), perf_counter() - begin)
+        plan = find(name)(trace, machine, budget_bytes)
     except BudgetError as error:
         return PolicyCell(name, budget_bytes, None, 0, 0, error.required_bytes, perf_counter() - begin)
     seconds = perf_counter() - begin
     found = judged(trace, machine, plan)
     copied = sum(found.timeline.copied_bytes(direction) for direction in Direction)
     return PolicyCell(name, budget_bytes, found.overhead, found.timeline.peak_bytes, copied, None, seconds)
+
+
+def _paged(run: PagedRun, seconds: float) -> PolicyCell:
+    copied_bytes = run.bytes_in + run.bytes_out
+    return PolicyCell(run.policy, run.budget_bytes, run.overhead, run.peak_bytes, copied_bytes, None, seconds)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import Any
 
 from memfit.errors import InputError
 from memfit.files.document import Fields, read_document, write_document
-from memfit.machine import Link, Machine, profile, profile_names
+from memfit.machine import Faults, Link, Machine, profile, profile_names
 
 _KIND = "machine"
 _VERSION = 1
@@ -35,6 +36,7 @@ def machine_body(machine: Machine) -> dict[str, Any]:
     Returns:
         Plain data.
     """
+    faults = {} if machine.faults is None else {"faults": _faults_body(machine.faults)}
     return {
         "name": machine.name,
         "capacity_bytes": machine.capacity_bytes,
@@ -44,6 +46,7 @@ def machine_body(machine: Machine) -> dict[str, Any]:
         "memory_bytes_per_s": machine.memory_bytes_per_s,
         "out": _link_body(machine.out),
         "into": _link_body(machine.into),
+        **faults,
     }
 
 
@@ -89,6 +92,7 @@ def machine_of_fields(fields: Fields) -> Machine:
         alignment=fields.integer("alignment", 1),
         loaded_factor=fields.number("loaded_factor", 1.0),
         memory_bytes_per_s=fields.number("memory_bytes_per_s", 0.0),
+        faults=_faults(fields.section("faults")) if "faults" in fields.values else None,
     )
 
 
@@ -117,3 +121,19 @@ def _link_body(link: Link) -> dict[str, Any]:
 def _link(fields: Fields) -> Link:
     sizes = fields.integers("size_bytes", None, 0)
     return Link(tuple(sizes), tuple(fields.durations("time_us", len(sizes))))
+
+
+def _faults_body(faults: Faults) -> dict[str, Any]:
+    return {name: int(value) if isinstance(value, bool) else value for name, value in asdict(faults).items()}
+
+
+def _faults(fields: Fields) -> Faults:
+    return Faults(
+        fault_us=fields.number("fault_us"),
+        chunk_bytes=fields.integer("chunk_bytes", 0),
+        block_bytes=fields.integer("block_bytes", 0),
+        chunks_per_fault=fields.integer("chunks_per_fault", 1),
+        keeps_copies=bool(fields.integer("keeps_copies", 0, 1)),
+        fresh_faults=bool(fields.integer("fresh_faults", 0, 1)),
+        sweeps=fields.integer("sweeps", 1),
+    )

@@ -87,9 +87,9 @@ void allow_growth(bool allowed) {
 void set_mapping(const std::string& when, const std::string& mechanism, uint64_t dies_after) {
   static const std::map<std::string, Paging::When> whens = {
       {"never", Paging::When::kNever}, {"auto", Paging::When::kInsteadOfFailing}, {"always", Paging::When::kAlways}};
-  static const std::map<std::string, Window::Mechanism> mechanisms = {{"", Window::Mechanism::kBest},
-                                                                      {"userfaultfd", Window::Mechanism::kUserfaults},
-                                                                      {"signals", Window::Mechanism::kSignals}};
+  static const std::map<std::string, PageFrames::Mechanism> mechanisms = {{"", PageFrames::Mechanism::kBest},
+                                                                      {"userfaultfd", PageFrames::Mechanism::kUserfaults},
+                                                                      {"signals", PageFrames::Mechanism::kSignals}};
   const Paging::Settings settings{whens.at(when), mechanisms.at(mechanism), {dies_after}};
   Engine::get().in_session([&](Session& session) { session.paging.set(settings); });
 }

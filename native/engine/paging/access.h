@@ -15,11 +15,13 @@ enum class Access {
 };
 
 // By its name: an op of torch's that is in neither list goes through its operands once, as element-wise ops do. One that
-// does not is only slower.
+// does not is only slower. (Batch norms read a channel at a time, reductions and copies a column at a time.)
 inline Access access_of(std::string_view name) {
   constexpr std::string_view kRows[] = {"embedding", "index", "gather", "scatter", "take", "put"};
   constexpr std::string_view kSweeps[] = {"mm", "bmm", "matmul", "linear", "conv", "lstm", "gru", "rnn", "attention", "dot", "cdist",
-                                          "einsum", "linalg", "fft", "sort", "topk", "cholesky", "bilinear", "addmv", "addr", "ger"};
+                                          "einsum", "linalg", "fft", "sort", "topk", "cholesky", "bilinear", "addmv", "addr", "ger",
+                                          "norm", "sum", "mean", "var", "std", "softmax", "cum", "pool", "contiguous", "clone", "copy",
+                                          "reshape", "flip", "roll"};
   const auto names = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
   if (std::any_of(std::begin(kRows), std::end(kRows), names)) return Access::kRows;
   return std::any_of(std::begin(kSweeps), std::end(kSweeps), names) ? Access::kSweeps : Access::kStream;

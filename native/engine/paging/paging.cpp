@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kLeastMapped = size_t{16} << 10;       // smaller storages find room
 constexpr size_t kLeastFrames = 32 * kFaultPage;        // in bytes: several threads touch several operands at once
 constexpr size_t kLeastLimit = 8 * kLeastFrames;        // below it frames would take too large a part
-constexpr size_t kShareOfLimit = 16, kShareForRows = 4, kFramesInWindow = 16;
+constexpr size_t kShareOfLimit = 16, kShareForRows = 4, kChunksInFrames = 32;
 
 }  // namespace
 
@@ -111,7 +111,7 @@ void Paging::bring_rows(const OpInfo& op, c10::ArrayRef<const c10::IValue> input
 // The frames have their room in the arena. False when there is none.
 bool Paging::open(ThreadState& thread, size_t frames) {
   if (is_direct() || ballast_.region != nullptr) return true;
-  if (!window_) window_ = std::make_shared<Window>(settings_.mechanism, settings_.mortality);
+  if (!page_frames_) page_frames_ = std::make_shared<PageFrames>(settings_.mechanism, settings_.mortality);
   Region* region = on_.placing.place(frames, 0, &ballast_, /*high=*/true);
   if (region == nullptr && thread.starting) {
     on_.residency.consolidate(thread.touched);
@@ -120,7 +120,7 @@ bool Paging::open(ThreadState& thread, size_t frames) {
   if (region == nullptr) return false;
   ballast_.region = region;
   on_.memory.arena->vacate(region);
-  window_->set_limit(region->size);
+  page_frames_->set_limit(region->size);
   return true;
 }
 
@@ -138,9 +138,9 @@ void Paging::map(Block& block, Access access, Extent source) {
   if (is_direct()) {
     block.mapped = std::make_shared<InTier>(block.tier, block.extent);
   } else {
-    window_->set_leaving(access == Access::kSweeps ? Window::Leaves::kNewest : Window::Leaves::kOldest);
-    const size_t chunk = std::clamp(std::bit_floor(ballast_.region->size / kFramesInWindow), kFaultPage, chunk_for(access));
-    block.mapped = window_->map({block.tier, block.extent, block.bytes, chunk, source});
+    page_frames_->set_leaving(access == Access::kSweeps ? PageFrames::Leaves::kNewest : PageFrames::Leaves::kOldest);
+    const size_t chunk = std::clamp(std::bit_floor(ballast_.region->size / kChunksInFrames), kFaultPage, chunk_for(access));
+    block.mapped = page_frames_->map({block.tier, block.extent, block.bytes, chunk, source});
   }
   is_used_ = true;
   ++on_.stats.mapped_storages;
@@ -219,7 +219,7 @@ void Paging::take_down_idle() {
 }
 
 bool Paging::give_frames_back() {
-  if (ballast_.region == nullptr || !window_->is_empty()) return false;
+  if (ballast_.region == nullptr || !page_frames_->is_empty()) return false;
   on_.memory.arena->give_back(std::exchange(ballast_.region, nullptr));
   return true;
 }
@@ -240,8 +240,8 @@ void Paging::op_ends(const ThreadState& thread) {
 // Once in a session.
 void Paging::tell_cost(const ThreadState& thread) {
   std::string cost;
-  if (window_) {
-    const Window::Figures now = window_->figures();
+  if (page_frames_) {
+    const PageFrames::Figures now = page_frames_->figures();
     cost = " (" + format_bytes(now.bytes_in) + " came in and " + format_bytes(now.bytes_out) + " went out)";
   }
   on_.notices.add("mapped", thread.op->name + " needs " + format_bytes(thread.operand_bytes + thread.window.peak()) +
@@ -259,7 +259,7 @@ void Paging::before_fork() {
     }
 }
 
-// A child has no thread that would serve a fault: it reads the tier. (The window is its parent's, and is not taken down.)
+// A child has no thread that would serve a fault: it reads the tier. (The frames are its parent's, and is not taken down.)
 void Paging::become_inert() {
   for (Block* block : on_.books.all()) {
     if (!block->mapped) continue;
@@ -267,12 +267,12 @@ void Paging::become_inert() {
     new std::shared_ptr<Mapped>(std::move(block->mapped));
     if (c10::StorageImpl* storage = storage_behind(*block)) set_absent(*storage);
   }
-  new std::shared_ptr<Window>(std::move(window_));
+  new std::shared_ptr<PageFrames>(std::move(page_frames_));
 }
 
 void Paging::count(Stats& figures) const {
-  if (!window_) return;
-  const Window::Figures now = window_->figures();
+  if (!page_frames_) return;
+  const PageFrames::Figures now = page_frames_->figures();
   figures.faults = now.faults;
   figures.fault_ns = now.fault_ns;
   figures.mapped_bytes_in = now.bytes_in;

@@ -1,5 +1,5 @@
 // Paging: an op whose working set is larger than the budget runs all the same: some of what it uses is mapped. Its bytes
-// stay in the tier, and the op sees them there: in memory that the tier lies in, or through a window of page frames, which
+// stay in the tier, and the op sees them there: in memory that the tier lies in, or through page frames, which
 // take their room from the arena. Slower, and the same in every bit.
 #pragma once
 
@@ -26,7 +26,7 @@
 #include "../thread_state.h"
 #include "access.h"
 #include "mapped.h"
-#include "window.h"
+#include "page_frames.h"
 
 namespace memfit {
 
@@ -37,7 +37,7 @@ class Paging {
   enum class When { kNever, kInsteadOfFailing, kAlways };
   struct Settings {
     When when = When::kNever;
-    Window::Mechanism mechanism = Window::Mechanism::kBest;
+    PageFrames::Mechanism mechanism = PageFrames::Mechanism::kBest;
     Mortality mortality;  // for tests
   };
 
@@ -101,7 +101,7 @@ class Paging {
 
   const Parts on_;
   Settings settings_;
-  std::shared_ptr<Window> window_;
+  std::shared_ptr<PageFrames> page_frames_;
   bool any_stays_ = false;
   bool is_used_ = false;  // by an op, since the last one that left nothing mapped
   Block ballast_;  // its region is the frames' room in the arena

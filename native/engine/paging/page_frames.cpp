@@ -1,4 +1,4 @@
-#include "window.h"
+#include "page_frames.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -13,26 +13,26 @@ namespace memfit {
 namespace {
 
 // Of the newest, so many stay: an instruction may touch several chunks, and so may the other threads' at the same time.
-constexpr size_t kInUse = 8;
+constexpr size_t kInUse = 12;
 
 }  // namespace
 
-class Window::Paged final : public Mapped {
+class PageFrames::Paged final : public Mapped {
  public:
-  Paged(std::shared_ptr<Window> window, const Request& request)
+  Paged(std::shared_ptr<PageFrames> frames, const Request& request)
       : request(request), states((request.bytes + request.chunk - 1) / request.chunk, kAbsent),
-        places(states.size(), request.source == nullptr ? kNowhere : request.source == request.extent ? kStored : kInSource), window_(std::move(window)) {
-    base = window_->faults_->reserve(space());
+        places(states.size(), request.source == nullptr ? kNowhere : request.source == request.extent ? kStored : kInSource), page_frames_(std::move(frames)) {
+    base = page_frames_->faults_->reserve(space());
   }
-  ~Paged() override { window_->forget(*this); }
+  ~Paged() override { page_frames_->forget(*this); }
 
   char* address() const override { return base; }
-  void settle() override { window_->settle(*this); }
+  void settle() override { page_frames_->settle(*this); }
   void bring(const std::vector<size_t>& offsets, size_t bytes, bool for_writing) override {
-    window_->bring(*this, offsets, bytes, for_writing);
+    page_frames_->bring(*this, offsets, bytes, for_writing);
   }
   std::string failure() override {
-    std::lock_guard<std::mutex> lock(window_->mutex_);
+    std::lock_guard<std::mutex> lock(page_frames_->mutex_);
     return why;
   }
   void fails(const char* because) {
@@ -56,7 +56,7 @@ class Window::Paged final : public Mapped {
   std::string why;
 
  private:
-  std::shared_ptr<Window> window_;
+  std::shared_ptr<PageFrames> page_frames_;
 };
 
 void refuse_mapping(const char* what) {
@@ -64,16 +64,16 @@ void refuse_mapping(const char* what) {
                     "; run with --map never, or raise the limit that refuses it (ulimit -v, ulimit -n, vm.max_map_count)");
 }
 
-Window::Window(Mechanism mechanism, Mortality mortality) {
+PageFrames::PageFrames(Mechanism mechanism, Mortality mortality) {
   const auto serving = [this](char* touched, bool is_write) { serve(touched, is_write); };
   if (mechanism != Mechanism::kSignals) faults_ = faults_by_userfaultfd(serving, mortality);
   if (!faults_ && mechanism != Mechanism::kUserfaults) faults_ = faults_by_signals(serving);
   if (!faults_) throw TierFailure("this system refuses userfaultfd");
 }
 
-Window::~Window() = default;
+PageFrames::~PageFrames() = default;
 
-std::shared_ptr<Mapped> Window::map(const Request& request) {
+std::shared_ptr<Mapped> PageFrames::map(const Request& request) {
   auto paged = std::make_shared<Paged>(shared_from_this(), request);
   std::lock_guard<std::mutex> lock(mutex_);
   bounce_.resize(std::max(bounce_.size(), request.chunk));
@@ -81,29 +81,29 @@ std::shared_ptr<Mapped> Window::map(const Request& request) {
   return paged;
 }
 
-void Window::set_limit(size_t bytes) {
+void PageFrames::set_limit(size_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
   limit_ = bytes;
   make_room(0);
 }
 
-bool Window::is_empty() {
+bool PageFrames::is_empty() {
   std::lock_guard<std::mutex> lock(mutex_);
   return paged_.empty();
 }
 
-void Window::set_leaving(Leaves which) {
+void PageFrames::set_leaving(Leaves which) {
   std::lock_guard<std::mutex> lock(mutex_);
   leaves_ = which;
 }
 
-Window::Figures Window::figures() {
+PageFrames::Figures PageFrames::figures() {
   std::lock_guard<std::mutex> lock(mutex_);
   return figures_;
 }
 
 // Nothing may be thrown from here: who touches would never go on. The op fails when it ends.
-void Window::serve(char* touched, bool is_write) {
+void PageFrames::serve(char* touched, bool is_write) {
   std::lock_guard<std::mutex> lock(mutex_);
   Stopwatch stopwatch(figures_.fault_ns);
   ++figures_.faults;
@@ -119,14 +119,14 @@ void Window::serve(char* touched, bool is_write) {
   }
 }
 
-void Window::touch(Paged& paged, size_t chunk, bool is_write) {
+void PageFrames::touch(Paged& paged, size_t chunk, bool is_write) {
   if (paged.states[chunk] == kAbsent) return bring_in(paged, chunk, is_write);
   if (!is_write) return faults_->wake(paged.at(chunk), paged.length(chunk));
   faults_->set_writable(paged.at(chunk), paged.length(chunk), true);
   paged.states[chunk] = kDirty;
 }
 
-void Window::bring_in(Paged& paged, size_t chunk, bool is_write) {
+void PageFrames::bring_in(Paged& paged, size_t chunk, bool is_write) {
   make_room(paged.length(chunk));
   const bool is_stored = paged.places[chunk] != Paged::kNowhere;
   if (is_stored) read(paged, chunk);
@@ -138,7 +138,7 @@ void Window::bring_in(Paged& paged, size_t chunk, bool is_write) {
 }
 
 // Into `bounce_`. What cannot be read is zeros to an op that fails.
-void Window::read(Paged& paged, size_t chunk) {
+void PageFrames::read(Paged& paged, size_t chunk) {
   try {
     get(paged, chunk);
     figures_.bytes_in += paged.filled(chunk);
@@ -148,7 +148,7 @@ void Window::read(Paged& paged, size_t chunk) {
   }
 }
 
-void Window::get(const Paged& paged, size_t chunk) {
+void PageFrames::get(const Paged& paged, size_t chunk) {
   const Request& request = paged.request;
   const Extent from = paged.places[chunk] == Paged::kInSource ? request.source : request.extent;
   const size_t filled = paged.filled(chunk);
@@ -156,25 +156,25 @@ void Window::get(const Paged& paged, size_t chunk) {
   request.tier->get_part(from, request.bytes, paged.offset(chunk), bounce_.data(), filled);
 }
 
-void Window::put(Paged& paged, size_t chunk, const char* bytes) {
+void PageFrames::put(Paged& paged, size_t chunk, const char* bytes) {
   const Request& request = paged.request;
   request.tier->write_part(request.extent, request.bytes, paged.offset(chunk), bytes, paged.filled(chunk));
   paged.places[chunk] = Paged::kStored;
   figures_.bytes_out += paged.filled(chunk);
 }
 
-void Window::make_room(size_t bytes) {
+void PageFrames::make_room(size_t bytes) {
   for (size_t stuck = 0; figures_.frame_bytes + bytes > limit_ && stuck < frames_.size();)
     if (!leave(stuck == 0 ? next_to_leave() : stuck - 1)) ++stuck;
 }
 
-size_t Window::next_to_leave() const {
+size_t PageFrames::next_to_leave() const {
   if (leaves_ == Leaves::kOldest) return 0;
   return frames_.size() > kInUse ? frames_.size() - 1 - kInUse : 0;
 }
 
 // False, and it stays, when it cannot be written back and may be the only copy of what was before the op.
-bool Window::leave(size_t frame) {
+bool PageFrames::leave(size_t frame) {
   const auto [paged, chunk] = frames_[frame];
   try {
     if (paged->states[chunk] == kDirty) write_back(*paged, chunk);
@@ -190,7 +190,7 @@ bool Window::leave(size_t frame) {
 }
 
 // Whoever writes meanwhile waits, and dirties it anew.
-void Window::write_back(Paged& paged, size_t chunk) {
+void PageFrames::write_back(Paged& paged, size_t chunk) {
   faults_->set_writable(paged.at(chunk), paged.length(chunk), false);
   paged.states[chunk] = kClean;
   try {
@@ -203,7 +203,7 @@ void Window::write_back(Paged& paged, size_t chunk) {
 }
 
 // What nobody has touched holds nothing; the tier is given zeros, so that it can be read like all else.
-void Window::settle(Paged& paged) {
+void PageFrames::settle(Paged& paged) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (size_t chunk = 0; chunk < paged.states.size(); ++chunk) {
     if (paged.states[chunk] == kDirty) write_back(paged, chunk);
@@ -219,7 +219,7 @@ void Window::settle(Paged& paged) {
 
 // As far as there are frames for them all: otherwise the first would be gone when they are wanted. What cannot be had is
 // told when it is touched.
-void Window::bring(Paged& paged, const std::vector<size_t>& offsets, size_t bytes, bool for_writing) try {
+void PageFrames::bring(Paged& paged, const std::vector<size_t>& offsets, size_t bytes, bool for_writing) try {
   std::lock_guard<std::mutex> lock(mutex_);
   const size_t last = paged.states.size() - 1;
   size_t room = limit_ / 2;
@@ -235,7 +235,7 @@ void Window::bring(Paged& paged, const std::vector<size_t>& offsets, size_t byte
   // Likewise.
 }
 
-void Window::forget(Paged& paged) {
+void PageFrames::forget(Paged& paged) {
   std::lock_guard<std::mutex> lock(mutex_);
   frames_.erase(std::remove_if(frames_.begin(), frames_.end(), [&](const Frame& frame) { return frame.of == &paged; }), frames_.end());
   for (size_t chunk = 0; chunk < paged.states.size(); ++chunk)

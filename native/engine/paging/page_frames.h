@@ -1,4 +1,4 @@
-// Window: the page frames through which the bytes of mapped storages are seen, within a number of bytes.
+// PageFrames: the memory through which the bytes of mapped storages are seen, within a number of bytes.
 //
 // A mapped storage has addresses of its own. A chunk of it comes in from the tier when it is touched, and leaves when
 // another one needs its frame; what was not written to is not written back, and what holds nothing yet is not read.
@@ -18,7 +18,7 @@
 
 namespace memfit {
 
-class Window : public std::enable_shared_from_this<Window> {
+class PageFrames : public std::enable_shared_from_this<PageFrames> {
  public:
   enum class Mechanism { kBest, kUserfaults, kSignals };
   // Which chunk leaves: for one pass over much, the one that has been there longest; for pass after pass, one of the
@@ -31,10 +31,10 @@ class Window : public std::enable_shared_from_this<Window> {
   };
 
   // Raises TierFailure when the system has no such mechanism.
-  explicit Window(Mechanism mechanism, Mortality mortality = {});
-  ~Window();
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
+  explicit PageFrames(Mechanism mechanism, Mortality mortality = {});
+  ~PageFrames();
+  PageFrames(const PageFrames&) = delete;
+  PageFrames& operator=(const PageFrames&) = delete;
 
   struct Request {
     std::shared_ptr<Tier> tier;

@@ -127,6 +127,7 @@ class Tier {
   // How many extents have been given up: what was read there may still be on its way.
   uint64_t releases() const { return releases_; }
 
+  bool compresses() const { return compressing_ != nullptr; }
   // What has been written to the medium and read from it so far, and what an extent's `size` bytes take up there.
   uint64_t bytes_stored() const;
   uint64_t bytes_loaded() const;

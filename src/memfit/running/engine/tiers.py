@@ -56,8 +56,8 @@ def tier_for(text: str | None, device: torch.device) -> TierSpec:
 def parse_tier(text: str) -> TierSpec:
     """Read "ram", "ram:8GiB", "disk", "disk:PATH" or "ram:8GiB+disk:PATH", which is a disk behind the ram.
 
-    "ram" alone takes as much as the machine has; "disk" alone means the folder for temporary files. A disk may be
-    followed by ",compress". Raises InputError for anything else, or for a folder that is not there or cannot be written.
+    "ram" alone takes as much as the machine has; "disk" alone means the folder for temporary files. ",compress" may
+    follow a disk. Raises InputError for anything else, or for a folder that is not there or cannot be written.
     """
     named = text.removesuffix(_COMPRESS)
     tier = _parse_places(named, text)

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from benchmarks.common.examples import TIMED, Run, Worker, done_between, run_worker, sized
+from benchmarks.common.examples import EXAMPLES, Run, Worker, done_between, run_worker, sized
 from benchmarks.common.in_turn import run_in_turn
 from benchmarks.common.result import Result, Row, Table, mb
 
@@ -20,7 +20,7 @@ _WAYS = {"raw": "disk", "compressed": "disk,compress"}
 
 def shares(example: str) -> Row:
     """Return what was written of the storages that left in one iteration, by category."""
-    arguments = sized(example, 4, TIMED)
+    arguments = sized(example, 4, EXAMPLES)
     peak = run_worker(example, arguments, "100%")["trace"]["peak"]
     found = run_worker(example, arguments, peak // 2, tier="disk,compress", link=_SLOW)
     return {"example": example, "error": found["error"], "stored": found["trace"].get("stored", {})}
@@ -30,7 +30,7 @@ def times(example: str, budget: str, steps: int, link: float) -> Row:
     """Return the steps of both ways, of the same turns."""
     options = {"waits": True, "threads": 1, "link": link}
     workers = {
-        way: Worker(example, sized(example, steps, TIMED), budget, {**options, "tier": tier})
+        way: Worker(example, sized(example, steps, EXAMPLES), budget, {**options, "tier": tier})
         for way, tier in _WAYS.items()
     }
     runs = run_in_turn(workers)
@@ -90,9 +90,10 @@ def run(
     timed: Sequence[str] = ("resnet", "vgg"),
     links: Sequence[float] = (0.0, 3e8),
     budget: str = "50%",
-    steps: int = 48,
+    steps: int = 36,
 ) -> Iterator[Result]:
     """Measure shares and times."""
     left = [shares(example) for example in examples]
+    yield Result("compression", left, [share_table(left)])
     taken = [times(example, budget, steps, link) for example in timed for link in links]
-    yield Result("compression", {"shares": left, "times": taken}, [share_table(left), time_table(taken)])
+    yield Result("compression_steps", taken, [time_table(taken)])

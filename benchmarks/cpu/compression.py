@@ -53,7 +53,7 @@ def times(example: str, budget: str, steps: int, link: float) -> Row:
 
 
 def _median_step(run: Run, skip: int) -> float:
-    steps = [b["at"] - a["at"] for a, b in pairwise(run["steps"][skip:]) if not a["stopped"]]
+    steps: list[float] = [b["at"] - a["at"] for a, b in pairwise(run["steps"][skip:]) if not a["stopped"]]
     return statistics.median(steps)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import random
 import statistics
 import time
@@ -219,7 +220,7 @@ STEPS = st.lists(
     st.tuples(
         st.sampled_from(["write", "write", "read", "discard"]),
         st.integers(0, 3 * PACKET // PAGE - 1),
-        st.integers(1, PACKET // PAGE + 9),
+        st.integers(1, 2 * PACKET // PAGE),
         st.sampled_from([*KINDS]),
     ),
     max_size=25,
@@ -245,6 +246,21 @@ def test_parts_read_and_written_in_any_order_agree_with_a_plain_array(functions,
                 expected = np.ascontiguousarray(KINDS[content](size)).copy()
                 under_test.write(PAGE, expected)
         assert np.array_equal(under_test.read(PAGE, size), expected)
+
+
+EDGES = (0, 5 * PAGE, PACKET, PACKET + PAGE, 2 * PACKET - PAGE, 2 * PACKET, 2 * PACKET + 9 * PAGE, 3 * PACKET)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "noise"])
+@pytest.mark.parametrize(("begin", "end"), itertools.combinations(EDGES, 2))
+def test_a_write_that_ends_within_packets_or_at_them_is_all_there(functions, kind, begin, end):
+    expected = np.ascontiguousarray(KINDS[kind](3 * PACKET)).copy()
+    with medium(functions, ns_per_byte=1.0) as under_test:
+        under_test.write(0, expected)
+        expected[begin:end] = KINDS["sparse"](end - begin)
+        under_test.write(begin, expected[begin:end].copy())
+        assert np.array_equal(under_test.read(begin, end - begin), expected[begin:end])
+        assert np.array_equal(under_test.read(0, 3 * PACKET), expected)
 
 
 def test_stretches_written_one_after_another_are_read_as_one(functions):

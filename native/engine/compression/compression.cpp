@@ -55,6 +55,7 @@ class Compressed final : public Compressing {
   void write(size_t offset, const void* from, size_t size) override;
   void read(size_t offset, void* to, size_t size) override;
   void discard(size_t offset, size_t size) override;
+  void claim(size_t offset, size_t size) override;
   std::string name() const override { return inner_->name() + ",compress"; }
   uint64_t bytes_stored() const override { return bytes_stored_; }
   uint64_t bytes_loaded() const override { return bytes_loaded_; }
@@ -308,6 +309,18 @@ void Compressed::discard(size_t offset, size_t size) {
     packets_.erase(packets_.lower_bound(offset), packets_.lower_bound(offset + size));
   }
   inner_->discard(offset, size);
+}
+
+// What is new there may be read, and written to in part: it is as raw as the medium has it.
+void Compressed::claim(size_t offset, size_t size) {
+  inner_->claim(offset, size);
+  Guard guard(sync().mutex);
+  const auto first = packets_.lower_bound(offset);
+  if (first != packets_.end() && first->first < offset + size) return;
+  for (size_t done = 0; done < size; done += kMostBytes) {
+    const size_t now = std::min(kMostBytes, size - done);
+    packets_.emplace(offset + done, Packet{now, now});
+  }
 }
 
 size_t Compressed::stored_at(size_t offset, size_t size) const {

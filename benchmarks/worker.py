@@ -70,7 +70,8 @@ def main() -> None:
 def session_of(request: dict[str, Any]) -> Session:
     tier = parse_tier(request.get("tier", "disk"))
     if request.get("link"):
-        tier = DisturbedTier(tier.kind, tier.folder, tier.capacity_bytes, link_bytes_per_second=request["link"])
+        tier = DisturbedTier(tier.kind, tier.folder, tier.capacity_bytes, compress=tier.compress,
+                             link_bytes_per_second=request["link"])  # fmt: skip
     plan, measures = request.get("plan", True), request.get("measures", False)
     moves = request.get("moves", "joint")
     mapping = request.get("map", "never")  # a budget that is too small is to be told from one that is not
@@ -97,12 +98,23 @@ def about_trace(session: Session) -> dict[str, Any]:
         return {}
     facts = {"peak": peak_live(trace, aligned=True)[0], "minimum": minimum_budget(trace)[0], "ops": len(trace.ops),
              "recurring": sum(storage.size_bytes for storage in trace.storages if trace.recurs(storage)),
-             "largest_working_set": largest_working_set(trace)}  # fmt: skip
+             "largest_working_set": largest_working_set(trace), "stored": stored_by_category(trace)}  # fmt: skip
     if budget_bytes := session.stats.budget_bytes:
         with contextlib.suppress(memfit.BudgetError):
             best = clairvoyant(trace, budget_bytes)
             facts |= {"clairvoyant_out": best.bytes_out, "clairvoyant_in": best.bytes_in}
     return facts
+
+
+def stored_by_category(trace: Trace) -> dict[str, list[int]]:
+    """Return, of what left for a tier that compresses, the bytes and those that were written, by category."""
+    found: dict[str, list[int]] = {}
+    for storage in trace.storages:
+        if storage.stored_bytes:
+            sizes = found.setdefault(storage.category.value, [0, 0])
+            sizes[0] += storage.size_bytes
+            sizes[1] += storage.stored_bytes
+    return found
 
 
 def largest_working_set(trace: Trace) -> int:

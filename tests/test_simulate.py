@@ -267,3 +267,18 @@ def test_spans_wrap():
     trace = five_ops()
     held = planned_bytes(trace, [Swap(0, 10, 2, 4, 7, 8, True)])
     assert np.array_equal(held, [100, 100, 110, 110, 100])
+
+
+def test_copies_of_what_a_tier_compresses_take_the_time_of_what_is_left():
+    builder = TraceBuilder()
+    (storage,) = builder.op(outputs=[100], duration_us=1)
+    for _ in range(8):
+        builder.op(duration_us=100)
+    builder.op(reads=[storage], duration_us=1)
+    trace = builder.build()
+    smaller = replace(trace, storages=(replace(trace.storages[0], stored_bytes=25),))
+    swap = Swap(storage, 100, out_after=0, free_by=4, in_start=5, in_before=9, cyclic=False)
+    for of, part in ((trace, 1.0), (smaller, 0.25)):
+        copies = Simulator(of, LINK).timeline([swap]).copies
+        assert [copy.end_us - copy.start_us for copy in copies] == [100 * part, 200 * part]
+        assert [copy.size_bytes for copy in copies] == [100, 100]

@@ -62,7 +62,7 @@ bool Copies::settle(Block& block) {
 bool Copies::has_gone(Block& block, const Copy& copy) {
   const bool succeeded = copy.error.empty();
   if (succeeded)
-    stats_.bytes_out += block.bytes;
+    moves_.went_out(block);
   else
     block.dirty = true;
   return succeeded;

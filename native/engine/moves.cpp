@@ -96,8 +96,13 @@ void Moves::copy_out(Block& block) {
   else
     write();
   block.dirty = false;
-  stats_.bytes_out += block.bytes;
+  went_out(block);
   if (memory_.device->is_asynchronous()) stats_.untimed_out_bytes += block.bytes;
+}
+
+void Moves::went_out(const Block& block) {
+  stats_.bytes_out += block.bytes;
+  recorder_.went_out(block);
 }
 
 void Moves::release_frozen_extent(Block& block) {

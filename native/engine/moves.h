@@ -35,6 +35,8 @@ class Moves {
   void mend_unseen_write(Block& block);
   // A forked child may still read it: the block's next copy goes elsewhere.
   void release_frozen_extent(Block& block);
+  // The tier has the block's bytes, as of now.
+  void went_out(const Block& block);
   void note_peaks();
 
  private:

@@ -116,6 +116,12 @@ void Recorder::ghost_before(const Block& ghost) {
   was_before(ghost, /*stays=*/false);
 }
 
+void Recorder::went_out(const Block& block) {
+  if (!on() || !block.tier->compresses()) return;
+  const size_t stored = block.tier->stored(block.extent, block.bytes);
+  events_.stored.insert(events_.stored.end(), {static_cast<int64_t>(block.id), static_cast<int64_t>(stored)});
+}
+
 std::string& Recorder::shapes(int64_t row) {
   if (events_.shapes.size() <= static_cast<size_t>(row)) events_.shapes.resize(static_cast<size_t>(row) + 1);
   return events_.shapes[static_cast<size_t>(row)];

@@ -43,14 +43,16 @@ struct Recording {
   static constexpr const char* kHandovers[] = {"op", "giver", "taker"};
   // One row a block that was alive at the start. `stays`: where it is.
   static constexpr const char* kBefore[] = {"block", "bytes", "stays"};
+  // One row a block that went out to a tier that compresses: what was written of it.
+  static constexpr const char* kStored[] = {"block", "bytes"};
 
-  std::vector<int64_t> ops, accesses, ticks, handovers, before;
+  std::vector<int64_t> ops, accesses, ticks, handovers, before, stored;
   std::vector<int64_t> ghosts;       // the blocks that are ghosts
   std::vector<std::string> shapes;   // of op i's tensors, when meta storages are watched; may be shorter than ops
   std::vector<uint64_t> tokens;  // one an op: what period detection compares
   int64_t op_count() const { return static_cast<int64_t>(ops.size() / std::size(kOps)); }
   int64_t tick_count() const { return static_cast<int64_t>(ticks.size() / std::size(kTicks)); }
-  size_t held() const { return held_bytes(ops, accesses, ticks, handovers, before, ghosts, shapes, tokens); }
+  size_t held() const { return held_bytes(ops, accesses, ticks, handovers, before, stored, ghosts, shapes, tokens); }
 };
 
 class Recorder {
@@ -90,6 +92,7 @@ class Recorder {
   void ghost_allocated(const Block& ghost, bool inside_op, int64_t source);
   void ghost_before(const Block& ghost);
   void released(const Block& block, bool inside_op);
+  void went_out(const Block& block);
 
  private:
   Recording take();

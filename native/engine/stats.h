@@ -27,6 +27,8 @@ namespace memfit {
   X(uint64_t, drops, "evictions that moved nothing, since the tier's copy was valid")                                  \
   X(uint64_t, bytes_out, "bytes moved to the tier")                                                                    \
   X(uint64_t, bytes_in, "bytes moved from the tier")                                                                   \
+  X(uint64_t, bytes_stored, "bytes written to the tier's medium: fewer than `bytes_out` where the tier compresses")      \
+  X(uint64_t, bytes_loaded, "bytes read from the tier's medium, likewise of `bytes_in`")                               \
   X(uint64_t, discards, "storages that left the arena to be made again")                                               \
   X(uint64_t, bytes_discarded, "their bytes")                                                                          \
   X(uint64_t, recomputations, "storages that were made again, by the ops that had made them")                                 \

@@ -11,6 +11,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "compression.h"
 #include "device.h"
 
 namespace memfit {
@@ -163,11 +164,11 @@ class Linked final : public Medium {
   std::mutex out_, in_;
 };
 
-std::unique_ptr<Medium> wrapped(std::unique_ptr<Medium> medium, const TierRecipe& recipe) {
+std::unique_ptr<Medium> disturbed(std::unique_ptr<Medium> medium, const TierRecipe& recipe) {
   const Faults& faults = recipe.faults;
   if (recipe.link.bytes_per_second > 0 || recipe.link.latency_seconds > 0) medium = with_link(std::move(medium), recipe.link);
   if (faults.fail_write || faults.fail_read || faults.corrupt_read) medium = with_faults(std::move(medium), faults);
-  return recipe.checked ? with_checksums(std::move(medium)) : std::move(medium);
+  return medium;
 }
 
 }  // namespace
@@ -188,8 +189,13 @@ std::unique_ptr<Medium> with_faults(std::unique_ptr<Medium> inner, Faults faults
   return std::make_unique<Faulty>(std::move(inner), faults);
 }
 
-Tier::Tier(std::unique_ptr<Medium> medium, size_t boundary)
-    : maker_(getpid()), medium_(std::move(medium)), ranges_(kOffsets, kAlignment), wall_(boundary != 0 ? kAlignment : 0) {
+Tier::Tier(std::unique_ptr<Medium> medium, size_t boundary, const Compressing* compressing)
+    : maker_(getpid()),
+      medium_(std::move(medium)),
+      ranges_(kOffsets, kAlignment),
+      boundary_(boundary),
+      compressing_(compressing),
+      wall_(boundary != 0 ? kAlignment : 0) {
   if (boundary != 0) ranges_.reserve_at(ranges_.first(), boundary, wall_, this);
 }
 
@@ -199,13 +205,23 @@ std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe) {
   size_t capacity = round_up(recipe.capacity, Tier::kAlignment);
   std::unique_ptr<Medium> medium;
   if (ram) medium = recipe.is_plain() ? device.slab(capacity) : make_ram(capacity);
+  const Compressing* compressing = nullptr;
   if (!ram || both) {
     std::unique_ptr<Medium> disk = make_disk(recipe.folder);
+    if (recipe.compresses) {  // what disturbs the tier lies under it
+      std::unique_ptr<Compressing> outer = with_compression(disturbed(std::move(disk), recipe));
+      compressing = outer.get();
+      disk = std::move(outer);
+    }
     if (recipe.is_plain()) disk = device.through_host(std::move(disk));
     medium = ram ? one_behind_another(std::move(medium), capacity, std::move(disk)) : std::move(disk);
   }
-  if (!recipe.is_plain()) medium = device.through_host(wrapped(std::move(medium), recipe));
-  auto tier = std::make_shared<Tier>(std::move(medium), both ? capacity : 0);
+  if (!recipe.is_plain()) {
+    if (compressing == nullptr) medium = disturbed(std::move(medium), recipe);
+    if (recipe.checked) medium = with_checksums(std::move(medium));
+    medium = device.through_host(std::move(medium));
+  }
+  auto tier = std::make_shared<Tier>(std::move(medium), both ? capacity : 0, compressing);
   if (recipe.no_threads) tier->refuse_lanes();
   return tier;
 }
@@ -216,6 +232,10 @@ void Tier::check_own() const {
   if (!is_own()) throw TierFailure("the tier " + name() + " belongs to another process; a forked child can only read it: begin a session in the child");
 }
 
+size_t Tier::stored(Extent extent, size_t size) const {
+  return is_compressed(extent->offset) ? compressing_->stored_at(extent->offset - boundary_, size) : size;
+}
+
 Extent Tier::reserve(size_t size) {
   check_own();
   Extent extent = ranges_.take(size, this);
@@ -223,10 +243,23 @@ Extent Tier::reserve(size_t size) {
   return extent;
 }
 
+void Tier::write_at(size_t offset, const void* from, size_t size) {
+  medium_->write(offset, from, size);
+  if (!is_compressed(offset)) uncompressed_out_ += size;
+}
+
+void Tier::read_at(size_t offset, void* to, size_t size) {
+  medium_->read(offset, to, size);
+  if (!is_compressed(offset)) uncompressed_in_ += size;
+}
+
+uint64_t Tier::bytes_stored() const { return uncompressed_out_ + (compressing_ != nullptr ? compressing_->bytes_stored() : 0); }
+uint64_t Tier::bytes_loaded() const { return uncompressed_in_ + (compressing_ != nullptr ? compressing_->bytes_loaded() : 0); }
+
 Extent Tier::put(const void* from, size_t size) {
   Extent extent = reserve(size);
   try {
-    medium_->write(extent->offset, from, size);
+    write_at(extent->offset, from, size);
   } catch (...) {
     ranges_.give_back(extent);
     throw;
@@ -234,11 +267,11 @@ Extent Tier::put(const void* from, size_t size) {
   return extent;
 }
 
-void Tier::get(Extent extent, void* to, size_t size) { medium_->read(extent->offset, to, size); }
+void Tier::get(Extent extent, void* to, size_t size) { read_at(extent->offset, to, size); }
 
 void Tier::write(Extent extent, const void* from, size_t size) {
   check_own();
-  medium_->write(extent->offset, from, size);
+  write_at(extent->offset, from, size);
 }
 
 void Tier::get_part(Extent extent, size_t stored, size_t at, void* to, size_t size) {
@@ -250,7 +283,7 @@ void Tier::get_part(Extent extent, size_t stored, size_t at, void* to, size_t si
     at += head, bytes += head, size -= head;
   }
   const size_t whole = at + size == stored ? size : size / kAlignment * kAlignment;
-  if (whole != 0) medium_->read(extent->offset + at, bytes, whole);
+  if (whole != 0) read_at(extent->offset + at, bytes, whole);
   if (whole == size) return;
   std::array<char, kAlignment> page;
   get_page(extent, stored, at + whole, page.data());
@@ -258,7 +291,7 @@ void Tier::get_part(Extent extent, size_t stored, size_t at, void* to, size_t si
 }
 
 void Tier::get_page(Extent extent, size_t stored, size_t at, char* page) {
-  medium_->read(extent->offset + at, page, std::min(kAlignment, stored - at));
+  read_at(extent->offset + at, page, std::min(kAlignment, stored - at));
 }
 
 // At its ends it may share a page with bytes that stay.
@@ -270,12 +303,12 @@ void Tier::write_part(Extent extent, size_t stored, size_t at, const void* from,
     std::array<char, kAlignment> page;
     get_page(extent, stored, begin, page.data());
     std::memcpy(page.data() + (at - begin), bytes, part);
-    medium_->write(extent->offset + begin, page.data(), std::min(kAlignment, stored - begin));
+    write_at(extent->offset + begin, page.data(), std::min(kAlignment, stored - begin));
     at += part, bytes += part, size -= part;
   };
   if (const size_t head = std::min(size, round_up(at, kAlignment) - at); head != 0) mend(head);
   const size_t whole = at + size == stored ? size : size / kAlignment * kAlignment;
-  if (whole != 0) medium_->write(extent->offset + at, bytes, whole);
+  if (whole != 0) write_at(extent->offset + at, bytes, whole);
   at += whole, bytes += whole, size -= whole;
   if (size != 0) mend(size);
 }

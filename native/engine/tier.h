@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@
 
 namespace memfit {
 
+class Compressing;
 class Device;
 
 // A copy to or from a tier did not succeed. The bytes at its source are as they were before the call.
@@ -75,6 +77,7 @@ struct TierRecipe {
   std::string folder;  // of the disk's file; for "ram": what does not fit goes there, if it is named
   size_t capacity = 0;  // of the ram, bytes
   bool checked = false;
+  bool compresses = false;  // the disk
   Faults faults;
   Link link;
   int64_t longest_delay_us = 0;  // for tests: of a GPU's copies, which begin late by random times
@@ -93,8 +96,8 @@ class Tier {
  public:
   static constexpr size_t kAlignment = 4096;
 
-  // No extent lies across `boundary` (0: there is none).
-  explicit Tier(std::unique_ptr<Medium> medium, size_t boundary = 0);
+  // No extent lies across `boundary` (0: there is none). `compressing`: the part of the medium, from there on, that does.
+  explicit Tier(std::unique_ptr<Medium> medium, size_t boundary = 0, const Compressing* compressing = nullptr);
 
   // For tests: no lane can be made for it.
   void refuse_lanes() { refuses_lanes_ = true; }
@@ -124,12 +127,21 @@ class Tier {
   // How many extents have been given up: what was read there may still be on its way.
   uint64_t releases() const { return releases_; }
 
+  bool compresses() const { return compressing_ != nullptr; }
+  // What has been written to the medium and read from it so far, and what an extent's `size` bytes take up there.
+  uint64_t bytes_stored() const;
+  uint64_t bytes_loaded() const;
+  size_t stored(Extent extent, size_t size) const;
+
   size_t used() const { return ranges_.used() - wall_; }
   size_t footprint() const { return ranges_.footprint(); }
   std::string name() const { return medium_->name(); }
   bool is_direct() const { return medium_->is_direct(); }
 
  private:
+  bool is_compressed(size_t offset) const { return compressing_ != nullptr && offset >= boundary_; }
+  void write_at(size_t offset, const void* from, size_t size);
+  void read_at(size_t offset, void* to, size_t size);
   void get_page(Extent extent, size_t stored, size_t at, char* page);
   void drop(Extent extent);
   bool is_own() const;
@@ -138,7 +150,10 @@ class Tier {
   const pid_t maker_;
   std::unique_ptr<Medium> medium_;
   Ranges ranges_;
+  size_t boundary_;
+  const Compressing* compressing_;
   size_t wall_;
+  std::atomic<uint64_t> uncompressed_out_{0}, uncompressed_in_{0};
   bool frozen_ = false;
   uint64_t releases_ = 0;
   bool refuses_lanes_ = false;

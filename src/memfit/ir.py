@@ -50,6 +50,7 @@ class Storage:
         source: The line that allocated it, as "file.py:12"; "" when unknown.
         module: The innermost module in whose call it was allocated, as "Net.layers.3", from the class of the outermost
             one on; "" for none, and where that was not noted.
+        stored_bytes: What of it was written when it last left for a tier that compresses; 0 if that is not known.
     """
 
     size_bytes: int
@@ -60,6 +61,12 @@ class Storage:
     free_tick: int
     source: str
     module: str = ""
+    stored_bytes: int = 0
+
+    @property
+    def copied_bytes(self) -> int:
+        """The bytes that a copy of it moves."""
+        return self.stored_bytes or self.size_bytes
 
     @property
     def born_before(self) -> bool:

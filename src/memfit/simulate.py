@@ -32,8 +32,8 @@ class Absence(Protocol):
     """A gap, or a swap."""
 
     @property
-    def size_bytes(self) -> int:
-        """The storage's bytes."""
+    def storage(self) -> int:
+        """The storage's id."""
 
     @property
     def returns(self) -> bool:
@@ -79,8 +79,8 @@ class Simulator:
             free_by=free_by,
             in_start=in_start,
             in_before=in_before,
-            out_us=self.machine.out.copies_us(size.tolist()),
-            in_us=copies_in_us(self.machine, swaps),
+            out_us=copies_out_us(self.trace, self.machine, swaps),
+            in_us=copies_in_us(self.trace, self.machine, swaps),
             is_early=np.array([self._is_early(swap) for swap in swaps], dtype=np.uint8),
         )
 
@@ -177,9 +177,14 @@ def planned_bytes(trace: Trace, swaps: Sequence[Swap]) -> Int64Array:
     return load_bytes(trace) - sum_of_spans(spans, len(trace.ops))
 
 
-def copies_in_us(machine: Machine, absences: Sequence[Absence]) -> NDArray[np.float64]:
+def copies_out_us(trace: Trace, machine: Machine, absences: Sequence[Absence]) -> NDArray[np.float64]:
+    """Return the microseconds of the copy out with which each absence begins."""
+    return machine.out.copies_us([trace.storages[each.storage].copied_bytes for each in absences])
+
+
+def copies_in_us(trace: Trace, machine: Machine, absences: Sequence[Absence]) -> NDArray[np.float64]:
     """Return the microseconds of the copy in that ends each absence; 0 where there is none."""
-    copies_us = machine.into.copies_us([each.size_bytes for each in absences])
+    copies_us = machine.into.copies_us([trace.storages[each.storage].copied_bytes for each in absences])
     return np.where([each.returns for each in absences], copies_us, 0.0)
 
 

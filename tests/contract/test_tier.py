@@ -24,10 +24,10 @@ SIZES = (1, 63, 64, 65, 511, 4095, 4096, 4097, 8191, 100_001, (1 << 18) - 1, 1 <
 SEVERAL_MB = (3 << 20) + 1
 
 
-@pytest.fixture(params=["ram", "disk", "ram, checked", "disk, checked"])
+@pytest.fixture(params=["ram", "disk", "ram, checked", "disk, checked", "disk, compress", "disk, checked, compress"])
 def tier(request: pytest.FixtureRequest, tmp_path: Path) -> TierSpec:
-    kind, _, checked = request.param.partition(", ")
-    return TierSpec(kind, str(tmp_path) if kind == "disk" else "", checked=bool(checked))
+    kind, *options = request.param.split(", ")
+    return TierSpec(kind, str(tmp_path) if kind == "disk" else "", **dict.fromkeys(options, True))
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_sessions_one_after_another_share_nothing(tier):
 
 def test_bytes_altered_on_the_way_back_are_refused_where_they_are_checked(tier):
     spec = DisturbedTier(**asdict(tier), corrupt_read=1)
-    if not tier.checked:
+    if not (tier.checked or tier.compress):
         pytest.skip("this tier cannot tell")
     with pytest.raises(memfit.TierError, match="checksum"), memfit.session(BUDGET, spec):
         tensor = noise(65)
@@ -228,12 +228,14 @@ def test_the_disk_tier_gives_space_back(tmp_path):
         assert full - os.stat(file).st_blocks * 512 >= 18 << 20
 
 
-def test_a_file_altered_from_outside_is_noticed_by_a_checked_tier(tmp_path):
+@pytest.mark.parametrize("option", ["checked", "compress"])
+@pytest.mark.parametrize("make", [noise, torch.zeros])
+def test_a_file_altered_from_outside_is_noticed_by_a_tier_that_keeps_checksums(make, option, tmp_path):
     with pytest.raises(memfit.TierError, match="checksum"), \
-            memfit.session(BUDGET, TierSpec("disk", str(tmp_path), checked=True)):  # fmt: skip
-        tensor = noise(10_000)
+            memfit.session(BUDGET, TierSpec("disk", str(tmp_path), **{option: True})):  # fmt: skip
+        tensor = make(100_000)
         push_out(tensor)
         (file,) = open_files(tmp_path)
         with open(file, "r+b") as opened:
-            opened.write(bytes(os.stat(file).st_size))
+            opened.write(b"\x01" * os.stat(file).st_size)
         tensor.max()

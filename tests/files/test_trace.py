@@ -38,15 +38,17 @@ def test_a_file_from_before_handovers_has_none(tmp_path, document):
     assert load_trace(tmp_path / "old.json").handovers == ()
 
 
-def test_modules_are_kept_and_a_file_from_before_them_has_none(tmp_path):
+@pytest.mark.parametrize(("field", "values"), [("module", ["Net.0", "Net.1"]), ("stored_bytes", [3, 8])])
+def test_newer_fields_are_kept_and_a_file_from_before_them_has_none(tmp_path, field, values):
     builder = TraceBuilder()
     builder.op(outputs=[8, 8])
     trace = builder.build()
-    named = replace(trace, storages=tuple(replace(s, module=f"Net.{i}") for i, s in enumerate(trace.storages)))
+    pairs = zip(trace.storages, values, strict=True)
+    named = replace(trace, storages=tuple(replace(storage, **{field: value}) for storage, value in pairs))
     save_trace(named, tmp_path / "new.json")
     assert load_trace(tmp_path / "new.json") == named
     document = json.loads((tmp_path / "new.json").read_text())
-    del document["storages"]["module"]
+    del document["storages"][field]
     (tmp_path / "old.json").write_text(json.dumps(document))
     assert load_trace(tmp_path / "old.json") == trace
 

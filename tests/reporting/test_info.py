@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from memfit.comparing.trace_info import describe_trace
-from memfit.ir import Demand
+from memfit.ir import Category, Demand
 from memfit.reporting.info import to_text
 from memfit.reporting.show import print_text
 from trace_builder import TraceBuilder
@@ -71,3 +71,15 @@ def test_the_minimum_says_which_op_sets_it_and_what_it_does_not_cover(info):
     assert "set before the iteration by aten::linalg_qr at model.py:1" in text
     assert "The iteration itself needs 57.5 KiB (58,880 bytes), set by op 0 aten::mm" in text
     assert "Not covered: ops after the iteration" in text
+
+
+def test_what_a_tier_leaves_of_a_category_is_shown_where_it_is_known(info):
+    assert "in the tier" not in printed(info)
+    builder = TraceBuilder()
+    ids = [builder.before(size, Category.GRADIENT) for size in (1000, 3000, 500)]
+    builder.op(reads=ids, outputs=[512])
+    trace = builder.build()
+    sizes = zip(trace.storages, (250, 750, 0, 0), strict=True)
+    left = dataclasses.replace(trace, storages=tuple(dataclasses.replace(s, stored_bytes=n) for s, n in sizes))
+    text = printed(describe_trace(left))
+    assert "in the tier" in text and "x0.25" in next(line for line in text.splitlines() if "gradient" in line)

@@ -110,6 +110,12 @@ def test_forks_while_copies_run_change_no_bit_of_parent_children_or_grandchildre
     assert as_plainly(lambda: family(steps, first), "45%", SLOW, moves="swap").stats.prefetches > 0
 
 
+def test_children_read_and_train_from_a_tier_that_compresses(tmp_path):
+    slow = DisturbedTier("disk", str(tmp_path), compress=True, link_bytes_per_second=2e8)
+    stats = as_plainly(lambda: family(10, 3), "45%", slow).stats
+    assert 0 < stats.bytes_stored < 0.99 * stats.bytes_out
+
+
 def test_children_forked_before_the_first_whole_iteration_train():
     def run() -> list[str]:
         trainer = Trainer()

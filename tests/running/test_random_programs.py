@@ -21,7 +21,8 @@ from running.programs.templates import GROUPS
 from running.programs.write import Program, write
 from running.stress.compare import STRESSES, stressed
 
-TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), TierSpec("ram", checked=True))
+TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), TierSpec("ram", checked=True),
+         TierSpec("disk", tempfile.gettempdir(), compress=True))  # fmt: skip
 AMPLE = 1 << 26
 LARGEST_RETRY = 4.0  # times the peak: pinned and held storages cut up the arena
 

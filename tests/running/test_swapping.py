@@ -40,6 +40,7 @@ TIERS = (
     TierSpec("disk", tempfile.gettempdir()),
     TierSpec("ram", checked=True),
     DisturbedTier("ram", link_bytes_per_second=5e7, link_latency_seconds=1e-4),
+    DisturbedTier("disk", tempfile.gettempdir(), compress=True, link_bytes_per_second=5e7),
 )
 
 

@@ -20,7 +20,7 @@ from running.side_by_side import repeated
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore")]
 SMALL = COUNT // 8  # floats: 32 KiB
 THREADS = 4
-TIERS = ["ram", "disk"]
+TIERS = ["ram", "disk", "disk,compress"]
 
 
 def in_threads(*jobs: Callable[[], object]) -> list[object]:

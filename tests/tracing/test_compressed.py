@@ -39,7 +39,9 @@ def random_recording(seed: int, ops: int) -> RawRecording:
                 next_block += 1
         accesses += [(op, int(block), int(random.integers(2))) for block in random.choice(alive, 2)]
     handovers = [(op, accesses[2 * op][1], accesses[2 * op + 1][1]) for op in range(ops)]
-    tables = {"ops": rows, "accesses": accesses, "ticks": ticks, "before": before, "handovers": handovers}
+    stored = [(tick[0], int(random.integers(1, 50))) for tick in ticks[::2]]
+    tables = {"ops": rows, "accesses": accesses, "ticks": ticks, "before": before, "handovers": handovers,
+              "stored": stored}  # fmt: skip
     return recording(tables, NAMES, SOURCES)
 
 

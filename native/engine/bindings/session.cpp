@@ -27,6 +27,7 @@ TierRecipe tier_recipe(const py::dict& tier, const py::dict& disturbance) {
   recipe.folder = tier["folder"].cast<std::string>();
   recipe.capacity = tier["capacity_bytes"].cast<size_t>();
   recipe.checked = tier["checked"].cast<bool>();
+  recipe.compresses = tier["compress"].cast<bool>();
   if (disturbance.empty()) return recipe;
   recipe.faults = faults_of(disturbance);
   recipe.link = link_of(disturbance);

@@ -80,7 +80,7 @@ def add_tier(parser: argparse.ArgumentParser) -> None:
     """Add --tier, which every command that swaps has."""
     parser.add_argument(
         "--tier", metavar="T", help="where bytes go that do not fit: ram, ram:BYTES, disk, disk:PATH or "
-        "ram:BYTES+disk:PATH (default: disk on the CPU, ram on a GPU)"
+        "ram:BYTES+disk:PATH; a disk may be followed by ,compress (default: disk on the CPU, ram on a GPU)"
     )  # fmt: skip
 
 

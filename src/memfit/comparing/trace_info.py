@@ -64,10 +64,15 @@ def _by_category(storages: Iterable[Storage]) -> tuple[CategoryBytes, ...]:
     for storage in storages:
         groups[storage.category].append(storage)
     totals = [
-        CategoryBytes(category.value, _total(group), len(group), _top_sources(group))
+        CategoryBytes(category.value, _total(group), len(group), _top_sources(group), _stored_share(group))
         for category, group in groups.items()
     ]
     return tuple(sorted(totals, key=lambda total: (-total.size_bytes, total.category)))
+
+
+def _stored_share(storages: Iterable[Storage]) -> float | None:
+    left = [storage for storage in storages if storage.stored_bytes and storage.size_bytes]
+    return sum(storage.stored_bytes for storage in left) / _total(left) if left else None
 
 
 def _top_sources(storages: Iterable[Storage]) -> tuple[SourceBytes, ...]:

@@ -105,6 +105,7 @@ def _storage_columns(storages: tuple[Storage, ...], strings: _StringTable) -> di
         "free_tick": [storage.free_tick for storage in storages],
         "source": strings.column(storage.source for storage in storages),
         "module": strings.column(storage.module for storage in storages),
+        "stored_bytes": [storage.stored_bytes for storage in storages],
     }
 
 
@@ -134,8 +135,9 @@ def _storages(columns: Fields, strings: list[str]) -> tuple[Storage, ...]:
         columns.integers("alloc_tick", count, BEFORE_FIRST_TICK),
         columns.integers("free_tick", count, 0),
         columns.picks("source", count, strings),
-        # (A file from before the field was has none.)
+        # (A file from before these fields were has none.)
         columns.picks("module", count, strings) if "module" in columns.values else [""] * count,
+        columns.integers("stored_bytes", count, 0) if "stored_bytes" in columns.values else [0] * count,
         strict=True,
     )
     return tuple(Storage(*row) for row in rows)

@@ -33,12 +33,16 @@ class SourceBytes:
 
 @dataclass(frozen=True, slots=True)
 class CategoryBytes:
-    """Live bytes of one category, with the source lines that allocated most of them."""
+    """Live bytes of one category, with the source lines that allocated most of them.
+
+    `stored_share` is the part that a tier which compresses left of them, as far as they went there; None if none did.
+    """
 
     category: str
     size_bytes: int
     storages: int
     top_sources: tuple[SourceBytes, ...]
+    stored_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +119,15 @@ def _summary(info: TraceInfo) -> RenderableType:
 
 
 def _live_table(info: TraceInfo) -> RenderableType:
-    table = new_table("Live at the peak", "category", "bytes", "share", "storages", "allocated at")
+    is_compressed = any(row.stored_share is not None for row in info.live_at_peak)
+    in_tier = ["in the tier"] if is_compressed else []
+    table = new_table("Live at the peak", "category", "bytes", "share", *in_tier, "storages", "allocated at")
     for row in info.live_at_peak:
         share = f"{100 * row.size_bytes / max(info.peak_bytes, 1):.1f} %"
+        stored = "" if row.stored_share is None else f"x{row.stored_share:.2f}"
         sources = "\n".join(f"{short_line(s.source)} ({format_bytes(s.size_bytes)})" for s in row.top_sources)
-        add_row(table, row.category, format_bytes(row.size_bytes), share, str(row.storages), sources)
+        cells = [format_bytes(row.size_bytes), share, *([stored] if is_compressed else []), str(row.storages), sources]
+        add_row(table, row.category, *cells)
     return table
 
 

@@ -45,6 +45,8 @@ class RawRecording:
     sources: Sequence[str]
     ghosts: Rows = field(default_factory=lambda: np.empty(0, np.int64))  # the blocks without bytes, of device meta
     handovers: Rows = field(default_factory=lambda: np.empty(0, [(c, np.int64) for c in ("op", "giver", "taker")]))
+    # What was written of a block that left for a tier that compresses; a later row is the truer one.
+    stored: Rows = field(default_factory=lambda: np.empty(0, [(c, np.int64) for c in ("block", "bytes")]))
     shapes: Sequence[str] = ()  # of each op's tensors, where ghosts are recorded
     phases: Sequence[Phase] = tuple(Phase)  # by number
     modules: Sequence[str] = ()  # that ticks have the numbers of, where they were noted
@@ -52,7 +54,7 @@ class RawRecording:
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> RawRecording:
         """Read what `engine.stop_recording()` returned."""
-        tables = {name: table_of(raw, name) for name in ("ops", "accesses", "ticks", "before", "handovers")}
+        tables = {name: table_of(raw, name) for name in ("ops", "accesses", "ticks", "before", "handovers", "stored")}
         shapes = list(raw.get("shapes", ()))
         shapes += [""] * (len(tables["ops"]) - len(shapes))
         return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]],
@@ -145,10 +147,19 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
     ops = _ops(raw, first, last, first_tick, ids, lives)
     categories = categorise(ops, [life.block for life in lives], [life.alloc for life in lives],
                             [life.alloc_tick == BEFORE_FIRST_TICK for life in lives], roles)  # fmt: skip
+    stored = dict(raw.stored[["block", "bytes"]].tolist())
     storages = tuple(
         Storage(
-            life.size_bytes, category, life.alloc, life.free, life.alloc_tick, life.free_tick, life.source, life.module
-        )
+            life.size_bytes,
+            category,
+            life.alloc,
+            life.free,
+            life.alloc_tick,
+            life.free_tick,
+            life.source,
+            life.module,
+            stored.get(life.block, 0),
+        )  # fmt: skip
         for life, category in zip(lives, categories, strict=True)
     )
     if "before" not in about:

@@ -28,6 +28,9 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.copied("what the tier has to 
         ("disk:/tmp", TierSpec("disk", "/tmp")),
         ("ram+disk", TierSpec("ram", tempfile.gettempdir())),
         ("ram:1024+disk:/tmp", TierSpec("ram", "/tmp", 1024)),
+        ("disk,compress", TierSpec("disk", tempfile.gettempdir(), compress=True)),
+        ("disk:/tmp,compress", TierSpec("disk", "/tmp", compress=True)),
+        ("ram:1024+disk:/tmp,compress", TierSpec("ram", "/tmp", 1024, compress=True)),
     ],
 )
 def test_what_a_tiers_name_means(text, spec):
@@ -35,11 +38,18 @@ def test_what_a_tiers_name_means(text, spec):
     assert parse_tier(str(spec)) == spec
 
 
-@pytest.mark.parametrize("text", ["", "tape", "ram:lots", "ram:-1", "ram+tape", "disk+ram", "ram:8MiB+disk:/none"])
+@pytest.mark.parametrize("text", ["", "tape", "ram:lots", "ram:-1", "ram+tape", "disk+ram", "ram:8MiB+disk:/none",
+                                  "tape,compress", "disk:/none,compress", ",compress", "disk:/tmp,zip"])  # fmt: skip
 def test_what_is_no_tier_is_refused_with_a_remedy(text):
     with pytest.raises(InputError) as caught:
         parse_tier(text)
     assert caught.value.remedy
+
+
+def test_memory_is_not_compressed_and_the_error_says_why():
+    with pytest.raises(InputError, match="only what goes to a disk is compressed") as caught:
+        parse_tier("ram:1MiB,compress")
+    assert caught.value.remedy == "--tier ram:1MiB, or --tier ram:1MiB+disk:/tmp,compress"
 
 
 def test_more_memory_than_there_is_cannot_be_a_tier():

@@ -14,7 +14,9 @@ NUMBERS = 2_500  # of floats in a tensor: five fit the budget
 
 
 def faulty(folder: Path, kind: str = "disk", **faults: object) -> DisturbedTier:
-    return DisturbedTier(kind, str(folder) if kind == "disk" else "", **faults)
+    """Return a tier that fails; `kind` is "ram", "disk" or "disk,compress"."""
+    kind, _, option = kind.partition(",")
+    return DisturbedTier(kind, str(folder) if kind == "disk" else "", compress=bool(option), **faults)
 
 
 def row(value: int) -> Tensor:

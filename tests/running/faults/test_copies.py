@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.copied("what the tier has to
 
 
 @pytest.mark.unstressed("how often the tier is written to and read")
-@pytest.mark.parametrize("kind", ["ram", "disk"])
+@pytest.mark.parametrize("kind", ["ram", "disk", "disk,compress"])
 @pytest.mark.parametrize("repeat", [False, True])
 @pytest.mark.parametrize("nth", [1, 4])
 def test_a_write_that_fails_ends_one_op_and_loses_nothing(tmp_path, nth, repeat, kind, rows):
@@ -59,7 +59,7 @@ def test_what_needs_no_write_goes_on_when_every_write_fails(tmp_path, rows):
 # --- reads
 
 
-@pytest.mark.parametrize("kind", ["ram", "disk"])
+@pytest.mark.parametrize("kind", ["ram", "disk", "disk,compress"])
 def test_a_read_that_fails_ends_one_op_and_can_be_tried_again(tmp_path, kind, rows):
     with memfit.session(BUDGET, faulty(tmp_path, kind, fail_read=1)) as session:
         fill(rows, 10)
@@ -105,8 +105,9 @@ def test_a_failed_read_is_an_error_at_every_door_and_only_once(tmp_path, door, r
 
 
 @pytest.mark.unstressed("how often the tier is written to and read")
-def test_a_corrupted_read_is_noticed_by_its_checksum_and_can_be_tried_again(tmp_path, rows):
-    with memfit.session(BUDGET, faulty(tmp_path, corrupt_read=2, checked=True)):
+@pytest.mark.parametrize("tier", [{"checked": True}, {"kind": "disk,compress"}])
+def test_a_corrupted_read_is_noticed_by_its_checksum_and_can_be_tried_again(tmp_path, tier, rows):
+    with memfit.session(BUDGET, faulty(tmp_path, corrupt_read=2, **tier)):
         fill(rows, 10)
         assert rows[0].sum().item() == 0
         with pytest.raises(RuntimeError, match=r"differ from those written \(checksum\)"):

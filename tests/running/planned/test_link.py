@@ -59,3 +59,13 @@ def test_a_gpus_curve_is_corrected_by_planned_copies_of_any_size():
     twice_as_slow = copies(10, 64 * MIB, 2 * 1300.0)
     machine = SessionLink(TierSpec("ram"), GPU).machine(twice_as_slow, None)
     assert machine.into.copy_us(MIB) == pytest.approx(2 * 30.0 / 0.9)
+
+
+def test_of_a_tier_that_compresses_it_is_the_speed_of_what_is_written_and_read():
+    """The copies of a trace are those of what is left: it says how much that is."""
+    stats = copies(10, MIB, 100) | {"bytes_stored": 5 * MIB, "bytes_loaded": 2 * MIB}
+    machine = SessionLink(TierSpec("disk", compress=True)).machine(stats, None)
+    assert machine.out.copy_us(MIB // 2) == pytest.approx(100 / 0.9, rel=0.01)
+    assert machine.into.copy_us(MIB // 5) == pytest.approx(100 / 0.9, rel=0.01)
+    plain = SessionLink(TierSpec("disk")).machine(stats, None)
+    assert plain.out.copy_us(MIB) == pytest.approx(100 / 0.9, rel=0.01)

@@ -32,7 +32,7 @@ from running.plainly import descend
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("on_its_own")]
 
-TIERS = ("ram", "disk")
+TIERS = ("ram", "disk", "disk,compress")
 
 
 def stats_now() -> dict[str, int]:

@@ -26,7 +26,8 @@ def capuchin(trace: Trace, machine: Machine, budget_bytes: int) -> Plan:
 
 def free_us(trace: Trace, machine: Machine, times: Times, gap: Gap) -> float:
     """Return the free time of `gap` in microseconds."""
-    copies_us = machine.out.copy_us(gap.size_bytes) + machine.into.copy_us(gap.size_bytes)
+    copied = trace.storages[gap.storage].copied_bytes
+    copies_us = machine.out.copy_us(copied) + machine.into.copy_us(copied)
     return times.begin(end_of(trace, gap)) - times.begin(gap.after + 1) - copies_us
 
 

@@ -92,9 +92,10 @@ class Times:
 def overlapped(trace: Trace, machine: Machine, times: Times, gap: Gap) -> Swap:
     """Return the swap that leaves at once, is gone when its copy alone would be, and comes back just in time."""
     end = end_of(trace, gap)
-    gone_us = times.begin(gap.after + 1) + machine.out.copy_us(gap.size_bytes)
+    copied = trace.storages[gap.storage].copied_bytes
+    gone_us = times.begin(gap.after + 1) + machine.out.copy_us(copied)
     free_by = times.first_from(gone_us, gap.after + 1, end)
-    back_us = times.begin(end) - machine.into.copy_us(gap.size_bytes)
+    back_us = times.begin(end) - machine.into.copy_us(copied)
     return swap_of(trace, gap, free_by, max(times.last_until(back_us, gap.after + 1, end), free_by))
 
 

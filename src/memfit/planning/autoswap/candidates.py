@@ -11,7 +11,7 @@ from memfit.arrays import Float64Array, Int64Array
 from memfit.ir import Swap, Trace, align_up
 from memfit.machine import Machine
 from memfit.planning.lifetimes import Gap, gaps
-from memfit.simulate import copies_in_us
+from memfit.simulate import copies_in_us, copies_out_us
 
 _MOST = 4000
 
@@ -86,6 +86,6 @@ class GapColumns:
             size_bytes=np.array([align_up(size, trace.alignment) for size in sizes], dtype=np.int64),
             after=np.array([gap.after for gap in found], dtype=np.int64),
             before=np.array([end_of(trace, gap) for gap in found], dtype=np.int64),
-            out_us=machine.out.copies_us(sizes),
-            in_us=copies_in_us(machine, found),
+            out_us=copies_out_us(trace, machine, found),
+            in_us=copies_in_us(trace, machine, found),
         )

@@ -161,7 +161,8 @@ class _Builder:
         earlier = [n for n in self.earlier.get(number, ()) if n in self.columns]
         never_written = number in earlier
         size, segments = idle.held_bytes / self.size, self.segments
-        out_us, in_us = (link.copy_us(idle.gap.size_bytes) / self.us for link in (machine.out, machine.into))
+        copied = self.problem.trace.storages[idle.gap.storage].copied_bytes
+        out_us, in_us = (link.copy_us(copied) / self.us for link in (machine.out, machine.into))
         released, done = segments.running(idle.gap.after), [(c, 1.0) for n in earlier for c in self._outs(n)]
         for index, cut in enumerate(idle.cuts):
             back = columns.swap[index]
@@ -318,10 +319,9 @@ class _Builder:
 
     def _bytes(self, lane_us: list[int], flow: _Flow, link: Link) -> tuple[list[int], list[int]]:
         """Return columns of the bytes copied in each segment, and of those that wait or are early at its end."""
-        sizes = {
-            self.problem.idle[number].gap.size_bytes: self.problem.idle[number].held_bytes for number in self.columns
-        }
-        fastest = min((link.copy_us(size) / held for size, held in sizes.items()), default=0.0) * self.size / self.us
+        idle, storages = (self.problem.idle[number] for number in self.columns), self.problem.trace.storages
+        sizes = {(storages[each.gap.storage].copied_bytes, each.held_bytes) for each in idle}
+        fastest = min((link.copy_us(size) / held for size, held in sizes), default=0.0) * self.size / self.us
         copied = [self.program.column(upper=flow.total_size) for _ in lane_us]
         for column, us in zip(copied, lane_us, strict=True):
             self.program.row([(column, fastest), (us, -1.0)], upper=0.0)

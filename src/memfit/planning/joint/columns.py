@@ -19,7 +19,7 @@ from memfit.planning.joint.recipes import MOST_OPS, remaking_us
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.wishes import NO_WISHES, Wishes
 from memfit.planning.lifetimes import Gap, births, live_bytes
-from memfit.simulate import copies_in_us, load_bytes
+from memfit.simulate import copies_in_us, copies_out_us, load_bytes
 
 KEPT, SWAPPED, REMADE, PASSING = range(4)
 """The modes of gaps: `native/joint/problem.h`."""
@@ -104,13 +104,13 @@ class JointColumns:
         Returns:
             What was found; it may be over the budget if the search ended before that was mended.
         """
-        sizes = [gap.size_bytes for gap in self.gaps]
+        count, trace = len(self.gaps), self.values.trace
         if may_swap:
-            out_us = np.where(self.may_leave, machine.out.copies_us(sizes), _NEVER)
-            in_us = np.where(self.may_leave, copies_in_us(machine, self.gaps), _NEVER)
+            out_us = np.where(self.may_leave, copies_out_us(trace, machine, self.gaps), _NEVER)
+            in_us = np.where(self.may_leave, copies_in_us(trace, machine, self.gaps), _NEVER)
         else:
-            out_us = in_us = np.full(len(sizes), _NEVER)
-        keep, remake = (hints.keep, hints.remake) if hints else (np.ones(len(sizes)), np.full(len(sizes), 0.7))
+            out_us = in_us = np.full(count, _NEVER)
+        keep, remake = (hints.keep, hints.remake) if hints else (np.ones(count), np.full(count, 0.7))
         return self._columns.search(
             start=np.array(modes, dtype=np.uint8),
             price_us=np.where(np.isfinite(self.remaking_us), self.remaking_us, 0.0),

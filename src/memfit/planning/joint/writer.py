@@ -67,4 +67,5 @@ class TraceWriter:
         alloc, alloc_tick = self._lives[index]
         free, free_tick = self._ends.get(index, (len(self._ops), self._ticks))
         like = self.source.storages[self.originals[index]]
-        return Storage(like.size_bytes, like.category, alloc, free, alloc_tick, free_tick, like.source)
+        return Storage(like.size_bytes, like.category, alloc, free, alloc_tick, free_tick, like.source,
+                       stored_bytes=like.stored_bytes)  # fmt: skip

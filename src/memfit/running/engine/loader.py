@@ -35,7 +35,7 @@ from memfit.running.engine.module import EngineModule as EngineModule
 _NAME = "memfit_engine"
 _BUILD_SECONDS = "build-seconds"  # in the cache's folder
 _USUAL_SECONDS = 60.0
-_UNITS = ("unity.cc", "bindings/bindings_unity.cc")
+_UNITS = ("unity.cc", "bindings/bindings_unity.cc", "compression/compression_unity.cc")
 _CUDA_UNITS = ("cuda/cuda_unity.cc",)
 NO_CUDA_HEADERS = (
     "the CUDA headers are not there, and the engine is built without them for the CPU alone: install the CUDA toolkit, "
@@ -131,7 +131,7 @@ def _folder_name(cuda: bool) -> str:
     key = hashlib.sha256()
     key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{_FLAGS + _sanitizer_flags()}|{cuda}".encode())
     for path in sorted(_source_folder().rglob("*")):
-        if path.suffix in {".h", ".cpp", ".cc"}:
+        if path.suffix in {".h", ".c", ".cpp", ".cc"}:
             key.update(path.name.encode() + path.read_bytes())
     return f"torch-{torch.__version__}-{key.hexdigest()[:16]}"
 

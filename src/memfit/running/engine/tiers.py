@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +16,36 @@ from memfit.running.engine.devices import default_tier
 from memfit.running.host import host_memory_bytes, is_in_memory, reservable_bytes
 from memfit.units import format_bytes, parse_bytes
 
+_COMPRESS = ",compress"
+
 
 @dataclass(frozen=True)
 class TierSpec:
     """A tier: `kind` is "ram" or "disk"; `folder` is where the disk tier's file goes.
 
     The ram tier takes at most `capacity_bytes` (0: as much as the machine has); with a `folder` what does not fit
-    goes to a file there. `checked` keeps a checksum of everything written and compares it on each read.
+    goes to a file there. `checked` keeps a checksum of everything written and compares it on each read. `compress`
+    makes what goes to the file smaller where that saves time.
     """
 
     kind: str = "disk"
     folder: str = ""
     capacity_bytes: int = 0
     checked: bool = False
+    compress: bool = False
 
     def __str__(self) -> str:
+        disk = f"disk:{self.folder}{_COMPRESS if self.compress else ''}"
         if self.kind == "disk":
-            return f"disk:{self.folder}"
+            return disk
         capacity = f":{self.capacity_bytes}" if self.capacity_bytes else ""
-        return f"ram{capacity}+disk:{self.folder}" if self.folder else f"ram{capacity}"
+        return f"ram{capacity}+{disk}" if self.folder else f"ram{capacity}"
 
     def recipe(self) -> dict[str, Any]:
         """Return the description from which the engine makes the tier."""
         capacity_bytes = self.capacity_bytes or reservable_bytes()
-        return {"kind": self.kind, "folder": self.folder, "capacity_bytes": capacity_bytes, "checked": self.checked}
+        return {"kind": self.kind, "folder": self.folder, "capacity_bytes": capacity_bytes, "checked": self.checked,
+                "compress": self.compress}  # fmt: skip
 
 
 def tier_for(text: str | None, device: torch.device) -> TierSpec:
@@ -50,16 +56,30 @@ def tier_for(text: str | None, device: torch.device) -> TierSpec:
 def parse_tier(text: str) -> TierSpec:
     """Read "ram", "ram:8GiB", "disk", "disk:PATH" or "ram:8GiB+disk:PATH", which is a disk behind the ram.
 
-    "ram" alone takes as much as the machine has; "disk" alone means the folder for temporary files. Raises InputError
-    for anything else, or for a folder that is not there or cannot be written.
+    "ram" alone takes as much as the machine has; "disk" alone means the folder for temporary files. ",compress" may
+    follow a disk. Raises InputError for anything else, or for a folder that is not there or cannot be written.
     """
-    first, plus, behind = text.partition("+")
+    named = text.removesuffix(_COMPRESS)
+    tier = _parse_places(named, text)
+    if named == text:
+        return tier
+    if not tier.folder:
+        raise InputError(
+            f"'{text}' is not a tier",
+            why="only what goes to a disk is compressed: a copy in memory takes less time than compressing it",
+            remedy=f"--tier {named}, or --tier {named}+disk:/tmp{_COMPRESS}",
+        )
+    return replace(tier, compress=True)
+
+
+def _parse_places(named: str, text: str) -> TierSpec:
+    first, plus, behind = named.partition("+")
     kind, _, rest = first.partition(":")
     if kind == "ram" and (not plus or behind.partition(":")[0] == "disk"):
         capacity = _capacity(text, rest) if rest else 0
         return TierSpec("ram", _folder(behind.partition(":")[2]) if plus else "", capacity)
     if kind == "disk" and (":" in first or not plus):  # a folder's name may have a plus in it
-        return TierSpec("disk", _folder(text.partition(":")[2]))
+        return TierSpec("disk", _folder(named.partition(":")[2]))
     raise _no_tier(text)
 
 
@@ -71,7 +91,7 @@ def warn_if_in_memory(tier: TierSpec, device: torch.device) -> None:
 
 
 def _no_tier(text: str) -> InputError:
-    why = "a tier is ram, ram:BYTES, disk, disk:PATH or ram:BYTES+disk:PATH"
+    why = f"a tier is ram, ram:BYTES, disk, disk:PATH or ram:BYTES+disk:PATH; {_COMPRESS} may follow a disk"
     return InputError(f"'{text}' is not a tier", why=why, remedy="--tier disk:/tmp")
 
 

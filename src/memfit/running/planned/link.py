@@ -11,6 +11,7 @@ from memfit.running.engine.tiers import TierSpec
 _GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
 _DERATING = 0.9  # a plan for a link slower than it is costs little, the other way round much
 _CHANGED = 2.0  # times as fast or as slow as in the mean: then the link is another one
+_COPIED = {"out": "bytes_stored", "in": "bytes_loaded"}  # of the bytes moved each way
 _WAYS = {"out": "timed_copies_out", "in": "timed_copies_in"}  # each way's count of planned copies whose time is known
 
 
@@ -34,9 +35,14 @@ class SessionLink:
         return self._of_rates(stats) if self.measured is None else self._of_curve(self.measured, stats)
 
     def _of_rates(self, stats: Mapping[str, int]) -> Machine:
-        rates = (_rate(stats, self._since, way) or _GUESS_GB_PER_S[self.tier.kind] for way in _WAYS)
+        rates = (self._copied_rate(stats, way) or _GUESS_GB_PER_S[self.tier.kind] for way in _WAYS)
         out, into = (Link.of_bandwidth(_DERATING * rate, latency_us=0.0) for rate in rates)
         return Machine(f"{self.tier} as measured", out, into)
+
+    def _copied_rate(self, stats: Mapping[str, int], way: str) -> float:
+        """Return the speed at which traces have copies move bytes: those that were left, where the tier compresses."""
+        share = _share_left(stats, self._since, way) if self.tier.compress else 1.0
+        return share * _rate(stats, self._since, way)
 
     def _of_curve(self, measured: Machine, stats: Mapping[str, int]) -> Machine:
         out, into = (self._slowdown(way, stats, link) or 1 / measured.loaded_factor
@@ -61,3 +67,9 @@ def _rate(stats: Mapping[str, int], since: Mapping[str, int], way: str) -> float
     """Return the bytes per nanosecond of the copies between two counts; 0 without copies."""
     moved, ns = _timed(stats, since, way)
     return moved / ns if moved > 0 and ns else 0.0
+
+
+def _share_left(stats: Mapping[str, int], since: Mapping[str, int], way: str) -> float:
+    """Return the part of the bytes moved between two counts that was written, or read, by a tier that compresses."""
+    moved, copied = (stats[name] - since.get(name, 0) for name in (f"bytes_{way}", _COPIED[way]))
+    return min(copied / moved, 1.0) if moved > 0 and copied > 0 else 1.0

@@ -72,6 +72,7 @@ class Recorded:
         own = np.minimum((ops_of_it["end_ns"] - ops_of_it["start_ns"] - ops_of_it["waited_ns"]) / 1000, spans)
         again_us = tuple(np.maximum(own, 0).tolist())
         trace, blocks = in_order_of_use(replace(trace, ops=ops), blocks, _first_uses(raw, begin, middle))
+        trace = with_foreseen_copies(trace)
         with_grad = tuple(map(bool, ops_of_it["with_grad"].tolist()))
         return cls(trace, blocks, iterations, again_us, with_grad=with_grad)
 
@@ -106,6 +107,16 @@ def _first_uses(raw: RawRecording, begin: int, end: int) -> dict[int, int]:
     ops = raw.accesses["op"]
     used = raw.accesses["block"][(ops >= begin) & (ops < end)]
     return {block: place for place, block in enumerate(dict.fromkeys(used.tolist()))}
+
+
+def with_foreseen_copies(trace: Trace) -> Trace:
+    """Return the trace in which what did not leave for a tier that compresses would be as small there as what did."""
+    left = [storage for storage in trace.storages if storage.stored_bytes]
+    if not left:
+        return trace
+    share = sum(storage.stored_bytes for storage in left) / sum(storage.size_bytes for storage in left)
+    storages = (s if s.stored_bytes else replace(s, stored_bytes=int(share * s.size_bytes)) for s in trace.storages)
+    return replace(trace, storages=tuple(storages))
 
 
 def in_order_of_use(trace: Trace, blocks: Sequence[int], first_use: Mapping[int, int]) -> tuple[Trace, list[int]]:

@@ -47,6 +47,7 @@ class Outcome:
     unplanned: tuple[str, ...] = ()  # why kinds of iterations had no plan at last
     forward_only: bool = False  # whether iterations were forward passes without gradients
     tier: str = ""
+    compresses: bool = False  # the tier does
     seconds: float = 0.0
     peak_rss_bytes: int = 0
     tier_host_bytes: int = 0  # the most that the tier took of the host's memory
@@ -91,7 +92,8 @@ class Outcome:
         parts = [
             f"{self._limit()}, arena peak {format_bytes(s.peak_footprint_bytes)}, "
             f"peak of live tensors {format_bytes(s.peak_live_bytes)}",
-            f"moved {format_bytes(s.bytes_out)} out and {format_bytes(s.bytes_in)} in (tier {self.tier}) "
+            f"moved {format_bytes(s.bytes_out)} out and {format_bytes(s.bytes_in)} in (tier {self.tier}"
+            f"{self._compressed()}) "
             f"over {s.iterations} iterations ({kinds})",
             f"waited {format_us(self.waited_seconds * 1e6)} of {self.seconds:.1f} s for copies (x{self.slowdown:.2f})",
             *self._made_again(),
@@ -100,6 +102,12 @@ class Outcome:
             f"memfit's own records {format_bytes(s.record_bytes)}",
         ]
         return f"memfit: {sentence(self)}\nmemfit: {'; '.join(parts)}"
+
+    def _compressed(self) -> str:
+        s = self.stats
+        if not self.compresses:
+            return ""
+        return f": {format_bytes(s.bytes_stored)} written and {format_bytes(s.bytes_loaded)} read"
 
     def _made_again(self) -> list[str]:
         s, parts = self.stats, []
@@ -227,6 +235,7 @@ def outcome_of(session: Session, code: int, budget: str | int | None, measures: 
         unplanned=session.unplanned,
         forward_only=session.forward_only,
         tier=str(session.tier),
+        compresses=session.tier.compress,
         seconds=time.monotonic() - (session.began or 0.0),
         peak_rss_bytes=peak_rss_bytes(),
         tier_host_bytes=_host_bytes(session.tier, session.stats.tier_footprint_bytes),

@@ -73,6 +73,7 @@ class Settings:
             return None
         device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         tier = f"{self.tier.kind}{'+disk' if self.tier.kind == 'ram' and self.tier.folder else ''}"
+        tier += ",compress" if self.tier.compress else ""
         about = (__version__, torch.__version__, device, tier, self.moves, str(torch.get_num_threads()))
         return PlanCache(folder, about)
 

@@ -11,6 +11,7 @@ class Stats:
 
     `live` counts every storage, wherever its bytes are; `resident` those in the arena; `footprint` is the
     highest used address of the arena. `drops` are evictions that moved nothing, since the tier's copy was valid.
+    Of `bytes_out` and `bytes_in`, `bytes_stored` were written and `bytes_loaded` read: fewer where the tier compresses.
     `discards` left the arena without a copy and were made again by the ops that had made them (`recomputations`, in
     `recompute_ns`); `failed_recomputations` could not be, or gave other bytes. `handovers` are inputs whose place
     an op's output took. `trims` are results that lay in a storage twice as large as they need, or larger, and got a
@@ -49,6 +50,8 @@ class Stats:
     drops: int
     bytes_out: int
     bytes_in: int
+    bytes_stored: int
+    bytes_loaded: int
     discards: int
     bytes_discarded: int
     recomputations: int

@@ -1,0 +1,90 @@
+#include "choice.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace memfit::compression {
+
+namespace {
+
+constexpr double kWindow = 64 << 20;         // bytes: what lies further back counts ever less
+constexpr size_t kSample = size_t{64} << 10;
+constexpr size_t kLeast = size_t{16} << 10;  // what is smaller is not worth the trouble
+constexpr double kWorth = 0.9;               // a codec has to save that much: its time is a core's, which ops may want
+constexpr double kFarOff = 0.1;              // of a storage's bytes
+constexpr uint32_t kAgain = 4, kMostBetween = 64;  // departures: a trial is repeated after 4, 16, and every 64
+constexpr size_t kMostKnown = size_t{1} << 16;
+
+template <typename Action>
+double ns_of(const Action& action) {
+  const auto began = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - began).count();
+}
+
+}  // namespace
+
+void Pace::add(size_t bytes, double ns) {
+  bytes_ += static_cast<double>(bytes);
+  ns_ += ns;
+  if (bytes_ > kWindow) bytes_ /= 2, ns_ /= 2;
+}
+
+Trial try_codecs(const uint8_t* from, size_t size) {
+  Scratch& room = scratch();
+  Trial trial;
+  trial.bytes = std::min(size, kSample);
+  const uint8_t* middle = from + (size - trial.bytes) / 2 / kSample * kSample;
+  for (size_t codec = 0; codec < kCodecs.size(); ++codec) {
+    const auto id = static_cast<CodecId>(codec);
+    size_t stored = 0;
+    if (id != kRaw) trial.pack_ns[codec] = ns_of([&] { stored = compress(id, middle, trial.bytes, room); });
+    trial.shares[codec] = stored != 0 ? static_cast<double>(stored) / static_cast<double>(trial.bytes) : 1;
+    if (stored != 0) trial.unpack_ns[codec] = ns_of([&] { decompress(id, stored, room.plain, trial.bytes, room); });
+  }
+  return trial;
+}
+
+bool Choice::wants_trial(size_t offset, size_t size) {
+  if (size < kLeast) return false;
+  if (known_.size() > kMostKnown) known_.clear();
+  Known& known = known_[{offset, size}];
+  return ++known.departures >= known.next_trial;
+}
+
+void Choice::tried(size_t offset, size_t size, const Trial& trial) {
+  Known& known = known_[{offset, size}];
+  known.shares = trial.shares;
+  known.next_trial = known.departures + std::min(std::max(known.departures, uint32_t{1}) * (kAgain - 1), kMostBetween);
+  for (size_t codec = 0; codec < kCodecs.size(); ++codec) {
+    if (trial.pack_ns[codec] > 0) pack_[codec].add(trial.bytes, trial.pack_ns[codec]);
+    if (trial.unpack_ns[codec] > 0) unpack_[codec].add(trial.bytes, trial.unpack_ns[codec]);
+  }
+}
+
+double Choice::cost(CodecId codec, double share) const {
+  const double moved = share * (write_.ns_per_byte() + read_.ns_per_byte());
+  return codec == kRaw ? kWorth * moved : moved + pack_[codec].ns_per_byte() + unpack_[codec].ns_per_byte();
+}
+
+CodecId Choice::of(size_t offset, size_t size) const {
+  const auto found = known_.find({offset, size});
+  CodecId best = kRaw;
+  if (found == known_.end()) return best;
+  const auto& shares = found->second.shares;
+  for (CodecId codec = 1; codec < kCodecs.size(); ++codec)
+    if (shares[codec] < 1 && cost(codec, shares[codec]) < cost(best, shares[best])) best = codec;
+  return best;
+}
+
+void Choice::left(size_t offset, size_t size, CodecId codec, size_t stored) {
+  const auto found = known_.find({offset, size});
+  if (found == known_.end() || codec == kRaw) return;
+  Known& known = found->second;
+  const double share = static_cast<double>(stored) / static_cast<double>(size);
+  if (std::abs(share - known.shares[codec]) > kFarOff) known.next_trial = std::min(known.next_trial, known.departures + kAgain);
+  known.shares[codec] = share;
+}
+
+}  // namespace memfit::compression

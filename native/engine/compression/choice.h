@@ -1,0 +1,66 @@
+// Choice: which codec pays for a storage, by what it saves of it and by what codecs and the medium cost at present.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "codecs.h"
+
+namespace memfit::compression {
+
+// Nanoseconds a byte, of late.
+class Pace {
+ public:
+  Pace() = default;
+  Pace(double bytes, double ns) : bytes_(bytes), ns_(ns) {}
+
+  void add(size_t bytes, double ns);
+  double ns_per_byte() const { return bytes_ > 0 ? ns_ / bytes_ : 0; }
+
+ private:
+  double bytes_ = 0, ns_ = 0;
+};
+
+// What is left of a storage's bytes under each codec, and how long each took.
+struct Trial {
+  std::array<double, kCodecs.size()> shares{}, pack_ns{}, unpack_ns{};
+  size_t bytes = 0;
+};
+// Of some of the `size` bytes, from their middle.
+Trial try_codecs(const uint8_t* from, size_t size);
+
+// Nothing in here waits or takes long: the caller's mutex guards it.
+class Choice {
+ public:
+  // A storage is known by where its copy lies and how large it is. Whether it is to be tried (again) before it goes there.
+  bool wants_trial(size_t offset, size_t size);
+  void tried(size_t offset, size_t size, const Trial& trial);
+  // The codec that costs least at present, there and back.
+  CodecId of(size_t offset, size_t size) const;
+  // That left `stored` bytes of the storage; a trial that was far off is repeated soon.
+  void left(size_t offset, size_t size, CodecId codec, size_t stored);
+
+  void packed(CodecId codec, size_t bytes, double ns) { pack_[codec].add(bytes, ns); }
+  void unpacked(CodecId codec, size_t bytes, double ns) { unpack_[codec].add(bytes, ns); }
+  void wrote(size_t bytes, double ns) { write_.add(bytes, ns); }
+  void read(size_t bytes, double ns) { read_.add(bytes, ns); }
+
+ private:
+  struct Known {
+    std::array<double, kCodecs.size()> shares{};
+    uint32_t departures = 0, next_trial = 1;
+  };
+  using Key = std::pair<size_t, size_t>;
+
+  double cost(CodecId codec, double share) const;
+
+  std::map<Key, Known> known_;
+  std::array<Pace, kCodecs.size()> pack_, unpack_;
+  // Half a gigabyte a second, until it is measured.
+  Pace write_{1 << 20, 2 << 20}, read_{1 << 20, 2 << 20};
+};
+
+}  // namespace memfit::compression

@@ -45,7 +45,7 @@ class RawRecording:
     sources: Sequence[str]
     ghosts: Rows = field(default_factory=lambda: np.empty(0, np.int64))  # the blocks without bytes, of device meta
     handovers: Rows = field(default_factory=lambda: np.empty(0, [(c, np.int64) for c in ("op", "giver", "taker")]))
-    shapes: Sequence[str] = ()  # of each op's tensors, where ghosts are recorded
+    shapes: Sequence[str] = ()  # of each op's tensors, where they are noted
     phases: Sequence[Phase] = tuple(Phase)  # by number
     modules: Sequence[str] = ()  # that ticks have the numbers of, where they were noted
 
@@ -231,6 +231,7 @@ def _op(raw: RawRecording, index: int, first_tick: int, reads: list[int], writes
         writes=tuple(sorted(set(writes))),
         first_tick=row["first_tick"] - first_tick,
         workspace_bytes=row["workspace_bytes"],
+        tensors=raw.shapes[index] if raw.shapes else "",
     )
 
 

@@ -11,6 +11,7 @@ _ITEM_BYTES = {
     "Byte": 1, "Char": 1, "Bool": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8,
     "ComplexFloat": 8, "ComplexDouble": 16,
 }  # fmt: skip
+_FLOATS = ("Half", "BFloat16", "Float", "Double")
 _TENSOR = re.compile(r"(-)|([A-Za-z]\w*)\[([\d,]*)\]")
 
 
@@ -27,9 +28,19 @@ class Tensor:
         return math.prod(self.shape)
 
     @property
+    def item_bytes(self) -> int:
+        """The bytes of one element."""
+        return _ITEM_BYTES.get(self.dtype, 4)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its elements are floating-point numbers."""
+        return self.dtype in _FLOATS
+
+    @property
     def size_bytes(self) -> int:
         """The bytes of its elements, each counted once."""
-        return self.count * _ITEM_BYTES.get(self.dtype, 4)
+        return self.count * self.item_bytes
 
 
 @dataclass(frozen=True)
@@ -55,5 +66,3 @@ def parse_shapes(text: str) -> Shapes:
 def _tensors(text: str) -> tuple[Tensor | None, ...]:
     found = _TENSOR.finditer(text)
     return tuple(None if m[1] else Tensor(m[2], tuple(int(n) for n in m[3].split(",") if n)) for m in found)
-
-

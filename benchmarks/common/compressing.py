@@ -189,14 +189,15 @@ def with_shared(training: Training, values: int) -> Training:
 def with_student(training: Training, width: int) -> Training:
     """Train a narrower model to answer as `training`'s does."""
     teacher, x = training.model, training.x
-    student = cnn(width, width) if isinstance(teacher.get_submodule("0"), nn.Conv2d) else mlp(width)
+    made = cnn(width, width) if isinstance(teacher.get_submodule("0"), nn.Conv2d) else mlp(width)
+    model = made.model
 
     class Taught(nn.Module):
         """Both, the teacher first."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.student = student.model
+            self.student = model
 
         def forward(self, x: Tensor) -> Tensor:
             with torch.no_grad():
@@ -205,6 +206,7 @@ def with_student(training: Training, width: int) -> Training:
             return out
 
     both = Taught()
+    del made  # its inputs
 
     def loss(logits: Tensor, _: Tensor) -> Tensor:
         return F.kl_div(logits.log_softmax(-1), both.answer, log_target=True, reduction="batchmean")

@@ -29,9 +29,8 @@ class _Teacher:
         self._steps = [self._copied(step) for step in draft.steps[:count] if step.phase is Phase.FORWARD]
 
     def _copied(self, step: Step) -> Step:
-        made = [event for event in step.events if event.allocates and event.inside]
-        for event in made:
-            self._copies[event.piece] = replace(event.piece)
+        made = {event.piece for event in step.events if event.allocates and event.inside}
+        self._copies |= {piece: replace(piece) for piece in made}
         for piece in step.reads:
             if piece.category is Category.PARAMETER and piece not in self._copies:
                 self._copies[piece] = replace(piece)
@@ -39,7 +38,9 @@ class _Teacher:
         reads, writes = ({self._copies.get(p, p): None for p in used} for used in (step.reads, step.writes))
         copied = Step(step.op, reads, writes)
         copied.recorded_bytes, copied.recorded_peak = step.recorded_bytes, step.recorded_peak
-        copied.events = [replace(event, piece=self._copies[event.piece]) for event in made]
+        copied.events = [
+            replace(event, piece=self._copies[event.piece]) for event in step.events if event.piece in made
+        ]
         return copied
 
     def put_in(self) -> None:
@@ -48,13 +49,15 @@ class _Teacher:
         if not self._steps:
             return
         draft.steps[:0] = self._steps
-        made = [event.piece for step in self._steps for event in step.events]
+        made = [event.piece for step in self._steps for event in step.events if event.allocates]
+        freed = {event.piece for step in self._steps for event in step.events if not event.allocates}
         draft.pieces += [*self._weights, *made]
         answer = self._copies.get(model.products[-1].result) if model.products[-1].result else None
         for piece in made:
-            if piece is not answer:
-                users = [step for step in self._steps if step.uses(piece) or step.makes(piece)]
-                users[-1].events.append(Event(piece, allocates=False))
+            if piece is not answer and piece not in freed:
+                [step for step in self._steps if step.uses(piece) or step.makes(piece)][-1].events.append(
+                    Event(piece, allocates=False)
+                )
         self._keep_answers(answer)
 
     def _keep_answers(self, answer: Piece | None) -> None:

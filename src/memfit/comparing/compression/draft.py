@@ -147,10 +147,6 @@ class Draft:
         """Return the step whose op allocates `piece`."""
         return next((step for step in self.steps if step.makes(piece)), None)
 
-    def outlives(self, piece: Piece) -> bool:
-        """Return whether nothing in the iteration frees `piece`."""
-        return not any(event.piece is piece and not event.allocates for event in self._all_events())
-
     def drop(self, pieces: Iterable[Piece]) -> None:
         """Take pieces out, with their accesses."""
         gone = set(pieces)
@@ -201,12 +197,57 @@ class Draft:
             end.events.append(Event(piece, allocates=False))
         return piece
 
+    def insert(
+        self, beside: Step, name: str, reads: Iterable[Piece], makes: Iterable[Piece] = (), *,
+        frees: Iterable[Piece] = (), after: bool = False,
+    ) -> Step:  # fmt: skip
+        """Put an op in, of the phase and the line of the one it is beside.
+
+        Arguments:
+            beside: The step before which it runs.
+            name: The operator.
+            reads: The pieces it reads.
+            makes: New pieces, which it allocates and writes.
+            frees: Pieces that are freed behind it.
+            after: Whether it runs after `beside` instead.
+
+        Returns:
+            The new step.
+        """
+        made = dict.fromkeys(makes)
+        self.pieces += made
+        read = dict.fromkeys(reads)
+        size_bytes = sum(piece.size_bytes for piece in read | made)
+        duration_us = beside.op.duration_us * size_bytes / max(beside.recorded_bytes, 1)
+        step = Step(Op(name, beside.phase, duration_us, beside.op.source, (), (), 0, 0), read, made)
+        step.events = [Event(piece, allocates=True) for piece in made]
+        step.events += [Event(piece, allocates=False) for piece in frees]
+        step.recorded_bytes = size_bytes
+        self.steps.insert(self.steps.index(beside) + after, step)
+        return step
+
+    def free_behind(self, step: Step, *pieces: Piece) -> None:
+        """Free pieces that nothing frees yet behind a step."""
+        step.events += [Event(piece, allocates=False) for piece in pieces]
+
+    def make_in(self, piece: Piece, step: Step) -> None:
+        """Let `step` allocate and write `piece`, instead of the step that does."""
+        maker = self.maker(piece)
+        if maker is not None:
+            maker.events = [event for event in maker.events if event.piece is not piece or not event.allocates]
+            maker.writes.pop(piece, None)
+        step.events.insert(0, Event(piece, allocates=True))
+        step.writes[piece] = None
+
+    def end_of(self, piece: Piece) -> Step | None:
+        """Return the step behind whose op `piece` is freed."""
+        return next((s for s in self.steps if any(e.piece is piece and not e.allocates for e in s.events)), None)
+
     def scratch(self, step: Step, size_bytes: int) -> None:
         """Let the op of `step` take `size_bytes` more while it runs."""
         piece = Piece(size_bytes, Category.SCRATCH, step.op.source)
         self.pieces.append(piece)
-        step.events.insert(0, Event(piece, allocates=True))
-        step.events.append(Event(piece, allocates=False))
+        step.events = [Event(piece, allocates=True), *step.events, Event(piece, allocates=False)]
 
     def remove(self, steps: Iterable[Step]) -> None:
         """Take steps out; what is allocated and freed in them is so in the step before."""
@@ -276,9 +317,6 @@ class Draft:
 
     def _event_lists(self) -> list[list[Event]]:
         return [self.start, *(step.events for step in self.steps)]
-
-    def _all_events(self) -> Iterator[Event]:
-        return (event for events in self._event_lists() for event in events)
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ _LEAST = 4096  # elements; smaller parameters keep their moments in 32 bits
 _CODE_BYTES = 2 * 256 * 4  # the values that the bytes stand for, signed and not
 _NAME = "bitsandbytes::optimizer_update_8bit_blockwise"
 _SMALL_NAME = "bitsandbytes::optimizer_update_32bit"
-# On the CPU the update is made of torch's ops: these many floats an element are alive at once. GPUs have a kernel.
-_CPU_SCRATCH_BYTES = 24
+# On the CPU the update is made of torch's ops, which have these bytes an element at once. GPUs have a kernel.
+_CPU_SCRATCH_BYTES = 20
 _CPU_SMALL_SCRATCH_BYTES = 12
 
 

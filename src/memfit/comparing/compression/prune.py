@@ -1,35 +1,43 @@
-"""torch's unstructured pruning: a mask beside each weight, and their product, which is made anew in each forward pass."""
+"""torch's unstructured pruning: a mask beside each weight, and their product, made anew in each forward pass."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from memfit.comparing.compression.draft import Event
+from memfit.comparing.compression.draft import Piece, Step
 from memfit.comparing.compression.model import Model, Product
-from memfit.ir import Category
+from memfit.ir import Category, Phase
 
 
 def prune_weights(model: Model) -> None:
-    """Mask the weight of every layer."""
-    seen = set()
+    """Mask the weight of every layer that is trained."""
     for product in model.products:
-        if product.weight not in seen and model.trained_of(product.weight):
+        if model.trained_of(product.weight):
             _mask(model, product)
-        seen.add(product.weight)
 
 
 def _mask(model: Model, product: Product) -> None:
-    draft, weight = model.draft, product.weight
-    backward, trained = model.backward_of(product), model.trained_of(weight)
+    draft, weight, trained = model.draft, product.weight, model.trained_of(product.weight)
     mask = draft.hold(replace(weight, category=Category.PARAMETER))
-    old = draft.hold(replace(weight, category=Category.ACTIVATION))  # until the module gets the new one
-    masked = draft.hold(replace(weight, category=Category.ACTIVATION), product.step)
-    product.step.events.insert(1, Event(old, allocates=False))
-    product.step.reads[mask] = None
-    for step in backward:
-        if weight in step.reads:
-            step.forget(weight)
-            step.reads[masked] = None
-        if trained and any(step.makes(gradient) for gradient in trained.gradients):
-            step.reads[mask] = None
-            draft.scratch(step, weight.size_bytes)  # the gradient of the masked weight
+    old = draft.hold(replace(weight, category=Category.ACTIVATION))  # until the module has the new one
+    masked = replace(weight, category=Category.ACTIVATION, born_before=False)
+    draft.insert(product.step, "aten::mul.Tensor", [mask, weight], [masked], frees=[old])
+    for step in [product.step, *draft.users(weight, Phase.BACKWARD)]:
+        step.forget(weight)
+        step.reads[masked] = None
+    for gradient in trained.gradients if trained else []:
+        maker = draft.maker(gradient)
+        if maker is not None:
+            _mask_gradient(model, maker, gradient, mask)
+
+
+def _mask_gradient(model: Model, maker: Step, gradient: Piece, mask: Piece) -> None:
+    """The gradient of the masked weight, times the mask: when all that its layer's step has needed is freed."""
+    draft = model.draft
+    whole = replace(gradient)
+    ends = [step for piece in maker.reads if piece.category is Category.GRADIENT and (step := draft.end_of(piece))]
+    last = max(ends, key=draft.steps.index, default=maker)
+    times = draft.insert(last, "aten::mul.Tensor", [whole, mask], frees=[whole], after=True)
+    draft.make_in(gradient, times)
+    draft.pieces.append(whole)
+    draft.make_in(whole, maker)

@@ -1,11 +1,10 @@
-"""What techniques share that put other parameters in the place of some: sizes of updates, and ends of activations."""
+"""What techniques share that put other parameters in the place of some: the sizes of the optimizer's updates."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from memfit.comparing.compression.draft import Step
-from memfit.comparing.compression.model import Model, Product
+from memfit.comparing.compression.model import Model
 from memfit.ir import Phase
 
 
@@ -30,9 +29,3 @@ def scale_updates(model: Model, before: dict[int, int]) -> None:
         for event in step.events:
             if event.allocates and event.piece.size_bytes in before:
                 event.piece.size_bytes = min(event.piece.size_bytes * left // max(whole, 1), largest)
-
-
-def end_of_use(model: Model, product: Product) -> Step | None:
-    """Return the last step of the backward pass that is a layer's: what it has kept is freed then."""
-    steps = model.backward_of(product) or list(model.draft.phase(Phase.BACKWARD))[-1:]
-    return steps[-1] if steps else None

@@ -243,6 +243,18 @@ class Draft:
         """Return the step behind whose op `piece` is freed."""
         return next((s for s in self.steps if any(e.piece is piece and not e.allocates for e in s.events)), None)
 
+    def last_end(self, step: Step) -> Step:
+        """Return the step behind which the last of the gradients that `step` reads is freed: its layer's last."""
+        ends = [self.end_of(piece) for piece in step.reads if piece.category is Category.GRADIENT]
+        return max((end for end in ends if end is not None), key=self.steps.index, default=step)
+
+    def keep_until(self, piece: Piece, step: Step) -> None:
+        """Free `piece` behind `step`, if it is freed earlier."""
+        end = self.end_of(piece)
+        if end is not None and self.steps.index(end) < self.steps.index(step):
+            end.events = [event for event in end.events if event.piece is not piece or event.allocates]
+            self.free_behind(step, piece)
+
     def scratch(self, step: Step, size_bytes: int) -> None:
         """Let the op of `step` take `size_bytes` more while it runs."""
         piece = Piece(size_bytes, Category.SCRATCH, step.op.source)

@@ -50,7 +50,10 @@ def _backward(model: Model, step: Step, layer: Product) -> None:
     draft.insert(step, "aten::mul.Tensor", [*came[:1], layer.weight], [scaled])
     floats = _floats(model, step, layer.weight)
     thrown = Piece(floats.size_bytes, Category.GRADIENT, step.op.source)
-    draft.insert(step, "aten::mm", [scaled], [thrown], frees=[thrown, scaled], after=True)
+    used = [scaled] if layer.operand is None else [scaled, layer.operand]
+    last = draft.insert(step, "aten::mm", used, [thrown], frees=[thrown, scaled], after=True)
+    for piece in used:
+        draft.keep_until(piece, last)
 
 
 def _floats(model: Model, step: Step, weight: Piece) -> Piece:

@@ -63,12 +63,24 @@ def _backward(
     _gradient(draft, draft.insert(first, "aten::mm", [scaled, between], frees=[between]), up)
     draft.insert(first, "aten::mm", [scaled, up.parameter], [thin], frees=[scaled])
     _gradient(draft, draft.insert(first, "aten::mm", [thin, *([product.operand] if product.operand else [])]), down)
-    if product.weight in first.reads:  # the layer's input has a gradient
+    if product.weight in first.reads:
         passed = Piece(product.rows * product.inputs * item, Category.GRADIENT, first.op.source)
         draft.insert(first, "aten::mm", [thin, down.parameter], [passed], frees=[thin])
-        draft.free_behind(first, passed)
-    else:
+        _add_to(draft, first, passed)
+    else:  # nothing wants the gradient of the layer's input
         draft.free_behind(first, thin)
+
+
+def _add_to(draft: Draft, step: Step, passed: Piece) -> None:
+    """Add `passed` to what `step` makes of its size, when all that the layer's step has needed is freed."""
+    whole = next((piece for piece in step.writes if piece.size_bytes == passed.size_bytes), None)
+    if whole is None:
+        return draft.free_behind(step, passed)
+    own = Piece(whole.size_bytes, Category.GRADIENT, step.op.source)
+    draft.pieces.append(own)
+    added = draft.insert(draft.last_end(step), "aten::add.Tensor", [own, passed], frees=[own, passed], after=True)
+    draft.make_in(whole, added)
+    draft.make_in(own, step)
 
 
 def _gradient(draft: Draft, step: Step, trained: Trained) -> None:

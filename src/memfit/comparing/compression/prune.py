@@ -32,12 +32,10 @@ def _mask(model: Model, product: Product) -> None:
 
 
 def _mask_gradient(model: Model, maker: Step, gradient: Piece, mask: Piece) -> None:
-    """The gradient of the masked weight, times the mask: when all that its layer's step has needed is freed."""
+    """The gradient of the masked weight, times the mask."""
     draft = model.draft
     whole = replace(gradient)
-    ends = [step for piece in maker.reads if piece.category is Category.GRADIENT and (step := draft.end_of(piece))]
-    last = max(ends, key=draft.steps.index, default=maker)
-    times = draft.insert(last, "aten::mul.Tensor", [whole, mask], frees=[whole], after=True)
+    times = draft.insert(draft.last_end(maker), "aten::mul.Tensor", [whole, mask], frees=[whole], after=True)
     draft.make_in(gradient, times)
     draft.pieces.append(whole)
     draft.make_in(whole, maker)

@@ -71,17 +71,16 @@ def cnn(width: int = 32, wider: int = 64) -> Training:
     return Training(model, torch.randn(32, 3, 16, 16), torch.randint(10, (32,)), head="11")
 
 
-def gpt() -> Training:
+def gpt(width: int = 256, layers: int = 4, words: int = 512) -> Training:
     """A small decoder."""
-    width, words = 256, 512
-    model = nn.Sequential(nn.Embedding(words, width), *(Block(width) for _ in range(4)), nn.LayerNorm(width),
-                          nn.Linear(width, words))  # fmt: skip
-    return Training(model, torch.randint(words, (8, 64)), torch.randint(words, (512,)), head="6")
+    blocks = [Block(width) for _ in range(layers)]
+    model = nn.Sequential(nn.Embedding(words, width), *blocks, nn.LayerNorm(width), nn.Linear(width, words))
+    return Training(model, torch.randint(words, (8, 64)), torch.randint(words, (512,)), head=str(layers + 2))
 
 
-def probe() -> Training:
+def probe(width: int = 1024) -> Training:
     """A frozen stack of layers, and one that is trained on what they see."""
-    training = mlp(1024)
+    training = mlp(width)
     for parameter in training.model[:4].parameters():  # type: ignore[index]
         parameter.requires_grad_(False)
     return training
@@ -97,9 +96,9 @@ MODELS: dict[str, Callable[[], Training]] = {"mlp": mlp, "cnn": cnn, "gpt": gpt,
 
 def with_8bit_adam(training: Training, _: int) -> Training:
     """Train with bitsandbytes' AdamW8bit."""
-    import bitsandbytes
+    from bitsandbytes.optim.adamw import AdamW8bit
 
-    return replace(training, optimizer=lambda parameters: bitsandbytes.optim.AdamW8bit(parameters, lr=1e-3))
+    return replace(training, optimizer=lambda parameters: AdamW8bit(parameters, lr=1e-3))
 
 
 def with_lora(training: Training, rank: int) -> Training:
@@ -166,12 +165,12 @@ def with_low_rank(training: Training, rank: int) -> Training:
 def factors(layer: nn.Linear, rank: int) -> nn.Sequential:
     """Return two layers whose product is the nearest to `layer`."""
     u, s, v = torch.linalg.svd(layer.weight.detach(), full_matrices=False)
-    two = nn.Sequential(nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features))
+    first, second = nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features)
     with torch.no_grad():
-        two[0].weight.copy_(s[:rank, None] * v[:rank])
-        two[1].weight.copy_(u[:, :rank])
-        two[1].bias.copy_(layer.bias)
-    return two
+        first.weight.copy_(s[:rank, None] * v[:rank])
+        second.weight.copy_(u[:, :rank])
+        second.bias.copy_(layer.bias)
+    return nn.Sequential(first, second)
 
 
 def with_shared(training: Training, values: int) -> Training:
@@ -180,7 +179,7 @@ def with_shared(training: Training, values: int) -> Training:
 
     for module in training.model.modules():
         if isinstance(module, nn.Linear):
-            found = KMeans(values, n_init=1, random_state=0).fit(module.weight.detach().reshape(-1, 1).numpy())
+            found = KMeans(values, n_init=1, random_state=0).fit(module.weight.detach().reshape(-1, 1).clone().numpy())
             shared = torch.from_numpy(found.cluster_centers_[found.labels_])
             module.weight.data.copy_(shared.view_as(module.weight))
     return training

@@ -22,10 +22,10 @@ BAR = 0.03
 
 # The model that each technique is tried on, and how it is written.
 CASES = (
-    ("mlp", "8bit-adam"), ("gpt", "8bit-adam"), ("gpt", "lora:8"), ("mlp", "lora:8"), ("mlp", "bf16"), ("gpt", "bf16"),
+    ("mlp", "8bit-adam"), ("gpt", "8bit-adam"), ("mlp", "lora:8"), ("gpt", "lora:8"), ("mlp", "bf16"), ("gpt", "bf16"),
     ("probe", "int8-frozen"), ("adapted", "int8-frozen"), ("mlp", "channels:50%"), ("cnn", "channels:50%"),
-    ("mlp", "prune"), ("cnn", "prune"), ("mlp", "lowrank:32"), ("gpt", "lowrank:32"), ("mlp", "share:16"), ("mlp", "distil:64"),
-    ("cnn", "distil:8"), ("gpt", "lora:8,8bit-adam"), ("gpt", "lowrank:32,8bit-adam"),
+    ("mlp", "prune"), ("cnn", "prune"), ("mlp", "lowrank:32"), ("gpt", "lowrank:32"), ("mlp", "share:16"),
+    ("mlp", "distil:64"), ("cnn", "distil:8"), ("gpt", "lora:8,8bit-adam"), ("gpt", "lowrank:32,8bit-adam"),
 )  # fmt: skip
 
 

@@ -66,21 +66,19 @@ def _share(model: Model, values: int) -> None:
     """Nothing: a weight is a float of its own as long as it is trained, whatever it is in a file."""
 
 
-_LORA = "model = get_peft_model(model, LoraConfig(r={n}, target_modules=[...]))  # the linear layers but the last"
-_INT8 = (
-    "quantize_(model, Int8WeightOnlyConfig(), lambda m, name: isinstance(m, nn.Linear) and not m.weight.requires_grad)"
-)
-_INT8_TRAINING = _INT8.replace("Int8WeightOnlyConfig()", "int8_weight_only_quantized_training()")
-
-
 def _int8(number: int, passes: bool) -> list[str]:
-    if passes:  # the other one would keep floats of every weight for the backward pass
-        source = "torchao.prototype.quantized_training"
+    if not passes:
         return [
-            f"from torchao.quantization import quantize_; from {source} import int8_weight_only_quantized_training",
-            _INT8_TRAINING,
+            "from torchao.quantization import Int8WeightOnlyConfig, quantize_",
+            "frozen = lambda m, _: isinstance(m, nn.Linear) and not m.weight.requires_grad",
+            "quantize_(model, Int8WeightOnlyConfig(), frozen)",
         ]
-    return ["from torchao.quantization import Int8WeightOnlyConfig, quantize_", _INT8]
+    return [  # the other one keeps floats of every weight for the backward pass
+        "from torchao.prototype.quantized_training.int8 import (",
+        "    Int8QuantizedTrainingLinearWeight as Int8)",
+        "for layer in frozen_linear_layers:  # Int8WeightOnlyConfig would keep floats",
+        "    layer.weight = nn.Parameter(Int8.from_float(layer.weight), False)",
+    ]
 
 
 def _plain(*lines: str) -> Lines:
@@ -90,27 +88,42 @@ def _plain(*lines: str) -> Lines:
 # In the order in which they are applied when several are given.
 TECHNIQUES = (
     Technique("distil", "a student of this width", "torch", distil, _plain(
-        "with torch.no_grad(): taught = teacher(x).log_softmax(-1)  # the model as it is; train one of width {n}",
-        'loss = F.kl_div(student(x).log_softmax(-1), taught, log_target=True, reduction="batchmean")'), "WIDTH"),
+        "with torch.no_grad():",
+        "    taught = model(x).log_softmax(-1)  # train one of width {n} instead",
+        "loss = F.kl_div(student(x).log_softmax(-1), taught, log_target=True)",
+        ), "WIDTH"),
     Technique("channels", "channels taken out", "torch-pruning", prune_channels, _plain(
-        "import torch_pruning as tp; importance = tp.importance.MagnitudeImportance()",
-        "tp.pruner.BasePruner(model, x, importance, pruning_ratio={n} / 100, ignored_layers=[model.head]).step()"), "PERCENT%"),
+        "import torch_pruning as tp",
+        "tp.pruner.BasePruner(model, x, tp.importance.MagnitudeImportance(),",
+        "    pruning_ratio={n} / 100, ignored_layers=[last_layer]).step()",
+        ), "PERCENT%"),
     Technique("lowrank", "two factors for a weight", "torch", factorise, _plain(
         "u, s, v = torch.linalg.svd(layer.weight.detach(), full_matrices=False)",
-        "two = nn.Sequential(nn.Linear(layer.in_features, {n}, bias=False), nn.Linear({n}, layer.out_features))",
-        "two[0].weight.data, two[1].weight.data = s[:{n}, None] * v[:{n}], u[:, :{n}]; two[1].bias = layer.bias"), "RANK"),
-    Technique("prune", "weights set to zero", "torch", lambda model, _: prune_weights(model), _plain(
-        'from torch.nn.utils import prune; prune.l1_unstructured(layer, "weight", amount=0.8)')),
+        "first = nn.Linear(layer.in_features, {n}, bias=False)",
+        "second = nn.Linear({n}, layer.out_features)",
+        "first.weight.data = (s[:{n}, None] * v[:{n}]).clone()",
+        "second.weight.data, second.bias = u[:, :{n}].clone(), layer.bias",
+        "model.set_submodule(name, nn.Sequential(first, second))",
+        ), "RANK"),
+    Technique("prune", "weights set to zero by a mask", "torch", lambda model, _: prune_weights(model), _plain(
+        "from torch.nn.utils import prune",
+        'prune.l1_unstructured(layer, "weight", amount=0.8)  # for each layer')),
     Technique("share", "weights of few values", "scikit-learn", _share, _plain(
-        "found = KMeans({n}).fit(layer.weight.detach().reshape(-1, 1))",
-        "layer.weight.data = torch.tensor(found.cluster_centers_[found.labels_]).view_as(layer.weight)"), "VALUES"),
+        "values = layer.weight.detach().clone().reshape(-1, 1).numpy()",
+        "found = KMeans({n}).fit(values)",
+        "new = torch.from_numpy(found.cluster_centers_[found.labels_])",
+        "layer.weight.data.copy_(new.view_as(layer.weight))"), "VALUES"),
     Technique("lora", "adapters beside frozen weights", "peft", add_lora, _plain(
-        "from peft import LoraConfig, get_peft_model", _LORA), "RANK"),
+        "from peft import LoraConfig, get_peft_model",
+        "names = [...]  # of the linear layers but the last",
+        "model = get_peft_model(model, LoraConfig(r={n}, target_modules=names))"), "RANK"),
     Technique("int8-frozen", "frozen weights in 8 bits", "torchao", lambda model, _: quantise_frozen(model), _int8),
     Technique("bf16", "all floats in bfloat16", "torch", lambda model, _: use_bf16(model), _plain(
-        "model = model.to(torch.bfloat16)  # before the optimizer is made; its inputs too: x.to(torch.bfloat16)")),
-    Technique("8bit-adam", "Adam's moments in 8 bits", "bitsandbytes", lambda model, _: use_eight_bit_adam(model), _plain(
-        "import bitsandbytes; optimizer = bitsandbytes.optim.AdamW8bit(model.parameters(), lr=...)")),
+        "model = model.to(torch.bfloat16)  # before the optimizer is made",
+        "x = x.to(torch.bfloat16)  # its inputs, too")),
+    Technique("8bit-adam", "Adam's moments in 8 bits", "bitsandbytes", lambda m, _: use_eight_bit_adam(m), _plain(
+        "import bitsandbytes",
+        "optimizer = bitsandbytes.optim.AdamW8bit(model.parameters(), lr=...)")),
 )  # fmt: skip
 
 

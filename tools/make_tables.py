@@ -27,7 +27,18 @@ from benchmarks.cpu import (
     versions,
 )
 from benchmarks.gpu import simulated
-from benchmarks.offline import allocators, bounds, in_place, packing, peers, pieces, recomputing, report, swapping
+from benchmarks.offline import (
+    allocators,
+    bounds,
+    in_place,
+    packing,
+    peers,
+    pieces,
+    recomputing,
+    report,
+    swapping,
+    whatif_with,
+)
 from tools.pages import with_part
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -57,6 +68,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "swapping": swapping.table,
     "traffic": traffic.table,
     "versions": versions.table,
+    "whatif_with": whatif_with.table,
 }
 
 

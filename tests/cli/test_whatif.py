@@ -99,7 +99,7 @@ def test_techniques_are_foreseen_one_by_one_and_together(tmp_path):
     script = write(tmp_path, VARIED)
     done = memfit("trace", script, "-o", "t.json.gz", "--", "--batch", "64", "--adam", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    words = ("whatif", "t.json.gz", "--with", "channels:50%,share:16,8bit-adam", "--budget", "60%", "--effort", "0.05")
+    words = ("whatif", "t.json.gz", "--with", "channels:50%,share:16,8bit-adam", "--budget", "90%", "--effort", "0.05")
     done = memfit(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = [line.partition("  ")[0] for line in done.stdout.splitlines()]

@@ -66,10 +66,10 @@ def test_the_foreseen_peak_is_the_recorded_one_within_3_percent(trace_of, model,
     assert smallest_budget(foreseen)[0] == pytest.approx(smallest_budget(real)[0], rel=0.08)
 
 
-@pytest.mark.parametrize("width", [64, 256])
-def test_fewer_channels_are_a_model_of_that_width(trace_of, width):
-    foreseen = compressed(trace_of("mlp"), parse_techniques(f"channels:{100 - 100 * width // 512}%"))
-    real = recorded(mlp(width + (512 - width) % 2))
+@pytest.mark.parametrize("percent", [50, 75])
+def test_fewer_channels_are_a_model_of_that_width(trace_of, percent):
+    foreseen = compressed(trace_of("mlp"), parse_techniques(f"channels:{percent}%"))
+    real = recorded(mlp(512 - 512 * percent // 100))
     assert peak(foreseen) == pytest.approx(peak(real), rel=0.02)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from memfit.comparing.compression.contents import contents
 from memfit.ir import BEFORE_FIRST_TICK, Category, Handover, Op, Phase, Storage, Trace, align_up
 from memfit.shapes import Tensor
+
+
+_OF_A_LAYER = re.compile(r"aten::_?(t|mm|addmm|matmul|sum|view|reshape|reshape_alias|transpose|expand|detach)(\.|$)")
 
 
 @dataclass(eq=False, slots=True)
@@ -243,10 +247,19 @@ class Draft:
         """Return the step behind whose op `piece` is freed."""
         return next((s for s in self.steps if any(e.piece is piece and not e.allocates for e in s.events)), None)
 
-    def last_end(self, step: Step) -> Step:
-        """Return the step behind which the last of the gradients that `step` reads is freed: its layer's last."""
-        ends = [self.end_of(piece) for piece in step.reads if piece.category is Category.GRADIENT]
-        return max((end for end in ends if end is not None), key=self.steps.index, default=step)
+    def last_of_layer(self, step: Step) -> Step:
+        """Return the last step of the layer's backward pass that `step` belongs to.
+
+        It goes on as long as products and sums use nothing else of the gradients than what `step` uses.
+        """
+        came = {piece for piece in step.reads if piece.category is Category.GRADIENT}
+        last = step
+        for each in self.steps[self.steps.index(step) + 1 :]:
+            others = {piece for piece in each.reads if piece.category is Category.GRADIENT} - came
+            if others or not _OF_A_LAYER.match(each.op.name):
+                break
+            last = each
+        return last
 
     def keep_until(self, piece: Piece, step: Step) -> None:
         """Free `piece` behind `step`, if it is freed earlier."""
@@ -299,6 +312,7 @@ class Draft:
         made = [(piece, life) for piece, life in lives.items() if life is not None]
         ids = {piece: number for number, (piece, _) in enumerate(made)}
         ops = [self._op(step, first, ids) for step, first in zip(self.steps, firsts, strict=True)]
+        ops = [_of_the_living(index, op, made) for index, op in enumerate(ops)]
         storages = [life.storage(piece, len(ops), ticks) for piece, life in made]
         return replace(
             self.trace, ops=tuple(ops), storages=tuple(storages), ticks=ticks, before=None,
@@ -369,5 +383,15 @@ def _piece(storage: Storage, tensor: Tensor | None) -> Piece:
     return Piece(storage.size_bytes, *about, tensor.item_bytes, tensor.is_float)
 
 
+def _of_the_living(index: int, op: Op, made: list[tuple[Piece, _Life]]) -> Op:
+    """Return `op` without accesses to what does not exist then, as recordings have none."""
+
+    def is_alive(storage: int) -> bool:
+        life = made[storage][1]
+        return life.alloc <= index and (life.free is None or index < life.free)
+
+    return replace(op, reads=tuple(filter(is_alive, op.reads)), writes=tuple(filter(is_alive, op.writes)))
+
+
 def _ids(used: Iterable[Piece], ids: dict[Piece, int]) -> tuple[int, ...]:
-    return tuple(sorted(ids[piece] for piece in used))
+    return tuple(ids[piece] for piece in used)

@@ -78,7 +78,7 @@ def _add_to(draft: Draft, step: Step, passed: Piece) -> None:
         return draft.free_behind(step, passed)
     own = Piece(whole.size_bytes, Category.GRADIENT, step.op.source)
     draft.pieces.append(own)
-    added = draft.insert(draft.last_end(step), "aten::add.Tensor", [own, passed], frees=[own, passed], after=True)
+    added = draft.insert(draft.last_of_layer(step), "aten::add.Tensor", [own, passed], frees=[own, passed], after=True)
     draft.make_in(whole, added)
     draft.make_in(own, step)
 

@@ -35,7 +35,7 @@ def _mask_gradient(model: Model, maker: Step, gradient: Piece, mask: Piece) -> N
     """The gradient of the masked weight, times the mask."""
     draft = model.draft
     whole = replace(gradient)
-    times = draft.insert(draft.last_end(maker), "aten::mul.Tensor", [whole, mask], frees=[whole], after=True)
+    times = draft.insert(draft.last_of_layer(maker), "aten::mul.Tensor", [whole, mask], frees=[whole], after=True)
     draft.make_in(gradient, times)
     draft.pieces.append(whole)
     draft.make_in(whole, maker)

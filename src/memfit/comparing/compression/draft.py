@@ -10,7 +10,6 @@ from memfit.comparing.compression.contents import contents
 from memfit.ir import BEFORE_FIRST_TICK, Category, Handover, Op, Phase, Storage, Trace, align_up
 from memfit.shapes import Tensor
 
-
 _OF_A_LAYER = re.compile(r"aten::_?(t|mm|addmm|matmul|sum|view|reshape|reshape_alias|transpose|expand|detach)(\.|$)")
 
 

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "memfit"
 # Lower levels may be imported by higher ones, and `errors` by all; a package may import itself.
 LEVELS = [
     {"terminal"},
-    {"errors", "messages", "progress", "units", "arrays", "_native", "_version"},
+    {"errors", "messages", "progress", "shapes", "units", "arrays", "_native", "_version"},
     {"ir"},
     {"events", "machine"},
     {"files", "validate", "validate_joint", "validate_plan"},

@@ -39,6 +39,7 @@ from benchmarks.offline import (
     recomputing,
     report,
     swapping,
+    whatif_with,
 )
 from tools.pages import with_part
 
@@ -71,6 +72,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "swapping": swapping.table,
     "traffic": traffic.table,
     "versions": versions.table,
+    "whatif_with": whatif_with.table,
 }
 
 

@@ -51,7 +51,7 @@ class Engine {
   void note_history(bool on);
   void set_phase(Phase phase) { lasting_.phase = phase; }
   void set_stress(Stress stress);
-  // Record storages of device meta too, and the shapes of every op's tensors, for the rest of the session.
+  // Record storages of device meta too, for the rest of the session.
   void watch_meta();
   Stats stats() {
     return in_session([](Session& session) { return session.figures(); });

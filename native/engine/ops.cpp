@@ -58,7 +58,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   if (outermost) begin_frame(thread, op, source, sequence_number);
   const bool joins = !thread.joined && concerns(op, inputs);
   if (joins) join(thread);
-  if (outermost && on_.lasting.ghosts.are_watched() && on_.recorder.records(thread))
+  if (outermost && on_.recorder.records_shapes(thread))
     for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
   const bool comes_in = thread.joined && use_inputs(thread, op, inputs, joins);
   if (!thread.joined) return;
@@ -198,7 +198,7 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
     bool held = op.uninitialised && thread.depth == 1;
     for (const c10::IValue& output : outputs)
       each_storage(output, [&](const c10::Storage& storage, Part part) { on_.uses.show(thread, storage, part, held); });
-    if (thread.depth == 1 && on_.lasting.ghosts.are_watched() && on_.recorder.records(thread)) {
+    if (thread.depth == 1 && on_.recorder.records_shapes(thread)) {
       on_.recorder.shapes(thread.row) += '>';
       for (const c10::IValue& output : outputs) append_shapes(output, on_.recorder.shapes(thread.row));
     }

@@ -48,7 +48,7 @@ struct Recording {
 
   std::vector<int64_t> ops, accesses, ticks, handovers, before, stored;
   std::vector<int64_t> ghosts;       // the blocks that are ghosts
-  std::vector<std::string> shapes;   // of op i's tensors, when meta storages are watched; may be shorter than ops
+  std::vector<std::string> shapes;   // of op i's tensors, where they are noted; may be shorter than ops
   std::vector<uint64_t> tokens;  // one an op: what period detection compares
   int64_t op_count() const { return static_cast<int64_t>(ops.size() / std::size(kOps)); }
   int64_t tick_count() const { return static_cast<int64_t>(ticks.size() / std::size(kTicks)); }
@@ -63,6 +63,8 @@ class Recorder {
   bool on() const { return on_.load(std::memory_order_relaxed); }
   // Whether the thread's op is recorded: it began in this recording.
   bool records(const ThreadState& thread) const { return on() && thread.row >= 0 && thread.recording == number_; }
+  void note_shapes() { notes_shapes_ = true; }  // of every op's tensors, for the rest of the session
+  bool records_shapes(const ThreadState& thread) const { return notes_shapes_ && records(thread); }
   uint64_t number() const { return number_; }  // of the recording
   int64_t op_count() const { return events_.op_count(); }
   int64_t tick_count() const { return events_.tick_count(); }
@@ -100,6 +102,7 @@ class Recorder {
   void was_before(const Block& block, bool stays);
 
   std::atomic<bool>& on_;
+  std::atomic<bool> notes_shapes_{false};
   Device* device_ = nullptr;  // whose time it is
   uint64_t number_ = 0;
   bool has_backward_ = false;

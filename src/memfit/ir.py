@@ -89,6 +89,8 @@ class Op:
         workspace_bytes: The length of the free stretch that its allocations (outputs and scratch) need, in multiples
             of `Trace.alignment`: at least the peak of their sum, and more where holes are left between them, since
             nothing can be moved while an op runs.
+        tensors: The types and shapes of the tensors it was given and returned, as "Float[2,3];-;Long[]>Float[2]"; ""
+            where they were not noted.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Op:
     writes: tuple[int, ...]
     first_tick: int
     workspace_bytes: int
+    tensors: str = ""
 
 
 @dataclass(frozen=True, slots=True)

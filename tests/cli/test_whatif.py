@@ -95,9 +95,34 @@ def test_traces_are_compared_as_they_are(capsys, trace):
     assert found[0]["fits"] == "with a plan"
 
 
+def test_techniques_are_foreseen_one_by_one_and_together(tmp_path):
+    script = write(tmp_path, VARIED)
+    done = memfit("trace", script, "-o", "t.json.gz", "--", "--batch", "64", "--adam", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    words = ("whatif", "t.json.gz", "--with", "channels:50%,share:16,8bit-adam", "--budget", "90%", "--effort", "0.05")
+    done = memfit(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = [line.partition("  ")[0] for line in done.stdout.splitlines()]
+    at = rows.index("as it is")
+    assert rows[at : at + 5] == ["as it is", "channels:50%", "share:16", "8bit-adam", "all of them"]
+    said = done.stdout.splitlines()
+    share = next(index for index, line in enumerate(said) if line.startswith("share:16:"))
+    assert said[share + 1] == "  takes nothing off a training iteration"
+    assert "    import bitsandbytes" in said and "    import torch_pruning as tp" in said
+    found = json.loads(memfit(*words, "--json", cwd=tmp_path).stdout)
+    peaks = [each["case"]["peak_bytes"] for each in found["applied"]]
+    assert peaks[0] < 0.6 * found["as_it_is"]["peak_bytes"] == 0.6 * peaks[1]
+    assert {each["case"]["budget_bytes"] for each in found["applied"]} == {found["as_it_is"]["budget_bytes"]}
+    assert found["applied"][0]["case"]["fits"] == "as it is" and found["applied"][1]["case"]["fits"] == "with a plan"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
+        (["TRACE", "--with", "magic"], 2, "there is no technique 'magic'"),
+        (["TRACE", "--with", "bf16"], 2, "does not say what its tensors are"),
+        (["TRACE", "TRACE", "--with", "bf16"], 2, "--with takes one trace"),
+        (["SCRIPT", "--with", "bf16"], 2, "--with takes one trace"),
         (["TRACE", "--vary", "batch=8"], 2, "a trace cannot be varied"),
         (["TRACE", "--", "--batch", "8"], 2, "a trace cannot be varied"),
         ([], 2, "takes one script, one module or any number of traces"),

@@ -18,7 +18,8 @@ from memfit.files import save_machine
 from memfit.machine import Link, Machine, profile
 from memfit.running import engine
 from memfit.running.machine.measure_cuda import cuda_machine_file
-from memfit.tracing.roofline import Accelerator, parse_shapes
+from memfit.shapes import parse_shapes
+from memfit.tracing.roofline import Accelerator
 
 MIB = 1 << 20
 _CALL_NS = 1000  # what a call of the runtime's takes the host on the virtual clock

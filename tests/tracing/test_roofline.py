@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from memfit.errors import InputError
-from memfit.tracing.roofline import ACCELERATORS, Accelerator, Shapes, Tensor, accelerator_named, flops, parse_shapes
+from memfit.shapes import Shapes, Tensor, parse_shapes
+from memfit.tracing.roofline import ACCELERATORS, Accelerator, accelerator_named, flops
 
 PLAIN = Accelerator("plain", {"float32": 1e12, "float16": 4e12, "tfloat32": 2e12}, 1e9, launch_us=5,
                     flops_efficiency=1, bandwidth_efficiency=1)  # fmt: skip

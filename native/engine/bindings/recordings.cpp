@@ -81,6 +81,7 @@ void bind_recordings(py::module_& m) {
   m.def("stop_recording", &stop_recording);
   m.def("recorded_ticks", [] { return Engine::get().in_session([](Session& session) { return session.recorder.tick_count(); }); }, NoGil());
   m.def("watch_meta", [] { Engine::get().watch_meta(); }, NoGil());
+  m.def("note_shapes", [] { Engine::get().in_session([](Session& session) { session.recorder.note_shapes(); }); }, NoGil());
   m.def("iteration_marks", [] { return of_iterations([](Iterations& all) { return all.marks(); }); });
   m.def("tick_marks", [] { return of_iterations([](Iterations& all) { return all.tick_marks(); }); });
 }

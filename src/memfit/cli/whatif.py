@@ -18,7 +18,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "whatif",
         help="foresee memory and time of a script for other batch sizes, lengths, types or optimizers",
         usage="memfit whatif SCRIPT|-m MODULE --vary NAME=A,B,C [--budget B] [...] [-- ARGS with {NAME} ...]  "
-        "(or TRACE ... [--budget B] [...])",
+        "(or TRACE ... [--budget B] [...], or TRACE --with 8bit-adam,lora:8,... [--budget B] [...])",
         epilog="The script is run without values, which takes no memory: {NAME} in its arguments is replaced by each "
         "value; a NAME that is in none of them is set as an environment variable.",
     )
@@ -26,6 +26,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("words", nargs="*", metavar="SCRIPT|TRACE", help="a script, or recorded traces")
     parser.add_argument("--vary", action="append", default=[], metavar="NAME=A,B,C", help="values to try; may be given "
                         "several times for every combination")  # fmt: skip
+    parser.add_argument("--with", dest="techniques", metavar="A,B:N,...", help="techniques of model compression, to "
+                        "foresee what each takes off a trace: 8bit-adam, lora:8, bf16, ...")  # fmt: skip
     parser.add_argument("--budget", metavar="B", help='bytes, or "60%%" of each peak (default: none)')
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument(
@@ -40,6 +42,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record or load each case and report; raises InputError where a script needs values, and UsageError."""
+    if args.techniques is not None:
+        return _compress(args)
     from memfit.comparing.whatif import case_of
     from memfit.files import find_machine
     from memfit.reporting.show import show
@@ -51,6 +55,29 @@ def run(args: argparse.Namespace) -> int:
     subject, cases = _cases(args)
     found = [case_of(trace, values, machine, budget, effort=args.effort) for values, trace in cases]
     show(WhatIf(subject, machine.name, tuple(found)), to_text, as_json=args.json)
+    return 0
+
+
+def _compress(args: argparse.Namespace) -> int:
+    """Report what techniques take off a trace; raises UsageError for others than one trace."""
+    from memfit.comparing.compressing import describe_compression
+    from memfit.comparing.compression import parse_techniques
+    from memfit.errors import UsageError
+    from memfit.files import find_machine, load_trace
+    from memfit.reporting.compression import to_text
+    from memfit.reporting.show import show
+    from memfit.units import parse_budget
+
+    chosen, machine = parse_techniques(args.techniques), find_machine(args.machine)
+    if args.module is not None or len(args.words) != 1 or not _is_trace(args.words[0]) or args.vary or args.arguments:
+        raise UsageError(
+            "--with takes one trace",
+            why="its arithmetic is that of a recorded iteration, and needs its tensors' shapes",
+            remedy="memfit trace train.py -o t.json.gz, then memfit whatif t.json.gz --with lora:8",
+        )
+    name, budget = args.words[0], None if args.budget is None else parse_budget(args.budget)
+    report = describe_compression(name, load_trace(name), chosen, machine, budget, effort=args.effort)
+    show(report, to_text, as_json=args.json)
     return 0
 
 

@@ -64,7 +64,7 @@ def to_text(report: WhatIf) -> RenderableType:
     for column in table.columns[len(names) :]:
         column.justify = "right"
     for case in report.cases:
-        shown = _cells(case)
+        shown = case_cells(case)
         add_row(table, *(case.values.get(name, "") for name in names), *(shown[figure] for figure in figures))
     devices = dict.fromkeys(case.device for case in report.cases)
     heading = f"{_title(report, budgets)}; recorded on {'; '.join(devices)}"
@@ -77,8 +77,8 @@ def _title(report: WhatIf, budgets: set[int | None]) -> str:
     return f"{report.subject or 'traces'} on {report.machine}{budget}"
 
 
-def _cells(case: Case) -> dict[str, str]:
-    """Return the cells of a row, by the name of the column."""
+def case_cells(case: Case) -> dict[str, str]:
+    """Return the cells of a case's row, by the name of the column."""
     return {
         "iteration": format_us(case.compute_us),
         "peak": format_bytes(case.peak_bytes),

@@ -47,7 +47,7 @@ class RawRecording:
     handovers: Rows = field(default_factory=lambda: np.empty(0, [(c, np.int64) for c in ("op", "giver", "taker")]))
     # What was written of a block that left for a tier that compresses; a later row is the truer one.
     stored: Rows = field(default_factory=lambda: np.empty(0, [(c, np.int64) for c in ("block", "bytes")]))
-    shapes: Sequence[str] = ()  # of each op's tensors, where ghosts are recorded
+    shapes: Sequence[str] = ()  # of each op's tensors, where they are noted
     phases: Sequence[Phase] = tuple(Phase)  # by number
     modules: Sequence[str] = ()  # that ticks have the numbers of, where they were noted
 
@@ -242,6 +242,7 @@ def _op(raw: RawRecording, index: int, first_tick: int, reads: list[int], writes
         writes=tuple(sorted(set(writes))),
         first_tick=row["first_tick"] - first_tick,
         workspace_bytes=row["workspace_bytes"],
+        tensors=raw.shapes[index] if raw.shapes else "",
     )
 
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from memfit.ir import Op, Trace, align_up
+from memfit.shapes import parse_shapes
 from memfit.tracing.build import RawRecording, Rows
-from memfit.tracing.roofline import Accelerator, parse_shapes
+from memfit.tracing.roofline import Accelerator
 
 
 def only_ghosts(raw: RawRecording) -> RawRecording:

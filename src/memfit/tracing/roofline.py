@@ -10,16 +10,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from memfit.errors import InputError
+from memfit.shapes import Shapes, Tensor
 
-_ITEM_BYTES = {
-    "Byte": 1, "Char": 1, "Bool": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8,
-    "ComplexFloat": 8, "ComplexDouble": 16,
-}  # fmt: skip
 _DTYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16"}
-_TENSOR = re.compile(r"(-)|([A-Za-z]\w*)\[([\d,]*)\]")
 
 # The operand whose last dimension is summed over.
 _PRODUCTS = {"mm": 0, "bmm": 0, "linear": 0, "matmul": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
@@ -27,49 +22,6 @@ _CONVOLUTION = re.compile(r"_?(conv(olution)?([123]d|_transpose[123]d)?|(cudnn|m
 _ATTENTION = re.compile(r"_?scaled_dot_product(_\w+)?_attention(_for_cpu|_overrideable)?(_backward)?$")
 # They touch no byte of what they return.
 _NO_KERNEL = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_"}
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """The type and shape of a tensor that an op read or made."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """The number of its elements."""
-        return math.prod(self.shape)
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of its elements, each counted once."""
-        return self.count * _ITEM_BYTES.get(self.dtype, 4)
-
-
-@dataclass(frozen=True)
-class Shapes:
-    """The tensors that went into an op and that came out; None for one that is missing."""
-
-    inputs: tuple[Tensor | None, ...] = ()
-    outputs: tuple[Tensor | None, ...] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        """The sum over all of them."""
-        return sum(tensor.size_bytes for tensor in (*self.inputs, *self.outputs) if tensor)
-
-
-@lru_cache(maxsize=4096)
-def parse_shapes(text: str) -> Shapes:
-    """Return the shapes that the recorder wrote as "Float[2,3];-;Long[]>Float[2]"."""
-    inputs, _, outputs = text.partition(">")
-    return Shapes(_tensors(inputs), _tensors(outputs))
-
-
-def _tensors(text: str) -> tuple[Tensor | None, ...]:
-    found = _TENSOR.finditer(text)
-    return tuple(None if m[1] else Tensor(m[2], tuple(int(n) for n in m[3].split(",") if n)) for m in found)
 
 
 @dataclass(frozen=True)

@@ -223,6 +223,9 @@ class EngineModule(Protocol):
     def watch_meta(self) -> None:
         """Record storages of device meta too, for the rest of the session."""
 
+    def note_shapes(self) -> None:
+        """Record the shapes of every op's tensors, for the rest of the session."""
+
     def iteration_marks(self) -> list[int]:
         """Return the counts of recorded ops at which iterations ended."""
 

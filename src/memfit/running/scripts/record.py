@@ -29,7 +29,7 @@ def record(step: Callable[[], object]) -> Trace:
     Raises:
         UsageError: A session is active, or `step` ran no op.
     """
-    with Session(None, "ram", record=False) as session:
+    with Session(None, "ram", record=False, notes_shapes=True) as session:
         step()
         return session.record_span(step)
 
@@ -72,7 +72,7 @@ def record_script(script: Program | str, arguments: Sequence[str]) -> Trace:
     """
     program = as_program(script)
     check_program(program)
-    session = Session(None, "ram", script=str(program), on_trace=_stop)
+    session = Session(None, "ram", script=str(program), on_trace=_stop, notes_shapes=True)
     code = run_program(program, arguments, session)
     if code:
         raise InputError(f"the script '{script}' ended with exit code {code}", why="see above",

@@ -78,6 +78,8 @@ class Running:
         self._contexts.enter_context(self.iterations.watched())
         if settings.accelerator is not None:
             self.engine.watch_meta()
+        if settings.accelerator is not None or settings.notes_shapes:
+            self.engine.note_shapes()
         if settings.record:
             self.engine.on_period(uncompiled(self._period_found))  # it is called in the midst of an op
             self.engine.start_recording()

@@ -54,7 +54,7 @@ class Session(Figures):
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
-        map: str = "auto",
+        map: str = "auto", notes_shapes: bool = False,
     ) -> None:  # fmt: skip
         parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
@@ -72,6 +72,7 @@ class Session(Figures):
             measures=measures,
             keeps_plans=plan_cache,
             record=record,
+            notes_shapes=notes_shapes,
             script=script,
             accelerator=accelerator,
             on_trace=on_trace,

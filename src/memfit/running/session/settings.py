@@ -54,6 +54,8 @@ class Settings:
     keeps_plans: bool
     """Whether plans are kept on disk for other runs, and those of other runs are used."""
     record: bool
+    notes_shapes: bool
+    """Whether recordings have the types and shapes of every op's tensors."""
     script: str
     accelerator: Accelerator | None
     """With one, the session records storages of device meta, and those alone, as if it ran them."""

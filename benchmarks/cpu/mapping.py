@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.common.examples import EXAMPLES, MEMFIT, run_worker, script_of, sized, step_seconds
+from benchmarks.common.examples import EXAMPLES, MEMFIT, median_step, run_worker, script_of, sized
 from benchmarks.common.result import Result, Row, Table, mb
 
 VOCABULARY = """
@@ -50,14 +50,13 @@ def measure(example: str, share: float, steps: int, folder: Path) -> Row:
     script, arguments = program(example, steps, folder)
     facts = run_worker(script, arguments, "100%", tier="ram")["trace"]
     budget = int(facts["largest_working_set"] * share)
-    runs = {name: run_worker(script, arguments, within, plan=False, map="auto") for name, within in
-            {"plain": "plain", "mapped": budget}.items()}  # fmt: skip
-    plain, mapped = (step_seconds(run)[1:] for run in runs.values())
-    stats, verdict = runs["mapped"].get("stats", {}), is_equal(script, arguments, budget)
+    plain = run_worker(script, arguments, "plain")
+    mapped = run_worker(script, arguments, budget, plan=False, map="auto")
+    stats, verdict = mapped.get("stats", {}), is_equal(script, arguments, budget)
     return {
         "example": example, "share": share, "peak": facts["peak"], "working_set": facts["largest_working_set"],
-        "budget": budget, "equal": verdict["equal"], "error": runs["mapped"]["error"] or verdict.get("error", ""),
-        "plain_s": sorted(plain)[len(plain) // 2], "mapped_s": sorted(mapped)[len(mapped) // 2] if mapped else None,
+        "budget": budget, "equal": verdict["equal"], "error": mapped["error"] or verdict.get("error", ""),
+        "plain_s": median_step(plain), "mapped_s": None if mapped["error"] else median_step(mapped),
         "footprint": stats.get("peak_footprint_bytes"), "frames": stats.get("peak_frame_bytes"),
         "mapped_in": stats.get("mapped_bytes_in", 0) // steps, "mapped_out": stats.get("mapped_bytes_out", 0) // steps,
         "faults": stats.get("faults", 0) // steps,

@@ -156,10 +156,11 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   if (op.keeps_pointers)
     for (Block* block : thread.touched) block->pinned = true;
   thread.starting = joins;
+  if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);
   if (joins) guarded(thread, [&] { on_.paging.prepare(thread, op); });
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;
-  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? bytes_announced(op, inputs).value_or(0) : 0, joins); });
+  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? thread.announced : 0, joins); });
   guarded(thread, [&] { on_.paging.bring_rows(op, inputs); });
   return comes_in;
 }

@@ -89,6 +89,7 @@ struct ThreadState {
   Failure failure;      // raised from the op's next allocation
   bool maps = false;    // storages that it uses, or makes, may be mapped
   Access access = Access::kStream;
+  size_t announced = 0;      // bytes that it said it makes, at the most; 0: it may make any
   size_t operand_bytes = 0;  // of all its inputs, the mapped ones too
   bool untold = false;  // and, if it makes none, from the next one of all
 

@@ -148,6 +148,7 @@ void Paging::map(Block& block, Access access, Extent source) {
 
 bool Paging::is_better_mapped(ThreadState& thread, size_t bytes) const {
   if (!thread.maps || is_direct() || ballast_.region != nullptr || bytes < kLeastMapped || on_.needs.knows(thread)) return false;
+  if (thread.window.live() + bytes <= thread.announced) return false;  // nothing comes after it that could be in need
   const size_t want = thread.input_bytes + thread.window.live() + on_.memory.arena->round(bytes);
   return 2 * want > on_.memory.arena->ranges.limit() && want + frame_bytes() > room();
 }

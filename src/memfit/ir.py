@@ -82,6 +82,8 @@ class Op:
         workspace_bytes: The length of the free stretch that its allocations (outputs and scratch) need, in multiples
             of `Trace.alignment`: at least the peak of their sum, and more where holes are left between them, since
             nothing can be moved while an op runs.
+        split_bytes: The working set that does for it in slices, in multiples of `Trace.alignment`; 0 if it is not known
+            to give the same bits so.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Op:
     writes: tuple[int, ...]
     first_tick: int
     workspace_bytes: int
+    split_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,7 @@ def _op(raw: RawRecording, index: int, first_tick: int, reads: list[int], writes
         writes=tuple(sorted(set(writes))),
         first_tick=row["first_tick"] - first_tick,
         workspace_bytes=row["workspace_bytes"],
+        split_bytes=row.get("split_bytes", 0),
     )
 
 

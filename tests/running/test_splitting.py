@@ -201,7 +201,10 @@ def test_nothing_is_split_that_fits() -> None:
 
 def test_what_is_never_to_be_split_is_refused() -> None:
     tried(train_softmax)
-    with pytest.raises(BudgetError), memfit.session(3 * MIB, "ram", device="cpu", plan=False, split="never", map="never"):
+    with (
+        pytest.raises(BudgetError),
+        memfit.session(3 * MIB, "ram", device="cpu", plan=False, split="never", map="never"),
+    ):
         train_softmax()
 
 

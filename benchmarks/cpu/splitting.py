@@ -25,7 +25,7 @@ def floors(example: str, steps: int) -> Row:
             )
             if run["error"]:
                 break
-            least = {"share": share, "seconds": run["seconds"], "stats": run["stats"]}
+            least = {"share": share, "stats": run["stats"]}
         row[split] = least
     return row
 
@@ -75,7 +75,25 @@ def table(rows: Sequence[Row]) -> Table:
     return Table("Slices", ["example", "peak", "largest working set", "smallest, whole", "smallest, in slices"], lines)
 
 
-def run(*, examples: Sequence[str] = tuple(EXAMPLES), steps: int = 4) -> Iterator[Result]:
-    """Try each example, then a loss of 32,768 classes."""
-    rows = [floors(example, steps) for example in examples]
-    yield Result("splitting", rows, [table(rows)])
+def table_of_loss(rows: Sequence[Row]) -> Table:
+    """Return one row a budget: time against plain, and what slices moved against the scores' bytes."""
+    lines = []
+    for row in rows:
+        if "stats" not in row:
+            lines.append(["plain", f"{row['seconds']:.2f} s", "", "", ""])
+            continue
+        stats, same = row["stats"], "equal" if row["losses"] == rows[0]["losses"] else "DIFFERENT"
+        per_step = [f"{stats[name] / 3 / row['scores_bytes']:.2f}" for name in ("slice_bytes_in", "slice_bytes_out")]
+        lines.append([f"{row['budget']:.2f}", f"{row['seconds']:.2f} s", same, *per_step])
+    columns = ["budget / scores", "step", "losses", "read by slices / scores", "written / scores"]
+    return Table("A loss of many classes", columns, lines)
+
+
+def run(
+    *, examples: Sequence[str] = tuple(EXAMPLES), steps: int = 4, rows: int = 1024, classes: int = 32768
+) -> Iterator[Result]:
+    """Try each example, then a loss of many classes."""
+    losses = [loss(rows, classes, budget) for budget in (None, 2.5, 1.5, 1.1)]
+    yield Result("splitting_loss", losses, [table_of_loss(losses)])
+    found = [floors(example, steps) for example in examples]
+    yield Result("splitting", found, [table(found)])

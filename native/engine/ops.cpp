@@ -58,7 +58,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   if (outermost) begin_frame(thread, op, source, sequence_number);
   bool joins = !thread.joined && concerns(op, inputs);
   if (joins) join(thread);
-  if ((joins || thread.defers) && thread.joined && defers(thread, op, inputs)) return;
+  if ((joins || thread.defers || op.passes_on) && thread.joined && defers(thread, op, inputs)) return;
   if (std::exchange(thread.defers, false)) {
     joins = true;
     thread.entry = thread.depth;
@@ -81,8 +81,8 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
 bool Ops::defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (thread.recomputing) return false;
   bool is_put_off = thread.defers && (op.passes_on || !op.reads_data);
-  if (!thread.defers && thread.depth == 1) guarded(thread, [&] { is_put_off = on_.splitting.defers(op, inputs); });
-  if (is_put_off) thread.defers = true;
+  if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(op, inputs); });
+  if (is_put_off && thread.depth == 1) thread.defers = true;
   return is_put_off;
 }
 

@@ -191,6 +191,21 @@ def test_a_loss_of_many_classes_is_computed_below_the_size_of_its_scores() -> No
     assert session.stats.split_ops >= 4
 
 
+def test_a_loss_whose_scores_nearly_fill_the_budget_brings_their_softmax_in_never() -> None:
+    def losses() -> list[bytes]:
+        scores = torch.randn(512, 2048, generator=torch.Generator().manual_seed(3)).requires_grad_()
+        loss = F.cross_entropy(scores, torch.arange(512))
+        loss.backward()
+        return [bits(loss.detach())]
+
+    plain = losses()
+    tried(losses)
+    for budget in (5 * MIB, 6 * MIB, 7 * MIB, 9 * MIB):
+        with memfit.session(budget, "ram", device="cpu", plan=False, map="never") as session:
+            assert losses() == plain
+        assert session.stats.split_ops >= 1
+
+
 def test_nothing_is_split_that_fits() -> None:
     plain = train_softmax()
     tried(train_softmax)

@@ -74,8 +74,10 @@ def session_of(request: dict[str, Any]) -> Session:
                              link_bytes_per_second=request["link"])  # fmt: skip
     plan, measures = request.get("plan", True), request.get("measures", False)
     moves = request.get("moves", "joint")
+    split = request.get("split", "never")
     mapping = request.get("map", "never")  # a budget that is too small is to be told from one that is not
-    return Session(request["budget"], tier, device="cpu", plan=plan, moves=moves, measures=measures, map=mapping)
+    return Session(request["budget"], tier, device="cpu", plan=plan, moves=moves, measures=measures, map=mapping,
+                   split=split)  # fmt: skip
 
 
 def about_plan(session: Session) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _BEGINNINGS = {
     r"kTier;\s+failure\.message = ": "TierError",
     r"(?<!kTier;\n  )failure\.message = ": "BudgetError",
     r"std::string message = ": "TierError",
-    r"notices_\.add\([^,]*, ": "notice",
+    r"notices_?\.add\([^,]*, ": "notice",
     r"TORCH_WARN\(": "warning",
 }
 _TOKEN = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"|//[^\n]*|(?P<mark>[(){}\[\];?:,])|(?P<space>[\s+]+)|(?P<code>\w+|.)')

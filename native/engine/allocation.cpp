@@ -18,6 +18,31 @@ Block* Allocation::allocate(ThreadState& thread, size_t bytes, bool inside, int6
   return block;
 }
 
+Block* Allocation::allocate_away(ThreadState& thread, size_t bytes) {
+  Block* block = on_.blocks.make(bytes);
+  try {
+    block->extent = on_.memory.tier->reserve(bytes);
+  } catch (...) {
+    on_.blocks.remove(block);
+    throw;
+  }
+  block->tier = on_.memory.tier;
+  block->dirty = block->held = false;
+  block->maker = &thread;
+  block->source = thread.source;
+  block->last_use = on_.books.now();
+  on_.stats.live_bytes += block->bytes;
+  ++on_.stats.allocations;
+  on_.forecast.on_allocation(*block);
+  if (on_.recorder.on()) on_.recorder.allocated(*block, /*inside_op=*/true, thread.source);
+  on_.moves.note_peaks();
+  block->active = 1;
+  block->touched_by = block->written_by = thread.serial;
+  thread.touched.push_back(block);
+  thread.wrote.push_back(block);
+  return block;
+}
+
 bool Allocation::find_place(ThreadState& thread, Block& block, bool inside) {
   try {
     Stopwatch stopwatch(thread.waited_ns, nullptr, inside && on_.recorder.on());

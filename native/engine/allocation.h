@@ -45,6 +45,8 @@ class Allocation {
   // `inside` an op of the thread's. nullptr when there is no room, and then the thread has a failure, or the session is
   // over.
   Block* allocate(ThreadState& thread, size_t bytes, bool inside, int64_t source);
+  // One whose bytes are to be written to the tier, for an op of the thread's. Raises TierFailure.
+  Block* allocate_away(ThreadState& thread, size_t bytes);
   // The storage is gone. It may be one that an earlier session has left behind.
   void release(ThreadState& thread, Block* block);
 

@@ -11,6 +11,7 @@
 #include "observer.h"
 #include "operands.h"
 #include "pointers.h"
+#include "split_kernels.h"
 #include "values.h"
 
 namespace memfit {
@@ -54,7 +55,7 @@ void Engine::begin(const SessionSettings& settings, size_t limit, size_t most) {
   if (std::find(devices_.begin(), devices_.end(), &settings.device) == devices_.end()) devices_.push_back(&settings.device);
   lasting_.books.begin_session();
   lasting_.last_failure = Failure();
-  lasting_.flags.inert = false;
+  lasting_.flags.inert = lasting_.flags.splits = false;
   session_ = std::make_unique<Session>(lasting_, settings, limit, most);
   lasting_.turns.open();
   lasting_.flags.governed = &settings.device;
@@ -197,7 +198,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   thread.verified.op_begins(op.verified, thread.depth);
   thread.adapting.op_begins(op.adapts, thread.depth);
   if (const Device* device = device_of_settled(thread))
-    if (is_settled(thread, op, inputs, thread.doubts(*device))) return;
+    if (!(op.split_rule != nullptr && lasting_.flags.splits) && is_settled(thread, op, inputs, thread.doubts(*device))) return;
   if (thread.depth == 1 && !thread.recomputing && lasting_.flags.repeats) repeating_.run_before(op, inputs);
   for (int attempt = 0; attempt <= kAttempts; ++attempt) {
     const std::vector<Block*> wanted = begin_op(thread, op, inputs, source, sequence_number, attempt);
@@ -244,7 +245,34 @@ void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> in
   // torch would only log it.
 }
 
+void Engine::run_split(const Slicing::Kernel& kernel, Slicing::Stack& stack) {
+  split_call = nullptr;
+  slicing_.run(std::move(this_thread().split), kernel, stack);
+}
+
+void Engine::allow_splits(bool is_allowed, bool is_forced) {
+  if (is_allowed) override_kernels();
+  governing([&](Session& session) {
+    session.splitting.allow(is_allowed, is_forced);
+    lasting_.flags.splits = is_allowed;
+  });
+}
+
+std::unordered_map<uint64_t, Answer> Engine::split_answers() {
+  Lock lock(*this);
+  return lasting_.gate.all();
+}
+
+void Engine::know_splits(std::unordered_map<uint64_t, Answer> answers) {
+  Lock lock(*this);
+  lasting_.gate.replace(std::move(answers));
+}
+
 void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
+  if (thread.split && thread.split->depth == thread.depth) {  // its kernel was not reached
+    split_call = nullptr;
+    thread.split.reset();
+  }
   std::function<void()> tell;
   if (device_of_settled(thread) != nullptr && are_settled(thread, outputs)) return leave_op(thread);
   if (thread.tries && op.may_be_in_place && thread.leaf == thread.depth && thread.recipe) trying_.op_ended(thread, outputs);

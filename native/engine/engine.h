@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "interpreter.h"
@@ -23,6 +24,7 @@
 #include "repeating.h"
 #include "restoring.h"
 #include "session.h"
+#include "slicing.h"
 #include "trying.h"
 
 namespace memfit {
@@ -107,6 +109,14 @@ class Engine {
                  int64_t sequence_number);
   void op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
 
+  // A kernel is reached that may be run in slices. With no lock held.
+  void run_split(const Slicing::Kernel& kernel, Slicing::Stack& stack);
+  // Kernels look for calls to be split: once in a process, and for good.
+  void allow_splits(bool is_allowed, bool is_forced);
+  // What has been tried so far, of which another process may be told.
+  std::unordered_map<uint64_t, Answer> split_answers();
+  void know_splits(std::unordered_map<uint64_t, Answer> answers);
+
   // Called around fork.
   void before_fork();
   void after_fork_in_parent();
@@ -140,6 +150,7 @@ class Engine {
   Recomputing recomputing_{*this};
   Repeating repeating_{*this};
   Trying trying_{*this};
+  Slicing slicing_{*this};
   std::unique_ptr<Session> session_;
   std::vector<Device*> devices_;  // that have had a session
   std::function<void(const std::string&)> say_line_;

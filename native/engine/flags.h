@@ -13,6 +13,7 @@ struct Flags {
   std::atomic<bool> records{false};
   std::atomic<bool> takes_interpreter{false};  // before the mutex: torch's allocator wants it when it is called
   std::atomic<bool> has_notices{false};
+  std::atomic<bool> splits{false};         // ops that do not fit run in slices
   std::atomic<bool> repeats{false};        // a plan has ops run again
   std::atomic<bool> tracks{false};         // what ops do is kept, of all or of a plan's: what is written to is no longer what it was
 };

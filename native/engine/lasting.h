@@ -7,6 +7,7 @@
 #include "books.h"
 #include "failure.h"
 #include "flags.h"
+#include "gate.h"
 #include "ghosts.h"
 #include "recorder.h"
 #include "stress.h"
@@ -20,6 +21,7 @@ struct Lasting {
   Books books;
   Turns turns{mutex};
   Ghosts ghosts{books};
+  Gate gate;
   Failure last_failure;
   Stress stress = Stress::kNone;
   bool captures = false;  // what all ops do is kept as recipes

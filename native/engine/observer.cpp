@@ -250,6 +250,8 @@ class OpTable final : public c10::OpRegistrationListener {
     read_schema(*info, schema);
     info->verified = writes_all_it_reads(*info, schema) || std::binary_search(std::begin(kVerifiedOps), std::end(kVerifiedOps), info->name);
     info->name_hash = fnv1a(info->name);
+    info->split_rule = split_rule(info->name);
+    info->passes_on = passes_on(info->name);
     std::unique_lock<std::shared_mutex> lock(mutex_);
     auto [it, is_new] = by_schema_.emplace(&schema, info.get());
     if (!is_new) return *it->second;

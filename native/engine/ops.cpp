@@ -56,10 +56,16 @@ void Ops::guarded(ThreadState& thread, const Action& action) {
 void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost, int64_t source,
                 int64_t sequence_number) {
   if (outermost) begin_frame(thread, op, source, sequence_number);
-  const bool joins = !thread.joined && concerns(op, inputs);
+  bool joins = !thread.joined && concerns(op, inputs);
   if (joins) join(thread);
   if (outermost && on_.recorder.records_shapes(thread))
     for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
+  if ((joins || thread.defers || op.passes_on) && thread.joined && defers(thread, op, inputs)) return;
+  if (std::exchange(thread.defers, false)) {
+    joins = true;
+    thread.entry = thread.depth;
+  }
+  if (thread.joined) guarded(thread, [&] { on_.splitting.op_begins(thread, op, inputs); });
   const bool comes_in = thread.joined && use_inputs(thread, op, inputs, joins);
   if (!thread.joined) return;
   thread.starting = false;
@@ -71,11 +77,23 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   });
 }
 
+// What the op is given comes in with the first op that reads it.
+bool Ops::defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  if (thread.recomputing) return false;
+  bool is_put_off = thread.defers && (op.passes_on || !op.reads_data);
+  if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(op, inputs); });
+  if (is_put_off && thread.depth == 1) thread.defers = true;
+  return is_put_off;
+}
+
 void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number) {
   thread.serial = on_.lasting.books.tick();
   thread.session = on_.lasting.books.session();
   thread.op = &op;
-  thread.joined = false;
+  thread.joined = thread.defers = thread.was_split = false;
+  thread.entry = 1;
+  thread.sliced.clear();
+  thread.sliced_output_bytes = thread.slice_bytes = 0;
   thread.input_bytes = thread.largest = thread.allocated = 0;
   thread.window.clear();
   thread.need_key = op.name_hash;
@@ -157,11 +175,14 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
     for (Block* block : thread.touched) block->pinned = true;
   thread.starting = joins;
   if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);
-  if (joins) guarded(thread, [&] { on_.paging.prepare(thread, op); });
+  const bool runs_in_slices = thread.split && !thread.split->is_tried;
+  if (joins && !runs_in_slices) guarded(thread, [&] { on_.paging.prepare(thread, op); });
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;
+  thread.was_split |= runs_in_slices;
   guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? thread.announced : 0, joins); });
   guarded(thread, [&] { on_.paging.bring_rows(op, inputs); });
+  thread.streamed.clear();
   return comes_in;
 }
 
@@ -215,8 +236,10 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
 std::function<void()> Ops::end(ThreadState& thread) {
   if (thread.joined) guarded(thread, [&] {
     const bool failed = thread.failure.kind != Failure::Kind::kNone;
-    const size_t need = failed || !learns() ? 0 : on_.needs.learn(thread, on_.memory.arena->ranges.alignment());
-    if (!thread.recomputing) on_.progress.op_ends(thread, need);
+    const size_t alignment = on_.memory.arena->ranges.alignment();
+    const size_t split = thread.was_split ? thread.window.length(alignment) : 0;  // whole it needs more
+    const size_t need = failed || !learns() ? 0 : thread.was_split ? split : on_.needs.learn(thread, alignment);
+    if (!thread.recomputing) on_.progress.op_ends(thread, need, on_.splitting.need_of(thread, need));
   });
   guarded(thread, [&] { on_.in_place.op_ends(thread); });
   let_go(thread);

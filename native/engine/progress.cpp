@@ -27,10 +27,10 @@ void Progress::record(ThreadState& thread, Phase phase) {
                                       node ? static_cast<int64_t>(node->sequence_nr()) : -1, at::GradMode::is_enabled());
 }
 
-void Progress::op_ends(const ThreadState& thread, size_t need) {
+void Progress::op_ends(const ThreadState& thread, size_t need, size_t split_need) {
   const bool recorded = on_.recorder.records(thread);
   if (recorded && thread.failure.kind == Failure::Kind::kNone)
-    on_.recorder.op_ends(thread.row, static_cast<int64_t>(need), thread.waited_ns);
+    on_.recorder.op_ends(thread.row, static_cast<int64_t>(need), static_cast<int64_t>(split_need), thread.waited_ns);
   if (recorded)
     for (const auto& [giver, taker] : thread.handovers) on_.recorder.handed_over(thread.row, giver, taker);
   iterations_.on_op(thread.need_key, thread.allocated);

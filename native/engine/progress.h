@@ -36,7 +36,7 @@ class Progress {
   // It is recorded, if a recording is under way.
   void record(ThreadState& thread, Phase phase);
   // It has ended, and has needed so many bytes (a failed one: nothing).
-  void op_ends(const ThreadState& thread, size_t need);
+  void op_ends(const ThreadState& thread, size_t need, size_t split_need);
   // The callback that is due, with no lock held, since an iteration has ended by its period.
   std::function<void()> due() { return iterations_.due(std::exchange(period_found_, false)); }
 

@@ -62,7 +62,7 @@ int64_t Recorder::op_begins(int64_t name, Phase phase, int64_t source, int64_t s
   has_backward_ |= phase == Phase::kBackward;
   int64_t row = events_.op_count();
   events_.ops.insert(events_.ops.end(), {name, static_cast<int64_t>(phase), source, device_->stamp(), 0, events_.tick_count(),
-                                         0, forward_source(node_number), 0, with_grad});
+                                         0, 0, forward_source(node_number), 0, with_grad});
   events_.tokens.push_back(mix(0x5bd1e995u, static_cast<uint64_t>(name)));
   return row;
 }
@@ -89,11 +89,12 @@ void Recorder::op_accesses(int64_t row, const Block& block, bool write) {
   token = mix(token, (block.bytes << 1) | (write ? 1 : 0));
 }
 
-void Recorder::op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns) {
+void Recorder::op_ends(int64_t row, int64_t workspace_bytes, int64_t split_bytes, uint64_t waited_ns) {
   int64_t* columns = &events_.ops[static_cast<size_t>(row) * OpColumn::count];
   columns[OpColumn::end_ns] = device_->stamp();
   columns[OpColumn::waited_ns] = device_->is_asynchronous() ? 0 : static_cast<int64_t>(waited_ns);
   columns[OpColumn::workspace_bytes] = workspace_bytes;
+  columns[OpColumn::split_bytes] = split_bytes;
 }
 
 void Recorder::handed_over(int64_t row, uint64_t giver, uint64_t taker) {

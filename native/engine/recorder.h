@@ -24,7 +24,7 @@ inline constexpr const char* kPhases[] = {"forward", "backward", "optimizer"};  
 // A row of an op. Sources are indices into `sources()`, -1 for none; `waited_ns`, for room and for the op's inputs, is
 // not its own work; `with_grad`: whether gradients were computed.
 #define MEMFIT_OP_COLUMNS(X) \
-  X(name) X(phase) X(source) X(start_ns) X(end_ns) X(first_tick) X(workspace_bytes) X(forward_source) X(waited_ns) X(with_grad)
+  X(name) X(phase) X(source) X(start_ns) X(end_ns) X(first_tick) X(workspace_bytes) X(split_bytes) X(forward_source) X(waited_ns) X(with_grad)
 struct OpColumn {
 #define MEMFIT_COLUMN(name) name,
   enum : size_t { MEMFIT_OP_COLUMNS(MEMFIT_COLUMN) count };
@@ -88,7 +88,7 @@ class Recorder {
   void copies_end(const ThreadState& thread, int64_t ticket);
   void op_accesses(int64_t row, const Block& block, bool write);
   std::string& shapes(int64_t row);
-  void op_ends(int64_t row, int64_t workspace_bytes, uint64_t waited_ns);
+  void op_ends(int64_t row, int64_t workspace_bytes, int64_t split_bytes, uint64_t waited_ns);
   void handed_over(int64_t row, uint64_t giver, uint64_t taker);
   void allocated(const Block& block, bool inside_op, int64_t source);
   void ghost_allocated(const Block& ghost, bool inside_op, int64_t source);

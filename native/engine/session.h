@@ -34,6 +34,7 @@
 #include "restoring.h"
 #include "room.h"
 #include "shelf.h"
+#include "splitting.h"
 #include "stats.h"
 #include "stress.h"
 #include "timeline.h"
@@ -111,6 +112,7 @@ struct Session {
   Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};
   Preparing preparing{{lasting.books, memory, stats, residency, shelf, planned, recorder, needs, admission, room, adoption, uses}};
   Pressing pressing{lasting.books, memory, moves, residency, discarding};
+  Splitting splitting{{lasting.books, memory, stats, notices, lasting.gate, residency, moves, planned}};
   Ops ops{*this};
 
  private:

@@ -50,6 +50,10 @@ namespace memfit {
     "storages that changed though no op was seen to write to them; the changes were found and kept")                   \
   X(uint64_t, bytes_checked, "bytes compared with their copies before those were trusted")                             \
   X(uint64_t, check_ns, "time that this took")                                                                         \
+  X(uint64_t, split_ops, "ops that ran in slices, since they did not fit at once")                                     \
+  X(uint64_t, slices, "their slices")                                                                                  \
+  X(uint64_t, slice_bytes_in, "bytes that slices read from the tier")                                                  \
+  X(uint64_t, slice_bytes_out, "bytes that slices wrote to the tier")                                                  \
   X(uint64_t, growths, "times that the limit gave way for an op (`--grow`)")                                           \
   X(size_t, peak_growth_bytes, "the most that it gave way by")                                                         \
   X(uint64_t, mapped_ops, "ops that did not fit, and ran on mapped storages")                                          \

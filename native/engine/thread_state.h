@@ -16,6 +16,7 @@
 #include "op_window.h"
 #include "paging/access.h"
 #include "recipe.h"
+#include "split_call.h"
 
 namespace memfit {
 
@@ -51,6 +52,13 @@ struct ThreadState {
   Block* over = nullptr;     // for a trial: in whose place its next storage is to lie,
   uint64_t heir = 0;         // and which one does
   std::vector<std::shared_ptr<const Recipe>> captured;
+  bool defers = false;  // its op hands on what it is given: that comes in with the op that reads it,
+  int entry = 1;        // at this depth
+  std::unique_ptr<SplitCall> split;  // the call that is on its way to its kernel
+  std::vector<Block*> streamed;      // what it will read where it is
+  std::vector<const Block*> sliced;  // what its calls could read in slices, if they were to,
+  size_t sliced_output_bytes = 0, slice_bytes = 0;  // and make so; and the most that slices would take at a time
+  bool was_split = false;            // a call of its op's ran in slices, and needed less
   bool recomputing = false;  // its ops are no ops of the program's
   uint32_t again = 0;        // 1 more than the plan's op that they are; 0: none
   int suspended = 0;         // frames of the same thread that wait for that
@@ -104,6 +112,7 @@ struct ThreadState {
     wrote.clear();
     missing.clear();
     foreign.clear();
+    streamed.clear();
     aside = false;
     followed = 0;
     row = -1;

@@ -41,7 +41,11 @@ void Uses::use(ThreadState& thread, Block& block, bool write) {
     if (first_write) thread.wrote.push_back(&block);
   }
   if ((first || first_write) && recorder_.records(thread)) recorder_.op_accesses(thread.row, block, write);
-  if (!block.resident()) thread.missing.push_back(&block);
+  if (!block.resident() && !streams(thread, block)) thread.missing.push_back(&block);
+}
+
+bool Uses::streams(const ThreadState& thread, const Block& block) {
+  return std::find(thread.streamed.begin(), thread.streamed.end(), &block) != thread.streamed.end();
 }
 
 // In use from now on until the thread's outermost op ends. False when it has been already.
@@ -52,9 +56,11 @@ bool Uses::is_first(ThreadState& thread, Block& block) {
   block.touched_by = thread.serial;
   block.last_use = books_.now();
   block.used_by = thread.op;
-  thread.input_bytes += memory_.arena->round(block.bytes);
-  thread.largest = std::max(thread.largest, block.bytes);
-  if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
+  if (block.resident() || !streams(thread, block)) {
+    thread.input_bytes += memory_.arena->round(block.bytes);
+    thread.largest = std::max(thread.largest, block.bytes);
+  }
+  if (thread.depth == thread.entry) thread.need_key = mix(thread.need_key, block.bytes);
   if (!thread.recomputing) forecast_.on_access(block);
   return true;
 }

@@ -33,6 +33,7 @@ class Uses {
   Block* find(const c10::Storage& storage) const {
     return memory_.device->has(storage.device()) ? books_.find(*storage.unsafeGetStorageImpl()) : nullptr;
   }
+  static bool streams(const ThreadState& thread, const Block& block);
   bool is_first(ThreadState& thread, Block& block);
 
   Books& books_;

@@ -91,6 +91,8 @@ class Op:
             nothing can be moved while an op runs.
         tensors: The types and shapes of the tensors it was given and returned, as "Float[2,3];-;Long[]>Float[2]"; ""
             where they were not noted.
+        split_bytes: The working set that does for it in slices, in multiples of `Trace.alignment`; 0 if it is not known
+            to give the same bits so.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Op:
     first_tick: int
     workspace_bytes: int
     tensors: str = ""
+    split_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
 // A session's beginning, its budget, its figures and its end.
 #include <algorithm>
 #include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "../stats.h"
 #include "../undisturbed.h"
@@ -100,6 +103,45 @@ size_t page_bytes(size_t offset) {
   return std::max<size_t>(bytes, 1);
 }
 
+py::list split_answers() {
+  std::unordered_map<uint64_t, Answer> all;
+  {
+    py::gil_scoped_release no_gil;
+    all = Engine::get().split_answers();
+  }
+  py::list rows;
+  for (const auto& [key, answer] : all) {
+    py::list outputs, equal;
+    for (const OutputLayout& output : answer.outputs)
+      outputs.append(py::make_tuple(static_cast<int>(output.dtype), output.sizes, output.strides));
+    for (const Answer::Equal& each : answer.equal) equal.append(py::make_tuple(each.way, each.steps));
+    rows.append(py::make_tuple(answer.op, key, answer.workspace_bytes, outputs, equal));
+  }
+  return rows;
+}
+
+void know_splits(const py::list& rows) {
+  std::unordered_map<uint64_t, Answer> known;
+  for (const py::handle& row : rows) {
+    const auto fields = row.cast<py::tuple>();
+    Answer answer;
+    answer.op = fields[0].cast<std::string>();
+    answer.workspace_bytes = fields[2].cast<size_t>();
+    for (const py::handle& output : fields[3].cast<py::list>()) {
+      const auto layout = output.cast<py::tuple>();
+      answer.outputs.push_back({layout[1].cast<std::vector<int64_t>>(), layout[2].cast<std::vector<int64_t>>(),
+                                static_cast<c10::ScalarType>(layout[0].cast<int>())});
+    }
+    for (const py::handle& each : fields[4].cast<py::list>()) {
+      const auto [way, steps] = each.cast<std::pair<int32_t, int64_t>>();
+      answer.equal.push_back({way, steps});
+    }
+    known[fields[1].cast<uint64_t>()] = std::move(answer);
+  }
+  py::gil_scoped_release no_gil;
+  Engine::get().know_splits(std::move(known));
+}
+
 void set_stress(const std::string& kind) {
   static const std::map<std::string, Stress> kinds = {
       {"evict", Stress::kEvict}, {"move", Stress::kMove}, {"recompute", Stress::kRecompute}};
@@ -126,6 +168,10 @@ void bind_session(py::module_& m) {
   m.def("set_peak", &set_peak, py::arg("peak_bytes"), NoGil());
   m.def("allow_growth", &allow_growth, py::arg("allowed"), NoGil());
   m.def("set_mapping", &set_mapping, py::arg("when"), py::arg("mechanism") = "", py::arg("dies_after") = 0, NoGil());
+  m.def("allow_splits", [](bool allowed, bool forced) { Engine::get().allow_splits(allowed, forced); }, py::arg("allowed"), py::arg("forced"),
+        NoGil());
+  m.def("split_answers", &split_answers);
+  m.def("know_splits", &know_splits, py::arg("rows"));
   m.def("alignment", &alignment, NoGil());
   m.def("page_bytes", &page_bytes, py::arg("offset"), NoGil());
   m.def("undisturbed", &undisturbed, py::arg("action"), py::arg("undo"));

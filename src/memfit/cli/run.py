@@ -71,6 +71,7 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_false",
         help="neither use the plans of earlier runs nor keep this run's",
     )
+    add_split(parser)
     parser.add_argument("--json", action="store_true", help="end with the statistics as JSON on standard error")
     add_program(parser, takes_the_rest=True)
     parser.set_defaults(run=run)
@@ -89,6 +90,14 @@ def add_map(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--map", choices=("auto", "never", "always"), default="auto", help="an op that needs more than the budget runs "
         "on mapped storages, whose bytes stay in the tier (auto, the default), or ends the run (never)"
+    )  # fmt: skip
+
+
+def add_split(parser: argparse.ArgumentParser) -> None:
+    """Add --split, which commands that run a script within a budget have."""
+    parser.add_argument(
+        "--split", choices=("auto", "never"), default="auto", help="whether an op that does not fit at once runs in "
+        "slices, where these were tried to give the same bits (auto, the default)"
     )  # fmt: skip
 
 
@@ -122,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
             setattr(args, name, os.path.abspath(file))  # wherever the script goes
     outcome = launch(program, arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
                      plan_file=args.plan, moves=args.moves, measures=bool(args.timeline or args.report),
-                     grow=args.grow, plan_cache=args.plan_cache, watch=args.watch, map=args.map,
+                     grow=args.grow, plan_cache=args.plan_cache, watch=args.watch, map=args.map, split=args.split,
                      log=_stats_every(args.stats_every))  # fmt: skip
     if args.report:
         _write_report(args.report, outcome)

@@ -98,6 +98,7 @@ def _minimum(trace: Trace) -> MinimumBudget:
         before=trace.before,
         op=op_info(trace, op),
         workspace_bytes=trace.ops[op].workspace_bytes,
+        split_bytes=trace.ops[op].split_bytes,
         fixed_bytes=int(fixed_bytes(trace, small)[op]),
         small_bytes=int(small_bytes(trace, small)[op]),
         operand_count=len(tensors),

@@ -118,6 +118,7 @@ def _op_columns(ops: tuple[Op, ...], strings: _StringTable) -> dict[str, Any]:
         "first_tick": [op.first_tick for op in ops],
         "workspace_bytes": [op.workspace_bytes for op in ops],
         "tensors": strings.column(op.tensors for op in ops),
+        "split_bytes": [op.split_bytes for op in ops],
         "read_count": [len(op.reads) for op in ops],
         "reads": [storage for op in ops for storage in op.reads],
         "write_count": [len(op.writes) for op in ops],
@@ -158,6 +159,7 @@ def _ops(columns: Fields, strings: list[str]) -> tuple[Op, ...]:
         columns.integers("workspace_bytes", count, 0),
         # (A file from before the field was has none.)
         columns.picks("tensors", count, strings) if "tensors" in columns.values else [""] * count,
+        columns.integers("split_bytes", count, 0) if "split_bytes" in columns.values else [0] * count,
         strict=True,
     )
     return tuple(Op(*row) for row in rows)

@@ -101,6 +101,13 @@ def working_sets(trace: Trace, *, aligned: bool = False) -> Int64Array:
     )
 
 
+def least_sets(trace: Trace) -> Int64Array:
+    """Return each op's working set, or what does for it in slices, whichever is less (bytes, aligned)."""
+    split = _column(op.split_bytes for op in trace.ops)
+    whole = working_sets(trace, aligned=True)
+    return np.where(split > 0, np.minimum(split, whole), whole)
+
+
 def leaves_uninitialised(op_name: str) -> bool:
     """Return whether the op's caller is still to fill what the op allocates: until an op uses that, it stays put."""
     return op_name.partition(".")[0] in _native.UNINITIALISED_FACTORIES
@@ -151,16 +158,18 @@ def small_bytes(trace: Trace, up_to_bytes: int) -> Int64Array:
 def minimum_budget(trace: Trace) -> tuple[int, int]:
     """Return the smallest budget (bytes) in which every op fits alone if all else may leave, and the op that sets it.
 
+    An op that may run in slices does, where it would need more. No plan is made for a budget in which it has to.
+
     An arena with holes may need more: this counts bytes, aligned, and not where they lie.
     """
-    needed = working_sets(trace, aligned=True)
+    needed = least_sets(trace)
     op = int(np.argmax(needed))
     return int(needed[op]) + trace.pinned_bytes, op
 
 
 def executable_budget(trace: Trace) -> tuple[int, int]:
     """Return `minimum_budget` with what the engine cannot let leave, `fixed_bytes`, and the op that sets it."""
-    needed = working_sets(trace, aligned=True) + fixed_bytes(trace)
+    needed = least_sets(trace) + fixed_bytes(trace)
     op = int(np.argmax(needed))
     return int(needed[op]), op
 
@@ -171,7 +180,7 @@ def comfortable_budget(trace: Trace) -> tuple[int, int]:
     What ran before the iteration may need more: that is `trace.before`.
     """
     small = largest_small(executable_budget(trace)[0])
-    needed = working_sets(trace, aligned=True) + fixed_bytes(trace, small) + small_bytes(trace, small)
+    needed = least_sets(trace) + fixed_bytes(trace, small) + small_bytes(trace, small)
     op = int(np.argmax(needed))
     return int(needed[op]), op
 

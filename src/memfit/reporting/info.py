@@ -13,6 +13,7 @@ from memfit.reporting.names import OpInfo, TensorInfo, brief_op, full_op, short_
 from memfit.reporting.tables import add_row, exact_bytes, new_table
 from memfit.units import format_bytes, format_us
 
+_IN_SLICES = "in slices, since it does not fit at once; no plan is made for so small a budget"
 _WORKSPACE = "outputs and scratch of the op"
 _FIXED = "of others that cannot leave the arena then: pinned, or made outside any op and not used yet"
 _SMALL = "of other small storages, which leave only if nothing else makes room"
@@ -63,7 +64,8 @@ class MinimumBudget:
 
     `iteration_bytes` is the iteration's own, with the op that sets it and the largest storages that op needs. Of what
     the op does not use, `fixed_bytes` cannot leave the arena meanwhile, and `small_bytes` leave only if nothing else
-    makes room. `before` needed the most before the iteration; None if nothing ran there, or the trace does not say.
+    makes room. `split_bytes` do for the op in slices; 0 where it runs whole.
+    `before` needed the most before the iteration; None if nothing ran there, or the trace does not say.
     """
 
     budget_bytes: int
@@ -71,6 +73,7 @@ class MinimumBudget:
     before: Demand | None
     op: OpInfo
     workspace_bytes: int
+    split_bytes: int
     fixed_bytes: int
     small_bytes: int
     operand_count: int
@@ -160,6 +163,8 @@ def _minimum(minimum: MinimumBudget) -> RenderableType:
 
 def _needs(minimum: MinimumBudget) -> list[str]:
     """Return a line for each part of what the iteration's most demanding op needs."""
+    if minimum.split_bytes:
+        return [*_parts((minimum.split_bytes, _IN_SLICES)), *_kept(minimum)]
     lines = _parts(*((t.size_bytes, tensor_text(t)) for t in minimum.largest_operands))
     more = minimum.operand_count - len(minimum.largest_operands)
     if more:

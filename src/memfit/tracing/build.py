@@ -243,6 +243,7 @@ def _op(raw: RawRecording, index: int, first_tick: int, reads: list[int], writes
         first_tick=row["first_tick"] - first_tick,
         workspace_bytes=row["workspace_bytes"],
         tensors=raw.shapes[index] if raw.shapes else "",
+        split_bytes=row.get("split_bytes", 0),
     )
 
 

@@ -16,6 +16,10 @@ OpHash = Callable[[str, bool], int]
 Tables = dict[str, Any]
 """Rows of int64 as bytes, by the table's name; `columns` has the names of each table's columns."""
 
+SplitAnswer = tuple[str, int, int, list[tuple[int, list[int], list[int]]], list[tuple[int, int]]]
+"""A call that was tried in slices: its op, its key, the bytes that it allocates when it runs whole; the type, the sizes
+and the strides of each output; the ways in which it may be cut, and the lengths of slices that gave the same bits."""
+
 
 class SwapTableColumns(TypedDict):
     """The swaps of a plan, as `EngineModule.use_plan` reads them (native/engine/plan_columns.cpp).
@@ -129,6 +133,15 @@ class EngineModule(Protocol):
 
         For tests: by `mechanism` alone ("userfaultfd" or "signals"), whose thread ends after so many faults.
         """
+
+    def allow_splits(self, allowed: bool, forced: bool) -> None:
+        """Set whether ops that do not fit run in slices; `forced`, for tests: those too that do."""
+
+    def split_answers(self) -> list[SplitAnswer]:
+        """Return of which calls it was tried whether slices give the same bits."""
+
+    def know_splits(self, rows: list[SplitAnswer]) -> None:
+        """Let what was tried be this, as `split_answers` returned it."""
 
     def alignment(self) -> int:
         """Return the alignment of storages: every offset is a multiple of it (bytes)."""

@@ -160,14 +160,15 @@ def launch(
     measures: bool = False,
     grow: bool | None = None,
     plan_cache: bool = True,
+    split: str = "auto",
     watch: bool = False,
     log: StatsEvery | None = None,
     map: str = "auto",
 ) -> Outcome:
     """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
 
-    `measures`: the outcome has the last planned iteration as it was, otherwise the first. `moves`, `grow`, `map` and
-    `plan_cache` are as of `memfit.session`, `watch` and `log` as of its `watch` and `log_stats`.
+    `measures`: the outcome has the last planned iteration as it was, otherwise the first. `moves`, `grow`, `map`,
+    `plan_cache` and `split` are as of `memfit.session`, `watch` and `log` as of its `watch` and `log_stats`.
 
     The script's own exceptions are reported as Python reports them and become its exit code. Raises
     InputError for a missing script, a malformed tier or an unwritable `stats_file` or `log`; BudgetError and
@@ -183,7 +184,7 @@ def launch(
         budget = plan.budget_bytes
     session = Session(budget, tier, device=device, script=str(program), plan=plan or True, moves=moves,
                       measures=measures, announce=None if budget is None else _announce, grow=grow,
-                      plan_cache=plan_cache, map=map)  # fmt: skip
+                      plan_cache=plan_cache, map=map, split=split)  # fmt: skip
     logged = None if log is None else session.log_stats(log.path, log.every)
 
     @contextmanager

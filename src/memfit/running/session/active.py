@@ -27,6 +27,7 @@ from memfit.running.session.iterations import Iterations
 from memfit.running.session.modules import Modules
 from memfit.running.session.settings import Settings
 from memfit.running.session.share import Share
+from memfit.running.session.splits import KeptSplits
 from memfit.running.session.stats import Stats
 from memfit.running.session.stats_log import StatsLog
 from memfit.running.session.status import Status, plan_state
@@ -51,6 +52,7 @@ class Running:
             settings.moves, settings.plan_cache(),
         )  # fmt: skip
         self._settings = settings
+        self._splits = KeptSplits.of_this_machine() if settings.splits and settings.keeps_plans else None
         self._share = Share(engine, settings, self.adopt_visible)
         self.stats_logs: list[StatsLog] = []
         self._told_of_plan = False
@@ -67,9 +69,17 @@ class Running:
         )  # fmt: skip
         self.engine.set_mapping(settings.mapping)
         self.engine.warm_up()
+        self._allow_splits()
         self._enter_contexts()
         self.adopt_visible()
         self.began = time.monotonic()
+
+    def _allow_splits(self) -> None:
+        if not self._settings.splits:
+            return
+        if self._splits is not None:
+            self._splits.tell(self.engine)
+        self.engine.allow_splits(True, False)
 
     def _enter_contexts(self) -> None:
         settings = self._settings
@@ -90,6 +100,8 @@ class Running:
         """Make no more plans; return the session's finished figures."""
         if not self.engine.is_inert():
             self.planner.close()
+            if self._splits is not None:
+                self._splits.keep(self.engine)
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
             self.planned_iterations, self.compressed_plan, self.measured, self.given_plan, self.plan_searches,

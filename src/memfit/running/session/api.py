@@ -54,7 +54,7 @@ class Session(Figures):
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
-        map: str = "auto", notes_shapes: bool = False,
+        map: str = "auto", split: str = "auto", notes_shapes: bool = False,
     ) -> None:  # fmt: skip
         parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
@@ -64,6 +64,7 @@ class Session(Figures):
             is_auto=is_auto(budget),
             tier=tier if isinstance(tier, TierSpec) else tier_for(tier, where),
             device=where,
+            splits=_splits(split) and accelerator is None and where.type == "cpu",
             grow=parsed is not None and parsed.bytes is None if grow is None else grow,
             mapping=_mapping(map),
             plans=plan is not False and accelerator is None,
@@ -290,9 +291,17 @@ def _mapping(text: str) -> Mapping:
         raise InputError(f"map='{text}' is not known", why=f"there are {known}", remedy="auto") from None
 
 
+def _splits(text: str) -> bool:
+    if text not in ("auto", "never"):
+        raise InputError(
+            f"'{text}' does not say when ops run in slices", why='there are "auto" and "never"', remedy="auto"
+        )
+    return text == "auto"
+
+
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
             plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None, plan_cache: bool = True,
-            map: str = "auto") -> Session:  # fmt: skip
+            map: str = "auto", split: str = "auto") -> Session:  # fmt: skip
     """Return a context manager that keeps every tensor storage of one device within a budget.
 
     Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.
@@ -315,6 +324,8 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
             bytes stay in the tier, and come in through page frames of the arena while the op reads and writes them.
             "never" makes it a BudgetError. "always" maps whatever may be, for tests.
         plan_cache: Whether plans of earlier runs are taken from disk, and this run's are kept there.
+        split: "auto": an op that does not fit the budget at once runs in slices, where these were tried to give the
+            same bits. "never": it does not.
 
     Returns:
         The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.
@@ -329,4 +340,4 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
         AccessError: From a call that is not an op and asks for bytes that are not in memory.
     """
     return Session(budget, tier, device=device, plan=plan, moves=moves, grow=grow, plan_cache=plan_cache,
-                   map=map)  # fmt: skip
+                   map=map, split=split)  # fmt: skip

@@ -39,6 +39,8 @@ class Settings:
     """Whether the budget is what is free when the session begins."""
     tier: TierSpec
     device: torch.device
+    splits: bool
+    """Whether ops that do not fit run in slices."""
     grow: bool
     """Whether an op that does not fit gets more than the budget."""
     mapping: Mapping

@@ -26,7 +26,8 @@ class Stats:
     present. All copies together took `out_ns` and `in_ns`, but for those of
     `untimed_*` bytes, which no clock was held to: on a GPU they are part of its work. `unseen_writes` are storages that
     changed though no op was seen to write to them, found among the `bytes_checked` before their copies were trusted, in
-    `check_ns`. `growths` are the times the budget was exceeded for an op, by `peak_growth_bytes` at most.
+    `check_ns`. `split_ops` did not fit at once and ran in `slices`, which read `slice_bytes_in` from the tier and wrote
+    `slice_bytes_out` to it. `growths` are the times the budget was exceeded for an op, by `peak_growth_bytes` at most.
     `mapped_ops` needed more than the budget and ran on mapped storages, whose bytes came in by `faults` through page
     frames of `peak_frame_bytes` at most, for which the arena has made room.
     """
@@ -71,6 +72,10 @@ class Stats:
     unseen_writes: int
     bytes_checked: int
     check_ns: int
+    split_ops: int
+    slices: int
+    slice_bytes_in: int
+    slice_bytes_out: int
     growths: int
     peak_growth_bytes: int
     mapped_ops: int

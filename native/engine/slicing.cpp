@@ -1,0 +1,412 @@
+#include "slicing.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "engine.h"
+#include "making.h"
+#include "observer.h"
+#include "pointers.h"
+#include "splitting.h"
+#include "stopwatch.h"
+#include "strip.h"
+
+namespace memfit {
+
+namespace {
+
+char* address_of(const at::Tensor& tensor) {
+  return static_cast<char*>(tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
+}
+
+at::Tensor tensor_in(c10::Storage storage, c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                               c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
+}
+
+// (Braces would make a list of two values.)
+Inputs inputs_in(const Slicing::Stack& stack) { return Inputs(stack.data(), stack.size()); }
+
+// A new one of its own storage.
+at::Tensor new_tensor(c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  const at::Tensor dense = at::detail::empty_cpu(sizes, dtype);
+  dense.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return dense;
+}
+
+// `action(chunk's place in the whole, in bytes; place in the slice; bytes)` for each chunk of a slice.
+template <typename Action>
+void each_chunk(const Strip& strip, size_t begin, size_t end, const Action& action) {
+  const size_t bytes = (end - begin) * strip.inner;
+  for (size_t chunk = 0; chunk < strip.outer; ++chunk) action(strip.chunk_at(chunk, begin), chunk * bytes, bytes);
+}
+
+std::vector<at::Tensor> tensors_of(const Slicing::Stack& stack) {
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& value : stack)
+    if (value.isTensor()) tensors.push_back(value.toTensor());
+  return tensors;
+}
+
+size_t bytes_of(const Slicing::Stack& stack) {
+  size_t bytes = 0;
+  for (const c10::IValue& value : stack)
+    each_tensor(value, [&](const at::Tensor& tensor) { bytes += tensor.defined() ? tensor.nbytes() : 0; });
+  return bytes;
+}
+
+bool fills_its_storage(const at::Tensor& tensor) {
+  return tensor.is_non_overlapping_and_dense() && tensor.storage_offset() == 0 && tensor.storage().nbytes() == tensor.nbytes();
+}
+
+}  // namespace
+
+// An output that slices fill, one after another.
+class Slicing::Output {
+ public:
+  // `away`: its block, if its bytes go to the tier.
+  Output(at::Tensor tensor, int64_t dim, Block* away)
+      : tensor_(std::move(tensor)), strip_(Strip::of(tensor_, dim)), dim_(dim), away_(away) {}
+
+  void take(const at::Tensor& slice, int64_t begin, int64_t end) {
+    c10::SmallVector<int64_t, 5> sizes(tensor_.sizes().begin(), tensor_.sizes().end());
+    sizes[dim_] = end - begin;
+    if (slice.scalar_type() != tensor_.scalar_type() || !is_laid_out_as(slice, sizes, dense_strides(sizes, tensor_.strides())))
+      throw TierFailure("a slice came out in another layout than it had when it was tried");
+    const char* from = address_of(slice) + static_cast<size_t>(slice.storage_offset()) * slice.itemsize();
+    each_chunk(strip_, begin, end, [&](size_t to, size_t at, size_t bytes) { put(to, from + at, bytes); });
+  }
+  void finish() {
+    if (held_ != 0) write(at_, page_.data(), std::exchange(held_, 0));
+  }
+  const at::Tensor& tensor() const { return tensor_; }
+  size_t written() const { return written_; }
+
+ private:
+  void put(size_t to, const char* from, size_t bytes) {
+    if (away_ == nullptr)
+      std::memcpy(address_of(tensor_) + to, from, bytes);
+    else
+      append(to, from, bytes);
+  }
+
+  // Whole pages, each once: a page that two slices share waits for the second.
+  void append(size_t to, const char* from, size_t bytes) {
+    if (held_ != 0) {
+      const size_t part = std::min(bytes, page_.size() - held_);
+      std::memcpy(page_.data() + held_, from, part);
+      held_ += part, from += part, bytes -= part, to += part;
+      if (held_ < page_.size()) return;
+      write(at_, page_.data(), std::exchange(held_, 0));
+    }
+    const size_t whole = bytes / page_.size() * page_.size();
+    if (whole != 0) write(to, from, whole);
+    held_ = bytes - whole;
+    at_ = to + whole;
+    std::memcpy(page_.data(), from + whole, held_);
+  }
+
+  void write(size_t at, const char* from, size_t bytes) {
+    away_->tier->write_part(away_->extent, away_->bytes, at, from, bytes);
+    written_ += bytes;
+  }
+
+  at::Tensor tensor_;
+  Strip strip_;
+  int64_t dim_;
+  Block* away_;
+  std::array<char, Tier::kAlignment> page_;
+  size_t held_ = 0, at_ = 0;  // bytes that wait for the rest of their page, and its place
+  size_t written_ = 0;
+};
+
+struct Slicing::Plan {
+  int64_t steps = 0;
+  std::vector<bool> away;  // of each output
+};
+
+void Slicing::run(std::unique_ptr<SplitCall> call, const Kernel& kernel, Stack& stack) {
+  if (call->is_tried)
+    run_and_try(*call, kernel, stack);
+  else
+    run_in_slices(*call, kernel, stack);
+}
+
+void Slicing::fail(const std::string& why) {
+  Failure failure;
+  engine_.governing([&](Session& session) {
+    session.refusals.refuse_by_tier(this_thread(), why);
+    failure = this_thread().failure;
+  });
+  if (failure.kind == Failure::Kind::kNone) failure = Refusals::of_tier(this_thread(), why);  // its session is over
+  raise(failure);
+}
+
+// The longest slices for which there is room; the outputs that fit beside the shortest ones are in the arena.
+Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
+  Plan plan;
+  std::optional<Failure> failure;
+  engine_.governing([&](Session& session) {
+    const Arena& arena = *session.memory.arena;
+    size_t room = std::max(arena.ranges.largest_free(), session.residency.widest_window(/*running=*/true));
+    const size_t least = Splitting::slice_bytes(call.way, inputs, call.outputs, call.steps.front());
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      const OutputLayout& output = call.outputs[i];
+      const size_t bytes = arena.round(output.bytes());
+      const Strip strip = Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), call.way.outputs[i], 0);
+      const bool is_even = strip.outer == 1 || strip.length * strip.inner % Tier::kAlignment == 0;
+      const bool is_away = is_even && (call.is_forced || bytes + 2 * least > room);
+      plan.away.push_back(is_away);
+      if (!is_away) room -= std::min(room, bytes);
+    }
+    for (int64_t steps : call.steps) {
+      bool is_even = true;  // chunks of what is written away begin with pages
+      for (size_t i = 0; i < call.outputs.size(); ++i) {
+        const OutputLayout& output = call.outputs[i];
+        const Strip strip = Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), call.way.outputs[i], 0);
+        is_even &= !plan.away[i] || strip.outer == 1 || strip.inner * steps % Tier::kAlignment == 0;
+      }
+      const size_t bytes = Splitting::slice_bytes(call.way, inputs, call.outputs, steps);
+      if (is_even && (plan.steps == 0 || bytes * 2 <= room)) plan.steps = steps;
+    }
+    if (plan.steps != 0) return;
+    session.refusals.refuse(this_thread(), least);
+    failure = this_thread().failure;
+  });
+  if (failure) raise(*failure);
+  if (plan.steps == 0) fail("its session has ended");
+  return plan;
+}
+
+at::Tensor Slicing::make_output(const OutputLayout& layout, bool is_away) {
+  if (!is_away) return new_tensor(layout.dtype, layout.sizes, layout.strides);
+  Block* block = nullptr;
+  engine_.governing([&](Session& session) { block = session.allocation.allocate_away(this_thread(), layout.bytes()); });
+  if (block == nullptr) fail("its session has ended");
+  auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), layout.bytes(),
+                                                    at::DataPtr(nullptr, block, &delete_by_block, c10::kCPU),
+                                                    c10::GetCPUAllocator(), /*resizable=*/true);
+  const c10::Storage storage(std::move(impl));
+  engine_.governing([&](Session&) {
+    Books::attach(*block, storage);
+    set_absent(*storage.unsafeGetStorageImpl());
+  });
+  return tensor_in(storage, layout.dtype, layout.sizes, layout.strides, 0);
+}
+
+void Slicing::read(const Block* block, const at::Tensor& whole, const Cut& cut, int64_t begin, int64_t end, char* to) {
+  const Strip strip = Strip::of(whole, cut.dim);
+  const char* here = address_of(whole);
+  if (here == nullptr && (block == nullptr || block->extent == nullptr)) fail("its bytes are not there");
+  uint64_t bytes_in = 0;
+  each_chunk(strip, begin, end, [&](size_t from, size_t at, size_t bytes) {
+    if (here != nullptr)
+      std::memcpy(to + at, here + from, bytes);
+    else
+      block->tier->get_part(block->extent, block->bytes, from, to + at, bytes), bytes_in += bytes;
+  });
+  if (bytes_in != 0) engine_.governing([&](Session& session) { session.stats.slice_bytes_in += bytes_in; });
+}
+
+at::Tensor Slicing::slice_of(const SplitCall& call, size_t number, const at::Tensor& whole, int64_t begin, int64_t end) {
+  const Cut& cut = call.way.cuts[number];
+  c10::SmallVector<int64_t, 5> sizes(whole.sizes().begin(), whole.sizes().end());
+  sizes[cut.dim] = end - begin;
+  const Strip strip = Strip::of(whole, cut.dim);
+  const size_t offset = strip.chunk_at(0, begin);
+  const bool is_here = address_of(whole) != nullptr;
+  if (is_here && strip.outer == 1 && offset % kLine == 0)
+    return tensor_in(whole.storage(), whole.scalar_type(), sizes, whole.strides(), static_cast<int64_t>(offset / whole.itemsize()));
+  const at::Tensor copy = new_tensor(whole.scalar_type(), sizes, dense_strides(sizes, whole.strides()));
+  if (cut.is_read) read(call.streams.empty() ? nullptr : call.streams[number], whole, cut, begin, end, address_of(copy));
+  return copy;
+}
+
+Slicing::Stack Slicing::slices(const SplitCall& call, const Stack& stack, int64_t begin, int64_t end) {
+  Stack arguments = stack;
+  for (size_t i = 0; i < call.way.cuts.size(); ++i) {
+    const Cut& cut = call.way.cuts[i];
+    const at::Tensor slice = slice_of(call, i, tensor_at(inputs_in(stack), cut.argument, cut.item), begin, end);
+    if (cut.item < 0) {
+      arguments[cut.argument] = slice;
+      continue;
+    }
+    std::vector<at::Tensor> items = arguments[cut.argument].toTensorVector();
+    items[cut.item] = slice;
+    arguments[cut.argument] = std::move(items);
+  }
+  return arguments;
+}
+
+// One element of each row, and the target that has become its only one.
+Slicing::Stack Slicing::gathered(const SplitCall& call, const Stack& stack) {
+  const at::Tensor& scores = stack[0].toTensor();
+  const at::Tensor& target = stack[1].toTensor();
+  const int64_t rows = scores.size(0), columns = scores.size(1), ignored = stack[4].toInt();
+  const size_t itemsize = scores.itemsize(), offset = static_cast<size_t>(scores.storage_offset()) * itemsize;
+  const at::Tensor few = new_tensor(scores.scalar_type(), {rows, 1}, {1, 1}), first = new_tensor(at::kLong, {rows}, {1});
+  const auto* wanted = reinterpret_cast<const int64_t*>(address_of(target)) + target.storage_offset();
+  auto* named = reinterpret_cast<int64_t*>(address_of(first));
+  const Block* block = call.streams.empty() ? nullptr : call.streams[0];
+  const char* here = address_of(scores);
+  uint64_t pages = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    const bool is_one = wanted[row] >= 0 && wanted[row] < columns && wanted[row] != ignored;
+    named[row] = is_one ? 0 : wanted[row];  // what is none is refused, or ignored, as it would be
+    char* to = address_of(few) + static_cast<size_t>(row) * itemsize;
+    const size_t from = offset + static_cast<size_t>(row * columns + (is_one ? wanted[row] : 0)) * itemsize;
+    if (!is_one)
+      std::memset(to, 0, itemsize);
+    else if (here != nullptr)
+      std::memcpy(to, here + from, itemsize);
+    else
+      block->tier->get_part(block->extent, block->bytes, from, to, itemsize), ++pages;
+  }
+  if (pages != 0) engine_.governing([&](Session& session) { session.stats.slice_bytes_in += pages * Tier::kAlignment; });
+  Stack arguments = stack;
+  arguments[0] = few;
+  arguments[1] = first;
+  return arguments;
+}
+
+bool Slicing::is_same_gathered(const SplitCall& call, const Kernel& kernel, const Stack& inputs, const std::vector<at::Tensor>& outputs) {
+  Stack arguments = gathered(call, inputs);
+  kernel(arguments);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const at::Tensor again = arguments[i].toTensor();
+    const bool has_its_layout = again.sizes() == outputs[i].sizes() && again.is_contiguous() && outputs[i].is_contiguous();
+    if (!has_its_layout || again.scalar_type() != outputs[i].scalar_type()) return false;
+    if (std::memcmp(address_of(again), address_of(outputs[i]), again.nbytes()) != 0) return false;
+  }
+  return true;
+}
+
+void Slicing::count(const SplitCall& call, uint64_t slices, uint64_t written) {
+  engine_.governing([&](Session& session) {
+    ++session.stats.split_ops;
+    session.stats.slices += slices;
+    session.stats.slice_bytes_out += written;
+    session.notices.add("split " + call.op->name, call.op->name + " does not fit the budget at once: it runs in slices, with the same bits, and " +
+                                                      "is slower for it (--split never makes that an error)");
+  });
+}
+
+void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& stack) try {
+  for (size_t i = 0; i < call.way.cuts.size(); ++i) {
+    const Cut& cut = call.way.cuts[i];
+    const Block* block = call.streams[i];
+    if (block != nullptr && !is_behind(tensor_at(inputs_in(stack), cut.argument, cut.item).storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), *block))
+      return kernel(stack);  // not what was looked at: it says itself what it lacks
+  }
+  if (call.way.gathers) {
+    stack = gathered(call, stack);
+    kernel(stack);
+    return count(call, 1, 0);
+  }
+  const Plan plan = this->plan(call, inputs_in(stack));
+  std::vector<Output> outputs;
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const at::Tensor tensor = make_output(call.outputs[i], plan.away[i]);
+    Block* away = nullptr;
+    if (plan.away[i]) engine_.governing([&](Session& session) { away = session.lasting.books.find(*tensor.storage().unsafeGetStorageImpl()); });
+    outputs.emplace_back(tensor, call.way.outputs[i], away);
+  }
+  uint64_t slices_run = 0, written = 0;
+  for (int64_t begin = 0; begin < call.way.length; begin += plan.steps, ++slices_run) {
+    const int64_t end = std::min(begin + plan.steps, call.way.length);
+    Stack arguments = slices(call, stack, begin, end);
+    kernel(arguments);
+    for (size_t i = 0; i < outputs.size(); ++i) outputs[i].take(arguments[i].toTensor(), begin, end);
+  }
+  stack.clear();
+  for (Output& output : outputs) {
+    output.finish();
+    written += output.written();
+    stack.emplace_back(output.tensor());
+  }
+  while (stack.size() < call.op->returns) stack.emplace_back(at::Tensor());  // that were not asked for
+  count(call, slices_run, written);
+} catch (const TierFailure& error) {
+  fail(error.what());
+}
+
+// The op's frame has what it returned, whatever goes wrong here: then it is not split.
+void Slicing::run_and_try(const SplitCall& call, const Kernel& kernel, Stack& stack) {
+  const Stack inputs = stack;
+  kernel(stack);
+  const std::vector<at::Tensor> outputs = tensors_of(stack);
+  size_t bytes = bytes_of(inputs);
+  for (const at::Tensor& output : outputs) bytes += output.defined() ? output.nbytes() : 0;
+  ThreadState& thread = this_thread();
+  size_t workspace = 0;
+  const bool is_worth = engine_.governing([&](Session& session) {
+    workspace = thread.window.length(session.memory.arena->ranges.alignment());
+    return session.splitting.is_worth_trying(bytes);
+  });
+  if (!is_worth) return;
+  Stopwatch stopwatch(thread.waited_ns);
+  Answer answer = tried_against(outputs, call, kernel, inputs);
+  answer.workspace_bytes = workspace;
+  engine_.governing([&](Session& session) {
+    if (!answer.equal.empty()) session.splitting.note_need(thread, call.ways, inputs_in(inputs), answer);
+    session.lasting.gate.note(call.key, std::move(answer));
+  });
+}
+
+// `outputs`: of the call when it ran whole. They, and the inputs, are in memory.
+Answer Slicing::tried_against(const std::vector<at::Tensor>& outputs, const SplitCall& call, const Kernel& kernel, const Stack& inputs) {
+  Answer answer;
+  answer.op = call.op->name;
+  for (const at::Tensor& output : outputs)
+    if (output.defined()) answer.outputs.push_back({output.sizes().vec(), output.strides().vec(), output.scalar_type()});
+  const bool are_dense = std::all_of(outputs.begin(), outputs.end(), [](const at::Tensor& each) { return !each.defined() || fills_its_storage(each); });
+  SplitCall tried = call;
+  try {
+    const Aside aside;
+    for (size_t number = 0; number < call.ways.size(); ++number) {
+      tried.way = call.ways[number];
+      if (!tried.way.gathers && (!are_dense || tried.way.outputs.size() != answer.outputs.size())) continue;
+      for (int64_t steps : Splitting::lengths(tried.way, inputs_in(inputs), answer.outputs)) {
+        const bool is_same = tried.way.gathers ? is_same_gathered(tried, kernel, inputs, outputs) : is_same_in(tried, kernel, inputs, outputs, steps);
+        if (is_same) answer.equal.push_back({static_cast<int32_t>(number), steps});
+      }
+    }
+  } catch (const std::exception&) {
+    answer.equal.clear();
+  }
+  return answer;
+}
+
+bool Slicing::is_same_in(const SplitCall& call, const Kernel& kernel, const Stack& inputs, const std::vector<at::Tensor>& outputs,
+                         int64_t steps) {
+  for (int64_t begin = 0; begin < call.way.length; begin += steps) {
+    const int64_t end = std::min(begin + steps, call.way.length);
+    Stack arguments = slices(call, inputs, begin, end);
+    kernel(arguments);
+    for (size_t i = 0; i < call.way.outputs.size(); ++i) {
+      const at::Tensor& whole = outputs[i];
+      const at::Tensor slice = arguments[i].toTensor();
+      c10::SmallVector<int64_t, 5> sizes(whole.sizes().begin(), whole.sizes().end());
+      const int64_t dim = call.way.outputs[i];
+      sizes[dim] = end - begin;
+      if (slice.scalar_type() != whole.scalar_type() || !is_laid_out_as(slice, sizes, dense_strides(sizes, whole.strides()))) return false;
+      const char* from = address_of(slice) + static_cast<size_t>(slice.storage_offset()) * slice.itemsize();
+      const char* there = address_of(whole);
+      bool is_same = true;
+      each_chunk(Strip::of(whole, dim), begin, end,
+                 [&](size_t at, size_t own, size_t bytes) { is_same = is_same && std::memcmp(there + at, from + own, bytes) == 0; });
+      if (!is_same) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace memfit

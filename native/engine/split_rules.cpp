@@ -1,0 +1,249 @@
+#include "split_rules.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace memfit {
+
+namespace {
+
+bool has_tensor(const c10::IValue& value) { return value.isTensor() && value.toTensor().defined(); }
+
+// The first dimension of more than one step, so that slices are stretches of a contiguous tensor. -1: there is none.
+int64_t first_dim(c10::IntArrayRef sizes, int64_t until) {
+  for (int64_t d = 0; d < until; ++d)
+    if (sizes[d] > 1) return d;
+  return -1;
+}
+
+// Each argument that is a tensor is as large along `dim`, and cut there.
+std::vector<Way> all_along(Inputs inputs, const std::vector<int32_t>& arguments, int64_t dim, size_t outputs) {
+  if (dim < 0) return {};
+  Way way;
+  way.length = inputs[arguments[0]].toTensor().size(dim);
+  for (int32_t argument : arguments) {
+    if (!has_tensor(inputs[argument])) continue;
+    const at::Tensor& tensor = inputs[argument].toTensor();
+    if (tensor.dim() <= dim || tensor.size(dim) != way.length) return {};
+    way.cuts.push_back({argument, -1, dim});
+  }
+  way.outputs.assign(outputs, dim);
+  return {way};
+}
+
+// As tensors are broadcast: what has one step along the dimension, or none, is given whole.
+std::vector<Way> elementwise(Inputs inputs) {
+  int64_t dims = 0;
+  for (const c10::IValue& input : inputs)
+    if (has_tensor(input)) dims = std::max(dims, input.toTensor().dim());
+  std::vector<int64_t> sizes(dims, 1);
+  for (const c10::IValue& input : inputs) {
+    if (!has_tensor(input)) continue;
+    const at::Tensor& tensor = input.toTensor();
+    for (int64_t d = 0; d < tensor.dim(); ++d) sizes[d + dims - tensor.dim()] = std::max(sizes[d + dims - tensor.dim()], tensor.size(d));
+  }
+  const int64_t dim = first_dim(sizes, dims);
+  if (dim < 0) return {};
+  Way way{{}, {dim}, sizes[dim], false};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!has_tensor(inputs[i])) continue;
+    const at::Tensor& tensor = inputs[i].toTensor();
+    const int64_t own = dim - (dims - tensor.dim());
+    if (own >= 0 && tensor.size(own) == way.length) way.cuts.push_back({static_cast<int32_t>(i), -1, own});
+  }
+  return {way};
+}
+
+// Rows of a softmax along `along`; the tensors are the first `count` arguments.
+std::vector<Way> beside(Inputs inputs, int32_t count, int64_t along) {
+  const at::Tensor& first = inputs[0].toTensor();
+  if (along < 0) along += first.dim();
+  std::vector<int64_t> sizes = first.sizes().vec();
+  if (along < static_cast<int64_t>(sizes.size())) sizes[along] = 1;
+  std::vector<int32_t> arguments;
+  for (int32_t i = 0; i < count; ++i) arguments.push_back(i);
+  return all_along(inputs, arguments, first_dim(sizes, first.dim()), 1);
+}
+
+std::vector<Way> softmax(Inputs inputs) { return beside(inputs, 1, inputs[1].toInt()); }
+std::vector<Way> softmax_backward(Inputs inputs) { return beside(inputs, 2, inputs[2].toInt()); }
+
+std::vector<Way> layer_norm(Inputs inputs) {
+  const at::Tensor& input = inputs[0].toTensor();
+  const int64_t rows = input.dim() - static_cast<int64_t>(inputs[1].toDimVector().size());
+  return all_along(inputs, {0}, first_dim(input.sizes(), rows), 3);
+}
+
+// Of batches of images; planes do not mix either. `last`: dimensions of a plane.
+int64_t image_dim(const at::Tensor& tensor, int64_t last) { return first_dim(tensor.sizes(), tensor.dim() - last); }
+
+template <int64_t last, size_t outputs>
+std::vector<Way> pool(Inputs inputs) {
+  return all_along(inputs, {0}, image_dim(inputs[0].toTensor(), last), outputs);
+}
+template <int64_t last>
+std::vector<Way> pool_backward(Inputs inputs) {
+  return all_along(inputs, {0, 1}, image_dim(inputs[0].toTensor(), last), 1);
+}
+template <int64_t last>
+std::vector<Way> max_pool_backward(Inputs inputs) {
+  return all_along(inputs, {0, 1, static_cast<int32_t>(inputs.size()) - 1}, image_dim(inputs[0].toTensor(), last), 1);
+}
+
+// By batch; by output channels where each sees all inputs.
+std::vector<Way> convolution(Inputs inputs) {
+  const at::Tensor& input = inputs[0].toTensor();
+  const at::Tensor& weight = inputs[1].toTensor();
+  if (input.dim() != weight.dim() || input.dim() < 3) return {};
+  std::vector<Way> ways;
+  if (input.size(0) > 1) ways = all_along(inputs, {0}, 0, 1);
+  if (inputs[6].toBool() || inputs[8].toInt() != 1 || weight.size(0) < 2) return ways;
+  Way by_channel{{{1, -1, 0}}, {1}, weight.size(0), false};
+  if (has_tensor(inputs[2])) by_channel.cuts.push_back({2, -1, 0});
+  ways.push_back(by_channel);
+  return ways;
+}
+
+// The input's gradient alone: the weight's is a sum over the batch.
+std::vector<Way> convolution_backward(Inputs inputs) {
+  const c10::List<bool> wanted = inputs[10].toBoolList();
+  const at::Tensor& gradient = inputs[0].toTensor();
+  const bool is_alone = wanted.get(0) && !wanted.get(1) && !wanted.get(2);
+  if (!is_alone || gradient.dim() < 3 || gradient.size(0) < 2) return {};
+  return all_along(inputs, {0, 1}, 0, 1);
+}
+
+std::vector<Way> product(Inputs inputs, int32_t left, int32_t right, int32_t added) {
+  const at::Tensor& a = inputs[left].toTensor();
+  const at::Tensor& b = inputs[right].toTensor();
+  if (a.dim() != 2 || b.dim() != 2) return {};
+  Way rows{{{left, -1, 0}}, {0}, a.size(0), false}, columns{{{right, -1, 1}}, {1}, b.size(1), false};
+  if (added >= 0) {
+    const at::Tensor& bias = inputs[added].toTensor();
+    if (bias.dim() == 2 && bias.size(0) == rows.length) rows.cuts.push_back({added, -1, 0});
+    if (bias.dim() > 0 && bias.size(bias.dim() - 1) == columns.length) columns.cuts.push_back({added, -1, bias.dim() - 1});
+  }
+  std::vector<Way> ways;
+  if (rows.length > 1) ways.push_back(rows);
+  if (columns.length > 1) ways.push_back(columns);
+  return ways;
+}
+
+std::vector<Way> mm(Inputs inputs) { return product(inputs, 0, 1, -1); }
+std::vector<Way> addmm(Inputs inputs) { return product(inputs, 1, 2, 0); }
+std::vector<Way> bmm(Inputs inputs) {
+  return inputs[0].toTensor().size(0) > 1 ? all_along(inputs, {0, 1}, 0, 1) : std::vector<Way>();
+}
+
+std::vector<Way> cat(Inputs inputs) {
+  const auto items = inputs[0].toListRef();
+  if (items.empty() || !has_tensor(items[0])) return {};
+  const at::Tensor& first = items[0].toTensor();
+  int64_t along = inputs[1].toInt();
+  if (along < 0) along += first.dim();
+  std::vector<int64_t> sizes = first.sizes().vec();
+  if (along >= static_cast<int64_t>(sizes.size())) return {};
+  sizes[along] = 1;
+  const int64_t dim = first_dim(sizes, first.dim());
+  if (dim < 0) return {};
+  Way way{{}, {dim}, sizes[dim], false};
+  for (size_t i = 0; i < items.size(); ++i) {
+    const at::Tensor& each = items[i].toTensor();
+    if (each.dim() != first.dim() || each.size(dim) != way.length) return {};
+    way.cuts.push_back({0, static_cast<int32_t>(i), dim});
+  }
+  return {way};
+}
+
+std::vector<Way> embedding(Inputs inputs) {
+  const at::Tensor& indices = inputs[1].toTensor();
+  return all_along(inputs, {1}, first_dim(indices.sizes(), indices.dim()), 1);
+}
+
+// Of the scores only the shape counts. What is not summed has a gradient of its own for each row.
+std::vector<Way> nll_loss_backward(Inputs inputs) {
+  const at::Tensor& scores = inputs[1].toTensor();
+  const at::Tensor& target = inputs[2].toTensor();
+  if (scores.dim() != target.dim() + 1 || target.dim() < 1 || scores.size(0) < 2) return {};
+  Way way{{{1, -1, 0, /*is_read=*/false}, {2, -1, 0}}, {0}, scores.size(0), false};
+  if (inputs[0].toTensor().dim() > 0) way.cuts.push_back({0, -1, 0});
+  return {way};
+}
+
+// Its sum over the batch stays whole: what it reads of the scores is little.
+std::vector<Way> nll_loss_forward(Inputs inputs) {
+  const at::Tensor& scores = inputs[0].toTensor();
+  const at::Tensor& target = inputs[1].toTensor();
+  const bool is_plain = scores.dim() == 2 && target.dim() == 1 && target.size(0) == scores.size(0) && scores.is_contiguous() &&
+                        target.is_contiguous() && target.scalar_type() == at::kLong && !has_tensor(inputs[2]);
+  if (!is_plain || (inputs[4].toInt() >= 0 && inputs[4].toInt() < scores.size(1))) return {};
+  return {{{{0, -1, 0}}, {}, scores.size(0), /*gathers=*/true}};
+}
+
+const std::unordered_map<std::string_view, WaysOf> kRules = {
+    {"aten::_log_softmax", &softmax},
+    {"aten::_log_softmax_backward_data", &softmax_backward},
+    {"aten::_softmax", &softmax},
+    {"aten::_softmax_backward_data", &softmax_backward},
+    {"aten::add.Tensor", &elementwise},
+    {"aten::addmm", &addmm},
+    {"aten::avg_pool2d", &pool<2, 1>},
+    {"aten::avg_pool2d_backward", &pool_backward<2>},
+    {"aten::_adaptive_avg_pool2d", &pool<2, 1>},
+    {"aten::_adaptive_avg_pool2d_backward", &pool_backward<2>},
+    {"aten::bmm", &bmm},
+    {"aten::cat", &cat},
+    {"aten::convolution", &convolution},
+    {"aten::convolution_backward", &convolution_backward},
+    {"aten::div.Tensor", &elementwise},
+    {"aten::elu", &elementwise},
+    {"aten::embedding", &embedding},
+    {"aten::exp", &elementwise},
+    {"aten::gelu", &elementwise},
+    {"aten::gelu_backward", &elementwise},
+    {"aten::hardtanh", &elementwise},
+    {"aten::hardtanh_backward", &elementwise},
+    {"aten::leaky_relu", &elementwise},
+    {"aten::leaky_relu_backward", &elementwise},
+    {"aten::log", &elementwise},
+    {"aten::max_pool2d_with_indices", &pool<2, 2>},
+    {"aten::max_pool2d_with_indices_backward", &max_pool_backward<2>},
+    {"aten::mm", &mm},
+    {"aten::mul.Tensor", &elementwise},
+    {"aten::native_layer_norm", &layer_norm},
+    {"aten::nll_loss_forward", &nll_loss_forward},
+    {"aten::nll_loss_backward", &nll_loss_backward},
+    {"aten::nll_loss2d_backward", &nll_loss_backward},
+    {"aten::relu", &elementwise},
+    {"aten::sigmoid", &elementwise},
+    {"aten::sigmoid_backward", &elementwise},
+    {"aten::silu", &elementwise},
+    {"aten::silu_backward", &elementwise},
+    {"aten::sqrt", &elementwise},
+    {"aten::sub.Tensor", &elementwise},
+    {"aten::tanh", &elementwise},
+    {"aten::tanh_backward", &elementwise},
+    {"aten::threshold_backward", &elementwise},
+    {"aten::where.self", &elementwise},
+};
+
+const std::unordered_set<std::string_view> kPassingOn = {
+    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::cross_entropy_loss", "aten::layer_norm", "aten::linear",
+    "aten::log_softmax.int", "aten::matmul", "aten::max_pool2d", "aten::nll_loss", "aten::nll_loss_nd", "aten::softmax.int",
+    "aten::adaptive_avg_pool2d",
+};
+
+}  // namespace
+
+WaysOf split_rule(std::string_view name) {
+  const auto row = kRules.find(name);
+  return row == kRules.end() ? nullptr : row->second;
+}
+
+bool passes_on(std::string_view name) { return kPassingOn.count(name) != 0; }
+
+}  // namespace memfit

@@ -1,0 +1,48 @@
+// Split rules: along which dimensions an op's call may be cut into slices, each computed by a call of the same op.
+//
+// A rule says that no element of the output depends on two slices. Whether slices give the same bits is tried
+// (slicing.h). Sums over the dimension that is cut (a weight's gradient, statistics of a batch) have no rule.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace memfit {
+
+// An argument, or an item of a list, that is cut along `dim`.
+struct Cut {
+  int32_t argument = 0;
+  int32_t item = -1;
+  int64_t dim = 0;
+  bool is_read = true;  // false: its shape alone counts
+};
+
+// One way to cut a call. What has no cut is given whole to each slice's call.
+struct Way {
+  std::vector<Cut> cuts;
+  std::vector<int64_t> outputs;  // the dimension along which each output is put together
+  int64_t length = 0;  // steps along the dimension
+  // It reads one element of each row of its first argument, as its second says (a loss, of the scores of the target): these
+  // alone are brought together, and it is called once.
+  bool gathers = false;
+};
+
+using Inputs = c10::ArrayRef<const c10::IValue>;
+using WaysOf = std::vector<Way> (*)(Inputs inputs);
+
+// By the op's name with its overload; null: it is never split.
+WaysOf split_rule(std::string_view name);
+// It reads no bytes itself, and calls one op after another with what it is given.
+bool passes_on(std::string_view name);
+
+// The tensor that a cut is made in.
+inline const at::Tensor& tensor_at(Inputs inputs, int32_t argument, int32_t item) {
+  return item < 0 ? inputs[argument].toTensor() : inputs[argument].toListRef()[item].toTensor();
+}
+
+}  // namespace memfit

@@ -1,0 +1,251 @@
+#include "splitting.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "observer.h"
+#include "operands.h"
+#include "pointers.h"
+#include "strip.h"
+
+namespace memfit {
+
+namespace {
+
+constexpr size_t kLeastSplit = size_t{64} << 10;  // bytes of a working set: smaller ones are not split
+constexpr int64_t kParts[] = {2, 4, 8, 16, 32, 64};
+
+// A tensor of the host's whose elements fill one stretch of a storage, and nothing else.
+bool is_splittable(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (is_wrapper(*impl) || !impl->has_storage() || impl->layout() != at::kStrided || impl->has_symbolic_sizes_strides()) return false;
+  if (!impl->is_cpu() || tensor.is_conj() || tensor.is_neg() || impl->is_quantized() || impl->is_nested()) return false;
+  return tensor.numel() > 0;
+}
+
+// Autocast, or a mode of Python's, has the call first: what computes is another.
+bool is_computed_elsewhere(const OpInfo& op) {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  return !(op.autocasts - keys.excluded_).empty() || (keys.included_ - keys.excluded_).has(c10::DispatchKey::Python) ||
+         (keys.included_ - keys.excluded_).has_any(c10::functorch_transforms_ks);
+}
+
+size_t step_bytes(const OutputLayout& output, int64_t dim) {
+  return Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), dim, 0).inner;
+}
+
+// The fewest steps whose bytes are a multiple of a line's in every tensor that is cut, as far as that can be had.
+int64_t granule(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs, size_t line) {
+  for (int64_t steps = 1; steps <= static_cast<int64_t>(line); steps *= 2) {
+    bool is_even = true;
+    for (const Cut& cut : way.cuts) is_even &= Strip::of(tensor_at(inputs, cut.argument, cut.item), cut.dim).inner * steps % line == 0;
+    for (size_t i = 0; i < outputs.size(); ++i) is_even &= step_bytes(outputs[i], way.outputs[i]) * steps % line == 0;
+    if (is_even) return steps;
+  }
+  return 1;
+}
+
+}  // namespace
+
+// The storages of a call's tensors, each once, as far as the engine knows them.
+struct Splitting::Operands {
+  std::vector<Block*> blocks;
+  std::vector<int> uses;  // of each: how many of the tensors lie in it
+  size_t bytes = 0;
+
+  int uses_of(const Block* block) const {
+    const auto found = std::find(blocks.begin(), blocks.end(), block);
+    return found == blocks.end() ? 0 : uses[found - blocks.begin()];
+  }
+};
+
+std::vector<int64_t> Splitting::lengths(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs) {
+  if (way.gathers) return {way.length};
+  std::vector<int64_t> found;
+  const int64_t page = granule(way, inputs, outputs, Tier::kAlignment), line = granule(way, inputs, outputs, kLine);
+  for (int64_t parts : kParts) {
+    int64_t steps = (way.length + parts - 1) / parts;
+    const auto rounded = [steps](int64_t grain) { return (steps + grain - 1) / grain * grain; };
+    // (Slices that begin unevenly are copied.)
+    steps = steps >= page && rounded(page) < way.length ? rounded(page) : rounded(line) < way.length ? rounded(line) : steps;
+    if (steps < way.length && std::find(found.begin(), found.end(), steps) == found.end()) found.push_back(steps);
+  }
+  return found;
+}
+
+size_t Splitting::slice_bytes(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs, int64_t steps) {
+  if (way.gathers) return static_cast<size_t>(steps) * 2 * sizeof(int64_t);
+  size_t bytes = 0;
+  for (const Cut& cut : way.cuts) bytes += round_up(Strip::of(tensor_at(inputs, cut.argument, cut.item), cut.dim).bytes(steps), kLine);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const OutputLayout& output = outputs[i];
+    bytes += round_up(Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), way.outputs[i], 0).bytes(steps), kLine);
+  }
+  return bytes;
+}
+
+bool Splitting::is_worth_trying(size_t bytes) {
+  largest_ = std::max(largest_, bytes);
+  return bytes >= kLeastSplit && bytes >= largest_ / 4;
+}
+
+bool Splitting::defers(const OpInfo& op, Inputs inputs) const {
+  if (!op.passes_on || !is_allowed_ || on_.stats.budget_bytes == 0 || on_.gate.is_empty() || is_computed_elsewhere(op)) return false;
+  size_t bytes = 0;
+  for (const c10::IValue& input : inputs)
+    each_tensor(input, [&](const at::Tensor& tensor) {
+      if (tensor.defined() && is_splittable(tensor)) bytes += tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+    });
+  return is_forced_ || bytes >= on_.memory.arena->ranges.limit() / 4;
+}
+
+void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) {
+  if (op.split_rule == nullptr || !is_allowed_ || thread.recomputing || on_.memory.device->is_asynchronous()) return;
+  const bool is_limited = on_.stats.budget_bytes != 0;
+  if ((is_limited && on_.gate.is_empty()) || is_computed_elsewhere(op)) return;
+  const bool may_not_fit = !is_limited || is_forced_ || may_be_too_large(op, inputs);
+  const std::optional<Operands> operands = may_not_fit ? operands_of(inputs) : std::nullopt;
+  if (!operands) return;
+  auto call = std::make_unique<SplitCall>();
+  call->op = &op;
+  call->depth = thread.depth;
+  call->key = Gate::key_of(op, inputs);
+  const Answer* answer = on_.gate.find(call->key);
+  if (is_limited || is_forced_) {
+    if (answer == nullptr || answer->equal.empty()) return;
+    const size_t room = available(operands->blocks);
+    if (!is_forced_ && operands->bytes + answer->workspace_bytes <= room) return;
+    call->ways = op.split_rule(inputs);
+    if (!choose(*call, inputs, *answer, *operands, room)) return;
+    make_way(thread, *call, inputs, *operands, room);
+  } else {
+    if (answer != nullptr) return note_need(thread, op.split_rule(inputs), inputs, *answer);
+    call->is_tried = true;
+    call->ways = op.split_rule(inputs);
+    if (call->ways.empty()) return;
+  }
+  thread.split = std::move(call);
+  split_call = thread.split.get();
+}
+
+// (Most ops are small: that is soon seen.)
+bool Splitting::may_be_too_large(const OpInfo& op, Inputs inputs) const {
+  size_t bytes = on_.gate.most_workspace(op);
+  if (bytes == 0) return false;
+  for (const c10::IValue& input : inputs)
+    each_tensor(input, [&](const at::Tensor& tensor) {
+      if (tensor.defined() && is_splittable(tensor)) bytes += tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+    });
+  return bytes >= on_.memory.arena->ranges.limit() / 4;
+}
+
+void Splitting::note_need(ThreadState& thread, const std::vector<Way>& ways, Inputs inputs, const Answer& answer) const {
+  const std::optional<Operands> operands = operands_of(inputs);
+  SplitCall call;
+  call.ways = ways;
+  if (!operands || !choose(call, inputs, answer, *operands, SIZE_MAX)) return;
+  for (Block* block : call.streams)
+    if (block != nullptr && std::find(thread.sliced.begin(), thread.sliced.end(), block) == thread.sliced.end()) thread.sliced.push_back(block);
+  if (!call.way.gathers)
+    for (const OutputLayout& output : answer.outputs) thread.sliced_output_bytes += on_.memory.arena->round(output.bytes());
+  thread.slice_bytes = std::max(thread.slice_bytes, slice_bytes(call.way, inputs, answer.outputs, call.steps.front()));
+}
+
+size_t Splitting::need_of(const ThreadState& thread, size_t workspace) const {
+  if (thread.slice_bytes == 0) return 0;
+  size_t bytes = thread.input_bytes;
+  for (const Block* block : thread.sliced)
+    if (std::find(thread.touched.begin(), thread.touched.end(), block) != thread.touched.end() && block->born_in != thread.serial)
+      bytes -= std::min(bytes, on_.memory.arena->round(block->bytes));
+  bytes += workspace - std::min(workspace, thread.sliced_output_bytes);
+  return on_.memory.arena->round(bytes + 2 * thread.slice_bytes);
+}
+
+// Nothing where one of the tensors is not plain.
+std::optional<Splitting::Operands> Splitting::operands_of(Inputs inputs) const {
+  Operands operands;
+  bool are_plain = true;
+  for (const c10::IValue& input : inputs)
+    each_tensor(input, [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || !are_plain) return;
+      are_plain = is_splittable(tensor);
+      Block* block = are_plain ? on_.books.find(*tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()) : nullptr;
+      if (block == nullptr) return;
+      Books::attach(*block, tensor.storage());
+      const auto found = std::find(operands.blocks.begin(), operands.blocks.end(), block);
+      if (found != operands.blocks.end()) {
+        ++operands.uses[found - operands.blocks.begin()];
+        return;
+      }
+      operands.blocks.push_back(block);
+      operands.uses.push_back(1);
+      operands.bytes += on_.memory.arena->round(block->bytes);
+    });
+  return are_plain ? std::optional(std::move(operands)) : std::nullopt;
+}
+
+// What the arena could have for the op, if all leaves that may while it runs. (A 64th is left for holes.)
+size_t Splitting::available(const std::vector<Block*>& own) const {
+  const size_t limit = on_.memory.arena->ranges.limit();
+  size_t bytes = limit - limit / 64;
+  for (const Block* block : on_.books.all()) {
+    if (!on_.memory.holds(*block) || std::find(own.begin(), own.end(), block) != own.end()) continue;
+    if (block->active > 0 || block->small || !on_.residency.may_move(*block)) bytes -= std::min(bytes, block->region->size);
+  }
+  return bytes;
+}
+
+// The first way in which what is whole and the shortest slices fit.
+bool Splitting::choose(SplitCall& call, Inputs inputs, const Answer& answer, const Operands& operands, size_t room) const {
+  call.outputs = answer.outputs;
+  call.is_forced = is_forced_;
+  const auto fits = [room](size_t whole, size_t least) { return whole <= room && least <= room - whole; };
+  for (size_t number = 0; number < call.ways.size(); ++number) {
+    call.way = call.ways[number];
+    call.steps.clear();
+    for (const Answer::Equal& equal : answer.equal)
+      if (equal.way == static_cast<int32_t>(number)) call.steps.push_back(equal.steps);
+    if (call.steps.empty()) continue;
+    std::sort(call.steps.begin(), call.steps.end());
+    call.streams.clear();
+    size_t whole = operands.bytes;
+    for (const Cut& cut : call.way.cuts) {
+      const at::Tensor& tensor = tensor_at(inputs, cut.argument, cut.item);
+      Block* block = on_.books.find(*tensor.storage().unsafeGetStorageImpl());
+      const bool streams = block != nullptr && operands.uses_of(block) == 1 && !block->discarded && !block->copy &&
+                           tensor.is_non_overlapping_and_dense() && (!block->resident() || on_.memory.holds(*block));
+      call.streams.push_back(streams ? block : nullptr);
+      if (streams) whole -= on_.memory.arena->round(block->bytes);
+    }
+    const bool has_stream = std::any_of(call.streams.begin(), call.streams.end(), [](const Block* block) { return block != nullptr; });
+    const size_t least = slice_bytes(call.way, inputs, call.outputs, call.steps.front());
+    if ((has_stream || whole < room) && fits(whole, least)) return true;
+  }
+  return false;
+}
+
+// Operands that are there stay as long as slices have a quarter of the room.
+void Splitting::make_way(ThreadState& thread, const SplitCall& call, Inputs inputs, const Operands& operands, size_t room) {
+  size_t whole = operands.bytes;
+  std::vector<Block*> there;
+  for (Block* block : call.streams) {
+    if (block == nullptr) continue;
+    whole -= on_.memory.arena->round(block->bytes);
+    thread.streamed.push_back(block);
+    if (block->resident()) there.push_back(block);
+  }
+  on_.planned.drop();
+  size_t left = room - std::min(room, whole);
+  left -= std::min(left, std::max(left / 4, slice_bytes(call.way, inputs, call.outputs, call.steps.front())));
+  std::sort(there.begin(), there.end(), [](const Block* a, const Block* b) { return a->bytes < b->bytes; });
+  for (Block* block : there) {
+    const size_t bytes = on_.memory.arena->round(block->bytes);
+    if ((!call.is_forced && bytes <= left) || !leave(*block)) left -= std::min(left, bytes);
+  }
+}
+
+bool Splitting::leave(Block& block) { return on_.residency.may_move(block) && on_.moves.evict(block); }
+
+}  // namespace memfit

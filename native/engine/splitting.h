@@ -1,0 +1,70 @@
+// Splitting: an op whose working set does not fit runs in slices. Here it is decided which, and what stays away for it.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "gate.h"
+#include "memory.h"
+#include "notices.h"
+#include "planned.h"
+#include "residency.h"
+#include "split_call.h"
+#include "stats.h"
+#include "thread_state.h"
+
+namespace memfit {
+
+class Splitting {
+ public:
+  struct Parts {
+    Books& books;
+    Memory& memory;
+    Stats& stats;
+    Notices& notices;
+    Gate& gate;
+    Residency& residency;
+    Moves& moves;
+    Planned& planned;
+  };
+  explicit Splitting(const Parts& parts) : on_(parts) {}
+
+  // `is_forced`, for tests: whatever may be split is, though it fits.
+  void allow(bool is_allowed, bool is_forced = false) { is_allowed_ = is_allowed, is_forced_ = is_forced; }
+  bool is_allowed() const { return is_allowed_; }
+  // The op only hands on what it is given, which is too much to be brought in for that.
+  bool defers(const OpInfo& op, Inputs inputs) const;
+  // The thread's op is about to have its inputs brought in: those that it will read in slices stay where they are, or
+  // leave. Raises TierFailure.
+  void op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs);
+
+  // A call of the thread's op could run in slices: so much less would do for it.
+  void note_need(ThreadState& thread, const std::vector<Way>& ways, Inputs inputs, const Answer& answer) const;
+  // The working set that the thread's op has then, if it allocates `workspace` bytes when it runs whole; 0: no less.
+  size_t need_of(const ThreadState& thread, size_t workspace) const;
+
+  // The lengths of slices to be tried.
+  static std::vector<int64_t> lengths(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs);
+  // Bytes that slices of the call take: what is read into temporary storages, and what each slice's call returns.
+  static size_t slice_bytes(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs, int64_t steps);
+  // A call was tried whose operands and outputs have so many bytes. Small ones are not worth it.
+  bool is_worth_trying(size_t bytes);
+
+ private:
+  struct Operands;
+  std::optional<Operands> operands_of(Inputs inputs) const;
+  bool may_be_too_large(const OpInfo& op, Inputs inputs) const;
+  size_t available(const std::vector<Block*>& own) const;
+  bool choose(SplitCall& call, Inputs inputs, const Answer& answer, const Operands& operands, size_t room) const;
+  void make_way(ThreadState& thread, const SplitCall& call, Inputs inputs, const Operands& operands, size_t room);
+  bool leave(Block& block);
+
+  const Parts on_;
+  bool is_allowed_ = false, is_forced_ = false;
+  size_t largest_ = 0;  // working set of all that could have been split
+};
+
+}  // namespace memfit

@@ -1,0 +1,309 @@
+"""Ops that do not fit the budget run in slices, with the same bits, and nothing else is."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import memfit
+from memfit.errors import BudgetError, TierError
+from memfit.running import engine
+from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.session.splits import KeptSplits
+
+pytestmark = [pytest.mark.usefixtures("on_its_own", "unknown"), pytest.mark.unstressed("where bytes are")]
+KIB, MIB = 1 << 10, 1 << 20
+Call = Callable[..., Tensor | tuple[Tensor, ...]]
+aten = torch.ops.aten
+
+
+@pytest.fixture
+def unknown() -> Iterator[None]:
+    """Nothing has been tried yet, and nothing is known to later tests."""
+    engine.load().know_splits([])
+    yield
+    engine.load().know_splits([])
+
+
+def rows(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(shape).to(dtype) for shape in shapes]
+
+
+def outputs(result: object) -> list[Tensor]:
+    return [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Tensor)]
+
+
+def bits(tensor: Tensor) -> bytes:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def in_slices(call: Call, arguments: list[Tensor]) -> tuple[list[Tensor], int]:
+    """Return the outputs of the call when all that may be cut is, and is away, and how many ops were split."""
+    native = engine.load()
+    with memfit.session(None, "ram", device="cpu", plan=False) as session:
+        mine = [a.clone() for a in arguments]
+        call(*mine)  # tries it
+        native.allow_splits(True, True)
+        made = [t.clone() for t in outputs(call(*mine))]
+        native.allow_splits(True, False)
+        count = session.stats.split_ops
+    return made, count
+
+
+T = (96, 640)
+RULES: dict[str, tuple[Call, list[tuple[int, ...]]]] = {
+    "log_softmax": (lambda x: torch.log_softmax(x, 1), [T]),
+    "log_softmax of columns": (lambda x: torch.log_softmax(x, 0), [(640, 96)]),
+    "softmax": (lambda x: torch.softmax(x, -1), [(3, 50, 401)]),
+    "log_softmax backward": (lambda g, y: aten._log_softmax_backward_data(g, y, 1, g.dtype), [T, T]),
+    "softmax backward": (lambda g, y: aten._softmax_backward_data(g, y, 1, g.dtype), [T, T]),
+    "gelu": (lambda x: aten.gelu(x), [T]),
+    "gelu backward": (lambda g, x: aten.gelu_backward(g, x), [T, T]),
+    "relu": (torch.relu, [T]),
+    "threshold backward": (lambda g, x: aten.threshold_backward(g, x, 0), [T, T]),
+    "add": (torch.add, [T, T]),
+    "add broadcast": (lambda a, b: a + b, [T, (640,)]),
+    "mul by a number": (lambda x: x * 3.0, [T]),
+    "where": (lambda a, b: torch.where(a > 0, a, b), [T, T]),
+    "layer norm": (lambda x, w, b: aten.native_layer_norm(x, [640], w, b, 1e-5), [T, (640,), (640,)]),
+    "max pool": (lambda x: aten.max_pool2d_with_indices(x, [2, 2]), [(6, 4, 64, 64)]),
+    "avg pool": (lambda x: F.avg_pool2d(x, 2), [(6, 4, 64, 64)]),
+    "convolution": (lambda x, w, b: F.conv2d(x, w, b, padding=1), [(6, 4, 48, 48), (8, 4, 3, 3), (8,)]),
+    "convolution's input gradient": (
+        lambda g, x, w: aten.convolution_backward(
+            g, x, w, [8], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, False, False]
+        )[0],
+        [(6, 8, 48, 48), (6, 4, 48, 48), (8, 4, 3, 3)],
+    ),
+    "mm": (torch.mm, [(256, 96), (96, 320)]),
+    "addmm": (torch.addmm, [(320,), (256, 96), (96, 320)]),
+    "linear": (F.linear, [(256, 96), (320, 96), (320,)]),
+    "bmm": (torch.bmm, [(8, 64, 48), (8, 48, 64)]),
+    "cat": (lambda a, b: torch.cat([a, b], 1), [T, (96, 64)]),
+    "nll backward": (
+        lambda s: aten.nll_loss_backward(
+            torch.ones((), dtype=s.dtype), s, torch.arange(len(s)), None, 1, -100, torch.tensor(len(s), dtype=s.dtype)
+        ),
+        [T],
+    ),
+    "nll": (lambda s: aten.nll_loss_forward(s, torch.arange(len(s)) % 7, None, 1, -100), [T]),
+    "embedding": (lambda w: F.embedding(torch.arange(512) % 96, w), [T]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", RULES)
+def test_an_op_gives_the_same_bits_in_slices(name: str, dtype: torch.dtype) -> None:
+    call, shapes = RULES[name]
+    arguments = rows(*shapes, dtype=dtype)
+    plain = outputs(call(*arguments))
+    made, split_ops = in_slices(call, arguments)
+    # (A product may come out otherwise in slices: then it is not split, and the bits are the same all the same.)
+    assert split_ops > 0 or name in ("mm", "addmm", "linear", "bmm", "convolution", "convolution's input gradient")
+    assert [t.shape for t in made] == [t.shape for t in plain] and [t.stride() for t in made] == [
+        t.stride() for t in plain
+    ]
+    assert [bits(t) for t in made] == [bits(t) for t in plain]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["log_softmax", "gelu", "add broadcast", "layer norm", "mm", "cat"]),
+    st.integers(2, 300),
+    st.integers(64, 700),
+)
+def test_odd_sizes_give_the_same_bits(name: str, first: int, second: int) -> None:
+    call = RULES[name][0]
+    shapes = {"add broadcast": [(first, second), (second,)], "mm": [(first, second), (second, first)],
+              "cat": [(first, second), (first, 3)]}  # fmt: skip
+    if name == "layer norm":
+        call = lambda x, w, b: aten.native_layer_norm(x, [second], w, b, 1e-5)  # noqa: E731
+        shapes[name] = [(first, second), (second,), (second,)]
+    arguments = rows(*shapes.get(name, [(first, second)]))
+    plain = outputs(call(*arguments))
+    made, _ = in_slices(call, arguments)
+    assert [bits(t) for t in made] == [bits(t) for t in plain]
+
+
+def train_softmax(steps: int = 3) -> list[bytes]:
+    """A working set of three times 2 MiB, for the softmax's backward."""
+    seeded = torch.Generator().manual_seed(0)  # threads draw beside each other
+    x, weight = torch.randn(256, 2048, generator=seeded), nn.Parameter(torch.randn(2048, generator=seeded))
+    optimizer = torch.optim.SGD([weight], lr=1e-3)
+    seen = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = torch.log_softmax(x * weight, 1)[:, 0].mean()
+        loss.backward()
+        optimizer.step()
+        seen.append(bits(loss.detach()))
+    return [*seen, bits(weight.detach())]
+
+
+def tried(train: Callable[[], object]) -> None:
+    with memfit.session(None, "ram", device="cpu", plan=False):
+        train()
+
+
+@pytest.mark.parametrize("tier", ["ram", "disk"])
+def test_a_softmax_twice_as_large_as_the_budget_trains_with_the_same_bits(tier: str) -> None:
+    plain = train_softmax()
+    tried(train_softmax)
+    with memfit.session(3 * MIB, tier, device="cpu", plan=False) as session:
+        assert train_softmax() == plain
+        stats = session.stats
+    assert stats.peak_footprint_bytes <= 3 * MIB < 6 * MIB
+    assert stats.split_ops >= 6 and stats.slices > stats.split_ops and stats.slice_bytes_in > 0
+
+
+def test_a_share_below_the_largest_working_set_comes_into_force() -> None:
+    plain = train_softmax(6)
+    with memfit.session("45%", "ram", device="cpu", grow=False) as session:
+        assert train_softmax(6) == plain
+    assert 0 < session.stats.budget_bytes < 6 * MIB and session.stats.split_ops > 0 and session.stats.growths == 0
+
+
+def test_a_loss_of_many_classes_is_computed_below_the_size_of_its_scores() -> None:
+    def losses() -> list[bytes]:
+        scores = torch.randn(512, 2048, generator=torch.Generator().manual_seed(2)).requires_grad_()
+        loss = F.cross_entropy(scores, torch.arange(512) * 5 % 2048)
+        loss.backward()
+        assert scores.grad is not None
+        return [bits(loss.detach()), bits(scores.grad)]
+
+    plain = losses()
+    with memfit.session(None, "ram", device="cpu", plan=False):
+        losses()
+    answers = {row[0] for row in engine.load().split_answers() if row[4]}
+    assert {"aten::_log_softmax", "aten::nll_loss_forward", "aten::nll_loss_backward"} <= answers
+    with memfit.session(6 * MIB, "ram", device="cpu", plan=False) as session:
+        assert losses() == plain
+    assert session.stats.split_ops >= 4
+
+
+def test_a_loss_whose_scores_nearly_fill_the_budget_brings_their_softmax_in_never() -> None:
+    def losses() -> list[bytes]:
+        scores = torch.randn(512, 2048, generator=torch.Generator().manual_seed(3)).requires_grad_()
+        loss = F.cross_entropy(scores, torch.arange(512))
+        loss.backward()
+        return [bits(loss.detach())]
+
+    plain = losses()
+    tried(losses)
+    for budget in (5 * MIB, 6 * MIB, 7 * MIB, 9 * MIB):
+        with memfit.session(budget, "ram", device="cpu", plan=False, map="never") as session:
+            assert losses() == plain
+        assert session.stats.split_ops >= 1
+
+
+def test_nothing_is_split_that_fits() -> None:
+    plain = train_softmax()
+    tried(train_softmax)
+    with memfit.session(24 * MIB, "ram", device="cpu", plan=False) as session:
+        assert train_softmax() == plain
+    assert session.stats.split_ops == session.stats.slices == 0
+
+
+def test_what_is_never_to_be_split_is_refused() -> None:
+    tried(train_softmax)
+    with (
+        pytest.raises(BudgetError),
+        memfit.session(3 * MIB, "ram", device="cpu", plan=False, split="never", map="never"),
+    ):
+        train_softmax()
+
+
+def test_what_has_not_been_tried_is_refused() -> None:
+    with pytest.raises(BudgetError), memfit.session(3 * MIB, "ram", device="cpu", plan=False, map="never") as session:
+        train_softmax()
+    assert session.stats.split_ops == 0
+
+
+def run_in_child(target: Callable[..., None], *arguments: object) -> None:
+    child = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
+    child.start()
+    child.join(120)
+    assert child.exitcode == 0
+
+
+def doctored() -> None:
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("gelu", lambda x, approximate="none": x + x.shape[0], "CPU", allow_override=True)
+    x = torch.randn(256, 640)
+    plain = torch.ops.aten.gelu(x)
+    with memfit.session(None, "ram", device="cpu", plan=False) as session:
+        mine = x.clone()
+        torch.ops.aten.gelu(mine)
+        answers = {row[0]: row[4] for row in engine.load().split_answers()}
+        engine.load().allow_splits(True, True)
+        made = torch.ops.aten.gelu(mine).clone()
+        assert session.stats.split_ops == 0 or answers.get("aten::gelu") == []
+    assert answers["aten::gelu"] == [] and torch.equal(made, plain)
+
+
+def test_a_kernel_that_gives_other_bits_in_slices_is_never_split() -> None:
+    run_in_child(doctored)
+
+
+@pytest.mark.parametrize("fault", ["fail_write", "fail_read"])
+def test_a_tier_that_fails_in_a_slice_is_an_error_and_leaves_nothing_behind(fault: str) -> None:
+    plain, native = train_softmax(), engine.load()
+    tried(train_softmax)
+    disturbed = DisturbedTier("ram", **{fault: 5}, repeat=True)  # type: ignore[arg-type]
+    with pytest.raises(TierError), memfit.session(3 * MIB, disturbed, device="cpu", plan=False):
+        try:
+            train_softmax()
+        finally:
+            assert list(native.in_use()) == [0, 0, 0]
+    with memfit.session(3 * MIB, "ram", device="cpu", plan=False) as session:
+        assert train_softmax() == plain
+    assert session.stats.split_ops > 0
+
+
+def test_threads_split_beside_each_other() -> None:
+    tried(train_softmax)
+    plain, made = train_softmax(), []
+    with memfit.session(6 * MIB, "ram", device="cpu", plan=False) as session:
+        threads = [threading.Thread(target=lambda: made.append(train_softmax())) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert made == [plain, plain] and session.stats.peak_footprint_bytes <= 6 * MIB
+
+
+def test_answers_are_kept_for_later_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path))
+    plain = train_softmax()
+    tried(train_softmax)
+    native = engine.load()
+    known = sorted(native.split_answers())
+    native.know_splits([])
+    with memfit.session(3 * MIB, "ram", device="cpu", plan=False) as session:
+        assert train_softmax() == plain
+    assert session.stats.split_ops > 0 and sorted(native.split_answers()) == known
+
+
+def test_a_file_of_answers_that_is_odd_is_as_good_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path))
+    kept = KeptSplits.of_this_machine()
+    assert kept is not None
+    for text in ("", "[", "[[1]]", '{"a": 1}', '[["x", "y", 1, [], []]]'):
+        kept.path.write_text(text)
+        kept.tell(engine.load())
+        assert engine.load().split_answers() == []
+
+
+def test_no_warning_tells_of_overridden_kernels(recwarn: pytest.WarningsRecorder) -> None:
+    tried(train_softmax)
+    assert not [w for w in recwarn if "verrid" in str(w.message)]

@@ -33,7 +33,8 @@ struct Answer {
   };
   std::string op;
   std::vector<OutputLayout> outputs;
-  size_t workspace_bytes = 0;  // that it allocated when it ran whole
+  size_t workspace_bytes = 0;  // the window that it needed when it ran whole,
+  size_t allocated_bytes = 0;  // and all that it allocated
   std::vector<Equal> equal;    // none: it is never split
 };
 

@@ -61,10 +61,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   if (outermost && on_.recorder.records_shapes(thread))
     for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
   if ((joins || thread.defers || op.passes_on) && thread.joined && defers(thread, op, inputs)) return;
-  if (std::exchange(thread.defers, false)) {
-    joins = true;
-    thread.entry = thread.depth;
-  }
+  joins |= std::exchange(thread.defers, false);
   if (thread.joined) guarded(thread, [&] { on_.splitting.op_begins(thread, op, inputs); });
   const bool comes_in = thread.joined && use_inputs(thread, op, inputs, joins);
   if (!thread.joined) return;
@@ -82,8 +79,31 @@ bool Ops::defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10:
   if (thread.recomputing) return false;
   bool is_put_off = thread.defers && (op.passes_on || !op.reads_data);
   if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(op, inputs); });
-  if (is_put_off && thread.depth == 1) thread.defers = true;
+  if (is_put_off && thread.depth == 1) {
+    thread.defers = true;
+    guarded(thread, [&] { note_operands(thread, op, inputs); });
+  }
   return is_put_off;
+}
+
+// By which the op is known again: as if it used its operands now (Uses::use).
+void Ops::note_operands(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
+  std::vector<const c10::StorageImpl*> seen;
+  std::vector<size_t> foreign;
+  each_operand(op, inputs, [&](size_t i, const c10::IValue& input) {
+    if (!op.reads(i)) return;
+    each_storage(input, [&](const c10::Storage& storage, Part part) {
+      const c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+      if (part != Part::kElements || !on_.uses.concerns(storage) || std::find(seen.begin(), seen.end(), impl) != seen.end()) return;
+      seen.push_back(impl);
+      const Block* block = on_.lasting.books.find(*impl);
+      if (block == nullptr)
+        foreign.push_back(impl->nbytes());
+      else if (block->region == nullptr || block->arena == on_.memory.arena)
+        thread.need_key = mix(thread.need_key, block->bytes);
+    });
+  });
+  for (size_t bytes : foreign) thread.need_key = mix(thread.need_key, bytes);
 }
 
 void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number) {
@@ -91,7 +111,6 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int
   thread.session = on_.lasting.books.session();
   thread.op = &op;
   thread.joined = thread.defers = thread.was_split = false;
-  thread.entry = 1;
   thread.sliced.clear();
   thread.sliced_output_bytes = thread.slice_bytes = 0;
   thread.input_bytes = thread.largest = thread.allocated = 0;

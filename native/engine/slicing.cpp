@@ -300,6 +300,7 @@ void Slicing::count(const SplitCall& call, uint64_t slices, uint64_t written) {
 }
 
 void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& stack) try {
+  const size_t allocated_before = this_thread().allocated;
   for (size_t i = 0; i < call.way.cuts.size(); ++i) {
     const Cut& cut = call.way.cuts[i];
     const Block* block = call.streams[i];
@@ -309,6 +310,7 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
   if (call.way.gathers) {
     stack = gathered(call, stack);
     kernel(stack);
+    this_thread().allocated = allocated_before + call.allocated_bytes;
     return count(call, 1, 0);
   }
   const Plan plan = this->plan(call, inputs_in(stack));
@@ -333,6 +335,7 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
     stack.emplace_back(output.tensor());
   }
   while (stack.size() < call.op->returns) stack.emplace_back(at::Tensor());  // that were not asked for
+  this_thread().allocated = allocated_before + call.allocated_bytes;
   count(call, slices_run, written);
 } catch (const TierFailure& error) {
   fail(error.what());
@@ -341,11 +344,13 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
 // The op's frame has what it returned, whatever goes wrong here: then it is not split.
 void Slicing::run_and_try(const SplitCall& call, const Kernel& kernel, Stack& stack) {
   const Stack inputs = stack;
+  ThreadState& thread = this_thread();
+  const size_t allocated_before = thread.allocated;
   kernel(stack);
+  const size_t allocated = thread.allocated - allocated_before;
   const std::vector<at::Tensor> outputs = tensors_of(stack);
   size_t bytes = bytes_of(inputs);
   for (const at::Tensor& output : outputs) bytes += output.defined() ? output.nbytes() : 0;
-  ThreadState& thread = this_thread();
   size_t workspace = 0;
   const bool is_worth = engine_.governing([&](Session& session) {
     workspace = thread.window.length(session.memory.arena->ranges.alignment());
@@ -355,6 +360,8 @@ void Slicing::run_and_try(const SplitCall& call, const Kernel& kernel, Stack& st
   Stopwatch stopwatch(thread.waited_ns);
   Answer answer = tried_against(outputs, call, kernel, inputs);
   answer.workspace_bytes = workspace;
+  answer.allocated_bytes = allocated;
+  thread.allocated = allocated_before + allocated;
   engine_.governing([&](Session& session) {
     if (!answer.equal.empty()) session.splitting.note_need(thread, call.ways, inputs_in(inputs), answer);
     session.lasting.gate.note(call.key, std::move(answer));

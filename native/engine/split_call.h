@@ -22,6 +22,7 @@ struct SplitCall {
   // Otherwise it runs in slices of one of these lengths, ascending:
   Way way;
   std::vector<int64_t> steps;
+  size_t allocated_bytes = 0;  // by the whole call: what it is known again by
   std::vector<OutputLayout> outputs;
   bool is_forced = false;       // its outputs are made away though there is room
   std::vector<Block*> streams;  // of each cut: whose bytes are read where they are

@@ -119,6 +119,7 @@ void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) 
     if (!is_forced_ && operands->bytes + answer->workspace_bytes <= room) return;
     call->ways = op.split_rule(inputs);
     if (!choose(*call, inputs, *answer, *operands, room)) return;
+    call->allocated_bytes = answer->allocated_bytes;
     make_way(thread, *call, inputs, *operands, room);
   } else {
     if (answer != nullptr) return note_need(thread, op.split_rule(inputs), inputs, *answer);

@@ -52,8 +52,7 @@ struct ThreadState {
   Block* over = nullptr;     // for a trial: in whose place its next storage is to lie,
   uint64_t heir = 0;         // and which one does
   std::vector<std::shared_ptr<const Recipe>> captured;
-  bool defers = false;  // its op hands on what it is given: that comes in with the op that reads it,
-  int entry = 1;        // at this depth
+  bool defers = false;  // its op hands on what it is given: that comes in with the op that reads it
   std::unique_ptr<SplitCall> split;  // the call that is on its way to its kernel
   std::vector<Block*> streamed;      // what it will read where it is
   std::vector<const Block*> sliced;  // what its calls could read in slices, if they were to,

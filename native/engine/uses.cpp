@@ -60,7 +60,7 @@ bool Uses::is_first(ThreadState& thread, Block& block) {
     thread.input_bytes += memory_.arena->round(block.bytes);
     thread.largest = std::max(thread.largest, block.bytes);
   }
-  if (thread.depth == thread.entry) thread.need_key = mix(thread.need_key, block.bytes);
+  if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
   if (!thread.recomputing) forecast_.on_access(block);
   return true;
 }

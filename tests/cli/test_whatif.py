@@ -102,7 +102,7 @@ def test_techniques_are_foreseen_one_by_one_and_together(tmp_path):
     words = ("whatif", "t.json.gz", "--with", "channels:50%,share:16,8bit-adam", "--budget", "90%", "--effort", "0.05")
     done = memfit(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    rows = [line.partition("  ")[0] for line in done.stdout.splitlines()]
+    rows = [line.partition("  ")[0].strip() for line in done.stdout.splitlines()]
     at = rows.index("as it is")
     assert rows[at : at + 5] == ["as it is", "channels:50%", "share:16", "8bit-adam", "all of them"]
     said = done.stdout.splitlines()

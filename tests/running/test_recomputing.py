@@ -462,6 +462,7 @@ def session_address(x: Tensor) -> int:
     return engine.load().original_of(Tensor.data_ptr)(x)
 
 
+@pytest.mark.unmapped
 def test_a_re_run_without_room_is_an_error_and_works_when_there_is_room():
     with memfit.session(16 << 20, "ram", device="cpu") as session, stressed("recompute"):
         x = torch.rand(1 << 19)  # 2 MiB

@@ -115,7 +115,7 @@ py::list split_answers() {
     for (const OutputLayout& output : answer.outputs)
       outputs.append(py::make_tuple(static_cast<int>(output.dtype), output.sizes, output.strides));
     for (const Answer::Equal& each : answer.equal) equal.append(py::make_tuple(each.way, each.steps));
-    rows.append(py::make_tuple(answer.op, key, answer.workspace_bytes, outputs, equal));
+    rows.append(py::make_tuple(answer.op, key, answer.workspace_bytes, answer.allocated_bytes, outputs, equal));
   }
   return rows;
 }
@@ -127,12 +127,13 @@ void know_splits(const py::list& rows) {
     Answer answer;
     answer.op = fields[0].cast<std::string>();
     answer.workspace_bytes = fields[2].cast<size_t>();
-    for (const py::handle& output : fields[3].cast<py::list>()) {
+    answer.allocated_bytes = fields[3].cast<size_t>();
+    for (const py::handle& output : fields[4].cast<py::list>()) {
       const auto layout = output.cast<py::tuple>();
       answer.outputs.push_back({layout[1].cast<std::vector<int64_t>>(), layout[2].cast<std::vector<int64_t>>(),
                                 static_cast<c10::ScalarType>(layout[0].cast<int>())});
     }
-    for (const py::handle& each : fields[4].cast<py::list>()) {
+    for (const py::handle& each : fields[5].cast<py::list>()) {
       const auto [way, steps] = each.cast<std::pair<int32_t, int64_t>>();
       answer.equal.push_back({way, steps});
     }

@@ -59,6 +59,7 @@ def to_text(report: Compression) -> RenderableType:
     table.title = None
     for column in table.columns:
         column.no_wrap = True
+    table.columns[0].min_width = max(len(_ALL), *(len(each.words[0]) for each in report.applied))
     for column in table.columns[1:]:
         column.justify = "right"
     add_row(table, _AS_IT_IS, *_cells(report.as_it_is, report.as_it_is, columns))

@@ -41,6 +41,7 @@ class Stop(Exception):
     """What a script might raise."""
 
 
+@pytest.mark.unmapped
 def test_every_door_is_closed_as_it_was():
     with memfit.session(BUDGET, "ram"):  # the first one may import what it needs
         pass

@@ -110,6 +110,7 @@ def test_devices():
     assert chunk_bytes(torch.device("cpu"), 16 << 30) == 1 << 18
 
 
+@pytest.mark.unmapped
 def test_a_budget_that_cannot_be_met_is_an_out_of_memory_error_of_torchs_too():
     with (
         memfit.session(BUDGET, device="cpu"),

@@ -39,9 +39,9 @@ def test_bytes_that_cannot_be_read_are_an_error_and_what_was_made_of_them_is_los
 
 
 def test_a_full_disk_in_the_midst_of_an_op_is_an_error_and_loses_no_input(paged, tmp_path):
-    plain = ADD.make()[0].numpy().tobytes()
-    with paged(LARGE // 2, DisturbedTier("disk", str(tmp_path), fail_write=5000, repeat=True)) as session:
-        a = ADD.make()[0]
+    plain = torch.arange(LARGE // 4, dtype=torch.float32).numpy().tobytes()
+    with paged(LARGE // 2, DisturbedTier("disk", str(tmp_path), fail_write=3000, repeat=True)) as session:
+        a = torch.arange(LARGE // 4, dtype=torch.float32)
         with pytest.raises(TierError, match="injected fault: write failed"):
             for _ in range(9):
                 (a + 1).sum()

@@ -16,9 +16,10 @@ OpHash = Callable[[str, bool], int]
 Tables = dict[str, Any]
 """Rows of int64 as bytes, by the table's name; `columns` has the names of each table's columns."""
 
-SplitAnswer = tuple[str, int, int, list[tuple[int, list[int], list[int]]], list[tuple[int, int]]]
-"""A call that was tried in slices: its op, its key, the bytes that it allocates when it runs whole; the type, the sizes
-and the strides of each output; the ways in which it may be cut, and the lengths of slices that gave the same bits."""
+SplitAnswer = tuple[str, int, int, int, list[tuple[int, list[int], list[int]]], list[tuple[int, int]]]
+"""A call that was tried in slices: its op, its key, the window that it needs when it runs whole, and the bytes that it
+allocates then; the type, the sizes and the strides of each output; the ways in which it may be cut, and the lengths of
+slices that gave the same bits."""
 
 
 class SwapTableColumns(TypedDict):

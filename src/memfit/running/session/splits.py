@@ -20,7 +20,7 @@ from memfit.files.document import write_text
 from memfit.running.engine.module import EngineModule, SplitAnswer
 from memfit.running.engine.plans import plans_folder
 
-_FORMAT = 1  # of the rules and of the answers: another number makes every kept one unknown
+_FORMAT = 2  # of the rules and of the answers: another number makes every kept one unknown
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,15 @@ class KeptSplits:
 
 
 def _answer(row: list[object]) -> SplitAnswer:
-    op, key, workspace, outputs, equal = row
+    op, key, workspace, allocated, outputs, equal = row
     assert isinstance(op, str) and isinstance(key, int) and isinstance(workspace, int)
+    assert isinstance(allocated, int)
     assert isinstance(outputs, list) and isinstance(equal, list)
     return (
         op,
         key,
         workspace,
+        allocated,
         [(dtype, list(sizes), list(strides)) for dtype, sizes, strides in outputs],
         [(way, steps) for way, steps in equal],
     )

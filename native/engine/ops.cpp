@@ -110,7 +110,7 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int
   thread.serial = on_.lasting.books.tick();
   thread.session = on_.lasting.books.session();
   thread.op = &op;
-  thread.joined = thread.defers = thread.was_split = false;
+  thread.joined = thread.defers = thread.was_split = thread.maps = false;
   thread.sliced.clear();
   thread.sliced_output_bytes = thread.slice_bytes = 0;
   thread.input_bytes = thread.largest = thread.allocated = 0;

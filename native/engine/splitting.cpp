@@ -92,7 +92,7 @@ bool Splitting::is_worth_trying(size_t bytes) {
 }
 
 bool Splitting::defers(const OpInfo& op, Inputs inputs) const {
-  if (!op.passes_on || !is_allowed_ || on_.stats.budget_bytes == 0 || on_.gate.is_empty() || is_computed_elsewhere(op)) return false;
+  if (!op.passes_on || !is_allowed_ || on_.memory.arena->plan() != nullptr || on_.stats.budget_bytes == 0 || on_.gate.is_empty() || is_computed_elsewhere(op)) return false;
   size_t bytes = 0;
   for (const c10::IValue& input : inputs)
     each_tensor(input, [&](const at::Tensor& tensor) {
@@ -105,6 +105,7 @@ void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) 
   if (op.split_rule == nullptr || !is_allowed_ || thread.recomputing || on_.memory.device->is_asynchronous()) return;
   const bool is_limited = on_.stats.budget_bytes != 0;
   if ((is_limited && on_.gate.is_empty()) || is_computed_elsewhere(op)) return;
+  if (on_.memory.arena->plan() != nullptr && !is_forced_) return;  // it has room for all its ops, whole
   const bool may_not_fit = !is_limited || is_forced_ || may_be_too_large(op, inputs);
   const std::optional<Operands> operands = may_not_fit ? operands_of(inputs) : std::nullopt;
   if (!operands) return;
@@ -193,7 +194,9 @@ size_t Splitting::available(const std::vector<Block*>& own) const {
   size_t bytes = limit - limit / 64;
   for (const Block* block : on_.books.all()) {
     if (!on_.memory.holds(*block) || std::find(own.begin(), own.end(), block) != own.end()) continue;
-    if (block->active > 0 || block->small || !on_.residency.may_move(*block)) bytes -= std::min(bytes, block->region->size);
+    const bool is_used = block->active > (block->copy ? 1 : 0);
+    const bool stays = block->small || block->pinned || block->held || !block->attached();
+    if (is_used || stays) bytes -= std::min(bytes, block->region->size);
   }
   return bytes;
 }

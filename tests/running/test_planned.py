@@ -328,6 +328,7 @@ def test_a_guest_of_the_zone_leaves_when_the_plan_wants_its_bytes():
         assert engine.load().has_plan()
 
 
+@pytest.mark.unmapped
 def test_a_guest_that_is_to_stay_keeps_its_place():
     with beside_a_zone(of=8192, beside=1100) as session:
         guest = full(2000, 1)

@@ -18,6 +18,7 @@ import memfit
 from memfit.errors import BudgetError, TierError
 from memfit.running import engine
 from memfit.running.engine.disturbed import DisturbedTier
+from memfit.running.session import api
 from memfit.running.session.splits import KeptSplits
 
 pytestmark = [pytest.mark.usefixtures("on_its_own", "unknown"), pytest.mark.unstressed("where bytes are")]
@@ -27,8 +28,10 @@ aten = torch.ops.aten
 
 
 @pytest.fixture
-def unknown() -> Iterator[None]:
-    """Nothing has been tried yet, and nothing is known to later tests."""
+def unknown(monkeypatch) -> Iterator[None]:
+    """Ops may be split, nothing has been tried yet, and nothing is known to later tests."""
+    for function in (api.session, api.Session.__init__):
+        monkeypatch.setitem(function.__kwdefaults__, "split", "auto")
     engine.load().know_splits([])
     yield
     engine.load().know_splits([])

@@ -124,9 +124,11 @@ bool Paging::open(ThreadState& thread, size_t frames) {
   return true;
 }
 
-// Where the block's bytes are, once they may be written over: elsewhere than where a child may still read them.
+// Where the block's bytes are, once they may be written over: elsewhere than where a child may still read them. (Of a tier
+// in memory it has a copy.)
 Extent Paging::writable(Block& block) const {
   const Extent source = block.extent;
+  if (is_direct()) return source;
   if (on_.memory.tier->frozen()) on_.memory.thaw_if_alone();
   if (!on_.memory.tier->frozen()) return source;
   block.extent = block.tier->reserve(block.bytes);

@@ -9,6 +9,7 @@ import textwrap
 import pytest
 import torch
 
+import memfit
 from memfit.errors import TierError
 from memfit.running.engine.disturbed import DisturbedTier
 from running.children import child_says
@@ -66,6 +67,14 @@ def test_a_forked_child_reads_what_is_mapped_in_its_parent(paged):
         # (The parent goes on elsewhere than where the child reads.)
         assert child_says(lambda: tensor[::1001].sum().item() == expected, meanwhile=tensor.zero_)
         assert tensor.abs().sum() == 0
+
+
+def test_a_child_of_a_parent_with_a_ram_tier_reads_what_was_there_when_it_was_forked():
+    with memfit.session(LARGE // 2, "ram", plan=False) as session:
+        tensor = torch.arange(LARGE // 4, dtype=torch.float32)
+        sample = tensor[::1001].sum().item()
+        assert child_says(lambda: tensor[::1001].sum().item() == sample, meanwhile=lambda: tensor.mul_(2))
+        assert tensor[::1001].sum().item() == 2 * sample and session.stats.mapped_ops > 0
 
 
 CRASH = """

@@ -45,7 +45,7 @@ size_t Paging::room() const {
 }
 
 void Paging::prepare(ThreadState& thread, const OpInfo& op) {
-  thread.maps = may_map(op);
+  thread.maps = !thread.recomputing && may_map(op);  // what is tried, or made again, does without where there is no room
   if (!thread.maps) return;
   thread.access = access_of(op.name);
   thread.operand_bytes = thread.input_bytes;

@@ -258,6 +258,7 @@ std::function<void()> Ops::end(ThreadState& thread) {
     const size_t alignment = on_.memory.arena->ranges.alignment();
     const size_t split = thread.was_split ? thread.window.length(alignment) : 0;  // whole it needs more
     const size_t need = failed || !learns() ? 0 : thread.was_split ? split : on_.needs.learn(thread, alignment);
+    on_.paging.settle(thread);
     if (!thread.recomputing) on_.progress.op_ends(thread, need, on_.splitting.need_of(thread, need));
   });
   guarded(thread, [&] { on_.in_place.op_ends(thread); });

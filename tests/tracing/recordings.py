@@ -21,7 +21,7 @@ COLUMNS = {
 
 
 def recording(tables: Mapping[str, Sequence[Any]], names: Sequence[str], sources: Sequence[str]) -> RawRecording:
-    """Return a recording of these rows; a table that is left out is empty, gradients are computed in all ops, and none is split."""
+    """Return a recording of these rows, whose ops all compute gradients; a table that is left out is empty."""
     tables = {**tables, "ops": [(*row[:7], 0, *row[7:], 1) for row in tables.get("ops", ())]}
     raw = {name: np.array(tables.get(name, ()), np.int64).tobytes() for name in COLUMNS}
     about = {"columns": COLUMNS, "phases": ["forward", "backward", "optimizer"], "op_names": names, "sources": sources}

@@ -7,6 +7,7 @@
 
 #include "../observer.h"
 #include "../pointers.h"
+#include "../stopwatch.h"
 #include "rows.h"
 
 namespace memfit {
@@ -20,14 +21,15 @@ constexpr size_t kShareOfLimit = 16, kShareForRows = 4, kChunksInFrames = 32;
 
 }  // namespace
 
-// Not one whose kernel is not torch's own: it may give the addresses to a system call, which no fault is served for.
-bool Paging::may_map(const OpInfo& op) const {
+bool Paging::is_on() const {
   const bool has_limit = on_.stats.budget_bytes != 0 && (is_direct() || on_.memory.arena->ranges.limit() >= kLeastLimit);
-  const bool is_on = settings_.when != When::kNever && has_limit && !on_.memory.is_closed;
-  return is_on && !op.writes_any && !op.keeps_pointers && !op.is_view && (is_direct() || !on_.memory.device->is_asynchronous());
+  return settings_.when != When::kNever && has_limit && !on_.memory.is_closed && (is_direct() || !on_.memory.device->is_asynchronous());
 }
 
-bool Paging::is_direct() const { return on_.memory.tier->is_memory(); }
+// Not one whose kernel is not torch's own: it may give the addresses to a system call, which no fault is served for.
+bool Paging::may_map(const OpInfo& op) const {
+  return is_on() && !op.writes_any && !op.keeps_pointers && !op.is_view;
+}
 
 size_t Paging::frame_bytes() const {
   if (is_direct()) return 0;
@@ -49,7 +51,8 @@ void Paging::prepare(ThreadState& thread, const OpInfo& op) {
   if (!thread.maps) return;
   thread.access = access_of(op.name);
   thread.operand_bytes = thread.input_bytes;
-  size_t rest = thread.input_bytes;
+  map_those(thread, planned(thread), frame_bytes());
+  size_t rest = thread.operand_bytes;
   for (const Block* block : thread.touched)
     if (block->mapped) rest -= std::min(rest, on_.memory.arena->round(block->bytes));
   const bool is_known = on_.needs.knows(thread);
@@ -69,6 +72,15 @@ void Paging::prepare(ThreadState& thread, const OpInfo& op) {
   map_those(thread, chosen, frames + spare);
 }
 
+// What the plan has brought in instead stays there.
+std::vector<Block*> Paging::planned(const ThreadState& thread) const {
+  std::vector<Block*> found;
+  if (!on_.planned.is_in_force()) return found;
+  for (Block* block : candidates(thread))
+    if (!block->resident() && on_.planned.maps(thread, *block)) found.push_back(block);
+  return found;
+}
+
 // Those first that always are, then the largest.
 std::vector<Block*> Paging::candidates(const ThreadState& thread) const {
   std::vector<Block*> found;
@@ -86,7 +98,7 @@ std::vector<Block*> Paging::candidates(const ThreadState& thread) const {
 
 void Paging::map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames) {
   for (Block* block : chosen) {
-    if (block->copy) on_.resorts.settle(*block);
+    if (block->copy) on_.planned.settle(*block);
     if (block->resident()) {
       if (!on_.moves.evict(*block)) continue;
       thread.missing.push_back(block);
@@ -112,7 +124,8 @@ void Paging::bring_rows(const OpInfo& op, c10::ArrayRef<const c10::IValue> input
 bool Paging::open(ThreadState& thread, size_t frames) {
   if (is_direct() || ballast_.region != nullptr) return true;
   if (!page_frames_) page_frames_ = std::make_shared<PageFrames>(settings_.mechanism, settings_.mortality);
-  Region* region = on_.placing.place(frames, 0, &ballast_, /*high=*/true);
+  Region* region = on_.planned.place_frames(thread, &ballast_);
+  if (region == nullptr) region = on_.placing.place(frames, 0, &ballast_, /*high=*/true);
   if (region == nullptr && thread.starting) {
     on_.residency.consolidate(thread.touched);
     region = on_.placing.place(frames, 0, &ballast_, /*high=*/true);
@@ -173,6 +186,18 @@ bool Paging::map_new(ThreadState& thread, Block& block) {
     throw;
   }
   return true;
+}
+
+void Paging::settle(ThreadState& thread) {
+  if (!is_used_ || !page_frames_) return;
+  Stopwatch stopwatch(thread.waited_ns);
+  for (Block* block : thread.touched) try {
+      if (!block->dead && block->mapped && !block->stays_mapped) block->mapped->settle();
+    } catch (const TierFailure&) {
+      // Whoever takes it down says so.
+    }
+  const uint64_t now = page_frames_->figures().fault_ns;
+  thread.waited_ns += now - std::exchange(fault_ns_, now);
 }
 
 void Paging::leave(ThreadState& thread, Block& block) {

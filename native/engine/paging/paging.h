@@ -14,12 +14,12 @@
 
 #include "../adoption.h"
 #include "../books.h"
-#include "../last_resorts.h"
 #include "../memory.h"
 #include "../moves.h"
 #include "../needs.h"
 #include "../notices.h"
 #include "../placing.h"
+#include "../planned.h"
 #include "../refusals.h"
 #include "../residency.h"
 #include "../stats.h"
@@ -51,11 +51,15 @@ class Paging {
     Placing& placing;
     const Needs& needs;
     Refusals& refusals;
-    LastResorts& resorts;
+    Planned& planned;
   };
   explicit Paging(const Parts& parts) : on_(parts) { ballast_.pinned = true; }
 
   void set(const Settings& settings) { settings_ = settings; }
+  // Whether anything may be mapped in this session,
+  bool is_on() const;
+  // and, if so, whether ops see it in the tier itself.
+  bool is_direct() const { return on_.memory.tier->is_memory(); }
   // The block is mapped whenever an op uses it, and stays so from one to the next.
   // False: nothing is mapped in this session.
   bool keep(Block& block);
@@ -69,6 +73,8 @@ class Paging {
   bool is_better_mapped(ThreadState& thread, size_t bytes) const;
   // The op's new storage is mapped, before it has anything in it. False, and the op may have failed, when it cannot be.
   bool map_new(ThreadState& thread, Block& block);
+  // The op has done its work: what it spent on faults and copies was a wait, not its own time.
+  void settle(ThreadState& thread);
   // No op uses the block any more: its bytes are in the tier.
   void leave(ThreadState& thread, Block& block);
   // Who asks for the bytes is no op, and may give them to a system call, for which no fault is served: they are to come in.
@@ -85,12 +91,12 @@ class Paging {
 
  private:
   bool may_map(const OpInfo& op) const;
-  bool is_direct() const;
   size_t frame_bytes() const;
   size_t frames_for_rows() const;
   size_t frames_beside(const ThreadState& thread) const;
   size_t room() const;
   std::vector<Block*> candidates(const ThreadState& thread) const;
+  std::vector<Block*> planned(const ThreadState& thread) const;
   void map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
   bool open(ThreadState& thread, size_t frames);
   void map(Block& block, Access access, Extent source);
@@ -103,6 +109,7 @@ class Paging {
   Settings settings_;
   std::shared_ptr<PageFrames> page_frames_;
   bool any_stays_ = false;
+  uint64_t fault_ns_ = 0;  // until the last op ended
   bool is_used_ = false;  // by an op, since the last one that left nothing mapped
   Block ballast_;  // its region is the frames' room in the arena
 };

@@ -49,6 +49,10 @@ class SwapTableColumns(TypedDict):
     """The op before which the copy in begins."""
     take: list[int]
     """1 more than the take of the iteration that gives the storage its address back; 0 for one that does not return."""
+    map_op: list[int]
+    """An op that uses a storage where it waits; a row for each such use."""
+    map_storage: list[int]
+    """The row of that storage in the columns above; rows as of `map_op`."""
 
 
 class RemakeTableColumns(TypedDict):
@@ -134,6 +138,9 @@ class EngineModule(Protocol):
 
         For tests: by `mechanism` alone ("userfaultfd" or "signals"), whose thread ends after so many faults.
         """
+
+    def mapping(self) -> str:
+        """Return how ops see what is mapped: "direct" in the tier, through "frames", or "never"."""
 
     def allow_splits(self, allowed: bool, forced: bool) -> None:
         """Set whether ops that do not fit run in slices; `forced`, for tests: those too that do."""

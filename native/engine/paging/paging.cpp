@@ -97,13 +97,17 @@ std::vector<Block*> Paging::candidates(const ThreadState& thread) const {
 }
 
 void Paging::map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames) {
+  size_t to_come = 0;  // the largest of those that are to lie in the arena
+  for (const Block* block : thread.missing)
+    if (std::find(chosen.begin(), chosen.end(), block) == chosen.end()) to_come = std::max(to_come, on_.memory.arena->round(block->bytes));
   for (Block* block : chosen) {
     if (block->copy) on_.planned.settle(*block);
     if (block->resident()) {
       if (!on_.moves.evict(*block)) continue;
       thread.missing.push_back(block);
     }
-    if (!open(thread, block->stays_mapped ? std::max(frames, frames_for_rows()) : frames) && !open(thread, frames)) return;
+    const size_t most = block->stays_mapped ? std::max(frames, frames_for_rows()) : frames;
+    if (!open(thread, most, to_come) && !open(thread, frames, to_come) && !open(thread, std::min(frames, frame_bytes()), 0)) return;
     const bool is_written = block->written_by == thread.serial || block->stays_mapped;
     map(*block, block->stays_mapped ? Access::kRows : thread.access, is_written ? writable(*block) : block->extent);
     on_.books.arrives(*block, *storage_behind(*block));
@@ -120,8 +124,8 @@ void Paging::bring_rows(const OpInfo& op, c10::ArrayRef<const c10::IValue> input
   if (block != nullptr && block->mapped) block->mapped->bring(rows.offsets, rows.row_bytes, rows.are_written);
 }
 
-// The frames have their room in the arena. False when there is none.
-bool Paging::open(ThreadState& thread, size_t frames) {
+// The frames have their room in the arena, and leave a stretch of so many bytes. False when there is none.
+bool Paging::open(ThreadState& thread, size_t frames, size_t to_come) {
   if (is_direct() || ballast_.region != nullptr) return true;
   if (!page_frames_) page_frames_ = std::make_shared<PageFrames>(settings_.mechanism, settings_.mortality);
   Region* region = on_.planned.place_frames(thread, &ballast_);
@@ -131,6 +135,10 @@ bool Paging::open(ThreadState& thread, size_t frames) {
     region = on_.placing.place(frames, 0, &ballast_, /*high=*/true);
   }
   if (region == nullptr) return false;
+  if (to_come > 0 && !on_.residency.has_window(to_come, /*running=*/true)) {
+    on_.memory.arena->give_back(region);
+    return false;
+  }
   ballast_.region = region;
   on_.memory.arena->vacate(region);
   page_frames_->set_limit(region->size);
@@ -175,7 +183,7 @@ size_t Paging::frames_beside(const ThreadState& thread) const {
 }
 
 bool Paging::map_new(ThreadState& thread, Block& block) {
-  if (!thread.maps || block.small || (!open(thread, frames_beside(thread)) && !open(thread, frame_bytes()))) return false;
+  if (!thread.maps || block.small || (!open(thread, frames_beside(thread), 0) && !open(thread, frame_bytes(), 0))) return false;
   block.tier = on_.memory.tier;
   block.extent = block.tier->reserve(block.bytes);
   try {

@@ -98,7 +98,7 @@ class Paging {
   std::vector<Block*> candidates(const ThreadState& thread) const;
   std::vector<Block*> planned(const ThreadState& thread) const;
   void map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
-  bool open(ThreadState& thread, size_t frames);
+  bool open(ThreadState& thread, size_t frames, size_t to_come);
   void map(Block& block, Access access, Extent source);
   Extent writable(Block& block) const;
   bool take_down(Block& block);

@@ -35,9 +35,7 @@ def test_nothing_is_mapped_where_everything_fits():
     assert choose_maps(trace, 8 * UNIT, NONE) == ()
 
 
-@pytest.mark.parametrize(
-    ("units", "expected"), [(7, [(2, "a")]), (5, [(2, "a")]), (4, [(2, "ab")]), (3, [(2, "ab")])]
-)
+@pytest.mark.parametrize(("units", "expected"), [(7, [(2, "a")]), (5, [(2, "a")]), (4, [(2, "ab")]), (3, [(2, "ab")])])
 def test_inputs_are_mapped_the_largest_first(units, expected):
     trace, a, b, _ = three()
     names = {a: "a", b: "b"}

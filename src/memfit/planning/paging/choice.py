@@ -24,6 +24,8 @@ _LEAST_MAPPED = 16 << 10  # smaller storages find room
 _LEAST_FRAMES = 32 * 4096  # several threads touch several operands at once
 _LEAST_BUDGET = 8 * _LEAST_FRAMES  # below it frames would take too large a part
 _SHARE = 16  # the budget, by what frames take of it
+SHARE_FOR_HOLES = 16
+"""The budget, by what is to be left free for holes between addresses where there are maps."""
 _ROUNDS = 32
 
 

@@ -74,6 +74,24 @@ def never_resident(trace: Trace, maps: Sequence[Map]) -> frozenset[int]:
     )
 
 
+def not_made_again(trace: Trace, maps: Sequence[Map]) -> frozenset[int]:
+    """Return what no plan with these maps may make again: what is mapped, and what the ops that map make.
+
+    A trace in which maps are carried out does not tell what these ops read.
+
+    Arguments:
+        trace: The recorded iteration.
+        maps: The maps.
+
+    Returns:
+        The ids of the storages.
+    """
+    at, born = {each.op for each in maps}, births(trace)
+    made = {storage for storage, op in born.items() if op in at}
+    written = {storage for op in at for storage in trace.ops[op].writes}
+    return frozenset(made | written | {storage for each in maps for storage in each.storages})
+
+
 def frames_of(maps: Sequence[Map]) -> list[Map]:
     """Return the maps that need page frames, in the order of their ops: that of the frames' storages."""
     return sorted((each for each in maps if each.frame_bytes), key=lambda each: each.op)

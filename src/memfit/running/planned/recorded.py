@@ -11,8 +11,7 @@ from memfit.ir import Map, Trace
 from memfit.machine import Machine
 from memfit.planning.addresses import TwoIterations
 from memfit.planning.handing_over import hand_over, in_effect
-from memfit.planning.lifetimes import births
-from memfit.planning.paging.mapped import frames_of, never_resident, with_maps
+from memfit.planning.paging.mapped import frames_of, never_resident, not_made_again, with_maps
 from memfit.running.planned.around import Around
 from memfit.tracing.build import RawRecording, Roles, build_iteration
 from memfit.tracing.compressed import CompressedRecording
@@ -69,12 +68,7 @@ class Recorded:
     @property
     def not_made_again(self) -> frozenset[int]:
         """The storages that cannot be made again, since ops map them, or the op that makes them maps something."""
-        if not self.maps:
-            return frozenset()
-        at, born = {each.op for each in self.maps}, births(self.trace)
-        made = {storage for storage, op in born.items() if op in at}
-        written = {storage for op in at for storage in self.trace.ops[op].writes}
-        return frozenset(made | written | {storage for each in self.maps for storage in each.storages})
+        return not_made_again(self.trace, self.maps)
 
     @property
     def absent_blocks(self) -> list[int]:

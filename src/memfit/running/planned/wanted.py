@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from memfit.ir import Plan
 from memfit.machine import Machine
 from memfit.planning.joint.program import Moves
-from memfit.planning.paging.choice import Frames, choose_maps, least_held
+from memfit.planning.paging.choice import SHARE_FOR_HOLES, Frames, choose_maps, least_held
 from memfit.running.engine import OpHash
 from memfit.running.planned.around import Around
 from memfit.running.planned.chosen import engine_plan_of_kept, foreseen_anew
@@ -19,8 +19,6 @@ from memfit.running.planned.making import Made
 from memfit.running.planned.op_times import OpTimes
 from memfit.running.planned.plan_cache import PlanCache
 from memfit.running.planned.recorded import CompressedIterations, Recorded
-
-_SHARE_FOR_HOLES = 16  # of the budget, by what plans with maps leave free for holes between addresses
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Wanted:
         plain = recorded.handed_over(self.budget_bytes, self.never)
         if self.frames is None or int(least_held(plain.trace).max()) <= within(self.budget_bytes):
             return plain
-        room = self.budget_bytes - self.budget_bytes // _SHARE_FOR_HOLES
+        room = self.budget_bytes - self.budget_bytes // SHARE_FOR_HOLES
         maps = choose_maps(recorded.trace, room, self.frames)
         return recorded.mapped(maps, self.machine).handed_over(self.budget_bytes, self.never) if maps else plain
 

@@ -144,7 +144,10 @@ def make_engine_plan(
     effort = min(EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
     whole = place(recorded, (), effort)
     if not budget_bytes or whole.needed_bytes <= budget_bytes:
-        return _engine_plan(CarriedOut(recorded), whole, op_hash)
+        if not recorded.maps:
+            return _engine_plan(CarriedOut(recorded), whole, op_hash)
+        simulator = Simulator(recorded.trace, machine)
+        return swapping_by(CarriedOut(recorded), whole, POLICY, budget_bytes, simulator, op_hash)
     budget_bytes = within(budget_bytes)
     swapping = None
     if moves is not Moves.RECOMPUTE:

@@ -24,10 +24,16 @@ class PageFrames::Paged final : public Mapped {
         places(states.size(), request.source == nullptr ? kNowhere : request.source == request.extent ? kStored : kInSource), page_frames_(std::move(frames)) {
     base = page_frames_->faults_->reserve(space());
   }
-  ~Paged() override { page_frames_->forget(*this); }
+  ~Paged() override {
+    page_frames_->forget(*this);
+    give_up_old();
+  }
 
   char* address() const override { return base; }
-  void settle() override { page_frames_->settle(*this); }
+  void settle() override {
+    page_frames_->settle(*this);
+    give_up_old();
+  }
   void bring(const std::vector<size_t>& offsets, size_t bytes, bool for_writing) override {
     page_frames_->bring(*this, offsets, bytes, for_writing);
   }
@@ -47,7 +53,12 @@ class PageFrames::Paged final : public Mapped {
   size_t length(size_t chunk) const { return std::min(request.chunk, space() - offset(chunk)); }
   size_t filled(size_t chunk) const { return std::min(request.chunk, request.bytes - offset(chunk)); }
 
+  void give_up_old() {
+    if (old != nullptr) request.tier->release(std::exchange(old, nullptr));
+  }
+
   const Request request;
+  Extent old = nullptr;  // its bytes were there, and nothing else has them
   char* base = nullptr;
   std::vector<State> states;
   enum Place : uint8_t { kNowhere, kInSource, kStored };
@@ -78,6 +89,7 @@ std::shared_ptr<Mapped> PageFrames::map(const Request& request) {
   std::lock_guard<std::mutex> lock(mutex_);
   bounce_.resize(std::max(bounce_.size(), request.chunk));
   paged_[paged->base] = paged.get();
+  if (request.source != request.extent) paged->old = request.source;
   return paged;
 }
 

@@ -41,7 +41,9 @@ class PageFrames : public std::enable_shared_from_this<PageFrames> {
     Extent extent;
     size_t bytes;
     size_t chunk;    // bytes that come and go at once: a multiple of a page
-    Extent source;  // where its bytes are so far, which may be the extent itself; null: it has none yet
+    // Where its bytes are so far, which may be the extent itself; null: it has none yet. Another one is given up as soon as
+    // nothing is read from it any more.
+    Extent source;
   };
   // Raises TierFailure.
   std::shared_ptr<Mapped> map(const Request& request);

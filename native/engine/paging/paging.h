@@ -25,7 +25,7 @@
 #include "../stats.h"
 #include "../thread_state.h"
 #include "access.h"
-#include "mapped.h"
+#include "frame_room.h"
 #include "page_frames.h"
 
 namespace memfit {
@@ -53,13 +53,16 @@ class Paging {
     Refusals& refusals;
     Planned& planned;
   };
-  explicit Paging(const Parts& parts) : on_(parts) { ballast_.pinned = true; }
+  explicit Paging(const Parts& parts) : on_(parts), frames_(parts.memory, parts.residency, parts.placing, parts.planned) {}
 
-  void set(const Settings& settings) { settings_ = settings; }
+  void set(const Settings& settings) {
+    when_ = settings.when;
+    frames_.set(settings.mechanism, settings.mortality);
+  }
   // Whether anything may be mapped in this session,
   bool is_on() const;
   // and, if so, whether ops see it in the tier itself.
-  bool is_direct() const { return on_.memory.tier->is_memory(); }
+  bool is_direct() const { return !frames_.is_needed(); }
   // The block is mapped whenever an op uses it, and stays so from one to the next.
   // False: nothing is mapped in this session.
   bool keep(Block& block);
@@ -91,27 +94,23 @@ class Paging {
 
  private:
   bool may_map(const OpInfo& op) const;
-  size_t frame_bytes() const;
-  size_t frames_for_rows() const;
   size_t frames_beside(const ThreadState& thread) const;
   size_t room() const;
-  std::vector<Block*> candidates(const ThreadState& thread) const;
-  std::vector<Block*> planned(const ThreadState& thread) const;
+  size_t seen_in_arena(const ThreadState& thread) const;
+  void free_frames(ThreadState& thread);
+  void map_planned(ThreadState& thread);
+  void map_or_go_without(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
   void map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
-  bool open(ThreadState& thread, size_t frames, size_t to_come);
-  void map(Block& block, Access access, Extent source);
-  Extent writable(Block& block) const;
+  void map(Block& block, Access access, Extent extent, Extent source);
   bool take_down(Block& block);
-  bool give_frames_back();
   void tell_cost(const ThreadState& thread);
 
   const Parts on_;
-  Settings settings_;
-  std::shared_ptr<PageFrames> page_frames_;
+  When when_ = When::kNever;
+  FrameRoom frames_;
   bool any_stays_ = false;
   uint64_t fault_ns_ = 0;  // until the last op ended
   bool is_used_ = false;  // by an op, since the last one that left nothing mapped
-  Block ballast_;  // its region is the frames' room in the arena
 };
 
 }  // namespace memfit

@@ -1,0 +1,60 @@
+#include "frame_room.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace memfit {
+
+namespace {
+
+constexpr size_t kLeastFrames = 32 * kFaultPage;  // in bytes: several threads touch several operands at once
+constexpr size_t kShareOfLimit = 16, kShareForRows = 4, kChunksInFrames = 32;
+
+}  // namespace
+
+size_t FrameRoom::bytes() const {
+  if (!is_needed()) return 0;
+  return memory_.arena->round(std::max(memory_.arena->ranges.limit() / kShareOfLimit, kLeastFrames));
+}
+
+// Rows that are wanted again soon are still there then.
+size_t FrameRoom::bytes_for_rows() const { return memory_.arena->round(memory_.arena->ranges.limit() / kShareForRows); }
+
+bool FrameRoom::open(ThreadState& thread, size_t bytes, size_t to_come) {
+  if (!is_needed() || is_open()) return true;
+  if (!page_frames_) page_frames_ = std::make_shared<PageFrames>(mechanism_, mortality_);
+  Region* region = planned_.place_frames(thread, &ballast_);
+  const bool is_planned = region != nullptr;
+  if (!is_planned) region = placing_.place(bytes, 0, &ballast_, /*high=*/true);
+  if (region == nullptr && thread.starting) {
+    residency_.consolidate(thread.touched);
+    region = placing_.place(bytes, 0, &ballast_, /*high=*/true);
+  }
+  if (region == nullptr) return false;
+  if (!is_planned && to_come > 0 && !residency_.has_window(to_come, /*running=*/true)) {
+    memory_.arena->give_back(region);
+    return false;
+  }
+  ballast_.region = region;
+  memory_.arena->vacate(region);
+  page_frames_->set_limit(region->size);
+  return true;
+}
+
+bool FrameRoom::give_back() {
+  if (!is_open() || !page_frames_->is_empty()) return false;
+  memory_.arena->give_back(std::exchange(ballast_.region, nullptr));
+  return true;
+}
+
+std::shared_ptr<Mapped> FrameRoom::map(const Block& block, Access access, Extent extent, Extent source) {
+  if (!is_needed()) return std::make_shared<InTier>(block.tier, extent);
+  page_frames_->set_leaving(access == Access::kSweeps ? PageFrames::Leaves::kNewest : PageFrames::Leaves::kOldest);
+  const size_t chunk = std::clamp(std::bit_floor(ballast_.region->size / kChunksInFrames), kFaultPage, chunk_for(access));
+  return page_frames_->map({block.tier, extent, block.bytes, chunk, source});
+}
+
+void FrameRoom::become_inert() { new std::shared_ptr<PageFrames>(std::move(page_frames_)); }
+
+}  // namespace memfit

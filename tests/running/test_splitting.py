@@ -66,7 +66,7 @@ def in_slices(call: Call, arguments: list[Tensor]) -> tuple[list[Tensor], int]:
 T = (96, 640)
 RULES: dict[str, tuple[Call, list[tuple[int, ...]]]] = {
     "log_softmax": (lambda x: torch.log_softmax(x, 1), [T]),
-    "log_softmax of columns": (lambda x: torch.log_softmax(x, 0), [(640, 96)]),
+    "log_softmax of columns": (lambda x: torch.log_softmax(x, 0), [(640, 256)]),
     "softmax": (lambda x: torch.softmax(x, -1), [(3, 50, 401)]),
     "log_softmax backward": (lambda g, y: aten._log_softmax_backward_data(g, y, 1, g.dtype), [T, T]),
     "softmax backward": (lambda g, y: aten._softmax_backward_data(g, y, 1, g.dtype), [T, T]),

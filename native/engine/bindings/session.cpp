@@ -145,7 +145,7 @@ void know_splits(const py::list& rows) {
 
 void set_stress(const std::string& kind) {
   static const std::map<std::string, Stress> kinds = {
-      {"evict", Stress::kEvict}, {"move", Stress::kMove}, {"recompute", Stress::kRecompute}};
+      {"evict", Stress::kEvict}, {"move", Stress::kMove}, {"recompute", Stress::kRecompute}, {"split", Stress::kSplit}};
   const auto found = kinds.find(kind);
   Engine::get().set_stress(found != kinds.end() ? found->second : Stress::kNone);
 }

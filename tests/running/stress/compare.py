@@ -20,7 +20,7 @@ from running.stress.samples import Group
 from running.stress.seen import Reader, Row, read_plainly, rows
 
 BUDGET_BYTES = 1 << 30
-STRESSES = ("evict", "move", "recompute")
+STRESSES = ("evict", "move", "recompute", "split")
 FILLS = (0x00, 0xA5)  # what new memory holds, complemented: a result that differs read what nobody wrote
 PLAIN, MADE = "plain", "made"
 _M_PERTURB = -6

@@ -54,7 +54,7 @@ class Session(Figures):
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
-        map: str = "auto", split: str = "never", notes_shapes: bool = False,
+        map: str = "auto", split: str = "auto", notes_shapes: bool = False,
     ) -> None:  # fmt: skip
         parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
@@ -301,7 +301,7 @@ def _splits(text: str) -> bool:
 
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
             plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None, plan_cache: bool = True,
-            map: str = "auto", split: str = "never") -> Session:  # fmt: skip
+            map: str = "auto", split: str = "auto") -> Session:  # fmt: skip
     """Return a context manager that keeps every tensor storage of one device within a budget.
 
     Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.

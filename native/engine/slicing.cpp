@@ -353,13 +353,12 @@ void Slicing::run_and_try(SplitCall& call, const Kernel& kernel, Stack& stack) {
   kernel(stack);
   const size_t allocated = thread.allocated - allocated_before;
   const std::vector<at::Tensor> outputs = tensors_of(stack);
-  size_t bytes = bytes_of(inputs);
-  for (const at::Tensor& output : outputs) bytes += output.defined() ? output.nbytes() : 0;
-  size_t workspace = 0;
+  size_t made = 0, workspace = 0;
+  for (const at::Tensor& output : outputs) made += output.defined() ? output.nbytes() : 0;
   const bool is_worth = engine_.governing([&](Session& session) {
     workspace = thread.window.length(session.memory.arena->ranges.alignment());
     call.is_mapped = std::any_of(thread.touched.begin(), thread.touched.end(), [](const Block* block) { return block->mapped != nullptr; });
-    return session.splitting.is_worth_trying(bytes) && (session.stats.budget_bytes == 0 || session.splitting.is_pressed() || call.is_mapped);
+    return session.splitting.is_worth_trying(bytes_of(inputs) + std::max(made, workspace)) && (session.stats.budget_bytes == 0 || session.splitting.is_pressed() || call.is_mapped);
   });
   if (!is_worth) return;
   Stopwatch stopwatch(thread.waited_ns);
@@ -389,10 +388,12 @@ std::optional<Answer> Slicing::tried_against(const std::vector<at::Tensor>& outp
     for (size_t number = 0; number < call.ways.size(); ++number) {
       tried.way = call.ways[number];
       if (!tried.way.gathers && (!are_dense || tried.way.outputs.size() != answer.outputs.size())) continue;
-      for (int64_t steps : lengths(tried, inputs_in(inputs), answer.outputs)) {
+      const std::vector<int64_t> all = lengths(tried, inputs_in(inputs), answer.outputs);
+      for (int64_t steps : all) {
         const bool is_same = tried.way.gathers ? is_same_gathered(tried, kernel, inputs, outputs) : is_same_in(tried, kernel, inputs, outputs, steps);
         if (is_same) answer.equal.push_back({static_cast<int32_t>(number), steps});
       }
+      if (!all.empty() && answer.equal.size() == all.size()) break;  // as good as any
     }
   } catch (const std::exception&) {
     if (call.is_mapped) return std::nullopt;  // there may be room another time

@@ -256,6 +256,12 @@ const std::unordered_set<std::string_view> kPassingOn = {
 std::vector<Way> SplitRule::ways(Inputs inputs) const {
   std::vector<Way> found = cut(inputs);
   for (Way& way : found) way.bits = std::max(way.bits, bits);
+  const auto cut_bytes = [inputs](const Way& way) {
+    size_t bytes = 0;
+    for (const Cut& each : way.cuts) bytes += tensor_at(inputs, each.argument, each.item).nbytes();
+    return bytes;
+  };
+  std::stable_sort(found.begin(), found.end(), [&](const Way& a, const Way& b) { return cut_bytes(a) > cut_bytes(b); });
   return found;
 }
 

@@ -47,6 +47,7 @@ struct SplitRule {
   std::vector<Way> (*cut)(Inputs inputs);
   Bits bits;  // of all ways, at least
 
+  // The one first that leaves the least whole.
   std::vector<Way> ways(Inputs inputs) const;
 };
 

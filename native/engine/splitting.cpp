@@ -16,7 +16,7 @@ namespace memfit {
 namespace {
 
 constexpr size_t kLeastSplit = size_t{64} << 10;  // bytes of a working set: smaller ones are not split
-constexpr int64_t kParts[] = {2, 4, 16, 64};
+constexpr int64_t kParts[] = {8, 64};
 
 // A tensor of the host's whose elements lie in a storage, and nothing else.
 bool is_splittable(const at::Tensor& tensor) {
@@ -91,7 +91,8 @@ size_t Splitting::slice_bytes(const Way& way, Inputs inputs, const std::vector<O
 
 bool Splitting::is_worth_trying(size_t bytes) {
   largest_ = std::max(largest_, bytes);
-  return is_pressed() || (bytes >= kLeastSplit && bytes >= largest_ / 4);
+  const double least = least_share_ * static_cast<double>(on_.stats.peak_live_bytes);
+  return is_pressed() || (bytes >= kLeastSplit && bytes >= largest_ / 4 && static_cast<double>(bytes) >= least);
 }
 
 bool Splitting::defers(const OpInfo& op, Inputs inputs) const {

@@ -56,9 +56,9 @@ def in_slices(call: Call, arguments: list[Tensor]) -> tuple[list[Tensor], int]:
     with memfit.session(None, "ram", device="cpu", plan=False) as session:
         mine = [a.clone() for a in arguments]
         call(*mine)  # tries it
-        native.allow_splits(True, True)
+        native.allow_splits(True, 0.0, True)
         made = [t.clone() for t in outputs(call(*mine))]
-        native.allow_splits(True, False)
+        native.allow_splits(True, 0.0, False)
         count = session.stats.split_ops
     return made, count
 
@@ -248,7 +248,7 @@ def doctored() -> None:
         mine = x.clone()
         torch.ops.aten.gelu(mine)
         answers = {row[0]: row[5] for row in engine.load().split_answers()}
-        engine.load().allow_splits(True, True)
+        engine.load().allow_splits(True, 0.0, True)
         made = torch.ops.aten.gelu(mine).clone()
         assert session.stats.split_ops == 0 or answers.get("aten::gelu") == []
     assert answers["aten::gelu"] == [] and torch.equal(made, plain)

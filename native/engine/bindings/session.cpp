@@ -169,8 +169,8 @@ void bind_session(py::module_& m) {
   m.def("set_peak", &set_peak, py::arg("peak_bytes"), NoGil());
   m.def("allow_growth", &allow_growth, py::arg("allowed"), NoGil());
   m.def("set_mapping", &set_mapping, py::arg("when"), py::arg("mechanism") = "", py::arg("dies_after") = 0, NoGil());
-  m.def("allow_splits", [](bool allowed, bool forced) { Engine::get().allow_splits(allowed, forced); }, py::arg("allowed"), py::arg("forced"),
-        NoGil());
+  m.def("allow_splits", [](bool allowed, double least_share, bool forced) { Engine::get().allow_splits(allowed, least_share, forced); },
+        py::arg("allowed"), py::arg("least_share"), py::arg("forced"), NoGil());
   m.def("split_answers", &split_answers);
   m.def("know_splits", &know_splits, py::arg("rows"));
   m.def("alignment", &alignment, NoGil());

@@ -135,8 +135,11 @@ class EngineModule(Protocol):
         For tests: by `mechanism` alone ("userfaultfd" or "signals"), whose thread ends after so many faults.
         """
 
-    def allow_splits(self, allowed: bool, forced: bool) -> None:
-        """Set whether ops that do not fit run in slices; `forced`, for tests: those too that do."""
+    def allow_splits(self, allowed: bool, least_share: float, forced: bool) -> None:
+        """Set whether ops that do not fit run in slices; `forced`, for tests: those too that do.
+
+        Without a limit, what needs less than `least_share` of the peak is not tried.
+        """
 
     def split_answers(self) -> list[SplitAnswer]:
         """Return of which calls it was tried whether slices give the same bits."""
@@ -321,7 +324,9 @@ class EngineModule(Protocol):
 
     # For tests.
     def set_stress(self, kind: str) -> None:
-        """Have whatever may move leave ("evict") or move ("move") before every op; "" stops that."""
+        """Have whatever may move leave ("evict") or move ("move") before every op, be discarded before it ("recompute"),
+        or whatever may be split run in slices ("split"); "" stops that.
+        """
 
     def set_witness(self, on: bool) -> None:
         """Have every operator's arguments compared before and after it."""

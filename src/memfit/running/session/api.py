@@ -325,7 +325,8 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
             "never" makes it a BudgetError. "always" maps whatever may be, for tests.
         plan_cache: Whether plans of earlier runs are taken from disk, and this run's are kept there.
         split: "auto": an op that does not fit the budget at once runs in slices, where these were tried to give the
-            same bits. That is on trial: it is known to crash on some programs. "never" (the default): it does not.
+            same bits: in the iteration that runs without a limit, in an earlier run, or after the op has run on mapped
+            storages. "never": it does not.
 
     Returns:
         The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.

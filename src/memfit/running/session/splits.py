@@ -81,7 +81,10 @@ def _answer(row: list[object]) -> SplitAnswer:
 def _choices() -> list[object]:
     """Return what has libraries choose other kernels on the same processor."""
     named = ("MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_CPU_")
-    return [torch.backends.cpu.get_cpu_capability(), *sorted(item for item in os.environ.items() if item[0].startswith(named))]
+    return [
+        torch.backends.cpu.get_cpu_capability(),
+        *sorted(item for item in os.environ.items() if item[0].startswith(named)),
+    ]
 
 
 def _processor() -> str:

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <optional>
-#include <stdexcept>
 #include <utility>
 
 #include "engine.h"
@@ -413,7 +413,7 @@ std::vector<int64_t> Slicing::lengths(const SplitCall& call, Inputs inputs, cons
   all.resize(std::min<size_t>(all.size(), 2));
   all.erase(std::remove_if(all.begin(), all.end(), [&](int64_t steps) { return 2 * Splitting::slice_bytes(call.way, inputs, outputs, steps) > room; }),
             all.end());
-  if (all.empty()) throw std::runtime_error("there is no room for slices");
+  if (all.empty()) throw std::bad_alloc();
   return all;
 }
 

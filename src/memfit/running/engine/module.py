@@ -324,8 +324,8 @@ class EngineModule(Protocol):
 
     # For tests.
     def set_stress(self, kind: str) -> None:
-        """Have whatever may move leave ("evict") or move ("move") before every op, be discarded before it ("recompute"),
-        or whatever may be split run in slices ("split"); "" stops that.
+        """Have whatever may move leave ("evict"), move ("move") or be discarded ("recompute") before every op, or
+        whatever may be split run in slices ("split"); "" stops that.
         """
 
     def set_witness(self, on: bool) -> None:

@@ -68,7 +68,7 @@ class _Recorded(EndOfProgram):
 def record_script(script: Program | str, arguments: Sequence[str], split: str = "auto") -> Trace:
     """Run `script` up to the end of its first whole iteration and return that.
 
-    `split` is as of `memfit.session`: with "never" no op is tried in slices, and the trace names no smaller budgets for it.
+    `split` is as of `memfit.session`: with "never" no op is tried in slices, and the trace tells of no smaller budgets.
 
     Raises InputError if the script is missing, fails, or ends before it has repeated an iteration.
     """

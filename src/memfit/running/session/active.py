@@ -35,7 +35,6 @@ from memfit.tracing.build import RawRecording
 from memfit.tracing.compressed import CompressedIteration
 from memfit.tracing.ghosts import only_ghosts
 
-
 _SURE = 0.75  # times the share: an op that needs less of the peak will fit
 
 

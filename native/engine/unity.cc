@@ -69,6 +69,7 @@
 #include "surroundings.cpp"
 #include "swapping.cpp"
 #include "swaps.cpp"
+#include "telling.cpp"
 #include "tier.cpp"
 #include "trimming.cpp"
 #include "trying.cpp"

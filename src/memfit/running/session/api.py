@@ -54,7 +54,7 @@ class Session(Figures):
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
-        map: str = "auto", split: str = "never", notes_shapes: bool = False,
+        map: str = "auto", split: str = "auto", notes_shapes: bool = False,
     ) -> None:  # fmt: skip
         parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
@@ -301,7 +301,7 @@ def _splits(text: str) -> bool:
 
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
             plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None, plan_cache: bool = True,
-            map: str = "auto", split: str = "never") -> Session:  # fmt: skip
+            map: str = "auto", split: str = "auto") -> Session:  # fmt: skip
     """Return a context manager that keeps every tensor storage of one device within a budget.
 
     Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.
@@ -325,7 +325,8 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
             "never" makes it a BudgetError. "always" maps whatever may be, for tests.
         plan_cache: Whether plans of earlier runs are taken from disk, and this run's are kept there.
         split: "auto": an op that does not fit the budget at once runs in slices, where these were tried to give the
-            same bits. That is on trial: it is known to crash on some programs. "never" (the default): it does not.
+            same bits: in the iteration that runs without a limit, in an earlier run, or after the op has run on mapped
+            storages. "never": it does not.
 
     Returns:
         The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.

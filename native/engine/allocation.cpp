@@ -33,6 +33,7 @@ Block* Allocation::allocate_away(ThreadState& thread, size_t bytes) {
   block->last_use = on_.books.now();
   on_.stats.live_bytes += block->bytes;
   ++on_.stats.allocations;
+  on_.planned.on_allocation_away(thread, *block);
   on_.forecast.on_allocation(*block);
   if (on_.recorder.on()) on_.recorder.allocated(*block, /*inside_op=*/true, thread.source);
   on_.moves.note_peaks();
@@ -98,7 +99,7 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
 }
 
 Region* Allocation::planned_place(ThreadState& thread, Block& block) {
-  if (thread.recomputing && thread.again == 0) return nullptr;
+  if ((thread.recomputing && thread.again == 0) || thread.is_slicing) return nullptr;
   InPlace::Offer offer = on_.in_place.offer(thread, block);
   if (offer.is_refused) on_.planned.refuse_handover(thread);
   Region* region = on_.planned.place(thread, block, offer.place());

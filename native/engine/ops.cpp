@@ -78,7 +78,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
 bool Ops::defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (thread.recomputing) return false;
   bool is_put_off = thread.defers && (op.passes_on || !op.reads_data);
-  if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(op, inputs); });
+  if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(thread, op, inputs); });
   if (is_put_off && thread.depth == 1) {
     thread.defers = true;
     guarded(thread, [&] { note_operands(thread, op, inputs); });
@@ -196,6 +196,7 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);
   const bool runs_in_slices = thread.split && !thread.split->is_tried;
   if (joins && !runs_in_slices) guarded(thread, [&] { on_.paging.prepare(thread, op); });
+  if (joins && runs_in_slices) thread.maps = on_.paging.may_map(op) && on_.planned.maps_any(thread);
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;
   thread.was_split |= runs_in_slices;

@@ -65,6 +65,14 @@ Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again, Regi
   return give(slot, owner);
 }
 
+bool Plan::will_be_mapped(size_t bytes) const {
+  for (size_t next = ordinal_; begun_ && next < op_end_; ++next) {
+    const PlanTable::Take& take = table_.takes[next];
+    if (take.bytes == bytes && take.swap == PlanTable::kAllocation && take.again == 0) return take.is_mapped;
+  }
+  return false;
+}
+
 Region* Plan::take_frames(void* owner) {
   for (size_t next = ordinal_; begun_ && next < op_end_; ++next)
     if (table_.takes[next].again == PlanTable::kFrames) return take(table_.takes[next].bytes, owner, PlanTable::kAllocation, PlanTable::kFrames);

@@ -66,8 +66,10 @@ class Plan {
   const Region* next() const;
   // Which of the allocations of the iteration (or of the op, if it runs again) the last one was; nullopt: none of them.
   std::optional<uint32_t> number() const { return number_; }
-  // Whether the last one is to be mapped.
+  // Whether the last one is to be mapped,
   bool is_mapped() const { return is_mapped_; }
+  // and whether the op's next allocation of so many bytes is.
+  bool will_be_mapped(size_t bytes) const;
   // One of the plan's ops begins: what has not been taken of what was planned for those before it is passed over.
   void op_begins(size_t op);
   // The next take is that of `swap`, and does not happen.

@@ -115,6 +115,16 @@ Region* Planned::place(const ThreadState& thread, Block& block, Region* over) {
   return region;
 }
 
+bool Planned::will_be_mapped(const ThreadState& thread, size_t bytes) const {
+  return is_planned(thread) && memory_.arena->plan()->will_be_mapped(memory_.arena->round(bytes));
+}
+
+void Planned::on_allocation_away(const ThreadState& thread, Block& block) {
+  if (!will_be_mapped(thread, block.bytes)) return;
+  place(thread, block);
+  on_allocation(thread, block);
+}
+
 Region* Planned::place_frames(const ThreadState& thread, void* owner) {
   return is_planned(thread) ? memory_.arena->plan()->take_frames(owner) : nullptr;
 }

@@ -75,7 +75,13 @@ class Planned final : public LastResorts {
   bool wants_mapped() const { return wants_mapped_; }
   // The thread's op uses the block where it waits, if it is away,
   bool maps(const ThreadState& thread, const Block& block) const { return is_planned(thread) && swaps_->maps(thread.planned_op, block); }
-  // through frames that lie here; nullptr: the plan has none.
+  // as it does with others.
+  bool maps_any(const ThreadState& thread) const { return is_planned(thread) && swaps_->maps_any(thread.planned_op); }
+  // What it allocates next, of so many bytes, is to be mapped.
+  bool will_be_mapped(const ThreadState& thread, size_t bytes) const;
+  // That has been made, without a place.
+  void on_allocation_away(const ThreadState& thread, Block& block);
+  // What is mapped is seen through frames that lie here; nullptr: the plan has none.
   Region* place_frames(const ThreadState& thread, void* owner);
   Region* place_late(Block& block) override;
   Region* lodge(Block& block) override;

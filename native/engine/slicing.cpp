@@ -69,6 +69,15 @@ bool fills_its_storage(const at::Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense() && tensor.storage_offset() == 0 && tensor.storage().nbytes() == tensor.nbytes();
 }
 
+// While it lives, what the thread allocates is a slice's.
+class IsSlicing {
+ public:
+  IsSlicing() { this_thread().is_slicing = true; }
+  IsSlicing(const IsSlicing&) = delete;
+  IsSlicing& operator=(const IsSlicing&) = delete;
+  ~IsSlicing() { this_thread().is_slicing = false; }
+};
+
 }  // namespace
 
 // An output that slices fill, one after another.
@@ -158,16 +167,20 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
   std::optional<Failure> failure;
   engine_.governing([&](Session& session) {
     const Arena& arena = *session.memory.arena;
+    const ThreadState& thread = this_thread();
+    const bool is_planned = session.planned.maps_any(thread);
     size_t room = std::max(arena.ranges.largest_free(), session.residency.widest_window(/*running=*/true));
+    if (is_planned) room = std::max(room, session.memory.arena->plan()->widest_gap());
     const size_t least = Splitting::slice_bytes(call.way, inputs, call.outputs, call.steps.front());
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       const OutputLayout& output = call.outputs[i];
       const size_t bytes = arena.round(output.bytes());
       const Strip strip = Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), call.way.outputs[i], 0);
       const bool is_even = strip.outer == 1 || strip.length * strip.inner % Tier::kAlignment == 0;
-      const bool is_away = is_even && (call.is_forced || bytes + 2 * least > room);
+      const bool is_wanted_away = is_planned ? session.planned.will_be_mapped(thread, output.bytes()) : bytes + 2 * least > room;
+      const bool is_away = is_even && (call.is_forced || is_wanted_away);
       plan.away.push_back(is_away);
-      if (!is_away) room -= std::min(room, bytes);
+      if (!is_away && !is_planned) room -= std::min(room, bytes);
     }
     for (int64_t steps : call.steps) {
       bool is_even = true;  // chunks of what is written away begin with pages
@@ -325,6 +338,7 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
     if (plan.away[i]) engine_.governing([&](Session& session) { away = session.lasting.books.find(*tensor.storage().unsafeGetStorageImpl()); });
     outputs.emplace_back(tensor, call.way.outputs[i], away);
   }
+  const IsSlicing slicing;
   uint64_t slices_run = 0, written = 0;
   for (int64_t begin = 0; begin < call.way.length; begin += plan.steps, ++slices_run) {
     const int64_t end = std::min(begin + plan.steps, call.way.length);

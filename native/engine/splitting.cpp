@@ -95,8 +95,13 @@ bool Splitting::is_worth_trying(size_t bytes) {
   return is_pressed() || (bytes >= kLeastSplit && bytes >= largest_ / 4 && static_cast<double>(bytes) >= least);
 }
 
-bool Splitting::defers(const OpInfo& op, Inputs inputs) const {
-  if (!op.passes_on || !is_allowed() || on_.memory.arena->plan() != nullptr || on_.stats.budget_bytes == 0 || on_.gate.is_empty() || is_computed_elsewhere(op)) return false;
+// A plan has room for all other ops, whole.
+bool Splitting::is_planned(const ThreadState& thread) const {
+  return on_.memory.arena->plan() == nullptr || is_forced() || on_.planned.maps_any(thread);
+}
+
+bool Splitting::defers(const ThreadState& thread, const OpInfo& op, Inputs inputs) const {
+  if (!op.passes_on || !is_allowed() || !is_planned(thread) || on_.stats.budget_bytes == 0 || on_.gate.is_empty() || is_computed_elsewhere(op)) return false;
   size_t bytes = 0;
   for (const c10::IValue& input : inputs)
     each_tensor(input, [&](const at::Tensor& tensor) {
@@ -109,7 +114,7 @@ bool Splitting::defers(const OpInfo& op, Inputs inputs) const {
 void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) {
   if (op.split_rule == nullptr || !is_allowed() || !thread.working.is_outermost(thread.depth) || thread.recomputing) return;
   if (on_.memory.device->is_asynchronous() || is_computed_elsewhere(op)) return;
-  if (on_.memory.arena->plan() != nullptr && !is_forced()) return;  // it has room for all its ops, whole
+  if (!is_planned(thread)) return;
   const bool is_limited = on_.stats.budget_bytes != 0;
   const bool may_not_fit = !is_limited || is_forced() || may_be_too_large(op, inputs);
   const std::optional<Operands> operands = may_not_fit ? operands_of(inputs) : std::nullopt;
@@ -124,7 +129,7 @@ void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) 
     call->ways = op.split_rule->ways(inputs);
     if (call->ways.empty()) return;
   } else if (is_limited || is_forced()) {
-    if (!is_to_be_split(*call, op, inputs, *answer, *operands)) return;
+    if (!is_to_be_split(thread, *call, op, inputs, *answer, *operands)) return;
     make_way(thread, *call, inputs, *operands, available(operands->blocks));
   } else {
     return note_need(thread, op.split_rule->ways(inputs), inputs, *answer);
@@ -133,13 +138,22 @@ void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) 
   split_call = thread.split.get();
 }
 
-bool Splitting::is_to_be_split(SplitCall& call, const OpInfo& op, Inputs inputs, const Answer& answer, const Operands& operands) const {
+// Something waits that the plan has no room for, and that slices would not be read from.
+bool Splitting::waits_apart(const ThreadState& thread, const SplitCall& call, const Operands& operands) const {
+  return std::any_of(operands.blocks.begin(), operands.blocks.end(), [&](const Block* block) {
+    const bool is_read = std::find(call.streams.begin(), call.streams.end(), block) != call.streams.end();
+    return !is_read && !block->resident() && on_.planned.maps(thread, *block);
+  });
+}
+
+bool Splitting::is_to_be_split(const ThreadState& thread, SplitCall& call, const OpInfo& op, Inputs inputs, const Answer& answer, const Operands& operands) const {
   if (answer.equal.empty()) return false;
   const size_t room = available(operands.blocks);
-  if (!is_forced() && operands.bytes + answer.workspace_bytes <= room) return false;
+  const bool is_mapped = on_.planned.maps_any(thread);
+  if (!is_forced() && !is_mapped && operands.bytes + answer.workspace_bytes <= room) return false;
   call.ways = op.split_rule->ways(inputs);
   call.allocated_bytes = answer.allocated_bytes;
-  return choose(call, inputs, answer, operands, room);
+  return choose(call, inputs, answer, operands, room) && !(is_mapped && waits_apart(thread, call, operands));
 }
 
 // (Most ops are small: that is soon seen.)
@@ -249,6 +263,7 @@ void Splitting::make_way(ThreadState& thread, const SplitCall& call, Inputs inpu
     thread.streamed.push_back(block);
     if (block->resident()) there.push_back(block);
   }
+  if (on_.planned.maps_any(thread)) return;
   on_.planned.drop();
   size_t left = room - std::min(room, whole);
   left -= std::min(left, std::max(left / 4, slice_bytes(call.way, inputs, call.outputs, call.steps.front())));

@@ -43,7 +43,7 @@ class Splitting {
   bool is_pressed() const { return on_.stress == Stress::kSplit; }
   bool is_allowed() const { return is_allowed_ || is_pressed(); }
   // The op only hands on what it is given, which is too much to be brought in for that.
-  bool defers(const OpInfo& op, Inputs inputs) const;
+  bool defers(const ThreadState& thread, const OpInfo& op, Inputs inputs) const;
   // The thread's op is about to have its inputs brought in: those that it will read in slices stay where they are, or
   // leave. Raises TierFailure.
   void op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs);
@@ -65,7 +65,9 @@ class Splitting {
   bool is_forced() const { return is_forced_ || is_pressed(); }
   std::optional<Operands> operands_of(Inputs inputs) const;
   bool may_be_too_large(const OpInfo& op, Inputs inputs) const;
-  bool is_to_be_split(SplitCall& call, const OpInfo& op, Inputs inputs, const Answer& answer, const Operands& operands) const;
+  bool is_planned(const ThreadState& thread) const;
+  bool waits_apart(const ThreadState& thread, const SplitCall& call, const Operands& operands) const;
+  bool is_to_be_split(const ThreadState& thread, SplitCall& call, const OpInfo& op, Inputs inputs, const Answer& answer, const Operands& operands) const;
   size_t available(const std::vector<Block*>& own) const;
   bool choose(SplitCall& call, Inputs inputs, const Answer& answer, const Operands& operands, size_t room) const;
   void make_way(ThreadState& thread, const SplitCall& call, Inputs inputs, const Operands& operands, size_t room);

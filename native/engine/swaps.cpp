@@ -86,6 +86,11 @@ bool Swaps::maps(size_t op, const Block& block) const {
   return block.swapped >= 0 && table_.maps.count({static_cast<uint32_t>(op), static_cast<uint32_t>(block.swapped)}) != 0;
 }
 
+bool Swaps::maps_any(size_t op) const {
+  const auto found = table_.maps.lower_bound({static_cast<uint32_t>(op), 0});
+  return found != table_.maps.end() && found->first == op;
+}
+
 void Swaps::bind(Block& block) {
   auto found = by_id_.find(block.id);
   if (found == by_id_.end() || table_.storages[found->second].bytes != block.bytes) return;

@@ -66,6 +66,8 @@ class Swaps {
 
   // Whether the op uses the block where it waits if it is away.
   bool maps(size_t op, const Block& block) const;
+  // Whether it does so with any.
+  bool maps_any(size_t op) const;
   const SwapTable::Swap& swap(uint32_t index) const { return table_.swaps[index]; }
   Block* block_of(uint32_t swap) const { return blocks_[table_.swaps[swap].storage]; }
   // The take that brings back a storage known by its ordinal, the last time in an iteration; kNone if none does.

@@ -63,6 +63,8 @@ class Paging {
   bool is_on() const;
   // and, if so, whether ops see it in the tier itself.
   bool is_direct() const { return !frames_.is_needed(); }
+  // Whether the op may see what it uses where that waits.
+  bool may_map(const OpInfo& op) const;
   // The block is mapped whenever an op uses it, and stays so from one to the next.
   // False: nothing is mapped in this session.
   bool keep(Block& block);
@@ -93,7 +95,6 @@ class Paging {
   void count(Stats& figures) const;
 
  private:
-  bool may_map(const OpInfo& op) const;
   size_t frames_beside(const ThreadState& thread) const;
   size_t room() const;
   size_t seen_in_arena(const ThreadState& thread) const;

@@ -7,6 +7,8 @@ frames the op reads the tier's own memory: that costs what the link costs, each 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from memfit.ir import Map, Trace
 from memfit.machine import WINDOW, Faults, Machine
 from memfit.planning.paging.classes import Touch, expected_chunks, touches
@@ -33,6 +35,8 @@ def cost_us(trace: Trace, its: Map, born: dict[int, int], machine: Machine) -> f
     for touch in touches(trace, its.op, born):
         if touch.storage not in its.storages:
             continue
+        if trace.ops[its.op].split_bytes:  # it runs in slices, each read and written once
+            touch = replace(touch, sweeps=1)
         moved = _moved_bytes(trace, touch, its.frame_bytes, faults)
         was_there = born.get(touch.storage) != its.op
         if was_there and (touch.storage in trace.ops[its.op].reads or touch.draws):

@@ -65,6 +65,11 @@ size_t bytes_of(const Slicing::Stack& stack) {
   return bytes;
 }
 
+// All chunks of slices of so many steps begin with pages.
+bool is_in_pages(const Strip& strip, int64_t steps) {
+  return strip.outer == 1 || (strip.inner * steps % Tier::kAlignment == 0 && strip.inner * strip.length % Tier::kAlignment == 0);
+}
+
 bool fills_its_storage(const at::Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense() && tensor.storage_offset() == 0 && tensor.storage().nbytes() == tensor.nbytes();
 }
@@ -164,17 +169,17 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
       const OutputLayout& output = call.outputs[i];
       const size_t bytes = arena.round(output.bytes());
       const Strip strip = Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), call.way.outputs[i], 0);
-      const bool is_even = strip.outer == 1 || strip.length * strip.inner % Tier::kAlignment == 0;
+      const bool is_even = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return is_in_pages(strip, steps); });
       const bool is_away = is_even && (call.is_forced || bytes + 2 * least > room);
       plan.away.push_back(is_away);
       if (!is_away) room -= std::min(room, bytes);
     }
     for (int64_t steps : call.steps) {
-      bool is_even = true;  // chunks of what is written away begin with pages
+      bool is_even = true;
       for (size_t i = 0; i < call.outputs.size(); ++i) {
         const OutputLayout& output = call.outputs[i];
         const Strip strip = Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), call.way.outputs[i], 0);
-        is_even &= !plan.away[i] || strip.outer == 1 || strip.inner * steps % Tier::kAlignment == 0;
+        is_even &= !plan.away[i] || is_in_pages(strip, steps);
       }
       const size_t bytes = Splitting::slice_bytes(call.way, inputs, call.outputs, steps);
       if (is_even && (plan.steps == 0 || bytes * 2 <= room)) plan.steps = steps;

@@ -67,11 +67,14 @@ std::vector<int64_t> Splitting::lengths(const Way& way, Inputs inputs, const std
   std::vector<int64_t> found;
   const size_t least = way.bits == Bits::kVectors ? 4 * kLine : kLine;  // vectors stay whole
   const int64_t page = granule(way, inputs, outputs, Tier::kAlignment), line = granule(way, inputs, outputs, least);
+  bool is_cut_up = false;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    is_cut_up |= Strip::of(outputs[i].sizes, outputs[i].strides, c10::elementSize(outputs[i].dtype), way.outputs[i], 0).outer > 1;
   for (int64_t parts : kParts) {
     int64_t steps = (way.length + parts - 1) / parts;
     const auto rounded = [steps](int64_t grain) { return (steps + grain - 1) / grain * grain; };
-    // (Slices that begin unevenly are copied.)
-    steps = steps >= page && rounded(page) < way.length ? rounded(page) : rounded(line) < way.length ? rounded(line) : steps;
+    // (Slices that begin unevenly are copied, and an output of many chunks is written away by pages.)
+    steps = (steps >= page || is_cut_up) && rounded(page) < way.length ? rounded(page) : rounded(line) < way.length ? rounded(line) : steps;
     if (!could_tell(way, inputs, outputs, steps)) continue;
     if (steps < way.length && std::find(found.begin(), found.end(), steps) == found.end()) found.push_back(steps);
   }

@@ -22,7 +22,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "verify",
         help="run a script plainly and under a budget and compare every bit",
-        usage="memfit verify SCRIPT|-m MODULE --budget B [--tier T] [--device D] [--map M] [--split S] [--steps N] [--json] [-- ARGS ...]",
+        usage="memfit verify SCRIPT|-m MODULE --budget B [--tier T] [--device D] [--map M] [--split S] [--steps N] "
+        "[--json] [-- ARGS ...]",
     )
     add_program(parser)
     parser.add_argument(

@@ -70,7 +70,7 @@ class Worker(NamedTuple):
 
     example: str
     arguments: Sequence[str]
-    budget: str | int
+    budget: str | int | None
     options: Mapping[str, object] = MappingProxyType({})
     root: Path = ROOT
     python: str = sys.executable
@@ -87,7 +87,7 @@ class Worker(NamedTuple):
 def run_worker(
     example: str,
     arguments: Sequence[str],
-    budget: str | int,
+    budget: str | int | None,
     *,
     root: Path = ROOT,
     python: str = sys.executable,

@@ -175,20 +175,15 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       const OutputLayout& output = call.outputs[i];
       const size_t bytes = arena.round(output.bytes());
-      const Strip strip = Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), call.way.outputs[i], 0);
-      const bool is_even = strip.outer == 1 || strip.length * strip.inner % Tier::kAlignment == 0;
+      const bool is_even = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return Splitting::is_in_pages(call, i, steps); });
       const bool is_wanted_away = is_planned ? session.planned.will_be_mapped(thread, output.bytes()) : bytes + 2 * least > room;
       const bool is_away = is_even && (call.is_forced || is_wanted_away);
       plan.away.push_back(is_away);
       if (!is_away && !is_planned) room -= std::min(room, bytes);
     }
     for (int64_t steps : call.steps) {
-      bool is_even = true;  // chunks of what is written away begin with pages
-      for (size_t i = 0; i < call.outputs.size(); ++i) {
-        const OutputLayout& output = call.outputs[i];
-        const Strip strip = Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), call.way.outputs[i], 0);
-        is_even &= !plan.away[i] || strip.outer == 1 || strip.inner * steps % Tier::kAlignment == 0;
-      }
+      bool is_even = true;
+      for (size_t i = 0; i < call.outputs.size(); ++i) is_even &= !plan.away[i] || Splitting::is_in_pages(call, i, steps);
       const size_t bytes = Splitting::slice_bytes(call.way, inputs, call.outputs, steps);
       if (is_even && (plan.steps == 0 || bytes * 2 <= room)) plan.steps = steps;
     }

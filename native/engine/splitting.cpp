@@ -67,11 +67,14 @@ std::vector<int64_t> Splitting::lengths(const Way& way, Inputs inputs, const std
   std::vector<int64_t> found;
   const size_t least = way.bits == Bits::kVectors ? 4 * kLine : kLine;  // vectors stay whole
   const int64_t page = granule(way, inputs, outputs, Tier::kAlignment), line = granule(way, inputs, outputs, least);
+  bool is_cut_up = false;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    is_cut_up |= Strip::of(outputs[i].sizes, outputs[i].strides, c10::elementSize(outputs[i].dtype), way.outputs[i], 0).outer > 1;
   for (int64_t parts : kParts) {
     int64_t steps = (way.length + parts - 1) / parts;
     const auto rounded = [steps](int64_t grain) { return (steps + grain - 1) / grain * grain; };
-    // (Slices that begin unevenly are copied.)
-    steps = steps >= page && rounded(page) < way.length ? rounded(page) : rounded(line) < way.length ? rounded(line) : steps;
+    // (Slices that begin unevenly are copied, and an output of many chunks is written away by pages.)
+    steps = (steps >= page || is_cut_up) && rounded(page) < way.length ? rounded(page) : rounded(line) < way.length ? rounded(line) : steps;
     if (!could_tell(way, inputs, outputs, steps)) continue;
     if (steps < way.length && std::find(found.begin(), found.end(), steps) == found.end()) found.push_back(steps);
   }
@@ -87,6 +90,12 @@ size_t Splitting::slice_bytes(const Way& way, Inputs inputs, const std::vector<O
     bytes += round_up(Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), way.outputs[i], 0).bytes(steps), kLine);
   }
   return bytes;
+}
+
+bool Splitting::is_in_pages(const SplitCall& call, size_t output, int64_t steps) {
+  const OutputLayout& layout = call.outputs[output];
+  const Strip strip = Strip::of(layout.sizes, layout.strides, c10::elementSize(layout.dtype), call.way.outputs[output], 0);
+  return strip.outer == 1 || (strip.inner * steps % Tier::kAlignment == 0 && strip.inner * strip.length % Tier::kAlignment == 0);
 }
 
 bool Splitting::is_worth_trying(size_t bytes) {
@@ -245,6 +254,10 @@ bool Splitting::choose(SplitCall& call, Inputs inputs, const Answer& answer, con
                            tensor.is_non_overlapping_and_dense() && (!block->resident() || on_.memory.holds(*block));
       call.streams.push_back(streams ? block : nullptr);
       if (streams) whole -= on_.memory.arena->round(block->bytes);
+    }
+    for (size_t i = 0; i < call.outputs.size() && !call.way.gathers; ++i) {
+      const bool may_be_away = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return is_in_pages(call, i, steps); });
+      if (!may_be_away) whole += on_.memory.arena->round(call.outputs[i].bytes());
     }
     const bool has_stream = std::any_of(call.streams.begin(), call.streams.end(), [](const Block* block) { return block != nullptr; });
     const size_t least = slice_bytes(call.way, inputs, call.outputs, call.steps.front());

@@ -57,6 +57,8 @@ class Splitting {
   static std::vector<int64_t> lengths(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs);
   // Bytes that slices of the call take: what is read into temporary storages, and what each slice's call returns.
   static size_t slice_bytes(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs, int64_t steps);
+  // All chunks of such slices of the call's output begin with pages, so that they can be written to the tier.
+  static bool is_in_pages(const SplitCall& call, size_t output, int64_t steps);
   // A call has run whose operands and outputs have so many bytes. Small ones are not worth a trial.
   bool is_worth_trying(size_t bytes);
 

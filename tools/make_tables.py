@@ -24,6 +24,7 @@ from benchmarks.cpu import (
     records,
     rss,
     staying,
+    tables,
     traffic,
     versions,
 )
@@ -72,6 +73,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "simulated_gpu": simulated.table,
     "staying": staying.table,
     "swapping": swapping.table,
+    "tables": tables.table,
     "traffic": traffic.table,
     "versions": versions.table,
     "whatif_with": whatif_with.table,

@@ -17,6 +17,7 @@ from torch import Tensor
 
 import memfit
 from benchmarks.common.result import Result, Row, Table
+from memfit.running.session import Session
 
 MIB = 1 << 20
 _CALLS = 3
@@ -30,7 +31,7 @@ _SHARE_OF_LIMIT, _SHARE_FOR_ROWS, _CHUNKS = 16, 4, 32
 class Case:
     """One op: `make` gives its operands, whose sizes are `operands_mib`, and `call` runs it.
 
-    `made_mib` is what it allocates and returns. Of a table so many random rows are used, each of so many bytes.
+    What it returns has room in the arena. Of a table so many random rows are used, each of so many bytes.
     """
 
     op: str
@@ -38,7 +39,6 @@ class Case:
     make: Callable[[], tuple[Tensor, ...]]
     call: Callable[..., object]
     writes: tuple[int, ...] = ()
-    made_mib: int = 0
     draws: int = 0
     row_bytes: int = 0
 
@@ -77,12 +77,12 @@ def _table(width: int) -> tuple[Tensor, ...]:
 
 
 STREAMS = (
-    Case("aten::add", (64, 64), lambda: (_ones(64), _ones(64)), torch.add, made_mib=64),
+    Case("aten::add", (64, 64), lambda: (_ones(64), _ones(64)), torch.add),
     Case("aten::mul_", (128,), lambda: (_ones(128),), lambda a: a.mul_(1.5), writes=(0,)),
-    Case("aten::gelu", (96,), lambda: (_ones(96),), F.gelu, made_mib=96),
-    Case("aten::_softmax", (96,), lambda: (_ones(96),), lambda a: torch.softmax(a, 1), made_mib=96),
-    Case("aten::native_layer_norm", (96,), lambda: (_ones(96),), lambda a: F.layer_norm(a, (1024,)), made_mib=96),
-    Case("aten::cat", (64, 64), lambda: (_ones(64), _ones(64)), lambda a, b: torch.cat([a, b]), made_mib=128),
+    Case("aten::gelu", (96,), lambda: (_ones(96),), F.gelu),
+    Case("aten::_softmax", (96,), lambda: (_ones(96),), lambda a: torch.softmax(a, 1)),
+    Case("aten::native_layer_norm", (96,), lambda: (_ones(96),), lambda a: F.layer_norm(a, (1024,))),
+    Case("aten::cat", (64, 64), lambda: (_ones(64), _ones(64)), lambda a, b: torch.cat([a, b])),
     Case("aten::_fused_adam_", (32,) * 4, lambda: tuple(_ones(32) for _ in range(4)), _adam, writes=(0, 2, 3)),
 )
 ROWS = (
@@ -97,7 +97,10 @@ def measure(case: Case, budget_mib: int) -> Row:
     """Return one case as `page_faults.Run` has it: the mean of the last calls, when frames are as full as they get."""
     share = _SHARE_FOR_ROWS if case.draws else _SHARE_OF_LIMIT
     budget, maps = budget_mib * MIB, "auto" if case.draws else "always"
-    with tempfile.TemporaryDirectory() as folder, memfit.session(budget, f"disk:{folder}", map=maps, plan=False) as its:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Session(budget, f"disk:{folder}", device="cpu", map=maps, plan=False, record=False) as its,
+    ):
         operands = case.make()
         moved = []
         for call in range(_CALLS * (5 if case.draws else 1)):
@@ -110,10 +113,10 @@ def measure(case: Case, budget_mib: int) -> Row:
     into, out = (statistics.mean(each) for each in zip(*moved[-_CALLS:], strict=True))
     chunk = _PAGE if case.draws else min(MIB, budget // share // _CHUNKS)
     return {
-        "op": case.op, "operands_mib": [*case.operands_mib, *([case.made_mib] if case.made_mib else [])],
+        "op": case.op, "operands_mib": [*case.operands_mib],
         "writes": [*case.writes], "window_mib": budget_mib // share, "chunk_kib": chunk >> 10, "into_mib": into / MIB,
-        "out_mib": out / MIB, "draws": case.draws, "row_bytes": case.row_bytes, "made": case.made_mib > 0,
-        "settles": not case.draws, "by": "engine",
+        "out_mib": out / MIB, "draws": case.draws, "row_bytes": case.row_bytes, "settles": not case.draws,
+        "by": "engine",
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from memfit.planning.paging.layout import window_layout
 from tests.trace_builder import TraceBuilder
 
 MIB = 1 << 20
-_CALLS = 8
+_CALLS = 16
 """So many calls fill the window as it is in the long run."""
 
 
@@ -40,8 +40,6 @@ class Run:
     row_bytes: int = 0
     sweeps: int = 1
     leaves: str = "OLDEST"
-    made: bool = False
-    """Whether it allocates its last operand."""
     settles: bool = False
     """Whether all that it wrote to has left when it ends, as in the engine."""
     by: str = "prototype"
@@ -91,13 +89,7 @@ def foreseen(run: Run) -> tuple[float, float]:
 
 def _trace(run: Run) -> Trace:
     builder = TraceBuilder(alignment=512)
-    sizes = run.operands_mib[: len(run.operands_mib) - run.made]
-    operands = [builder.before(size * MIB) for size in sizes]
-    if run.made and not run.draws:
-        made = builder.op(run.op, reads=operands, outputs=[run.operands_mib[-1] * MIB])
-        builder.op("end")  # what was made outlives the op
-        builder.free(*made)
-        return builder.build()
+    operands = [builder.before(size * MIB) for size in run.operands_mib]
     written = [operands[index] for index in run.writes]
     more = [builder.before(8 * run.draws), builder.before(run.draws * run.row_bytes)] if run.draws else []
     reads = [*operands, *(more if written else more[:1])]

@@ -25,6 +25,7 @@ from benchmarks.cpu import (
     rss,
     splitting,
     staying,
+    tables,
     traffic,
     versions,
 )
@@ -75,6 +76,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "splitting_loss": splitting.table_of_loss,
     "staying": staying.table,
     "swapping": swapping.table,
+    "tables": tables.table,
     "traffic": traffic.table,
     "versions": versions.table,
     "whatif_with": whatif_with.table,

@@ -201,7 +201,7 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   thread.remade = false;
   thread.was_split |= runs_in_slices;
   guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? thread.announced : 0, joins); });
-  guarded(thread, [&] { on_.paging.bring_rows(op, inputs); });
+  guarded(thread, [&] { on_.paging.bring_rows(thread, op, inputs); });
   thread.streamed.clear();
   return comes_in;
 }

@@ -37,6 +37,8 @@ class Medium {
   virtual std::string name() const = 0;
   // There is room for the bytes at [offset, offset + size) from now on, as far as the medium can tell. Raises TierFailure.
   virtual void claim(size_t offset, size_t size) { (void)offset, (void)size; }
+  // The bytes at [offset, offset + size) will be read soon.
+  virtual void expect(size_t offset, size_t size) { (void)offset, (void)size; }
   // Where the bytes at `offset` lie in memory; nullptr where none do.
   virtual char* address(size_t offset) { return (void)offset, nullptr; }
   // Copies take their turn in a device's stream, and the calls return at once.

@@ -50,9 +50,8 @@ bool FrameRoom::give_back() {
 
 std::shared_ptr<Mapped> FrameRoom::map(const Block& block, Access access, Extent extent, Extent source) {
   if (!is_needed()) return std::make_shared<InTier>(block.tier, extent);
-  page_frames_->set_leaving(access == Access::kSweeps ? PageFrames::Leaves::kNewest : PageFrames::Leaves::kOldest);
   const size_t chunk = std::clamp(std::bit_floor(ballast_.region->size / kChunksInFrames), kFaultPage, chunk_for(access));
-  return page_frames_->map({block.tier, extent, block.bytes, chunk, source});
+  return page_frames_->map({block.tier, extent, block.bytes, chunk, source, access});
 }
 
 void FrameRoom::become_inert() { new std::shared_ptr<PageFrames>(std::move(page_frames_)); }

@@ -39,6 +39,14 @@ Extent writable(const Block& block, Memory& memory) {
   return memory.tier->frozen() ? block.tier->claim(block.bytes) : block.extent;
 }
 
+// No other op uses what is mapped, and this one has yet to begin.
+bool is_undisturbed(const ThreadState& thread, const Books& books) {
+  return std::none_of(books.all().begin(), books.all().end(), [&](const Block* block) {
+    const auto& own = thread.touched;
+    return block->mapped && block->active > (std::find(own.begin(), own.end(), block) != own.end() ? 1 : 0);
+  });
+}
+
 }  // namespace
 
 bool Paging::is_on() const {
@@ -144,12 +152,13 @@ void Paging::map_those(ThreadState& thread, const std::vector<Block*>& chosen, s
   }
 }
 
-void Paging::bring_rows(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
+void Paging::bring_rows(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
   if (!frames_.is_open()) return;
   const Rows rows = rows_used_by(op, inputs);
   if (rows.table == nullptr) return;
   const Block* block = on_.books.find(*rows.table);
-  if (block != nullptr && block->mapped) block->mapped->bring(rows.offsets, rows.row_bytes, rows.are_written);
+  if (block == nullptr || !block->mapped) return;
+  block->mapped->bring(rows.offsets, rows.row_bytes, {rows.are_written, is_undisturbed(thread, on_.books)});
 }
 
 // What may be written over elsewhere than where the bytes are is its own place from now on; they are kept until all of
@@ -198,7 +207,7 @@ void Paging::settle(ThreadState& thread) {
 
 void Paging::leave(ThreadState& thread, Block& block) {
   std::string why = block.mapped->failure();
-  if (block.stays_mapped && why.empty()) return;
+  if (block.stays_mapped && why.empty() && block.mapped->is_for_rows()) return;
   try {
     if (!take_down(block)) return;
   } catch (const TierFailure& error) {  // it stays mapped, with all its bytes

@@ -73,7 +73,7 @@ class Paging {
   // what it is known to allocate, fit.
   void prepare(ThreadState& thread, const OpInfo& op);
   // The op's inputs are in: rows of which its arguments tell come before it touches them, which would be a fault each.
-  void bring_rows(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
+  void bring_rows(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   // What the op allocates now is better mapped: with it in the arena there may be no room for frames later.
   bool is_better_mapped(ThreadState& thread, size_t bytes) const;
   // The op's new storage is mapped, before it has anything in it. False, and the op may have failed, when it cannot be.

@@ -196,7 +196,7 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);
   const bool runs_in_slices = thread.split && !thread.split->is_tried;
   if (joins && !runs_in_slices) guarded(thread, [&] { on_.paging.prepare(thread, op); });
-  if (joins && runs_in_slices) thread.maps = on_.paging.may_map(op) && on_.planned.maps_any(thread);
+  if (joins && runs_in_slices) on_.paging.stand_by(thread, op);
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;
   thread.was_split |= runs_in_slices;

@@ -49,8 +49,8 @@ bool is_undisturbed(const ThreadState& thread, const Books& books) {
 
 }  // namespace
 
-bool Paging::is_on() const {
-  const bool has_limit = on_.stats.budget_bytes != 0 && (is_direct() || on_.memory.arena->ranges.limit() >= kLeastLimit);
+bool Paging::is_on_within(size_t limit) const {
+  const bool has_limit = is_direct() || limit >= kLeastLimit;
   return when_ != When::kNever && has_limit && !on_.memory.is_closed && (is_direct() || !on_.memory.device->is_asynchronous());
 }
 
@@ -98,6 +98,12 @@ void Paging::map_or_go_without(ThreadState& thread, const std::vector<Block*>& c
   map_those(thread, chosen, frames);
 } catch (const TierFailure& error) {
   on_.notices.add("unmapped", error.what());
+}
+
+void Paging::stand_by(ThreadState& thread, const OpInfo& op) const {
+  thread.maps = !thread.recomputing && may_map(op);
+  thread.access = Access::kStream;
+  thread.operand_bytes = thread.input_bytes;
 }
 
 // The bytes of the op's inputs that are not mapped.
@@ -257,7 +263,7 @@ bool Paging::keep(Block& block) {
 }
 
 void Paging::op_ends(const ThreadState& thread) {
-  if (!is_used_ || (frames_.is_open() && !frames_.give_back())) return;
+  if (thread.recomputing || !is_used_ || (frames_.is_open() && !frames_.give_back())) return;
   is_used_ = false;
   if (when_ == When::kAlways || thread.op == nullptr) return;
   ++on_.stats.mapped_ops;

@@ -57,18 +57,21 @@ def training(layers: list[str], width: int, rows: int, words: int, optimizer: st
 @pytest.mark.unstressed("what is mapped by a plan")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.timeout(900)
-@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
     layers=st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=5),
     width=st.sampled_from([96, 128, 200]),
     rows=st.sampled_from([64, 100, 150]),
-    words=st.sampled_from([3000, 5000]),
+    words=st.sampled_from([3000, 5120]),
     optimizer=st.sampled_from(sorted(OPTIMIZERS)),
     share=st.floats(0.5, 1),
     moves=st.sampled_from(["joint", "swap"]),
     kind=st.sampled_from(["ram", "disk"]),
+    split=st.sampled_from(["auto", "never"]),
 )
-def test_networks_train_to_the_same_bits(layers, width, rows, words, optimizer, share, moves, kind, tmp_path_factory):
+def test_networks_train_to_the_same_bits(
+    layers, width, rows, words, optimizer, share, moves, kind, split, tmp_path_factory
+):
     program = training(layers, width, rows, words, optimizer)
     with memfit.session(None, "ram") as unlimited:
         trace = unlimited.record_span(lambda: program(3))
@@ -77,7 +80,10 @@ def test_networks_train_to_the_same_bits(layers, width, rows, words, optimizer, 
     with pytest.MonkeyPatch.context() as patch:  # training waits for its plan
         done = Making.done
         patch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
-        session = as_plainly(program, budget, tier, plan_cache=False, moves=moves)
+        session = as_plainly(program, budget, tier, plan_cache=False, moves=moves, split=split)
     stats = session.stats
     assert stats.peak_footprint_bytes <= budget and stats.peak_growth_bytes == 0
-    event(f"{'planned' if session.planned_iterations else 'unplanned'}, {'mapped' if stats.mapped_ops else 'whole'}")
+    event(
+        f"{'planned' if session.planned_iterations else 'unplanned'}, {'mapped' if stats.mapped_ops else 'whole'}, "
+        f"{'split' if stats.split_ops else 'unsplit'}"
+    )

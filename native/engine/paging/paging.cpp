@@ -20,18 +20,24 @@ constexpr size_t kShareOfLimit = 16, kShareForRows = 4, kChunksInFrames = 32;
 
 }  // namespace
 
+void Paging::set(const Settings& settings) {
+  settings_ = settings;
+  reach_.set(settings.reach);
+}
+
 // Not one whose kernel is not torch's own: it may give the addresses to a system call, which no fault is served for.
 bool Paging::may_map(const OpInfo& op) const {
   const bool has_limit = on_.stats.budget_bytes != 0 && (is_direct() || on_.memory.arena->ranges.limit() >= kLeastLimit);
   const bool is_on = settings_.when != When::kNever && has_limit && !on_.memory.is_closed;
-  return is_on && !op.writes_any && !op.keeps_pointers && !op.is_view && (is_direct() || !on_.memory.device->is_asynchronous());
+  return is_on && !op.writes_any && !op.keeps_pointers && !op.is_view;
 }
 
-bool Paging::is_direct() const { return on_.memory.tier->is_memory(); }
+// Ops reach the bytes themselves, and no fault is served.
+bool Paging::is_direct() const { return reach_.is_on_gpu() || on_.memory.tier->is_memory(); }
 
 size_t Paging::frame_bytes() const {
-  if (is_direct()) return 0;
   const size_t limit = on_.memory.arena->ranges.limit();
+  if (is_direct()) return reach_.reserve_bytes(limit);
   return on_.memory.arena->round(std::max(limit / kShareOfLimit, kLeastFrames));
 }
 
@@ -91,27 +97,36 @@ void Paging::map_those(ThreadState& thread, const std::vector<Block*>& chosen, s
       if (!on_.moves.evict(*block)) continue;
       thread.missing.push_back(block);
     }
-    if (!open(thread, block->stays_mapped ? std::max(frames, frames_for_rows()) : frames) && !open(thread, frames)) return;
-    const bool is_written = block->written_by == thread.serial || block->stays_mapped;
-    map(*block, block->stays_mapped ? Access::kRows : thread.access, is_written ? writable(*block) : block->extent);
+    const bool is_now = block->written_by == thread.serial, is_written = is_now || block->stays_mapped;
+    const bool has_frames = open(thread, block->stays_mapped ? std::max(frames, frames_for_rows()) : frames) || open(thread, frames);
+    if (!has_frames && !is_direct()) return;
+    const auto is_settled = [&] { thread.missing.erase(std::remove(thread.missing.begin(), thread.missing.end(), block), thread.missing.end()); };
+    try {
+      if (!map(*block, block->stays_mapped ? Access::kRows : thread.access, is_written ? writable(*block) : block->extent)) return;
+    } catch (const TierFailure& error) {  // its bytes could not be had
+      on_.refusals.refuse_by_tier(thread, error.what());
+      set_unavailable(*block, in_words(thread.failure));
+      return is_settled();
+    }
+    block->dirty |= is_now;  // it has just been written out for that
     on_.books.arrives(*block, *storage_behind(*block));
     thread.input_bytes -= on_.memory.arena->round(block->bytes);
-    thread.missing.erase(std::remove(thread.missing.begin(), thread.missing.end(), block), thread.missing.end());
+    is_settled();
   }
 }
 
 void Paging::bring_rows(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
-  if (ballast_.region == nullptr) return;
+  if (!page_frames_ || ballast_.region == nullptr) return;
   const Rows rows = rows_used_by(op, inputs);
   if (rows.table == nullptr) return;
   const Block* block = on_.books.find(*rows.table);
   if (block != nullptr && block->mapped) block->mapped->bring(rows.offsets, rows.row_bytes, rows.are_written);
 }
 
-// The frames have their room in the arena. False when there is none.
+// The frames, or what comes to a GPU of managed memory, have their room in the arena. False when there is none.
 bool Paging::open(ThreadState& thread, size_t frames) {
-  if (is_direct() || ballast_.region != nullptr) return true;
-  if (!page_frames_) page_frames_ = std::make_shared<PageFrames>(settings_.mechanism, settings_.mortality);
+  if (frame_bytes() == 0 || ballast_.region != nullptr || (reach_.is_on_gpu() && thread.access == Access::kRows)) return true;
+  if (!is_direct() && !page_frames_) page_frames_ = std::make_shared<PageFrames>(settings_.mechanism, settings_.mortality);
   Region* region = on_.placing.place(frames, 0, &ballast_, /*high=*/true);
   if (region == nullptr && thread.starting) {
     on_.residency.consolidate(thread.touched);
@@ -119,8 +134,12 @@ bool Paging::open(ThreadState& thread, size_t frames) {
   }
   if (region == nullptr) return false;
   ballast_.region = region;
+  is_used_ = true;
   on_.memory.arena->vacate(region);
-  page_frames_->set_limit(region->size);
+  if (page_frames_)
+    page_frames_->set_limit(region->size);
+  else
+    reach_.reserve(*region);
   return true;
 }
 
@@ -136,16 +155,20 @@ Extent Paging::writable(Block& block) const {
   return source;
 }
 
-void Paging::map(Block& block, Access access, Extent source) {
+// False: ops reach its bytes nowhere.
+bool Paging::map(Block& block, Access access, Extent source) {
   if (is_direct()) {
-    block.mapped = std::make_shared<InTier>(block.tier, block.extent);
+    block.mapped = reach_.map(block, access, source);
+    if (!block.mapped) return false;
   } else {
     page_frames_->set_leaving(access == Access::kSweeps ? PageFrames::Leaves::kNewest : PageFrames::Leaves::kOldest);
     const size_t chunk = std::clamp(std::bit_floor(ballast_.region->size / kChunksInFrames), kFaultPage, chunk_for(access));
     block.mapped = page_frames_->map({block.tier, block.extent, block.bytes, chunk, source});
   }
   is_used_ = true;
+  mapped_bytes_ += block.bytes;
   ++on_.stats.mapped_storages;
+  return true;
 }
 
 bool Paging::is_better_mapped(ThreadState& thread, size_t bytes) const {
@@ -162,17 +185,21 @@ size_t Paging::frames_beside(const ThreadState& thread) const {
 }
 
 bool Paging::map_new(ThreadState& thread, Block& block) {
-  if (!thread.maps || block.small || (!open(thread, frames_beside(thread)) && !open(thread, frame_bytes()))) return false;
+  if (!thread.maps || (block.small && !reach_.is_on_gpu())) return false;  // (a GPU's kernels take scratch, which is small)
+  // (What an op does with less of, after its result, is better refused.)
+  if (thread.adapting && thread.window.live() != 0) return false;
+  if (!open(thread, frames_beside(thread)) && !open(thread, frame_bytes()) && !is_direct()) return false;
   block.tier = on_.memory.tier;
   block.extent = block.tier->reserve(block.bytes);
   try {
     block.tier->claim(block.extent);
-    map(block, thread.access, /*source=*/nullptr);
+    if (map(block, thread.access, /*source=*/nullptr)) return true;
   } catch (...) {
     block.tier->release(std::exchange(block.extent, nullptr));
     throw;
   }
-  return true;
+  block.tier->release(std::exchange(block.extent, nullptr));
+  return false;
 }
 
 void Paging::leave(ThreadState& thread, Block& block) {
@@ -205,8 +232,8 @@ bool Paging::take_down(Block& block) {
   return true;
 }
 
-void Paging::bring_out(Block& block) try {
-  if (!is_direct()) take_down(block);
+void Paging::bring_out(Block& block, bool stays) try {
+  if (!is_direct() || (stays && reach_.is_on_gpu())) take_down(block);
   give_frames_back();
 } catch (const TierFailure&) {
   // It stays mapped: most callers can read it so.
@@ -222,7 +249,8 @@ void Paging::take_down_idle() {
 }
 
 bool Paging::give_frames_back() {
-  if (ballast_.region == nullptr || !page_frames_->is_empty()) return false;
+  if (ballast_.region == nullptr || (page_frames_ ? !page_frames_->is_empty() : reach_.is_in_use())) return false;
+  if (!page_frames_) reach_.end_reserve();
   on_.memory.arena->give_back(std::exchange(ballast_.region, nullptr));
   return true;
 }
@@ -235,14 +263,16 @@ bool Paging::keep(Block& block) {
 void Paging::op_ends(const ThreadState& thread) {
   if (!is_used_ || (ballast_.region != nullptr && !give_frames_back())) return;
   is_used_ = false;
-  if (settings_.when == When::kAlways || thread.op == nullptr) return;
+  const size_t bytes = std::exchange(mapped_bytes_, 0);
+  if (bytes == 0 || settings_.when == When::kAlways || thread.op == nullptr) return;
   ++on_.stats.mapped_ops;
-  tell_cost(thread);
+  tell_cost(thread, bytes);
 }
 
 // Once in a session.
-void Paging::tell_cost(const ThreadState& thread) {
+void Paging::tell_cost(const ThreadState& thread, size_t bytes) {
   std::string cost;
+  if (reach_.is_on_gpu()) cost = " (the GPU reads and writes " + format_bytes(bytes) + " of them over its link, each time that it touches them)";
   if (page_frames_) {
     const PageFrames::Figures now = page_frames_->figures();
     cost = " (" + format_bytes(now.bytes_in) + " came in and " + format_bytes(now.bytes_out) + " went out)";
@@ -274,6 +304,7 @@ void Paging::become_inert() {
 }
 
 void Paging::count(Stats& figures) const {
+  reach_.count(figures);
   if (!page_frames_) return;
   const PageFrames::Figures now = page_frames_->figures();
   figures.faults = now.faults;

@@ -27,6 +27,7 @@
 #include "access.h"
 #include "mapped.h"
 #include "page_frames.h"
+#include "within_reach.h"
 
 namespace memfit {
 
@@ -38,6 +39,7 @@ class Paging {
   struct Settings {
     When when = When::kNever;
     PageFrames::Mechanism mechanism = PageFrames::Mechanism::kBest;
+    WithinReach::By reach = WithinReach::By::kBest;
     Mortality mortality;  // for tests
   };
 
@@ -53,9 +55,9 @@ class Paging {
     Refusals& refusals;
     LastResorts& resorts;
   };
-  explicit Paging(const Parts& parts) : on_(parts) { ballast_.pinned = true; }
+  explicit Paging(const Parts& parts) : on_(parts), reach_(parts.memory, parts.stats) { ballast_.pinned = true; }
 
-  void set(const Settings& settings) { settings_ = settings; }
+  void set(const Settings& settings);
   // The block is mapped whenever an op uses it, and stays so from one to the next.
   // False: nothing is mapped in this session.
   bool keep(Block& block);
@@ -71,8 +73,9 @@ class Paging {
   bool map_new(ThreadState& thread, Block& block);
   // No op uses the block any more: its bytes are in the tier.
   void leave(ThreadState& thread, Block& block);
-  // Who asks for the bytes is no op, and may give them to a system call, for which no fault is served: they are to come in.
-  void bring_out(Block& block);
+  // Who asks for the bytes is no op, and may give them to a system call, for which no fault is served: they are to come in. (Of a
+  // GPU, where their address is to stay what it is: who gets that expects memory of the GPU's.)
+  void bring_out(Block& block, bool stays);
   // Whatever no op uses now is mapped no longer, and the frames' room is given back if it can be.
   void take_down_idle();
   // An op is over.
@@ -93,15 +96,17 @@ class Paging {
   std::vector<Block*> candidates(const ThreadState& thread) const;
   void map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
   bool open(ThreadState& thread, size_t frames);
-  void map(Block& block, Access access, Extent source);
+  bool map(Block& block, Access access, Extent source);
   Extent writable(Block& block) const;
   bool take_down(Block& block);
   bool give_frames_back();
-  void tell_cost(const ThreadState& thread);
+  void tell_cost(const ThreadState& thread, size_t bytes);
 
   const Parts on_;
   Settings settings_;
   std::shared_ptr<PageFrames> page_frames_;
+  WithinReach reach_;        // on a GPU, or of a tier in memory: there are no frames, but may be a reserve in their room
+  size_t mapped_bytes_ = 0;  // since an op last left nothing mapped
   bool any_stays_ = false;
   bool is_used_ = false;  // by an op, since the last one that left nothing mapped
   Block ballast_;  // its region is the frames' room in the arena

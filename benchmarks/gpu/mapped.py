@@ -6,7 +6,6 @@ The same call in the GPU's memory, then in a session that has no room for it: wh
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from benchmarks.common.result import GIB, Row, Table
 from benchmarks.gpu.accelerator import PeakSampler, ms_between, now, prepare, release, synchronize, tier_of
 from benchmarks.gpu.bench import Bench, measured
 from benchmarks.gpu.cells import Note, Request
+from benchmarks.gpu.training import fingerprint
 from memfit.running import engine
 
 MECHANISMS = ("zero-copy", "managed")
@@ -98,7 +98,7 @@ def calls(request: Request, note: Note) -> Row:
 def _timed(device: torch.device, work: Work, count: int) -> Row:
     operands = work.make(device, count)
     result = work.run(*operands)
-    bits = hashlib.sha256(result.detach().cpu().numpy().tobytes()).hexdigest()
+    bits = fingerprint([result])
     del result
     times = []
     for _ in range(CALLS):

@@ -32,11 +32,13 @@ test: $(STAMP)
 slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
 
-# The engine's tests with everything that may move evicted, moved, or discarded and made again, before every op.
+# The engine's tests with everything that may move evicted, moved, or discarded and made again, before every op, and with
+# all that may be split in slices.
 stress: $(STAMP)
 	MEMFIT_STRESS=evict $(BIN)/python -m pytest -q tests/running
 	MEMFIT_STRESS=move $(BIN)/python -m pytest -q tests/running
 	MEMFIT_STRESS=recompute $(BIN)/python -m pytest -q tests/running
+	MEMFIT_STRESS=split $(BIN)/python -m pytest -q tests/running
 
 # What torch and Python leave lying about at the end is not looked at, and what they do is not instrumented. The engine
 # is built before the first test, as in `make test`.

@@ -16,6 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import memfit
+from benchmarks.common.resident import Resident
 from benchmarks.common.waiting import keep_plans, wait_for_plans
 from memfit.baselines.clairvoyant import clairvoyant
 from memfit.ir import Trace, align_up
@@ -54,14 +55,21 @@ def main() -> None:
 
     hook = register_optimizer_step_post_hook(note)
     passes = Passes(note) if request.get("passes") else None  # a step is a forward pass
+    counted = Resident(every_s=0.1) if request.get("counts_pages") else None
     with contextlib.redirect_stdout(io.StringIO()):
         try:
-            with session or contextlib.nullcontext(), passes.watched() if passes else contextlib.nullcontext():
+            with (
+                session or contextlib.nullcontext(),
+                passes.watched() if passes else contextlib.nullcontext(),
+                counted.watching() if counted else contextlib.nullcontext(),
+            ):
                 run_as_main(request["script"], request["arguments"])
         except memfit.BudgetError as failure:
             error = str(failure)
     hook.remove()
     result = {"steps": steps, "error": error, "peak_rss_bytes": peak_rss_bytes()}
+    if counted is not None:
+        result |= {"peak_page_bytes": counted.peak_bytes}
     if session is not None:
         result |= {"stats": vars(session.stats), "plan": about_plan(session), "trace": about_trace(session)}
     print(json.dumps(result))

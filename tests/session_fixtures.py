@@ -5,6 +5,8 @@ import gc
 import pytest
 import torch
 
+from memfit.running.session import api
+
 
 @pytest.fixture(autouse=True)
 def one_thread():
@@ -21,3 +23,11 @@ def few_visible_objects():
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def unmapped(request, monkeypatch):
+    """In a test that is marked so, an op that needs more than the budget is an error."""
+    if request.node.get_closest_marker("unmapped"):
+        for function in (api.session, api.Session.__init__):
+            monkeypatch.setitem(function.__kwdefaults__, "map", "never")

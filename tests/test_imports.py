@@ -18,7 +18,7 @@ LEVELS = [
     {"errors", "messages", "progress", "shapes", "units", "arrays", "_native", "_version"},
     {"ir"},
     {"events", "machine"},
-    {"files", "validate", "validate_joint", "validate_plan"},
+    {"files", "validate", "validate_joint", "validate_maps", "validate_plan"},
     {"simulate"},
     {"reporting"},
     {"planning"},

@@ -70,7 +70,7 @@ class Worker(NamedTuple):
 
     example: str
     arguments: Sequence[str]
-    budget: str | int
+    budget: str | int | None
     options: Mapping[str, object] = MappingProxyType({})
     root: Path = ROOT
     python: str = sys.executable
@@ -87,21 +87,24 @@ class Worker(NamedTuple):
 def run_worker(
     example: str,
     arguments: Sequence[str],
-    budget: str | int,
+    budget: str | int | None,
     *,
     root: Path = ROOT,
     python: str = sys.executable,
+    within_s: float | None = None,
     **options: object,
 ) -> Run:
-    """Run a `Worker` of these; raises RuntimeError if it fails."""
-    printed = check_output(*Worker(example, arguments, budget, options, root, python).command())
+    """Run a `Worker` of these; raises RuntimeError if it fails, TimeoutExpired if it takes longer than `within_s`."""
+    printed = check_output(*Worker(example, arguments, budget, options, root, python).command(), within_s)
     found: Run = json.loads(printed.splitlines()[-1])
     return found
 
 
-def check_output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+def check_output(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, within_s: float | None = None
+) -> str:
     """Return what a command prints; raises RuntimeError with the end of its errors if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=within_s)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
     return done.stdout

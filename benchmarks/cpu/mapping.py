@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.common.examples import EXAMPLES, MEMFIT, median_step, run_worker, script_of, sized
+from benchmarks.common.paths import RESULTS
 from benchmarks.common.result import Result, Row, Table, mb
 
 VOCABULARY = """
@@ -26,38 +28,66 @@ for step in range({steps}):
     loss.backward()
     optimizer.step()
 """
-LARGE_VOCABULARY = "large vocabulary"
+GPT2_SMALL = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+embedding, places = nn.Embedding(50257, 768), nn.Embedding(64, 768)
+layers = [nn.TransformerEncoderLayer(768, 12, 3072, 0.0, "gelu", batch_first=True, norm_first=True) for _ in range(12)]
+model = nn.ModuleList([embedding, places, *layers, nn.LayerNorm(768)])
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+later = torch.triu(torch.full((64, 64), float("-inf")), 1)
+for step in range({steps}):
+    words = torch.randint(50257, (2, 64))
+    hidden = embedding(words) + places.weight
+    for layer in layers:
+        hidden = layer(hidden, src_mask=later)
+    scores = F.linear(model[-1](hidden), embedding.weight)
+    loss = F.cross_entropy(scores[:, :-1].flatten(0, 1), words[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+PROGRAMS = {"large vocabulary": VOCABULARY, "GPT-2 small": GPT2_SMALL}
+"""Beside the examples: `{steps}` is how many steps they take."""
 
 
 def program(example: str, steps: int, folder: Path) -> tuple[str, list[str]]:
     """Return a script and its arguments for so many steps."""
-    if example != LARGE_VOCABULARY:
+    if example not in PROGRAMS:
         return script_of(example), sized(example, steps)
-    script = folder / "vocabulary.py"
-    script.write_text(VOCABULARY.format(steps=steps))
+    script = folder / "program.py"
+    script.write_text(PROGRAMS[example].replace("{steps}", str(steps)))
     return str(script), []
 
 
-def is_equal(script: str, arguments: Sequence[str], budget: int) -> dict[str, object]:
+def is_equal(script: str, arguments: Sequence[str], budget: int, within_s: float) -> dict[str, object]:
     """Return what `memfit verify` finds."""
     command = [*MEMFIT, "verify", script, "--budget", str(budget), "--tier", "disk", "--json", "--", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=within_s)
     return json.loads(done.stdout) if done.stdout.startswith("{") else {"equal": False, "error": done.stderr}
 
 
-def measure(example: str, share: float, steps: int, folder: Path) -> Row:
+def measure(example: str, share: float, steps: int, folder: Path, within_s: float) -> Row:
     """Return one example at a share of its largest working set; sizes in bytes, times in seconds."""
     script, arguments = program(example, steps, folder)
     facts = run_worker(script, arguments, "100%", tier="ram")["trace"]
     budget = int(facts["largest_working_set"] * share)
     plain = run_worker(script, arguments, "plain")
-    mapped = run_worker(script, arguments, budget, plan=False, map="auto")
-    stats, verdict = mapped.get("stats", {}), is_equal(script, arguments, budget)
+    try:
+        mapped = run_worker(script, arguments, budget, plan=False, map="auto", counts_pages=True, within_s=within_s)
+        verdict = is_equal(script, arguments, budget, 2 * within_s)
+    except subprocess.TimeoutExpired:
+        return {"example": example, "share": share, "error": f"it takes more than {within_s:.0f} s"}
+    stats = mapped.get("stats", {})
     return {
         "example": example, "share": share, "peak": facts["peak"], "working_set": facts["largest_working_set"],
         "budget": budget, "equal": verdict["equal"], "error": mapped["error"] or verdict.get("error", ""),
         "plain_s": median_step(plain), "mapped_s": None if mapped["error"] else median_step(mapped),
         "footprint": stats.get("peak_footprint_bytes"), "frames": stats.get("peak_frame_bytes"),
+        "counted": mapped["peak_page_bytes"],
         "mapped_in": stats.get("mapped_bytes_in", 0) // steps, "mapped_out": stats.get("mapped_bytes_out", 0) // steps,
         "faults": stats.get("faults", 0) // steps,
     }  # fmt: skip
@@ -67,18 +97,24 @@ def table(rows: list[Row]) -> Table:
     """Return one row an example and budget."""
     lines = [
         [row["example"], mb(row["working_set"]), mb(row["budget"]), f"{row['budget'] / row['peak']:.0%}",
-         "equal" if row["equal"] else "NOT EQUAL", mb(row["footprint"]), mb(row["mapped_in"]), mb(row["mapped_out"]),
-         f"{row['mapped_s'] / row['plain_s']:.2f}x"]
-        for row in rows if row["mapped_s"]
+         "equal" if row["equal"] else "NOT EQUAL", mb(row["footprint"]), mb(row["counted"]), mb(row["mapped_in"]),
+         mb(row["mapped_out"]), f"{row['mapped_s'] / row['plain_s']:.2f}x"]
+        for row in rows if row.get("mapped_s")
     ]  # fmt: skip
-    columns = ["example", "largest working set", "budget", "/ peak", "bits", "most in memory", "mapped in / step",
-               "mapped out / step", "step / plain"]  # fmt: skip
+    columns = ["example", "largest working set", "budget", "/ peak", "bits", "most in memory", "by mincore",
+               "mapped in / step", "mapped out / step", "step / plain"]  # fmt: skip
     return Table("Mapped storages", columns, lines)
 
 
-def run(*, examples: Sequence[str] = (*EXAMPLES, LARGE_VOCABULARY), steps: int = 4,
-        shares: Sequence[float] = (0.5, 0.25)) -> Iterator[Result]:  # fmt: skip
-    """Try each example at each share of its largest working set."""
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [measure(example, share, steps, Path(folder)) for example in examples for share in shares]
-    yield Result("mapping", rows, [table(rows)])
+def run(*, examples: Sequence[str] = (*EXAMPLES, *PROGRAMS), steps: int = 4, shares: Sequence[float] = (0.5, 0.25),
+        within_s: float = 600, resume: bool = False) -> Iterator[Result]:  # fmt: skip
+    """Try each example at each share of its largest working set; `resume`: but those that the JSON file has already."""
+    path = RESULTS / "mapping.json"
+    rows: list[Row] = json.loads(path.read_text()) if resume and path.exists() else []
+    known = {(row["example"], row["share"]) for row in rows}
+    for example, share in itertools.product(examples, shares):
+        if (example, share) in known:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(measure(example, share, steps, Path(folder), within_s))
+        yield Result("mapping", rows, [table(rows)])

@@ -23,7 +23,18 @@ from memfit.running.session import Session
 
 STEADY = 16  # optimizer steps; of the two-optimizer example as well
 NO_SWAPS = SwapTableColumns(
-    op_hashes=[0], block=[], ordinal=[], bytes=[], again=[], storage=[], out_after=[], free_by=[], in_start=[], take=[]
+    op_hashes=[0],
+    block=[],
+    ordinal=[],
+    bytes=[],
+    again=[],
+    storage=[],
+    out_after=[],
+    free_by=[],
+    in_start=[],
+    take=[],
+    map_op=[],
+    map_storage=[],
 )
 NO_REMAKES = RemakeTableColumns(repeats=[], storage=[], after=[], before=[], take=[], kept=[], carried=[], last_take=[])
 ROOM = 1.05  # the budget, over the peak of live bytes

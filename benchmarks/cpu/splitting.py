@@ -16,6 +16,9 @@ SHARES = (1.03, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1)
 def floors(example: str, steps: int) -> Row:
     """Return the smallest share of the largest working set at which it trains, without slices and with them."""
     facts = run_worker(example, sized(example, steps), "100%", tier="ram")["trace"]
+    run_worker(
+        example, sized(example, 2), None, tier="ram", split="auto"
+    )  # tries what may be split, and keeps the answers
     row: Row = {"example": example, "trace_peak": facts["peak"], "working_set": facts["largest_working_set"]}
     for split in ("never", "auto"):
         least = None

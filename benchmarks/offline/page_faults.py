@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.common.paths import RESULTS
 from benchmarks.common.result import Result, Row, Table
 from memfit.ir import Trace
 from memfit.machine import Faults, profile
@@ -20,7 +21,7 @@ from memfit.planning.paging.layout import window_layout
 from tests.trace_builder import TraceBuilder
 
 MIB = 1 << 20
-_CALLS = 8
+_CALLS = 16
 """So many calls fill the window as it is in the long run."""
 
 
@@ -39,6 +40,9 @@ class Run:
     row_bytes: int = 0
     sweeps: int = 1
     leaves: str = "OLDEST"
+    settles: bool = False
+    """Whether all that it wrote to has left when it ends, as in the engine."""
+    by: str = "prototype"
 
 
 MEASURED = (
@@ -62,6 +66,11 @@ MEASURED = (
 )
 
 
+def runs_of(path: Path) -> list[Run]:
+    """Return the runs of a JSON file."""
+    return [Run(**row) for row in json.loads(path.read_text())]
+
+
 def foreseen(run: Run) -> tuple[float, float]:
     """Return the MiB that the simulator has come in and leave."""
     trace = _trace(run)
@@ -69,7 +78,12 @@ def foreseen(run: Run) -> tuple[float, float]:
     faults = Faults(0.0, chunk_bytes, chunk_bytes, sweeps=run.sweeps)
     inside = range(len(run.operands_mib))
     pager = Pager(trace, faults, window_layout(trace, faults, inside, (), _CALLS))
-    found = pager.run(profile("nvme"), run.window_mib * MIB, Leaves[run.leaves])
+    dismissed = [
+        (call * len(trace.ops), *pager.range_of(call, storage)) for call in range(_CALLS) for storage in inside
+    ]
+    found = pager.run(
+        profile("nvme"), run.window_mib * MIB, Leaves[run.leaves], dismissed=dismissed if run.settles else ()
+    )
     return float(found.bytes_in.sum()) / MIB, float(found.bytes_out.sum()) / MIB
 
 
@@ -93,19 +107,22 @@ def table(rows: list[Row]) -> Table:
     """Return one row a run."""
     lines = []
     for row in rows:
-        error = row["foreseen_into_mib"] / row["into_mib"] - 1
+        error = f"{row['foreseen_into_mib'] / row['into_mib'] - 1:+.1%}" if row["into_mib"] else "-"
         out = "" if row["out_mib"] is None else f"{row['out_mib']:.0f}"
         fitted = f"{row['sweeps']} sweeps, fitted" if row["sweeps"] > 1 else "rows" if row["draws"] else "stream"
-        lines.append([row["op"].removeprefix("aten::"), fitted, f"{sum(row['operands_mib'])} MiB",
+        lines.append([row["op"].removeprefix("aten::"), row["by"], fitted, f"{sum(row['operands_mib'])} MiB",
                       f"{row['window_mib']} MiB", f"{row['chunk_kib']} KiB", f"{row['into_mib']:.0f}",
-                      f"{row['foreseen_into_mib']:.0f} ({error:+.1%})", out,
+                      f"{row['foreseen_into_mib']:.0f} ({error})", out,
                       f"{row['foreseen_out_mib']:.0f}" if out else ""])  # fmt: skip
-    columns = ["op", "class", "operands", "window", "chunk", "MiB in", "foreseen", "MiB out", "foreseen out"]
+    columns = ["op", "pager", "class", "operands", "window", "chunk", "MiB in", "foreseen", "MiB out", "foreseen out"]
     return Table("Bytes of one op in a window", columns, lines)
 
 
 def run(*, runs: Path | None = None) -> Iterator[Result]:
     """Compare the simulator's bytes with those of runs."""
-    known = MEASURED if runs is None else [Run(**row) for row in json.loads(runs.read_text())]
+    engine = RESULTS / "paged_runs.json"
+    known = list(MEASURED) if runs is None else runs_of(runs)
+    if runs is None and engine.exists():
+        known += runs_of(engine)
     rows = [figures(each) for each in known]
     yield Result("page_faults", rows, [table(rows)])

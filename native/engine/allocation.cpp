@@ -33,6 +33,7 @@ Block* Allocation::allocate_away(ThreadState& thread, size_t bytes) {
   block->last_use = on_.books.now();
   on_.stats.live_bytes += block->bytes;
   ++on_.stats.allocations;
+  on_.planned.on_allocation_away(thread, *block);
   on_.forecast.on_allocation(*block);
   if (on_.recorder.on()) on_.recorder.allocated(*block, /*inside_op=*/true, thread.source);
   on_.moves.note_peaks();
@@ -71,6 +72,7 @@ bool Allocation::find_place_in_arena(ThreadState& thread, Block& block, bool ins
   do {
     if (on_.memory.is_closed) return false;
     block.region = inside ? place_for_op(thread, block) : place_outside_ops(thread, block);
+    if (block.mapped) return true;
   } while (block.region == nullptr && on_.room.waits(thread));
   if (block.region != nullptr) on_.memory.arena->back(block.region);
   return block.region != nullptr || (inside && map(thread, block));
@@ -89,7 +91,7 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
   const size_t want = on_.stats.budget_bytes == 0 ? 0 : on_.needs.wanted(thread);
   const size_t more = want - std::min(want, thread.window.live() + size);
   Region* region = thread.over != nullptr ? on_.in_place.take_over(thread, block) : planned_place(thread, block);
-  if (region == nullptr) region = on_.placing.place(block.bytes, more, &block, high);
+  if (region == nullptr && !block.mapped) region = on_.placing.place(block.bytes, more, &block, high);
   if (region == nullptr) return nullptr;
   block.ticket = thread.window.take(size, high);
   on_.turns.keep_promise(thread, size);
@@ -97,11 +99,12 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
 }
 
 Region* Allocation::planned_place(ThreadState& thread, Block& block) {
-  if (thread.recomputing && thread.again == 0) return nullptr;
+  if ((thread.recomputing && thread.again == 0) || thread.is_slicing) return nullptr;
   InPlace::Offer offer = on_.in_place.offer(thread, block);
   if (offer.is_refused) on_.planned.refuse_handover(thread);
   Region* region = on_.planned.place(thread, block, offer.place());
   on_.in_place.settle(thread, std::move(offer));
+  if (region == nullptr && on_.planned.wants_mapped()) map(thread, block);
   return region;
 }
 

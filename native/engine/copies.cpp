@@ -30,7 +30,7 @@ void Copies::iteration_ends() {
 
 bool Copies::make_lanes() {
   try {
-    if (memory_.tier->refuses_lanes()) throw std::system_error(EAGAIN, std::generic_category());
+    if (memory_.tier->refuses_lanes) throw std::system_error(EAGAIN, std::generic_category());
     for (std::unique_ptr<Lane>& lane : lanes_)
       if (!lane) lane = memory_.device->make_lane(*memory_.tier);
     return true;

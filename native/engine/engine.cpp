@@ -55,7 +55,8 @@ void Engine::begin(const SessionSettings& settings, size_t limit, size_t most) {
   if (std::find(devices_.begin(), devices_.end(), &settings.device) == devices_.end()) devices_.push_back(&settings.device);
   lasting_.books.begin_session();
   lasting_.last_failure = Failure();
-  lasting_.flags.inert = lasting_.flags.splits = false;
+  lasting_.flags.inert = false;
+  lasting_.flags.splits = lasting_.stress == Stress::kSplit;
   session_ = std::make_unique<Session>(lasting_, settings, limit, most);
   lasting_.turns.open();
   lasting_.flags.governed = &settings.device;
@@ -197,8 +198,10 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   ++thread.depth;
   thread.verified.op_begins(op.verified, thread.depth);
   thread.adapting.op_begins(op.adapts, thread.depth);
+  thread.working.op_begins(!op.passes_on, thread.depth);
+  const bool may_be_split = op.split_rule != nullptr && lasting_.flags.splits && thread.working.is_outermost(thread.depth);
   if (const Device* device = device_of_settled(thread))
-    if (!(op.split_rule != nullptr && lasting_.flags.splits) && is_settled(thread, op, inputs, thread.doubts(*device))) return;
+    if (!may_be_split && is_settled(thread, op, inputs, thread.doubts(*device))) return;
   if (thread.depth == 1 && !thread.recomputing && lasting_.flags.repeats) repeating_.run_before(op, inputs);
   for (int attempt = 0; attempt <= kAttempts; ++attempt) {
     const std::vector<Block*> wanted = begin_op(thread, op, inputs, source, sequence_number, attempt);
@@ -246,15 +249,16 @@ void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> in
 }
 
 void Engine::run_split(const Slicing::Kernel& kernel, Slicing::Stack& stack) {
+  if (Gate::key_of(*split_call->op, Inputs(stack.data(), stack.size())) != split_call->key) return kernel(stack);  // another call, on the way to it
   split_call = nullptr;
   slicing_.run(std::move(this_thread().split), kernel, stack);
 }
 
-void Engine::allow_splits(bool is_allowed, bool is_forced) {
+void Engine::allow_splits(bool is_allowed, double least_share, bool is_forced) {
   if (is_allowed) override_kernels();
   governing([&](Session& session) {
-    session.splitting.allow(is_allowed, is_forced);
-    lasting_.flags.splits = is_allowed;
+    session.splitting.allow(is_allowed, least_share, is_forced);
+    lasting_.flags.splits = is_allowed || lasting_.stress == Stress::kSplit;
   });
 }
 
@@ -302,6 +306,7 @@ const Device* Engine::device_of_settled(const ThreadState& thread) const {
 void Engine::leave_op(ThreadState& thread) {
   thread.verified.op_ends(thread.depth);
   thread.adapting.op_ends(thread.depth);
+  thread.working.op_ends(thread.depth);
   --thread.depth;
 }
 
@@ -355,10 +360,12 @@ void Engine::on_period(std::function<void()> action) {
 
 // What is kept as recipes is true only as long as all ops are seen.
 void Engine::set_stress(Stress stress) {
+  if (stress == Stress::kSplit) override_kernels();
   recomputing_.make_all();
   Lock lock(*this);
   lasting_.stress = stress;
   lasting_.captures = stress == Stress::kRecompute;
+  lasting_.flags.splits = stress == Stress::kSplit || (session_ != nullptr && session_->splitting.is_allowed());
   lasting_.flags.tracks = lasting_.captures || lasting_.flags.repeats;
   if (lasting_.flags.tracks) return;
   for (Block* block : lasting_.books.all()) Values::end(*block);

@@ -1,6 +1,5 @@
 #include "gate.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "observer.h"
 #include "operands.h"
 #include "strip.h"
+#include "surroundings.h"
 
 namespace memfit {
 
@@ -32,7 +32,7 @@ size_t OutputLayout::bytes() const {
 }
 
 uint64_t Gate::key_of(const OpInfo& op, Inputs inputs) {
-  uint64_t key = mix(op.name_hash, static_cast<uint64_t>(at::get_num_threads()));
+  uint64_t key = mix(op.name_hash, Surroundings::now().hash());
   for (const c10::IValue& input : inputs) {
     key = mix(key, 3);
     bool has_tensors = false;

@@ -40,7 +40,7 @@ struct Answer {
 
 class Gate {
  public:
-  // Calls with the same key are computed alike: of the same op, on tensors of the same layout, with as many threads.
+  // Calls with the same key are computed alike: of the same op, on tensors of the same layout, in the same surroundings.
   static uint64_t key_of(const OpInfo& op, Inputs inputs);
 
   const Answer* find(uint64_t key) const;

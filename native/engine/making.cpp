@@ -16,6 +16,12 @@ namespace memfit {
 Aside::Aside() : thread_(this_thread()), own_(std::exchange(thread_, ThreadState())) {
   thread_.recomputing = true;
   thread_.suspended = own_.suspended + (own_.in_frame ? 1 : 0);
+  split_call = nullptr;
+}
+
+Aside::~Aside() {
+  thread_ = std::move(own_);
+  split_call = thread_.split.get();
 }
 
 Making::Making(Engine& engine)

@@ -25,7 +25,7 @@ struct Session;
 class Aside {
  public:
   Aside();
-  ~Aside() { thread_ = std::move(own_); }
+  ~Aside();
   Aside(const Aside&) = delete;
   Aside& operator=(const Aside&) = delete;
 

@@ -102,6 +102,9 @@ class Disk final : public Medium {
     if (fallocate(file_, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) != 0 && (errno == ENOSPC || errno == EFBIG))
       fail("make room", errno);
   }
+  void expect(size_t offset, size_t size) override {
+    (void)posix_fadvise(file_, static_cast<off_t>(offset), static_cast<off_t>(size), POSIX_FADV_WILLNEED);
+  }
   std::string name() const override { return "disk:" + folder_; }
 
  private:

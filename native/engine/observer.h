@@ -37,7 +37,7 @@ struct OpInfo {
   c10::DispatchKeySet autocasts;  // those of autocast's keys that have a kernel for it
   bool is_repeatable = false;  // it may run once more: its outputs, and what it is said to write to, are all it does
   bool may_be_in_place = false;  // its one output may lie over an input
-  WaysOf split_rule = nullptr;  // how it may run in slices; null: it may not
+  const SplitRule* split_rule = nullptr;  // how it may run in slices; null: it may not
   bool passes_on = false;  // it only hands on what it is given
   bool is_seeded = false;      // by a generator's state
   bool overwrites = false;     // it reads nothing of what it writes to

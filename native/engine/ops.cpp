@@ -78,7 +78,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
 bool Ops::defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (thread.recomputing) return false;
   bool is_put_off = thread.defers && (op.passes_on || !op.reads_data);
-  if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(op, inputs); });
+  if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(thread, op, inputs); });
   if (is_put_off && thread.depth == 1) {
     thread.defers = true;
     guarded(thread, [&] { note_operands(thread, op, inputs); });
@@ -198,11 +198,12 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   // (Of one that may hand on what it is given, such as `to`, what reads it is another.)
   const bool reads_first = joins || (thread.op->is_view && !thread.maps && op.reads_data);
   if (reads_first && !runs_in_slices) guarded(thread, [&] { on_.paging.prepare(thread, op); });
+  if (joins && runs_in_slices) thread.maps = on_.paging.may_map(op) && on_.planned.maps_any(thread);
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;
   thread.was_split |= runs_in_slices;
   guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? thread.announced : 0, joins); });
-  guarded(thread, [&] { on_.paging.bring_rows(op, inputs); });
+  guarded(thread, [&] { on_.paging.bring_rows(thread, op, inputs); });
   thread.streamed.clear();
   return comes_in;
 }
@@ -260,6 +261,7 @@ std::function<void()> Ops::end(ThreadState& thread) {
     const size_t alignment = on_.memory.arena->ranges.alignment();
     const size_t split = thread.was_split ? thread.window.length(alignment) : 0;  // whole it needs more
     const size_t need = failed || !learns() ? 0 : thread.was_split ? split : on_.needs.learn(thread, alignment);
+    on_.paging.settle(thread);
     if (!thread.recomputing) on_.progress.op_ends(thread, need, on_.splitting.need_of(thread, need));
   });
   guarded(thread, [&] { on_.in_place.op_ends(thread); });

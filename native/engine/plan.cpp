@@ -50,10 +50,12 @@ const Region* Plan::next() const {
 Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again, Region* over) {
   if (!begun_) return nullptr;
   number_.reset();
+  is_mapped_ = false;
   if (!find_take(bytes, swap, again)) return mismatch();
   const PlanTable::Take& take = table_.takes[ordinal_];
   note_due(ordinal_++);
   number_ = take.number;
+  is_mapped_ = take.is_mapped;
   if (take.slots == 0) return nullptr;
   uint32_t slot = slot_of(take, period_);
   const bool is_over = over != nullptr && over->offset == regions_[slot].offset && over->size == regions_[slot].size;
@@ -61,6 +63,20 @@ Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again, Regi
   if (is_over) give_back(over);
   ++planned_;
   return give(slot, owner);
+}
+
+bool Plan::will_be_mapped(size_t bytes) const {
+  for (size_t next = ordinal_; begun_ && next < op_end_; ++next) {
+    const PlanTable::Take& take = table_.takes[next];
+    if (take.bytes == bytes && take.swap == PlanTable::kAllocation && take.again == 0) return take.is_mapped;
+  }
+  return false;
+}
+
+Region* Plan::take_frames(void* owner) {
+  for (size_t next = ordinal_; begun_ && next < op_end_; ++next)
+    if (table_.takes[next].again == PlanTable::kFrames) return take(table_.takes[next].bytes, owner, PlanTable::kAllocation, PlanTable::kFrames);
+  return nullptr;
 }
 
 // The next of the op's takes that it may be: a program may allocate more in an op than was planned, or less, and so may a

@@ -29,9 +29,11 @@ struct PlanTable {
     uint32_t slots = 0;
     int64_t swap = kAllocation;  // or which swap it comes back from
     uint32_t again = 0;  // 1 more than the op that runs again and allocates it; 0: none does
+    bool is_mapped = false;  // it has no slot, since its bytes are to stay in the tier
     uint32_t number = 0;  // of an allocation: which it is of the iteration's own, or of those of the op that runs again
   };
   static constexpr int64_t kAllocation = -1;
+  static constexpr uint32_t kFrames = INT32_MAX;  // `again` of what is no storage's, but for the page frames of an op
   struct Due {
     uint32_t take = 0;
     uint32_t periods_ago = 0;  // that the instance was allocated
@@ -58,10 +60,16 @@ class Plan {
   // The region for the next take; nullptr when it is not planned, is another one or would overlap. If it lies where `over`
   // does, which is taken, that is given back.
   Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0, Region* over = nullptr);
+  // The place of the op's page frames, as long as the plan has them; nullptr: it has none.
+  Region* take_frames(void* owner);
   // Where the next take is to lie; nullptr when it is not planned.
   const Region* next() const;
   // Which of the allocations of the iteration (or of the op, if it runs again) the last one was; nullopt: none of them.
   std::optional<uint32_t> number() const { return number_; }
+  // Whether the last one is to be mapped,
+  bool is_mapped() const { return is_mapped_; }
+  // and whether the op's next allocation of so many bytes is.
+  bool will_be_mapped(size_t bytes) const;
   // One of the plan's ops begins: what has not been taken of what was planned for those before it is passed over.
   void op_begins(size_t op);
   // The next take is that of `swap`, and does not happen.
@@ -121,6 +129,7 @@ class Plan {
   size_t iteration_begin_ = 0, iteration_end_;  // ordinals
   size_t ordinal_ = 0, op_end_ = 0;  // the next take, and where those of the op end
   std::optional<uint32_t> number_;
+  bool is_mapped_ = false;
   uint64_t period_ = kFirstPeriod;
   uint64_t planned_ = 0, mismatches_ = 0, mismatches_before_ = 0;
   size_t used_ = 0, peak_end_ = 0;

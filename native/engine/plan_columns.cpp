@@ -29,7 +29,7 @@ void number_allocations(PlanTable& table) {
   for (size_t i = 0; i < table.takes.size(); ++i) {
     PlanTable::Take& take = table.takes[i];
     if (i % count == 0) own = 0;
-    if (take.swap != PlanTable::kAllocation) continue;
+    if (take.swap != PlanTable::kAllocation || take.again == PlanTable::kFrames) continue;
     if (std::exchange(op, take.again) != take.again || i % count == 0) again = 0;
     take.number = take.again == 0 ? own++ : again++;
   }
@@ -39,6 +39,8 @@ PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iteration
   const Column &bytes = column(columns, "size"), &slots = column(columns, "slots"), &swap = column(columns, "swap");
   const Column &due_begin = column(columns, "due_begin"), &due_take = column(columns, "due_take");
   const Column &ago = column(columns, "due_periods_ago"), &slot_offset = column(columns, "slot_offset"), &again = column(columns, "again");
+  const Column& mapped = column(columns, "mapped");
+  check(mapped.size() == bytes.size());
   check(iterations > 0 && bytes.size() % iterations == 0 && slots.size() == bytes.size() && swap.size() == bytes.size() && again.size() == bytes.size());
   check(due_begin.size() == bytes.size() + 2 && due_begin[0] == 0 && due_begin.back() == due_take.size());
   check(ago.size() == due_take.size() && std::is_sorted(due_begin.begin(), due_begin.end()));
@@ -48,7 +50,8 @@ PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iteration
   uint32_t slot = 0;
   for (size_t i = 0; i < bytes.size(); ++i) {
     check(swap[i] <= swaps);  // counted from 1; 0: an allocation
-    table.takes.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i]), static_cast<int64_t>(swap[i]) - 1, static_cast<uint32_t>(again[i])});
+    check(mapped[i] == 0 || (slots[i] == 0 && swap[i] == 0));
+    table.takes.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i]), static_cast<int64_t>(swap[i]) - 1, static_cast<uint32_t>(again[i]), mapped[i] != 0});
     for (size_t s = 0; s < slots[i]; ++s, ++slot)
       check(slot < slot_offset.size() && slot_offset[slot] + bytes[i] <= zone_bytes && slot_offset[slot] % alignment == 0);
   }
@@ -75,7 +78,13 @@ SwapTable swap_table(const Columns& columns, size_t ops, size_t takes) {
   const Column& again = column(columns, "again");
   check(ordinal.size() == block.size() && bytes.size() == block.size() && again.size() == block.size());
   for (const Column* other : {&out_after, &free_by, &in_start, &take}) check(other->size() == storage.size());
+  const Column &map_op = column(columns, "map_op"), &map_storage = column(columns, "map_storage");
+  check(map_op.size() == map_storage.size());
   SwapTable table;
+  for (size_t i = 0; i < map_op.size(); ++i) {
+    check(map_op[i] < ops && map_storage[i] < block.size());
+    table.maps.emplace(static_cast<uint32_t>(map_op[i]), static_cast<uint32_t>(map_storage[i]));
+  }
   for (size_t i = 0; i < block.size(); ++i)
     table.storages.push_back({block[i], static_cast<uint32_t>(ordinal[i]), bytes[i], static_cast<uint32_t>(again[i])});
   for (size_t i = 0; i < storage.size(); ++i) {

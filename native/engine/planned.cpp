@@ -105,12 +105,28 @@ size_t Planned::last_take(int64_t ordinal) const {
 Region* Planned::place(const ThreadState& thread, Block& block, Region* over) {
   Plan* plan = memory_.arena->plan();
   number_.reset();
+  wants_mapped_ = false;
   if (plan == nullptr) return nullptr;
   const bool is_before_ops = thread.depth == 0 && stream_->begun() && stream_->next() == 0;
   if (thread.course != course_ && thread.again == 0 && !is_before_ops) return nullptr;
   Region* region = plan->take(memory_.arena->round(block.bytes), &block, PlanTable::kAllocation, thread.again, over);
   number_ = plan->number();
+  wants_mapped_ = plan->is_mapped();
   return region;
+}
+
+bool Planned::will_be_mapped(const ThreadState& thread, size_t bytes) const {
+  return is_planned(thread) && memory_.arena->plan()->will_be_mapped(memory_.arena->round(bytes));
+}
+
+void Planned::on_allocation_away(const ThreadState& thread, Block& block) {
+  if (!will_be_mapped(thread, block.bytes)) return;
+  place(thread, block);
+  on_allocation(thread, block);
+}
+
+Region* Planned::place_frames(const ThreadState& thread, void* owner) {
+  return is_planned(thread) ? memory_.arena->plan()->take_frames(owner) : nullptr;
 }
 
 void Planned::on_allocation(const ThreadState& thread, Block& block) {

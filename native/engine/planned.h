@@ -71,6 +71,18 @@ class Planned final : public LastResorts {
   // The place that the plan has for a storage that the thread is allocating, in an op or after it; nullptr: none. It may be
   // `over`, which is taken.
   Region* place(const ThreadState& thread, Block& block, Region* over = nullptr);
+  // What was to be placed last is to be mapped.
+  bool wants_mapped() const { return wants_mapped_; }
+  // The thread's op uses the block where it waits, if it is away,
+  bool maps(const ThreadState& thread, const Block& block) const { return is_planned(thread) && swaps_->maps(thread.planned_op, block); }
+  // as it does with others.
+  bool maps_any(const ThreadState& thread) const { return is_planned(thread) && swaps_->maps_any(thread.planned_op); }
+  // What it allocates next, of so many bytes, is to be mapped.
+  bool will_be_mapped(const ThreadState& thread, size_t bytes) const;
+  // That has been made, without a place.
+  void on_allocation_away(const ThreadState& thread, Block& block);
+  // What is mapped is seen through frames that lie here; nullptr: the plan has none.
+  Region* place_frames(const ThreadState& thread, void* owner);
   Region* place_late(Block& block) override;
   Region* lodge(Block& block) override;
   // The thread's op, if its need `is_known`, has its room in the plan, or there are `want` bytes in a row elsewhere.
@@ -123,6 +135,7 @@ class Planned final : public LastResorts {
 
  private:
   void begin(PlanTables plan, std::unique_ptr<Swaps> swaps, size_t offset);
+  bool is_planned(const ThreadState& thread) const { return swaps_ && thread.course == course_ && !thread.recomputing; }
   bool is_followed(const Remaking& remaking) const { return remakings_ && remaking.course == course_; }
   void begin_op(ThreadState& thread, size_t op);
   void pass_by(size_t op);
@@ -159,6 +172,7 @@ class Planned final : public LastResorts {
   bool is_another_ = false;  // the plan is not that of the iteration before it
   uint64_t course_ = 0;  // grows when a plan's iteration begins, and when it is no longer followed
   std::optional<uint32_t> number_;  // which of the plan's allocations the last one was
+  bool wants_mapped_ = false;  // likewise
 };
 
 }  // namespace memfit

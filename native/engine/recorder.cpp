@@ -118,8 +118,8 @@ void Recorder::ghost_before(const Block& ghost) {
 }
 
 void Recorder::went_out(const Block& block) {
-  if (!on() || !block.tier->compresses()) return;
-  const size_t stored = block.tier->stored(block.extent, block.bytes);
+  if (!on() || !block.tier->store().compresses()) return;
+  const size_t stored = block.tier->store().stored(block.extent->offset, block.bytes);
   events_.stored.insert(events_.stored.end(), {static_cast<int64_t>(block.id), static_cast<int64_t>(stored)});
 }
 

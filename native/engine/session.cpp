@@ -120,8 +120,8 @@ Stats Session::figures() const {
   figures.largest_free_bytes = ranges.largest_free();
   planned.count(figures);
   paging.count(figures);
-  figures.bytes_stored = memory.tier->bytes_stored();
-  figures.bytes_loaded = memory.tier->bytes_loaded();
+  figures.bytes_stored = memory.tier->store().bytes_stored();
+  figures.bytes_loaded = memory.tier->store().bytes_loaded();
   figures.tier_used_bytes = memory.tier->used();
   figures.tier_footprint_bytes = memory.tier->footprint();
   return figures;

@@ -112,7 +112,8 @@ struct Session {
   Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};
   Preparing preparing{{lasting.books, memory, stats, residency, shelf, planned, recorder, needs, admission, room, adoption, uses}};
   Pressing pressing{lasting.books, memory, moves, residency, discarding};
-  Splitting splitting{{lasting.books, memory, stats, notices, lasting.gate, residency, moves, planned}};
+  Splitting splitting{{lasting.books, memory, stats, notices, lasting.gate, residency, moves, planned,
+                       lasting.stress}};
   Ops ops{*this};
 
  private:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "splitting.h"
 #include "stopwatch.h"
 #include "strip.h"
+#include "telling.h"
 
 namespace memfit {
 
@@ -66,6 +68,15 @@ size_t bytes_of(const Slicing::Stack& stack) {
 bool fills_its_storage(const at::Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense() && tensor.storage_offset() == 0 && tensor.storage().nbytes() == tensor.nbytes();
 }
+
+// While it lives, what the thread allocates is a slice's.
+class IsSlicing {
+ public:
+  IsSlicing() { this_thread().is_slicing = true; }
+  IsSlicing(const IsSlicing&) = delete;
+  IsSlicing& operator=(const IsSlicing&) = delete;
+  ~IsSlicing() { this_thread().is_slicing = false; }
+};
 
 }  // namespace
 
@@ -156,24 +167,23 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
   std::optional<Failure> failure;
   engine_.governing([&](Session& session) {
     const Arena& arena = *session.memory.arena;
+    const ThreadState& thread = this_thread();
+    const bool is_planned = session.planned.maps_any(thread);
     size_t room = std::max(arena.ranges.largest_free(), session.residency.widest_window(/*running=*/true));
+    if (is_planned) room = std::max(room, session.memory.arena->plan()->widest_gap());
     const size_t least = Splitting::slice_bytes(call.way, inputs, call.outputs, call.steps.front());
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       const OutputLayout& output = call.outputs[i];
       const size_t bytes = arena.round(output.bytes());
-      const Strip strip = Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), call.way.outputs[i], 0);
-      const bool is_even = strip.outer == 1 || strip.length * strip.inner % Tier::kAlignment == 0;
-      const bool is_away = is_even && (call.is_forced || bytes + 2 * least > room);
+      const bool is_even = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return Splitting::is_in_pages(call, i, steps); });
+      const bool is_wanted_away = is_planned ? session.planned.will_be_mapped(thread, output.bytes()) : bytes + 2 * least > room;
+      const bool is_away = is_even && (call.is_forced || is_wanted_away);
       plan.away.push_back(is_away);
-      if (!is_away) room -= std::min(room, bytes);
+      if (!is_away && !is_planned) room -= std::min(room, bytes);
     }
     for (int64_t steps : call.steps) {
-      bool is_even = true;  // chunks of what is written away begin with pages
-      for (size_t i = 0; i < call.outputs.size(); ++i) {
-        const OutputLayout& output = call.outputs[i];
-        const Strip strip = Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), call.way.outputs[i], 0);
-        is_even &= !plan.away[i] || strip.outer == 1 || strip.inner * steps % Tier::kAlignment == 0;
-      }
+      bool is_even = true;
+      for (size_t i = 0; i < call.outputs.size(); ++i) is_even &= !plan.away[i] || Splitting::is_in_pages(call, i, steps);
       const size_t bytes = Splitting::slice_bytes(call.way, inputs, call.outputs, steps);
       if (is_even && (plan.steps == 0 || bytes * 2 <= room)) plan.steps = steps;
     }
@@ -220,6 +230,8 @@ at::Tensor Slicing::slice_of(const SplitCall& call, size_t number, const at::Ten
   const Cut& cut = call.way.cuts[number];
   c10::SmallVector<int64_t, 5> sizes(whole.sizes().begin(), whole.sizes().end());
   sizes[cut.dim] = end - begin;
+  if (!whole.is_non_overlapping_and_dense())  // its elements lie anywhere: it is in the arena, whole
+    return tensor_in(whole.storage(), whole.scalar_type(), sizes, whole.strides(), whole.storage_offset() + begin * whole.stride(cut.dim));
   const Strip strip = Strip::of(whole, cut.dim);
   const size_t offset = strip.chunk_at(0, begin);
   const bool is_here = address_of(whole) != nullptr;
@@ -294,7 +306,7 @@ void Slicing::count(const SplitCall& call, uint64_t slices, uint64_t written) {
     ++session.stats.split_ops;
     session.stats.slices += slices;
     session.stats.slice_bytes_out += written;
-    session.notices.add("split " + call.op->name, call.op->name + " does not fit the budget at once: it runs in slices, with the same bits, and " +
+    if (!call.is_forced) session.notices.add("split " + call.op->name, call.op->name + " does not fit the budget at once: it runs in slices, with the same bits, and " +
                                                       "is slower for it (--split never makes that an error)");
   });
 }
@@ -321,6 +333,7 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
     if (plan.away[i]) engine_.governing([&](Session& session) { away = session.lasting.books.find(*tensor.storage().unsafeGetStorageImpl()); });
     outputs.emplace_back(tensor, call.way.outputs[i], away);
   }
+  const IsSlicing slicing;
   uint64_t slices_run = 0, written = 0;
   for (int64_t begin = 0; begin < call.way.length; begin += plan.steps, ++slices_run) {
     const int64_t end = std::min(begin + plan.steps, call.way.length);
@@ -342,34 +355,37 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
 }
 
 // The op's frame has what it returned, whatever goes wrong here: then it is not split.
-void Slicing::run_and_try(const SplitCall& call, const Kernel& kernel, Stack& stack) {
+void Slicing::run_and_try(SplitCall& call, const Kernel& kernel, Stack& stack) {
   const Stack inputs = stack;
   ThreadState& thread = this_thread();
   const size_t allocated_before = thread.allocated;
   kernel(stack);
   const size_t allocated = thread.allocated - allocated_before;
   const std::vector<at::Tensor> outputs = tensors_of(stack);
-  size_t bytes = bytes_of(inputs);
-  for (const at::Tensor& output : outputs) bytes += output.defined() ? output.nbytes() : 0;
-  size_t workspace = 0;
+  size_t made = 0, workspace = 0;
+  for (const at::Tensor& output : outputs) made += output.defined() ? output.nbytes() : 0;
   const bool is_worth = engine_.governing([&](Session& session) {
     workspace = thread.window.length(session.memory.arena->ranges.alignment());
-    return session.splitting.is_worth_trying(bytes);
+    call.is_mapped = std::any_of(thread.touched.begin(), thread.touched.end(), [](const Block* block) { return block->mapped != nullptr; });
+    return session.splitting.is_worth_trying(bytes_of(inputs) + std::max(made, workspace)) && (session.stats.budget_bytes == 0 || session.splitting.is_pressed() || call.is_mapped);
   });
   if (!is_worth) return;
   Stopwatch stopwatch(thread.waited_ns);
-  Answer answer = tried_against(outputs, call, kernel, inputs);
-  answer.workspace_bytes = workspace;
-  answer.allocated_bytes = allocated;
+  std::optional<Answer> answer = tried_against(outputs, call, kernel, inputs);
   thread.allocated = allocated_before + allocated;
+  if (!answer) return;
+  answer->workspace_bytes = workspace;
+  answer->allocated_bytes = allocated;
   engine_.governing([&](Session& session) {
-    if (!answer.equal.empty()) session.splitting.note_need(thread, call.ways, inputs_in(inputs), answer);
-    session.lasting.gate.note(call.key, std::move(answer));
+    if (!answer->equal.empty()) session.splitting.note_need(thread, call.ways, inputs_in(inputs), *answer);
+    session.lasting.gate.note(call.key, std::move(*answer));
   });
 }
 
 // `outputs`: of the call when it ran whole. They, and the inputs, are in memory.
-Answer Slicing::tried_against(const std::vector<at::Tensor>& outputs, const SplitCall& call, const Kernel& kernel, const Stack& inputs) {
+std::optional<Answer> Slicing::tried_against(const std::vector<at::Tensor>& outputs, const SplitCall& call, const Kernel& kernel, const Stack& inputs) {
+  for (const Way& way : call.ways)
+    if (!tell(way, inputs_in(inputs))) return std::nullopt;
   Answer answer;
   answer.op = call.op->name;
   for (const at::Tensor& output : outputs)
@@ -381,15 +397,33 @@ Answer Slicing::tried_against(const std::vector<at::Tensor>& outputs, const Spli
     for (size_t number = 0; number < call.ways.size(); ++number) {
       tried.way = call.ways[number];
       if (!tried.way.gathers && (!are_dense || tried.way.outputs.size() != answer.outputs.size())) continue;
-      for (int64_t steps : Splitting::lengths(tried.way, inputs_in(inputs), answer.outputs)) {
+      const std::vector<int64_t> all = lengths(tried, inputs_in(inputs), answer.outputs);
+      for (int64_t steps : all) {
         const bool is_same = tried.way.gathers ? is_same_gathered(tried, kernel, inputs, outputs) : is_same_in(tried, kernel, inputs, outputs, steps);
         if (is_same) answer.equal.push_back({static_cast<int32_t>(number), steps});
       }
+      if (!all.empty() && answer.equal.size() == all.size()) break;  // as good as any
     }
   } catch (const std::exception&) {
+    if (call.is_mapped) return std::nullopt;  // there may be room another time
     answer.equal.clear();
   }
   return answer;
+}
+
+// Where it runs mapped: the shortest two for which there is room.
+std::vector<int64_t> Slicing::lengths(const SplitCall& call, Inputs inputs, const std::vector<OutputLayout>& outputs) {
+  std::vector<int64_t> all = Splitting::lengths(call.way, inputs, outputs);
+  if (!call.is_mapped || all.empty()) return all;
+  const size_t room = engine_.governing([](Session& session) {
+    return std::max(session.memory.arena->ranges.largest_free(), session.residency.widest_window(/*running=*/true));
+  });
+  std::sort(all.begin(), all.end());
+  all.resize(std::min<size_t>(all.size(), 2));
+  all.erase(std::remove_if(all.begin(), all.end(), [&](int64_t steps) { return 2 * Splitting::slice_bytes(call.way, inputs, outputs, steps) > room; }),
+            all.end());
+  if (all.empty()) throw std::bad_alloc();
+  return all;
 }
 
 bool Slicing::is_same_in(const SplitCall& call, const Kernel& kernel, const Stack& inputs, const std::vector<at::Tensor>& outputs,

@@ -18,6 +18,7 @@ struct SplitCall {
   int depth = 0;  // of its op in the thread's frame
   uint64_t key = 0;
   bool is_tried = false;  // it runs whole first, and then in slices, to be compared
+  bool is_mapped = false;  // some of its bytes are where they wait: each trial reads them from there
   std::vector<Way> ways;
   // Otherwise it runs in slices of one of these lengths, ascending:
   Way way;

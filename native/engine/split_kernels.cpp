@@ -68,7 +68,7 @@ struct SplitKernel<Op, Result(Args...)> {
     before = new Before{*op, kernel_in(op->getComputedKernelForDispatchKey(c10::DispatchKey::CPU))};
     registrations().push_back(dispatcher.registerImpl(op->operator_name(), c10::DispatchKey::CPU,
                                                       c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(&call)), std::nullopt,
-                                                      nullptr, "memfit: runs in slices what does not fit"));
+                                                      nullptr, "runs in slices what does not fit (memfit)"));
   }
 
   static std::string name_of(const c10::OperatorHandle& op) {

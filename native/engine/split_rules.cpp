@@ -1,5 +1,6 @@
 #include "split_rules.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -58,7 +59,16 @@ std::vector<Way> elementwise(Inputs inputs) {
   return {way};
 }
 
-// Rows of a softmax along `along`; the tensors are the first `count` arguments.
+// `a + alpha * b`: rounded once if there is no product.
+std::vector<Way> sum(Inputs inputs) {
+  std::vector<Way> ways = elementwise(inputs);
+  const bool is_plain = inputs[2].toScalar().equal(1);
+  for (Way& way : ways) way.bits = is_plain ? Bits::kExact : Bits::kVectors;
+  return ways;
+}
+
+// Rows of a softmax along `along`; the tensors are the first `count` arguments. (Columns that lie beside each other are
+// computed by vectors, and how threads share them is not known.)
 std::vector<Way> beside(Inputs inputs, int32_t count, int64_t along) {
   const at::Tensor& first = inputs[0].toTensor();
   if (along < 0) along += first.dim();
@@ -66,7 +76,11 @@ std::vector<Way> beside(Inputs inputs, int32_t count, int64_t along) {
   if (along < static_cast<int64_t>(sizes.size())) sizes[along] = 1;
   std::vector<int32_t> arguments;
   for (int32_t i = 0; i < count; ++i) arguments.push_back(i);
-  return all_along(inputs, arguments, first_dim(sizes, first.dim()), 1);
+  const int64_t dim = first_dim(sizes, first.dim());
+  if (dim > along && at::get_num_threads() > 1) return {};
+  std::vector<Way> ways = all_along(inputs, arguments, dim, 1);
+  for (Way& way : ways) way.bits = dim > along ? Bits::kVectors : Bits::kRows;
+  return ways;
 }
 
 std::vector<Way> softmax(Inputs inputs) { return beside(inputs, 1, inputs[1].toInt()); }
@@ -184,51 +198,51 @@ std::vector<Way> nll_loss_forward(Inputs inputs) {
   return {{{{0, -1, 0}}, {}, scores.size(0), /*gathers=*/true}};
 }
 
-const std::unordered_map<std::string_view, WaysOf> kRules = {
-    {"aten::_log_softmax", &softmax},
-    {"aten::_log_softmax_backward_data", &softmax_backward},
-    {"aten::_softmax", &softmax},
-    {"aten::_softmax_backward_data", &softmax_backward},
-    {"aten::add.Tensor", &elementwise},
-    {"aten::addmm", &addmm},
-    {"aten::avg_pool2d", &pool<2, 1>},
-    {"aten::avg_pool2d_backward", &pool_backward<2>},
-    {"aten::_adaptive_avg_pool2d", &pool<2, 1>},
-    {"aten::_adaptive_avg_pool2d_backward", &pool_backward<2>},
-    {"aten::bmm", &bmm},
-    {"aten::cat", &cat},
-    {"aten::convolution", &convolution},
-    {"aten::convolution_backward", &convolution_backward},
-    {"aten::div.Tensor", &elementwise},
-    {"aten::elu", &elementwise},
-    {"aten::embedding", &embedding},
-    {"aten::exp", &elementwise},
-    {"aten::gelu", &elementwise},
-    {"aten::gelu_backward", &elementwise},
-    {"aten::hardtanh", &elementwise},
-    {"aten::hardtanh_backward", &elementwise},
-    {"aten::leaky_relu", &elementwise},
-    {"aten::leaky_relu_backward", &elementwise},
-    {"aten::log", &elementwise},
-    {"aten::max_pool2d_with_indices", &pool<2, 2>},
-    {"aten::max_pool2d_with_indices_backward", &max_pool_backward<2>},
-    {"aten::mm", &mm},
-    {"aten::mul.Tensor", &elementwise},
-    {"aten::native_layer_norm", &layer_norm},
-    {"aten::nll_loss_forward", &nll_loss_forward},
-    {"aten::nll_loss_backward", &nll_loss_backward},
-    {"aten::nll_loss2d_backward", &nll_loss_backward},
-    {"aten::relu", &elementwise},
-    {"aten::sigmoid", &elementwise},
-    {"aten::sigmoid_backward", &elementwise},
-    {"aten::silu", &elementwise},
-    {"aten::silu_backward", &elementwise},
-    {"aten::sqrt", &elementwise},
-    {"aten::sub.Tensor", &elementwise},
-    {"aten::tanh", &elementwise},
-    {"aten::tanh_backward", &elementwise},
-    {"aten::threshold_backward", &elementwise},
-    {"aten::where.self", &elementwise},
+const std::unordered_map<std::string_view, SplitRule> kRules = {
+    {"aten::_log_softmax", {&softmax, Bits::kExact}},
+    {"aten::_log_softmax_backward_data", {&softmax_backward, Bits::kExact}},
+    {"aten::_softmax", {&softmax, Bits::kExact}},
+    {"aten::_softmax_backward_data", {&softmax_backward, Bits::kExact}},
+    {"aten::add.Tensor", {&sum, Bits::kExact}},
+    {"aten::addmm", {&addmm, Bits::kSums}},
+    {"aten::avg_pool2d", {&pool<2, 1>, Bits::kExact}},
+    {"aten::avg_pool2d_backward", {&pool_backward<2>, Bits::kExact}},
+    {"aten::_adaptive_avg_pool2d", {&pool<2, 1>, Bits::kExact}},
+    {"aten::_adaptive_avg_pool2d_backward", {&pool_backward<2>, Bits::kExact}},
+    {"aten::bmm", {&bmm, Bits::kSums}},
+    {"aten::cat", {&cat, Bits::kExact}},
+    {"aten::convolution", {&convolution, Bits::kSums}},
+    {"aten::convolution_backward", {&convolution_backward, Bits::kSums}},
+    {"aten::div.Tensor", {&elementwise, Bits::kExact}},
+    {"aten::elu", {&elementwise, Bits::kVectors}},
+    {"aten::embedding", {&embedding, Bits::kExact}},
+    {"aten::exp", {&elementwise, Bits::kVectors}},
+    {"aten::gelu", {&elementwise, Bits::kVectors}},
+    {"aten::gelu_backward", {&elementwise, Bits::kVectors}},
+    {"aten::hardtanh", {&elementwise, Bits::kExact}},
+    {"aten::hardtanh_backward", {&elementwise, Bits::kExact}},
+    {"aten::leaky_relu", {&elementwise, Bits::kExact}},
+    {"aten::leaky_relu_backward", {&elementwise, Bits::kExact}},
+    {"aten::log", {&elementwise, Bits::kVectors}},
+    {"aten::max_pool2d_with_indices", {&pool<2, 2>, Bits::kExact}},
+    {"aten::max_pool2d_with_indices_backward", {&max_pool_backward<2>, Bits::kExact}},
+    {"aten::mm", {&mm, Bits::kSums}},
+    {"aten::mul.Tensor", {&elementwise, Bits::kExact}},
+    {"aten::native_layer_norm", {&layer_norm, Bits::kRows}},
+    {"aten::nll_loss_forward", {&nll_loss_forward, Bits::kExact}},
+    {"aten::nll_loss_backward", {&nll_loss_backward, Bits::kExact}},
+    {"aten::nll_loss2d_backward", {&nll_loss_backward, Bits::kExact}},
+    {"aten::relu", {&elementwise, Bits::kExact}},
+    {"aten::sigmoid", {&elementwise, Bits::kVectors}},
+    {"aten::sigmoid_backward", {&elementwise, Bits::kVectors}},
+    {"aten::silu", {&elementwise, Bits::kVectors}},
+    {"aten::silu_backward", {&elementwise, Bits::kVectors}},
+    {"aten::sqrt", {&elementwise, Bits::kExact}},
+    {"aten::sub.Tensor", {&sum, Bits::kExact}},
+    {"aten::tanh", {&elementwise, Bits::kVectors}},
+    {"aten::tanh_backward", {&elementwise, Bits::kVectors}},
+    {"aten::threshold_backward", {&elementwise, Bits::kExact}},
+    {"aten::where.self", {&elementwise, Bits::kExact}},
 };
 
 const std::unordered_set<std::string_view> kPassingOn = {
@@ -239,9 +253,21 @@ const std::unordered_set<std::string_view> kPassingOn = {
 
 }  // namespace
 
-WaysOf split_rule(std::string_view name) {
+std::vector<Way> SplitRule::ways(Inputs inputs) const {
+  std::vector<Way> found = cut(inputs);
+  for (Way& way : found) way.bits = std::max(way.bits, bits);
+  const auto cut_bytes = [inputs](const Way& way) {
+    size_t bytes = 0;
+    for (const Cut& each : way.cuts) bytes += tensor_at(inputs, each.argument, each.item).nbytes();
+    return bytes;
+  };
+  std::stable_sort(found.begin(), found.end(), [&](const Way& a, const Way& b) { return cut_bytes(a) > cut_bytes(b); });
+  return found;
+}
+
+const SplitRule* split_rule(std::string_view name) {
   const auto row = kRules.find(name);
-  return row == kRules.end() ? nullptr : row->second;
+  return row == kRules.end() ? nullptr : &row->second;
 }
 
 bool passes_on(std::string_view name) { return kPassingOn.count(name) != 0; }

@@ -22,6 +22,14 @@ struct Cut {
   bool is_read = true;  // false: its shape alone counts
 };
 
+// What an element's bits depend on, beside the bytes that it is computed from.
+enum class Bits {
+  kExact,    // nothing: it is copied, chosen, or rounded once
+  kVectors,  // whether it lies in a whole vector, or in what is left over at the end of a thread's part
+  kRows,     // nothing, if its whole row is there
+  kSums,     // the order in which a library adds, which it chooses by the shapes
+};
+
 // One way to cut a call. What has no cut is given whole to each slice's call.
 struct Way {
   std::vector<Cut> cuts;
@@ -30,13 +38,21 @@ struct Way {
   // It reads one element of each row of its first argument, as its second says (a loss, of the scores of the target): these
   // alone are brought together, and it is called once.
   bool gathers = false;
+  Bits bits = Bits::kExact;
 };
 
 using Inputs = c10::ArrayRef<const c10::IValue>;
-using WaysOf = std::vector<Way> (*)(Inputs inputs);
+
+struct SplitRule {
+  std::vector<Way> (*cut)(Inputs inputs);
+  Bits bits;  // of all ways, at least
+
+  // The one first that leaves the least whole.
+  std::vector<Way> ways(Inputs inputs) const;
+};
 
 // By the op's name with its overload; null: it is never split.
-WaysOf split_rule(std::string_view name);
+const SplitRule* split_rule(std::string_view name);
 // It reads no bytes itself, and calls one op after another with what it is given.
 bool passes_on(std::string_view name);
 

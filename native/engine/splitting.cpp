@@ -9,15 +9,16 @@
 #include "operands.h"
 #include "pointers.h"
 #include "strip.h"
+#include "telling.h"
 
 namespace memfit {
 
 namespace {
 
 constexpr size_t kLeastSplit = size_t{64} << 10;  // bytes of a working set: smaller ones are not split
-constexpr int64_t kParts[] = {2, 4, 8, 16, 32, 64};
+constexpr int64_t kParts[] = {8, 64};
 
-// A tensor of the host's whose elements fill one stretch of a storage, and nothing else.
+// A tensor of the host's whose elements lie in a storage, and nothing else.
 bool is_splittable(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (is_wrapper(*impl) || !impl->has_storage() || impl->layout() != at::kStrided || impl->has_symbolic_sizes_strides()) return false;
@@ -64,12 +65,17 @@ struct Splitting::Operands {
 std::vector<int64_t> Splitting::lengths(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs) {
   if (way.gathers) return {way.length};
   std::vector<int64_t> found;
-  const int64_t page = granule(way, inputs, outputs, Tier::kAlignment), line = granule(way, inputs, outputs, kLine);
+  const size_t least = way.bits == Bits::kVectors ? 4 * kLine : kLine;  // vectors stay whole
+  const int64_t page = granule(way, inputs, outputs, Tier::kAlignment), line = granule(way, inputs, outputs, least);
+  bool is_cut_up = false;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    is_cut_up |= Strip::of(outputs[i].sizes, outputs[i].strides, c10::elementSize(outputs[i].dtype), way.outputs[i], 0).outer > 1;
   for (int64_t parts : kParts) {
     int64_t steps = (way.length + parts - 1) / parts;
     const auto rounded = [steps](int64_t grain) { return (steps + grain - 1) / grain * grain; };
-    // (Slices that begin unevenly are copied.)
-    steps = steps >= page && rounded(page) < way.length ? rounded(page) : rounded(line) < way.length ? rounded(line) : steps;
+    // (Slices that begin unevenly are copied, and an output of many chunks is written away by pages.)
+    steps = (steps >= page || is_cut_up) && rounded(page) < way.length ? rounded(page) : rounded(line) < way.length ? rounded(line) : steps;
+    if (!could_tell(way, inputs, outputs, steps)) continue;
     if (steps < way.length && std::find(found.begin(), found.end(), steps) == found.end()) found.push_back(steps);
   }
   return found;
@@ -86,27 +92,40 @@ size_t Splitting::slice_bytes(const Way& way, Inputs inputs, const std::vector<O
   return bytes;
 }
 
-bool Splitting::is_worth_trying(size_t bytes) {
-  largest_ = std::max(largest_, bytes);
-  return bytes >= kLeastSplit && bytes >= largest_ / 4;
+bool Splitting::is_in_pages(const SplitCall& call, size_t output, int64_t steps) {
+  const OutputLayout& layout = call.outputs[output];
+  const Strip strip = Strip::of(layout.sizes, layout.strides, c10::elementSize(layout.dtype), call.way.outputs[output], 0);
+  return strip.outer == 1 || (strip.inner * steps % Tier::kAlignment == 0 && strip.inner * strip.length % Tier::kAlignment == 0);
 }
 
-bool Splitting::defers(const OpInfo& op, Inputs inputs) const {
-  if (!op.passes_on || !is_allowed_ || on_.memory.arena->plan() != nullptr || on_.stats.budget_bytes == 0 || on_.gate.is_empty() || is_computed_elsewhere(op)) return false;
+bool Splitting::is_worth_trying(size_t bytes) {
+  largest_ = std::max(largest_, bytes);
+  const double least = least_share_ * static_cast<double>(on_.stats.peak_live_bytes);
+  return is_pressed() || (bytes >= kLeastSplit && bytes >= largest_ / 4 && static_cast<double>(bytes) >= least);
+}
+
+// A plan has room for all other ops, whole.
+bool Splitting::is_planned(const ThreadState& thread) const {
+  return on_.memory.arena->plan() == nullptr || is_forced() || on_.planned.maps_any(thread);
+}
+
+bool Splitting::defers(const ThreadState& thread, const OpInfo& op, Inputs inputs) const {
+  if (!op.passes_on || !is_allowed() || !is_planned(thread) || on_.stats.budget_bytes == 0 || on_.gate.is_empty() || is_computed_elsewhere(op)) return false;
   size_t bytes = 0;
   for (const c10::IValue& input : inputs)
     each_tensor(input, [&](const at::Tensor& tensor) {
       if (tensor.defined() && is_splittable(tensor)) bytes += tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
     });
-  return is_forced_ || bytes >= on_.memory.arena->ranges.limit() / 4;
+  return is_forced() || bytes >= on_.memory.arena->ranges.limit() / 4;
 }
 
+// What has not been tried yet is: where there is a limit, if it turns out that it runs mapped.
 void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) {
-  if (op.split_rule == nullptr || !is_allowed_ || thread.recomputing || on_.memory.device->is_asynchronous()) return;
+  if (op.split_rule == nullptr || !is_allowed() || !thread.working.is_outermost(thread.depth) || thread.recomputing) return;
+  if (on_.memory.device->is_asynchronous() || is_computed_elsewhere(op)) return;
+  if (!is_planned(thread)) return;
   const bool is_limited = on_.stats.budget_bytes != 0;
-  if ((is_limited && on_.gate.is_empty()) || is_computed_elsewhere(op)) return;
-  if (on_.memory.arena->plan() != nullptr && !is_forced_) return;  // it has room for all its ops, whole
-  const bool may_not_fit = !is_limited || is_forced_ || may_be_too_large(op, inputs);
+  const bool may_not_fit = !is_limited || is_forced() || may_be_too_large(op, inputs);
   const std::optional<Operands> operands = may_not_fit ? operands_of(inputs) : std::nullopt;
   if (!operands) return;
   auto call = std::make_unique<SplitCall>();
@@ -114,28 +133,41 @@ void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) 
   call->depth = thread.depth;
   call->key = Gate::key_of(op, inputs);
   const Answer* answer = on_.gate.find(call->key);
-  if (is_limited || is_forced_) {
-    if (answer == nullptr || answer->equal.empty()) return;
-    const size_t room = available(operands->blocks);
-    if (!is_forced_ && operands->bytes + answer->workspace_bytes <= room) return;
-    call->ways = op.split_rule(inputs);
-    if (!choose(*call, inputs, *answer, *operands, room)) return;
-    call->allocated_bytes = answer->allocated_bytes;
-    make_way(thread, *call, inputs, *operands, room);
-  } else {
-    if (answer != nullptr) return note_need(thread, op.split_rule(inputs), inputs, *answer);
+  if (answer == nullptr) {
     call->is_tried = true;
-    call->ways = op.split_rule(inputs);
+    call->ways = op.split_rule->ways(inputs);
     if (call->ways.empty()) return;
+  } else if (is_limited || is_forced()) {
+    if (!is_to_be_split(thread, *call, op, inputs, *answer, *operands)) return;
+    make_way(thread, *call, inputs, *operands, available(operands->blocks));
+  } else {
+    return note_need(thread, op.split_rule->ways(inputs), inputs, *answer);
   }
   thread.split = std::move(call);
   split_call = thread.split.get();
 }
 
+// Something waits that the plan has no room for, and that slices would not be read from.
+bool Splitting::waits_apart(const ThreadState& thread, const SplitCall& call, const Operands& operands) const {
+  return std::any_of(operands.blocks.begin(), operands.blocks.end(), [&](const Block* block) {
+    const bool is_read = std::find(call.streams.begin(), call.streams.end(), block) != call.streams.end();
+    return !is_read && !block->resident() && on_.planned.maps(thread, *block);
+  });
+}
+
+bool Splitting::is_to_be_split(const ThreadState& thread, SplitCall& call, const OpInfo& op, Inputs inputs, const Answer& answer, const Operands& operands) const {
+  if (answer.equal.empty()) return false;
+  const size_t room = available(operands.blocks);
+  const bool is_mapped = on_.planned.maps_any(thread);
+  if (!is_forced() && !is_mapped && operands.bytes + answer.workspace_bytes <= room) return false;
+  call.ways = op.split_rule->ways(inputs);
+  call.allocated_bytes = answer.allocated_bytes;
+  return choose(call, inputs, answer, operands, room) && !(is_mapped && waits_apart(thread, call, operands));
+}
+
 // (Most ops are small: that is soon seen.)
 bool Splitting::may_be_too_large(const OpInfo& op, Inputs inputs) const {
   size_t bytes = on_.gate.most_workspace(op);
-  if (bytes == 0) return false;
   for (const c10::IValue& input : inputs)
     each_tensor(input, [&](const at::Tensor& tensor) {
       if (tensor.defined() && is_splittable(tensor)) bytes += tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
@@ -204,7 +236,7 @@ size_t Splitting::available(const std::vector<Block*>& own) const {
 // The first way in which what is whole and the shortest slices fit.
 bool Splitting::choose(SplitCall& call, Inputs inputs, const Answer& answer, const Operands& operands, size_t room) const {
   call.outputs = answer.outputs;
-  call.is_forced = is_forced_;
+  call.is_forced = is_forced();
   const auto fits = [room](size_t whole, size_t least) { return whole <= room && least <= room - whole; };
   for (size_t number = 0; number < call.ways.size(); ++number) {
     call.way = call.ways[number];
@@ -223,6 +255,10 @@ bool Splitting::choose(SplitCall& call, Inputs inputs, const Answer& answer, con
       call.streams.push_back(streams ? block : nullptr);
       if (streams) whole -= on_.memory.arena->round(block->bytes);
     }
+    for (size_t i = 0; i < call.outputs.size() && !call.way.gathers; ++i) {
+      const bool may_be_away = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return is_in_pages(call, i, steps); });
+      if (!may_be_away) whole += on_.memory.arena->round(call.outputs[i].bytes());
+    }
     const bool has_stream = std::any_of(call.streams.begin(), call.streams.end(), [](const Block* block) { return block != nullptr; });
     const size_t least = slice_bytes(call.way, inputs, call.outputs, call.steps.front());
     if ((has_stream || whole < room) && fits(whole, least)) return true;
@@ -240,6 +276,7 @@ void Splitting::make_way(ThreadState& thread, const SplitCall& call, Inputs inpu
     thread.streamed.push_back(block);
     if (block->resident()) there.push_back(block);
   }
+  if (on_.planned.maps_any(thread)) return;
   on_.planned.drop();
   size_t left = room - std::min(room, whole);
   left -= std::min(left, std::max(left / 4, slice_bytes(call.way, inputs, call.outputs, call.steps.front())));

@@ -14,6 +14,7 @@
 #include "residency.h"
 #include "split_call.h"
 #include "stats.h"
+#include "stress.h"
 #include "thread_state.h"
 
 namespace memfit {
@@ -29,14 +30,20 @@ class Splitting {
     Residency& residency;
     Moves& moves;
     Planned& planned;
+    const Stress& stress;
   };
   explicit Splitting(const Parts& parts) : on_(parts) {}
 
+  // `least_share`: of the peak, that a limit will leave. What is smaller needs no trial.
   // `is_forced`, for tests: whatever may be split is, though it fits.
-  void allow(bool is_allowed, bool is_forced = false) { is_allowed_ = is_allowed, is_forced_ = is_forced; }
-  bool is_allowed() const { return is_allowed_; }
+  void allow(bool is_allowed, double least_share, bool is_forced) {
+    is_allowed_ = is_allowed, least_share_ = least_share, is_forced_ = is_forced;
+  }
+  // For tests: whatever may be is, however small.
+  bool is_pressed() const { return on_.stress == Stress::kSplit; }
+  bool is_allowed() const { return is_allowed_ || is_pressed(); }
   // The op only hands on what it is given, which is too much to be brought in for that.
-  bool defers(const OpInfo& op, Inputs inputs) const;
+  bool defers(const ThreadState& thread, const OpInfo& op, Inputs inputs) const;
   // The thread's op is about to have its inputs brought in: those that it will read in slices stay where they are, or
   // leave. Raises TierFailure.
   void op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs);
@@ -50,13 +57,19 @@ class Splitting {
   static std::vector<int64_t> lengths(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs);
   // Bytes that slices of the call take: what is read into temporary storages, and what each slice's call returns.
   static size_t slice_bytes(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs, int64_t steps);
-  // A call was tried whose operands and outputs have so many bytes. Small ones are not worth it.
+  // All chunks of such slices of the call's output begin with pages, so that they can be written to the tier.
+  static bool is_in_pages(const SplitCall& call, size_t output, int64_t steps);
+  // A call has run whose operands and outputs have so many bytes. Small ones are not worth a trial.
   bool is_worth_trying(size_t bytes);
 
  private:
   struct Operands;
+  bool is_forced() const { return is_forced_ || is_pressed(); }
   std::optional<Operands> operands_of(Inputs inputs) const;
   bool may_be_too_large(const OpInfo& op, Inputs inputs) const;
+  bool is_planned(const ThreadState& thread) const;
+  bool waits_apart(const ThreadState& thread, const SplitCall& call, const Operands& operands) const;
+  bool is_to_be_split(const ThreadState& thread, SplitCall& call, const OpInfo& op, Inputs inputs, const Answer& answer, const Operands& operands) const;
   size_t available(const std::vector<Block*>& own) const;
   bool choose(SplitCall& call, Inputs inputs, const Answer& answer, const Operands& operands, size_t room) const;
   void make_way(ThreadState& thread, const SplitCall& call, Inputs inputs, const Operands& operands, size_t room);
@@ -64,6 +77,7 @@ class Splitting {
 
   const Parts on_;
   bool is_allowed_ = false, is_forced_ = false;
+  double least_share_ = 0;
   size_t largest_ = 0;  // working set of all that could have been split
 };
 

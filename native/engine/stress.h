@@ -1,5 +1,6 @@
 // Stress, for tests: whatever may move does, before every op, and garbage is left where it was. A raw pointer that
-// somebody has kept, or a write that nobody has seen, is then a wrong number at once and not one day.
+// somebody has kept, or a write that nobody has seen, is then a wrong number at once and not one day. Or whatever may run in
+// slices is tried, however small, and runs in slices from then on (splitting.h).
 #pragma once
 
 #include "books.h"
@@ -10,7 +11,7 @@
 
 namespace memfit {
 
-enum class Stress { kNone, kEvict, kMove, kRecompute };
+enum class Stress { kNone, kEvict, kMove, kRecompute, kSplit };
 
 class Pressing {
  public:

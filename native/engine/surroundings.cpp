@@ -5,6 +5,8 @@
 
 #include <iterator>
 
+#include "hash.h"
+
 namespace memfit {
 
 namespace {
@@ -93,6 +95,14 @@ Surroundings Surroundings::now() {
     now.precisions[i] = context.float32Precision(kProducts[i].backend, kProducts[i].op);
   for (size_t i = 0; i < kReductions; ++i) now.reductions[i] = kShortProducts[i].get(context);
   return now;
+}
+
+uint64_t Surroundings::hash() const {
+  uint64_t hash = mix(static_cast<uint64_t>(threads), flags.to_ullong());
+  hash = mix(hash, (grad_mode ? 1u : 0u) | (deterministic ? 2u : 0u) | (warns_only ? 4u : 0u));
+  for (at::Float32Precision precision : precisions) hash = mix(hash, static_cast<uint64_t>(precision));
+  for (at::CuBLASReductionOption reduction : reductions) hash = mix(hash, static_cast<uint64_t>(reduction));
+  return hash;
 }
 
 Within::Within(const Surroundings& then) : before_(Surroundings::now()), differ_(!(before_ == then)) {

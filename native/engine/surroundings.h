@@ -6,6 +6,7 @@
 #include <array>
 #include <bitset>
 #include <cstddef>
+#include <cstdint>
 
 namespace memfit {
 
@@ -21,6 +22,7 @@ struct Surroundings {
 
   static Surroundings now();
   bool operator==(const Surroundings&) const = default;
+  uint64_t hash() const;  // the same in every process
 };
 
 // As they were then, while it lives. All but the grad mode are the process's, not the thread's.

@@ -42,7 +42,8 @@ Swaps::Swaps(SwapTable table, size_t ops)
 }
 
 size_t Swaps::held() const {
-  return held_bytes(table_.storages, table_.swaps, blocks_, arrivals_, before_begin_, after_begin_, before_, after_);
+  const size_t maps = table_.maps.size() * (sizeof(*table_.maps.begin()) + 4 * sizeof(void*));  // with the links of each node
+  return maps + held_bytes(table_.storages, table_.swaps, blocks_, arrivals_, before_begin_, after_begin_, before_, after_);
 }
 
 void Swaps::index_actions(size_t ops) {
@@ -79,6 +80,15 @@ Swaps::Span<Swaps::Action> Swaps::before(size_t op) const {
 
 Swaps::Span<uint32_t> Swaps::after(size_t op) const {
   return {after_.data() + after_begin_[op], after_.data() + after_begin_[op + 1]};
+}
+
+bool Swaps::maps(size_t op, const Block& block) const {
+  return block.swapped >= 0 && table_.maps.count({static_cast<uint32_t>(op), static_cast<uint32_t>(block.swapped)}) != 0;
+}
+
+bool Swaps::maps_any(size_t op) const {
+  const auto found = table_.maps.lower_bound({static_cast<uint32_t>(op), 0});
+  return found != table_.maps.end() && found->first == op;
 }
 
 void Swaps::bind(Block& block) {

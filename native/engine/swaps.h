@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace memfit {
@@ -33,6 +35,7 @@ struct SwapTable {
   };
   std::vector<Storage> storages;
   std::vector<Swap> swaps;
+  std::set<std::pair<uint32_t, uint32_t>> maps;  // an op, and a storage that it uses where it waits if it is away
 };
 
 class Swaps {
@@ -61,6 +64,10 @@ class Swaps {
   void pass_on(Block& from, Block& to);
   void bind(Block& block);  // one that is known by its id
 
+  // Whether the op uses the block where it waits if it is away.
+  bool maps(size_t op, const Block& block) const;
+  // Whether it does so with any.
+  bool maps_any(size_t op) const;
   const SwapTable::Swap& swap(uint32_t index) const { return table_.swaps[index]; }
   Block* block_of(uint32_t swap) const { return blocks_[table_.swaps[swap].storage]; }
   // The take that brings back a storage known by its ordinal, the last time in an iteration; kNone if none does.

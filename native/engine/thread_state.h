@@ -33,6 +33,7 @@ class OpsUnderWay {
     if (outermost_ == depth) outermost_ = 0;
   }
   explicit operator bool() const { return outermost_ != 0; }
+  bool is_outermost(int depth) const { return outermost_ == depth; }
 
  private:
   int outermost_ = 0;  // its depth; 0: there is none
@@ -42,6 +43,7 @@ struct ThreadState {
   int depth = 0;
   OpsUnderWay verified;
   OpsUnderWay adapting;  // that do with less memory than they ask for
+  OpsUnderWay working;   // that do more than hand on what they are given: they may read what others have returned to them
   int leaf = 0;         // the depth of the op whose call may be kept as a recipe; 0: there is none
   uint64_t first_id = 0;  // what it makes has ids from here on
   std::shared_ptr<const Recipe> recipe;
@@ -57,6 +59,7 @@ struct ThreadState {
   std::vector<Block*> streamed;      // what it will read where it is
   std::vector<const Block*> sliced;  // what its calls could read in slices, if they were to,
   size_t sliced_output_bytes = 0, slice_bytes = 0;  // and make so; and the most that slices would take at a time
+  bool is_slicing = false;           // what it allocates is a slice's, and no plan's
   bool was_split = false;            // a call of its op's ran in slices, and needed less
   bool recomputing = false;  // its ops are no ops of the program's
   uint32_t again = 0;        // 1 more than the plan's op that they are; 0: none

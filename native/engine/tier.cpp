@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -44,6 +43,7 @@ class Behind final : public Medium {
   void discard(size_t offset, size_t size) override { at(offset).discard(local(offset), size); }
   void claim(size_t offset, size_t size) override { at(offset).claim(local(offset), size); }
   char* address(size_t offset, size_t size) override { return at(offset).address(local(offset), size); }
+  void expect(size_t offset, size_t size) override { at(offset).expect(local(offset), size); }
   std::string name() const override { return first_->name() + "+" + second_->name(); }
 
  private:
@@ -192,10 +192,8 @@ std::unique_ptr<Medium> with_faults(std::unique_ptr<Medium> inner, Faults faults
 
 Tier::Tier(std::unique_ptr<Medium> medium, size_t boundary, const Compressing* compressing)
     : maker_(getpid()),
-      medium_(std::move(medium)),
+      store_(std::move(medium), boundary, compressing),
       ranges_(kOffsets, kAlignment),
-      boundary_(boundary),
-      compressing_(compressing),
       wall_(boundary != 0 ? kAlignment : 0) {
   if (boundary != 0) ranges_.reserve_at(ranges_.first(), boundary, wall_, this);
 }
@@ -223,44 +221,27 @@ std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe) {
     medium = device.through_host(std::move(medium));
   }
   auto tier = std::make_shared<Tier>(std::move(medium), both ? capacity : 0, compressing);
-  if (recipe.no_threads) tier->refuse_lanes();
+  if (recipe.no_threads) tier->refuses_lanes = true;
   return tier;
 }
 
-bool Tier::is_own() const { return getpid() == maker_; }
-
 void Tier::check_own() const {
-  if (!is_own()) throw TierFailure("the tier " + name() + " belongs to another process; a forked child can only read it: begin a session in the child");
-}
-
-size_t Tier::stored(Extent extent, size_t size) const {
-  return is_compressed(extent->offset) ? compressing_->stored_at(extent->offset - boundary_, size) : size;
+  if (getpid() != maker_)
+    throw TierFailure("the tier " + store_.medium().name() + " belongs to another process; a forked child can only read it: begin a session in the child");
 }
 
 Extent Tier::reserve(size_t size) {
   check_own();
   Extent extent = ranges_.take(size, this);
-  if (extent == nullptr) throw TierFailure("the tier " + name() + " is full; name a larger one: --tier ram:BYTES+disk:PATH or --tier disk:PATH");
+  if (extent == nullptr)
+    throw TierFailure("the tier " + store_.medium().name() + " is full; name a larger one: --tier ram:BYTES+disk:PATH or --tier disk:PATH");
   return extent;
 }
 
-void Tier::write_at(size_t offset, const void* from, size_t size) {
-  medium_->write(offset, from, size);
-  if (!is_compressed(offset)) uncompressed_out_ += size;
-}
-
-void Tier::read_at(size_t offset, void* to, size_t size) {
-  medium_->read(offset, to, size);
-  if (!is_compressed(offset)) uncompressed_in_ += size;
-}
-
-uint64_t Tier::bytes_stored() const { return uncompressed_out_ + (compressing_ != nullptr ? compressing_->bytes_stored() : 0); }
-uint64_t Tier::bytes_loaded() const { return uncompressed_in_ + (compressing_ != nullptr ? compressing_->bytes_loaded() : 0); }
-
-Extent Tier::put(const void* from, size_t size) {
+Extent Tier::claim(size_t size) {
   Extent extent = reserve(size);
   try {
-    write_at(extent->offset, from, size);
+    store_.medium().claim(extent->offset, extent->size);
   } catch (...) {
     ranges_.give_back(extent);
     throw;
@@ -268,54 +249,35 @@ Extent Tier::put(const void* from, size_t size) {
   return extent;
 }
 
-void Tier::get(Extent extent, void* to, size_t size) { read_at(extent->offset, to, size); }
+Extent Tier::put(const void* from, size_t size) {
+  Extent extent = reserve(size);
+  try {
+    store_.write(extent->offset, from, size);
+  } catch (...) {
+    ranges_.give_back(extent);
+    throw;
+  }
+  return extent;
+}
+
+void Tier::get(Extent extent, void* to, size_t size) { store_.read(extent->offset, to, size); }
 
 void Tier::write(Extent extent, const void* from, size_t size) {
   check_own();
-  write_at(extent->offset, from, size);
+  store_.write(extent->offset, from, size);
 }
 
 void Tier::get_part(Extent extent, size_t stored, size_t at, void* to, size_t size) {
-  auto* bytes = static_cast<char*>(to);
-  if (const size_t head = std::min(size, round_up(at, kAlignment) - at); head != 0) {
-    std::array<char, kAlignment> page;
-    get_page(extent, stored, at / kAlignment * kAlignment, page.data());
-    std::memcpy(bytes, page.data() + at % kAlignment, head);
-    at += head, bytes += head, size -= head;
-  }
-  const size_t whole = at + size == stored ? size : size / kAlignment * kAlignment;
-  if (whole != 0) read_at(extent->offset + at, bytes, whole);
-  if (whole == size) return;
-  std::array<char, kAlignment> page;
-  get_page(extent, stored, at + whole, page.data());
-  std::memcpy(bytes + whole, page.data(), size - whole);
+  store_.read_part(extent->offset, stored, at, to, size);
 }
 
-void Tier::get_page(Extent extent, size_t stored, size_t at, char* page) {
-  read_at(extent->offset + at, page, std::min(kAlignment, stored - at));
-}
-
-// At its ends it may share a page with bytes that stay.
 void Tier::write_part(Extent extent, size_t stored, size_t at, const void* from, size_t size) {
   check_own();
-  const auto* bytes = static_cast<const char*>(from);
-  const auto mend = [&](size_t part) {
-    const size_t begin = at / kAlignment * kAlignment;
-    std::array<char, kAlignment> page;
-    get_page(extent, stored, begin, page.data());
-    std::memcpy(page.data() + (at - begin), bytes, part);
-    write_at(extent->offset + begin, page.data(), std::min(kAlignment, stored - begin));
-    at += part, bytes += part, size -= part;
-  };
-  if (const size_t head = std::min(size, round_up(at, kAlignment) - at); head != 0) mend(head);
-  const size_t whole = at + size == stored ? size : size / kAlignment * kAlignment;
-  if (whole != 0) write_at(extent->offset + at, bytes, whole);
-  at += whole, bytes += whole, size -= whole;
-  if (size != 0) mend(size);
+  store_.write_part(extent->offset, stored, at, from, size);
 }
 
 void Tier::release(Extent extent) {
-  if (!is_own()) return;
+  if (getpid() != maker_) return;
   if (frozen_)
     released_while_frozen_.push_back(extent);
   else
@@ -323,7 +285,7 @@ void Tier::release(Extent extent) {
 }
 
 void Tier::drop(Extent extent) {
-  medium_->discard(extent->offset, extent->size);
+  store_.medium().discard(extent->offset, extent->size);
   ranges_.give_back(extent);
   ++releases_;
 }

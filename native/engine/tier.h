@@ -1,12 +1,11 @@
 // Tiers: where bytes go when they leave the arena.
 //
-// A Medium stores bytes at offsets; adaptors wrap a medium (checksums, injected faults). A Tier adds the
-// bookkeeping of which offsets are taken, the same for every medium.
+// A Medium stores bytes at offsets; adaptors wrap a medium (checksums, injected faults). A Store counts what
+// goes through it, and a Tier adds the bookkeeping of which offsets are taken, the same for every medium.
 #pragma once
 
 #include <sys/types.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,10 +14,10 @@
 #include <vector>
 
 #include "ranges.h"
+#include "store.h"
 
 namespace memfit {
 
-class Compressing;
 class Device;
 
 // A copy to or from a tier did not succeed. The bytes at its source are as they were before the call.
@@ -38,6 +37,8 @@ class Medium {
   virtual std::string name() const = 0;
   // There is room for the bytes at [offset, offset + size) from now on, as far as the medium can tell. Raises TierFailure.
   virtual void claim(size_t offset, size_t size) { (void)offset, (void)size; }
+  // The bytes at [offset, offset + size) will be read soon.
+  virtual void expect(size_t offset, size_t size) { (void)offset, (void)size; }
   // All of it lies in memory that ops reach.
   virtual bool is_memory() const { return false; }
   // Where they reach the bytes at [offset, offset + size), for which there is room; nullptr where they do not.
@@ -101,18 +102,14 @@ class Tier {
   // No extent lies across `boundary` (0: there is none). `compressing`: the part of the medium, from there on, that does.
   explicit Tier(std::unique_ptr<Medium> medium, size_t boundary = 0, const Compressing* compressing = nullptr);
 
-  // For tests: no lane can be made for it.
-  void refuse_lanes() { refuses_lanes_ = true; }
-  bool refuses_lanes() const { return refuses_lanes_; }
-
   // An extent with nothing in it yet. Raises TierFailure when the tier is full.
   Extent reserve(size_t size);
-  // What is written there will find room. Raises TierFailure.
-  void claim(Extent extent) { medium_->claim(extent->offset, extent->size); }
+  // Likewise, and what is written there will find room.
+  Extent claim(size_t size);
   // All its bytes lie in memory that ops reach, at `address`.
-  bool is_memory() const { return wall_ == 0 && medium_->is_memory(); }
+  bool is_memory() const { return wall_ == 0 && store_.medium().is_memory(); }
   // nullptr where they do not reach those of this extent.
-  char* address(Extent extent) { return medium_->address(extent->offset, extent->size); }
+  char* address(Extent extent) { return store_.medium().address(extent->offset, extent->size); }
   void release(Extent extent);
   // These raise TierFailure and leave everything as it was. `write` and `get` may run beside other threads' calls.
   Extent put(const void* from, size_t size);
@@ -130,36 +127,23 @@ class Tier {
   // How many extents have been given up: what was read there may still be on its way.
   uint64_t releases() const { return releases_; }
 
-  bool compresses() const { return compressing_ != nullptr; }
-  // What has been written to the medium and read from it so far, and what an extent's `size` bytes take up there.
-  uint64_t bytes_stored() const;
-  uint64_t bytes_loaded() const;
-  size_t stored(Extent extent, size_t size) const;
-
   size_t used() const { return ranges_.used() - wall_; }
   size_t footprint() const { return ranges_.footprint(); }
-  std::string name() const { return medium_->name(); }
-  bool is_direct() const { return medium_->is_direct(); }
+  bool is_direct() const { return store_.medium().is_direct(); }
+  const Store& store() const { return store_; }
+
+  bool refuses_lanes = false;  // for tests: no lane can be made for it
 
  private:
-  bool is_compressed(size_t offset) const { return compressing_ != nullptr && offset >= boundary_; }
-  void write_at(size_t offset, const void* from, size_t size);
-  void read_at(size_t offset, void* to, size_t size);
-  void get_page(Extent extent, size_t stored, size_t at, char* page);
   void drop(Extent extent);
-  bool is_own() const;
   void check_own() const;
 
   const pid_t maker_;
-  std::unique_ptr<Medium> medium_;
+  Store store_;
   Ranges ranges_;
-  size_t boundary_;
-  const Compressing* compressing_;
   size_t wall_;
-  std::atomic<uint64_t> uncompressed_out_{0}, uncompressed_in_{0};
   bool frozen_ = false;
   uint64_t releases_ = 0;
-  bool refuses_lanes_ = false;
   std::vector<Extent> released_while_frozen_;
 };
 

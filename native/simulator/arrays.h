@@ -5,12 +5,18 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 namespace memfit::swapping {
 
 template <typename T>
 using In = nanobind::ndarray<const T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+
+// Native code indexes without bounds checks: what would lead it astray is refused.
+inline void require(bool condition, const char* message) {
+  if (!condition) throw std::invalid_argument(message);
+}
 
 template <typename T>
 auto to_numpy(const std::vector<T>& values) {

@@ -1,5 +1,3 @@
-#include <stdexcept>
-
 #include "simulator/arrays.h"
 #include "simulator/faults.h"
 #include "simulator/simulator_module.h"
@@ -12,10 +10,6 @@ namespace {
 using Int64 = In<std::int64_t>;
 using Double = In<double>;
 using Flag = In<std::uint8_t>;
-
-void require(bool condition, const char* message) {
-  if (!condition) throw std::invalid_argument(message);
-}
 
 // As numpy columns; native code indexes without bounds checks, so that what would lead it astray is refused here.
 struct Ranges {

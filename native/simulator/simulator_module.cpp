@@ -1,7 +1,5 @@
 #include "simulator/simulator_module.h"
 
-#include <stdexcept>
-
 #include "simulator/arrays.h"
 #include "simulator/search.h"
 #include "simulator/simulate.h"
@@ -15,10 +13,6 @@ namespace {
 using Int64 = In<std::int64_t>;
 using Double = In<double>;
 using Flag = In<std::uint8_t>;
-
-void require(bool condition, const char* message) {
-  if (!condition) throw std::invalid_argument(message);
-}
 
 Ops ops_of(const Double& duration_us, const Int64& load_bytes) {
   require(duration_us.shape(0) > 0 && duration_us.shape(0) == load_bytes.shape(0), "the columns of ops differ");

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 Int64Array = NDArray[np.int64]
 Float64Array = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 INT64_MAX = 2**63 - 1
 """The largest number that fits a column."""

@@ -261,6 +261,26 @@ class Recompute:
 
 
 @dataclass(frozen=True, slots=True)
+class Map:
+    """One op's use of storages where they wait: they take none of the arena's bytes meanwhile, and stay in the tier.
+
+    One of `storages` that is in the arena all the same when the op begins is used there. One that the op allocates is
+    never there: every op that uses it maps it. Nor is one of which all uses are mapped, if it is the same storage in
+    every iteration.
+
+    Attributes:
+        op: The index of the op.
+        storages: The ids of the storages, ascending.
+        frame_bytes: The bytes of the arena, in multiples of `Trace.alignment`, through which the op sees them; 0 if it
+            sees them in the tier itself.
+    """
+
+    op: int
+    storages: tuple[int, ...]
+    frame_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The storages that leave and come back, and when, for the trace of this `signature` with `op_count` ops.
 
@@ -268,6 +288,8 @@ class Plan:
     `footprint_bytes` is what it needs once everything that stays has an address; 0 where that was not asked.
     `recomputes` name ops and storages of the trace; `swaps` those of the trace in which these are carried out, where
     ops that run again are ops, and each stay of a dropped storage is a storage (`planning.joint.transformed`).
+    `maps` name ops and storages of the trace; all the rest is for the trace in which they are carried out
+    (`planning.paging.mapped`).
     """
 
     signature: str
@@ -278,9 +300,11 @@ class Plan:
     swaps: tuple[Swap, ...]
     footprint_bytes: int = 0
     recomputes: tuple[Recompute, ...] = ()
+    maps: tuple[Map, ...] = ()
 
     def __repr__(self) -> str:
         moves = f"{len(self.swaps)} swaps, {len(self.recomputes)} recomputes"
+        moves += f", {len(self.maps)} maps" if self.maps else ""
         return f"<Plan of {self.policy} for {self.machine}: {self.budget_bytes} bytes, {moves}, {self.op_count} ops>"
 
 

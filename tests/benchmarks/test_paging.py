@@ -24,7 +24,7 @@ def test_other_runs_are_read_from_a_file(tmp_path):
     (tmp_path / "runs.json").write_text(json.dumps(runs))
     (result,) = page_faults.run(runs=tmp_path / "runs.json")
     assert [row["foreseen_into_mib"] for row in result.figures] == [8.0]
-    assert result.tables[0].rows[0][6] == "8 (+0.0%)"
+    assert result.tables[0].rows[0][7] == "8 (+0.0%)"
 
 
 def test_below_the_floor_a_plan_has_no_cell_and_managed_memory_has_one():

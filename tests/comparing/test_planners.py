@@ -1,5 +1,7 @@
 """Planners by their names: memfit's three, and those of other systems, with addresses and without."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -8,9 +10,12 @@ from memfit.baselines.policies import POLICIES
 from memfit.baselines.recomputing import RECOMPUTE_POLICIES
 from memfit.comparing.planners import OURS, Asked, choose_planners, find_planner, footprinted, plan_by
 from memfit.errors import BudgetError, UsageError
-from memfit.machine import Link, Machine
+from memfit.ir import Recompute
+from memfit.machine import Faults, Link, Machine
 from memfit.planning.joint.judged import judged
+from memfit.planning.paging.choice import least_held
 from memfit.simulate import load_bytes
+from memfit.validate_maps import InvalidMapsError
 from planning.joint.test_transformed import layers
 from swap_builder import MACHINES, SIZES
 from trace_builder import TraceBuilder, traces
@@ -79,3 +84,47 @@ def test_with_addresses_the_footprint_fits_the_budget(trace, machine, name, shar
 def test_the_footprint_is_of_the_trace_with_remakings():
     plan = find_planner("recompute")(TRACE, LINK, PEAK * 3 // 5)
     assert plan.recomputes and footprinted(TRACE, plan).footprint_bytes < PEAK
+
+
+LARGE = st.integers(0, 40).map(lambda size: size << 16)
+ZERO_COPY = Machine("z", Link.affine(0, 30), Link.affine(0, 30), faults=Faults(0.0, 0, 0))
+
+
+@settings(max_examples=25)
+@given(traces(sizes=LARGE), st.sampled_from([LINK, ZERO_COPY]), st.sampled_from(sorted(OURS)), st.booleans())
+def test_below_the_largest_op_what_does_not_fit_is_mapped(trace, machine, name, addresses):
+    least = int(least_held(trace).max())
+    budget = least - least // 4
+    assume(budget > 0)
+    with pytest.raises(BudgetError):
+        plan_by(name, Asked(trace, machine, budget, 0.02, addresses))
+    try:
+        plan = plan_by(name, Asked(trace, machine, budget, 0.02, addresses, maps=True)).plan
+    except BudgetError:
+        return
+    result = judged(trace, machine, plan)
+    assert plan.maps and result.timeline.peak_bytes <= budget
+    assert result.compute_us == pytest.approx(sum(op.duration_us for op in trace.ops))
+    assert result.mapped_us >= 0
+
+
+def test_nothing_is_mapped_above_the_largest_op():
+    asked = Asked(TRACE, LINK, PEAK * 3 // 5, 0.1, maps=True)
+    assert not plan_by("memfit", asked).plan.maps
+
+
+def test_what_is_mapped_is_not_made_again():
+    """The one way to meet the budget by making again would run an op that maps."""
+    builder = TraceBuilder()
+    weight = builder.before(64 << 16)
+    (a,) = builder.op("aten::mul", reads=[weight], outputs=[40 << 16], duration_us=0.1)
+    (b,) = builder.op("aten::relu", reads=[weight], outputs=[40 << 16])
+    builder.op("aten::add_", reads=[a], writes=[b])
+    trace = builder.build()
+    budget = 90 << 16
+    found = plan_by("memfit", Asked(trace, ZERO_COPY, budget, 0.1, maps=True)).plan
+    mapped = {storage for each in found.maps for storage in each.storages}
+    assert weight in mapped and not found.recomputes
+    assert judged(trace, ZERO_COPY, found).timeline.peak_bytes <= budget
+    with pytest.raises(InvalidMapsError, match="runs op 0 again"):
+        judged(trace, ZERO_COPY, replace(found, recomputes=(Recompute(a, 0, 2, (0,)),)))

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from memfit.errors import InputError
 from memfit.files import load_plan, load_timeline, save_plan, save_timeline
-from memfit.ir import Copy, Direction, Plan, Recompute, Stall, Swap, Timeline
+from memfit.ir import Copy, Direction, Map, Plan, Recompute, Stall, Swap, Timeline
 
 COUNT = st.integers(0, 2**40)
 SWAPS = st.builds(Swap, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT, st.booleans())
 OPS_AGAIN = st.lists(COUNT, min_size=1, max_size=4).map(tuple)
 RECOMPUTES = st.builds(Recompute, COUNT, COUNT, COUNT, OPS_AGAIN)
+MAPS = st.builds(Map, COUNT, OPS_AGAIN, COUNT)
 PLANS = st.builds(
     Plan,
     signature=st.text(max_size=5),
@@ -23,6 +24,7 @@ PLANS = st.builds(
     swaps=st.lists(SWAPS, max_size=4).map(tuple),
     footprint_bytes=COUNT,
     recomputes=st.lists(RECOMPUTES, max_size=4).map(tuple),
+    maps=st.lists(MAPS, max_size=4).map(tuple),
 )
 TIME = st.floats(-1e9, 1e9)
 WAIT = st.floats(0, 1e9)
@@ -65,6 +67,14 @@ def test_a_plan_of_version_2_loads_without_recomputes(tmp_path):
     assert load_plan(path) == SWAPPING
 
 
+def test_a_plan_of_version_4_loads_without_maps(tmp_path):
+    path = edited(tmp_path / "p", save_plan, PLAN, version=4)
+    document = json.loads(path.read_text())
+    del document["maps"]
+    path.write_text(json.dumps(document))
+    assert load_plan(path) == PLAN
+
+
 def test_a_plan_of_version_3_has_its_recomputes(tmp_path):
     with pytest.raises(InputError, match="field recomputes is not an object"):
         load_plan(edited(tmp_path / "p", save_plan, PLAN, recomputes=[]))
@@ -104,7 +114,10 @@ TIMELINE = Timeline((0.0,), (1.0,), (3,), (Stall(0, 0, Direction.IN, 1.0),), (),
         ({"recomputes": {"ops": [0, -1, 1]}}, "recomputes.ops[1] is -1"),
         ({"recomputes": {"before": [4]}}, "recomputes.before has 1 entries instead of 2"),
         ({"recomputes": {"storage": "12"}}, "recomputes.storage is not a list"),
-        ({"version": 5}, "newer memfit"),
+        ({"maps": {"length": [2]}}, "maps.op has 0 entries instead of 1"),
+        ({"maps": {"length": [0], "op": [1], "frame_bytes": [0]}}, "maps.length[0] is 0, outside [1,"),
+        ({"maps": {"length": [1], "op": [1], "frame_bytes": [-1], "storages": [1]}}, "maps.frame_bytes[0] is -1"),
+        ({"version": 6}, "newer memfit"),
         ({"format": "memfit-trace"}, "is not a memfit plan"),
     ],
 )

@@ -5,7 +5,7 @@ import os
 import pytest
 
 import memfit
-from session_fixtures import few_visible_objects, one_thread  # noqa: F401
+from session_fixtures import few_visible_objects, one_thread, unmapped  # noqa: F401
 
 os.environ["KERAS_BACKEND"] = "torch"  # Keras reads it when it is imported
 

@@ -18,7 +18,7 @@ from memfit.running.planned.making import Making
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
 
-STEPS = 12
+STEPS = 16  # as many as it takes to say that no plan found room
 MODELS = {"gpt": lambda: gpt(64, layers=2, words=128), "probe": lambda: probe(256), "cnn": lambda: cnn(8, 16)}
 # The library, the model, and what is done to it; the share of its peak that it trains in.
 CASES = {

@@ -127,6 +127,7 @@ def test_a_setting_that_conflicts_is_answered_in_a_sentence(tmp_path, recwarn, o
             assert raised.value.what == conflict.what
 
 
+@pytest.mark.unmapped
 def test_a_batch_that_does_not_fit_is_an_error_and_never_a_smaller_batch(tmp_path):
     one = trainer(tmp_path, auto_find_batch_size=True, rows=256)
     with pytest.raises(memfit.BudgetError), memfit.session(BUDGET // 2, "ram"):

@@ -118,6 +118,7 @@ def test_a_compiled_module_is_answered_in_a_sentence():
         MemfitCallback().setup(its, module, "fit")
 
 
+@pytest.mark.unmapped
 def test_lightning_s_search_for_a_batch_size_does_not_take_a_budget_s_error_for_its_own():
     from lightning.pytorch.utilities.memory import is_oom_error
 

@@ -68,6 +68,13 @@ class Medium:
     def discard(self, offset: int, size: int) -> None:
         self.functions.discard(self.probe, ctypes.c_size_t(offset), ctypes.c_size_t(size))
 
+    def claim(self, offset: int, size: int) -> None:
+        if not self.functions.claim(self.probe, ctypes.c_size_t(offset), ctypes.c_size_t(size)):
+            raise Failed(self.functions.failure().decode())
+
+    def fills_up(self, whether: bool) -> None:
+        self.functions.fill_up(self.probe, int(whether))
+
     def takes(self, offset: int, size: int) -> int:
         return int(self.functions.stored_at(self.probe, ctypes.c_size_t(offset), ctypes.c_size_t(size)))
 

@@ -9,7 +9,7 @@ namespace memfit {
 struct Plain final : Medium {
   std::vector<unsigned char> bytes;
   size_t writes = 0, reads = 0;
-  bool fails = false;
+  bool fails = false, is_full = false;
   double ns_per_byte = 0;
   std::mutex mutex;
 
@@ -33,6 +33,9 @@ struct Plain final : Medium {
     take_time(size);
   }
   void discard(size_t, size_t) override {}
+  void claim(size_t, size_t) override {
+    if (is_full) throw TierFailure("there is no room");
+  }
   std::string name() const override { return "plain"; }
 };
 
@@ -76,6 +79,9 @@ int get(Probe* probe, size_t offset, void* to, size_t size) {
   return told([&] { probe->medium->read(offset, to, size); });
 }
 void discard(Probe* probe, size_t offset, size_t size) { probe->medium->discard(offset, size); }
+int claim(Probe* probe, size_t offset, size_t size) {
+  return told([&] { probe->medium->claim(offset, size); });
+}
 const char* failure() { return message.c_str(); }
 
 size_t stored_at(Probe* probe, size_t offset, size_t size) { return probe->medium->stored_at(offset, size); }
@@ -84,6 +90,7 @@ size_t bytes_loaded(Probe* probe) { return probe->medium->bytes_loaded(); }
 size_t writes(Probe* probe) { return probe->inner->writes; }
 size_t reads(Probe* probe) { return probe->inner->reads; }
 void fail(Probe* probe, int fails) { probe->inner->fails = fails != 0; }
+void fill_up(Probe* probe, int whether) { probe->inner->is_full = whether != 0; }
 unsigned char* stored(Probe* probe) { return probe->inner->bytes.data(); }
 
 size_t codecs() { return compression::kCodecs.size(); }

@@ -286,6 +286,39 @@ def test_what_was_never_written_or_was_discarded_cannot_be_read(functions):
         assert under_test.takes(0, 2 * PAGE) == 0
 
 
+def test_what_is_claimed_is_what_the_medium_has_and_can_be_read_and_written_in_part(functions):
+    size = 2 * PACKET + 3 * PAGE
+    there = KINDS["noise"](size)
+    with medium(functions) as tier:
+        tier.stored[PACKET : PACKET + size] = there
+        tier.claim(PACKET, size)
+        assert (tier.read(PACKET, size) == there).all()
+        part = KINDS["zeros"](3 * PAGE)
+        tier.write(2 * PACKET - PAGE, part)  # in two packets
+        there[PACKET - PAGE : PACKET + 2 * PAGE] = part
+        assert (tier.read(PACKET, size) == there).all()
+        assert tier.takes(PACKET, size) <= size
+        with pytest.raises(Failed):
+            tier.read(0, PAGE)  # nobody has claimed that
+
+
+def test_what_was_written_outlives_a_claim(functions):
+    there = KINDS["sparse"](2 * PACKET)
+    with medium(functions) as tier:
+        tier.write(0, there)
+        tier.claim(0, there.nbytes)
+        assert (tier.read(0, there.nbytes) == there).all()
+
+
+def test_a_claim_that_the_medium_refuses_claims_nothing(functions):
+    with medium(functions) as tier:
+        tier.fills_up(True)
+        with pytest.raises(Failed, match="there is no room"):
+            tier.claim(0, PACKET)
+        with pytest.raises(Failed):
+            tier.read(0, PAGE)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bit_that_changed_in_the_medium_is_found(functions, kind):
     values = np.ascontiguousarray(KINDS[kind](PACKET))

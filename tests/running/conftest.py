@@ -5,9 +5,8 @@ import os
 import pytest
 import torch._dynamo  # noqa: F401  (optimizers import it, at 5 s)
 
-from memfit.running.session import api
 from running.helpers_training import others_hidden
-from session_fixtures import few_visible_objects, one_thread  # noqa: F401
+from session_fixtures import few_visible_objects, one_thread, unmapped  # noqa: F401
 
 
 def pytest_collection_modifyitems(items):
@@ -17,14 +16,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         for mark in filter(None, map(item.get_closest_marker, names)):
             item.add_marker(pytest.mark.skip(reason=f"stress changes {mark.args[0]}"))
-
-
-@pytest.fixture(autouse=True)
-def unmapped(request, monkeypatch):
-    """In a test that is marked so, an op that needs more than the budget is an error."""
-    if request.node.get_closest_marker("unmapped"):
-        for function in (api.session, api.Session.__init__):
-            monkeypatch.setitem(function.__kwdefaults__, "map", "never")
 
 
 @pytest.fixture

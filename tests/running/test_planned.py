@@ -237,9 +237,9 @@ class Table:
         none = [0] * len(bytes_)
         each = len(self.ops) // len(self.once)
         op_begin = [(op + each - 1) // each for op in range(len(self.ops) + 1)]  # the first of each allocates
-        columns = {"size": bytes_, "swap": none, "again": none, "slots": self.slots, "slot_offset": offsets,
-                   "due_begin": self.due_begin, "due_take": self.due_take, "due_periods_ago": self.due_ago,
-                   "op_begin": op_begin}  # fmt: skip
+        columns = {"size": bytes_, "swap": none, "again": none, "mapped": none, "slots": self.slots,
+                   "slot_offset": offsets, "due_begin": self.due_begin, "due_take": self.due_take,
+                   "due_periods_ago": self.due_ago, "op_begin": op_begin}  # fmt: skip
         ops = {"op_hashes": [engine.load().op_hash(name, True) for name in self.ops]}
         zone = self.zone * UNIT
         return bool(engine.load().use_plan(columns, zone, self.iterations, NO_SWAPS | ops, NO_REMAKES, [], True,
@@ -406,18 +406,19 @@ def check_late(rows: list[tuple[int, int]], changes: list[tuple[int, str, int]],
         run_iterations(rows, [changes, [], []])
 
 
-GOOD = {"size": [64], "swap": [0], "again": [0], "slots": [1], "slot_offset": [0], "due_begin": [0, 0, 1],
-        "due_take": [0], "due_periods_ago": [1], "op_begin": [0, 1]}  # fmt: skip
+GOOD = {"size": [64], "swap": [0], "again": [0], "mapped": [0], "slots": [1], "slot_offset": [0],
+        "due_begin": [0, 0, 1], "due_take": [0], "due_periods_ago": [1], "op_begin": [0, 1]}  # fmt: skip
 ONE_OP = NO_SWAPS | {"op_hashes": [7]}
 ONE_SWAP = {"op_hashes": [7], "block": [1], "ordinal": [0], "bytes": [64], "again": [0], "storage": [0],
-            "out_after": [0], "free_by": [0], "in_start": [0], "take": [1]}  # fmt: skip
+            "out_after": [0], "free_by": [0], "in_start": [0], "take": [1], "map_op": [0],
+            "map_storage": [0]}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("name", "bad"),
     [("slots", [2]), ("slot_offset", [64]), ("slot_offset", [1]), ("due_begin", [0, 1]), ("due_begin", [0, 2, 1]),
-     ("due_take", [1]), ("due_periods_ago", []), ("swap", [1]), ("swap", []), ("op_begin", [0]), ("op_begin", []),
-     ("op_begin", [0, 2]), ("op_begin", [1, 0, 1])],
+     ("due_take", [1]), ("due_periods_ago", []), ("swap", [1]), ("swap", []), ("mapped", [1]), ("mapped", []),
+     ("op_begin", [0]), ("op_begin", []), ("op_begin", [0, 2]), ("op_begin", [1, 0, 1])],
 )  # fmt: skip
 def test_contradictory_columns_are_refused(name, bad):
     with memfit.session(1 << 20, "ram"):

@@ -19,7 +19,7 @@ from running.programs.contents import read_plainly
 from running.programs.run import Run
 from running.programs.templates import GROUPS
 from running.programs.write import Program, write
-from running.stress.compare import STRESSES, stressed
+from running.stress.compare import RUNS, STRESSES, stressed
 
 TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), TierSpec("ram", checked=True),
          TierSpec("disk", tempfile.gettempdir(), compress=True))  # fmt: skip
@@ -97,7 +97,7 @@ def drawn(examples: int):
 def check_under_stress(program: Program) -> None:
     gc.collect()
     gc.freeze()
-    for stress in STRESSES:
+    for stress in RUNS:
         CURRENT.write_text(f"# {stress}\n" + "\n".join(program.lines) + "\n")
         with stressed(stress):
             check(program, AMPLE, TierSpec("ram"))

@@ -130,6 +130,7 @@ def test_many_sizes_in_turn_seldom_move():
     assert stats.evictions + stats.relocations < 200
 
 
+@pytest.mark.unmapped
 def test_what_must_stay_is_named_with_its_line_and_the_number_is_above_the_budget():
     with session(8 * MB, "ram", device="cpu"):
         kept = torch.UntypedStorage(MB)
@@ -163,6 +164,7 @@ def test_the_smallest_budget_that_an_error_names_is_above_the_refused_one_and_ha
     assert budget < 8 * MB
 
 
+@pytest.mark.unmapped
 def test_a_message_has_the_tensors_of_its_own_op():
     with session(3 << 20, "ram", device="cpu"):
         big, w = ones(1.6), torch.ones(1000, 300)
@@ -172,6 +174,7 @@ def test_a_message_has_the_tensors_of_its_own_op():
         assert big.numel() and "Float[2000,8]" in str(caught.value) and "Float[1000,300]" not in str(caught.value)
 
 
+@pytest.mark.unmapped
 def test_equal_tensors_are_counted_and_not_listed():
     with session(1 << 20, "ram", device="cpu"):
         parts, many = [torch.ones(1, 28, 28) for _ in range(19)], torch.ones(100, 28, 28)

@@ -18,8 +18,8 @@ import memfit
 from memfit.errors import BudgetError, TierError
 from memfit.running import engine
 from memfit.running.engine.disturbed import DisturbedTier
-from memfit.running.session import api
 from memfit.running.session.splits import KeptSplits
+from running.stress.compare import stressed
 
 pytestmark = [pytest.mark.usefixtures("on_its_own", "unknown"), pytest.mark.unstressed("where bytes are")]
 KIB, MIB = 1 << 10, 1 << 20
@@ -28,10 +28,8 @@ aten = torch.ops.aten
 
 
 @pytest.fixture
-def unknown(monkeypatch) -> Iterator[None]:
-    """Ops may be split, nothing has been tried yet, and nothing is known to later tests."""
-    for function in (api.session, api.Session.__init__):
-        monkeypatch.setitem(function.__kwdefaults__, "split", "auto")
+def unknown() -> Iterator[None]:
+    """Nothing has been tried yet, and nothing is known to later tests."""
     engine.load().know_splits([])
     yield
     engine.load().know_splits([])
@@ -56,9 +54,9 @@ def in_slices(call: Call, arguments: list[Tensor]) -> tuple[list[Tensor], int]:
     with memfit.session(None, "ram", device="cpu", plan=False) as session:
         mine = [a.clone() for a in arguments]
         call(*mine)  # tries it
-        native.allow_splits(True, True)
+        native.allow_splits(True, 0.0, True)
         made = [t.clone() for t in outputs(call(*mine))]
-        native.allow_splits(True, False)
+        native.allow_splits(True, 0.0, False)
         count = session.stats.split_ops
     return made, count
 
@@ -66,7 +64,7 @@ def in_slices(call: Call, arguments: list[Tensor]) -> tuple[list[Tensor], int]:
 T = (96, 640)
 RULES: dict[str, tuple[Call, list[tuple[int, ...]]]] = {
     "log_softmax": (lambda x: torch.log_softmax(x, 1), [T]),
-    "log_softmax of columns": (lambda x: torch.log_softmax(x, 0), [(640, 96)]),
+    "log_softmax of columns": (lambda x: torch.log_softmax(x, 0), [(640, 256)]),
     "softmax": (lambda x: torch.softmax(x, -1), [(3, 50, 401)]),
     "log_softmax backward": (lambda g, y: aten._log_softmax_backward_data(g, y, 1, g.dtype), [T, T]),
     "softmax backward": (lambda g, y: aten._softmax_backward_data(g, y, 1, g.dtype), [T, T]),
@@ -136,6 +134,88 @@ def test_odd_sizes_give_the_same_bits(name: str, first: int, second: int) -> Non
     plain = outputs(call(*arguments))
     made, _ = in_slices(call, arguments)
     assert [bits(t) for t in made] == [bits(t) for t in plain]
+
+
+def equal_steps(op: str) -> list[list[tuple[int, int]]]:
+    """Return the ways and lengths that gave the same bits, of each kind of call that was tried."""
+    return [row[5] for row in engine.load().split_answers() if row[0] == op]
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "expanded rows": lambda x: x[:1].expand(*x.shape),
+    "expanded columns": lambda x: x[:, :1].expand(*x.shape),
+    "every second column": lambda x: torch.cat([x, x], 1)[:, ::2],
+    "some columns": lambda x: torch.cat([x, x], 1)[:, 3 : 3 + x.shape[1]],
+    "turned": lambda x: x.t().contiguous().t(),
+    "windows": lambda x: x.reshape(-1)[: x.shape[0] + x.shape[1] - 1].unfold(0, x.shape[1], 1),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_operands_of_any_layout_are_cut_where_their_elements_lie(layout: str) -> None:
+    arguments = rows(T, T)
+
+    def call(x: Tensor, y: Tensor) -> Tensor:
+        return torch.relu(LAYOUTS[layout](x)) + torch.where(y > 0, LAYOUTS[layout](x), y)
+
+    plain = call(*arguments)
+    made, split_ops = in_slices(call, arguments)
+    assert bits(made[0]) == bits(plain)
+    assert any(steps for op in ("aten::relu", "aten::where.self") for steps in equal_steps(op)) and split_ops > 0
+
+
+def test_a_product_of_zeros_says_nothing_of_others() -> None:
+    left, right = rows((256, 96), (96, 320))
+    with memfit.session(None, "ram", device="cpu", plan=False):
+        torch.mm(left * 0, right)
+        torch.mm(torch.eye(256, 96), right)
+        assert equal_steps("aten::mm") == []
+        torch.mm(left, right)
+        assert len(equal_steps("aten::mm")) == 1
+
+
+def test_products_in_16_bits_are_never_split() -> None:
+    left, right = rows((256, 96), (96, 320), dtype=torch.bfloat16)
+    with memfit.session(None, "ram", device="cpu", plan=False):
+        torch.mm(left, right)
+    assert equal_steps("aten::mm") in ([], [[]])
+
+
+@pytest.mark.parametrize("columns", [640, 641])
+def test_slices_of_a_function_end_where_vectors_do(columns: int) -> None:
+    with memfit.session(None, "ram", device="cpu", plan=False):
+        torch.tanh(torch.randn(1024, columns, generator=torch.Generator().manual_seed(0)))
+        (equal,) = equal_steps("aten::tanh")
+    assert equal and all(steps * columns % 64 == 0 for _, steps in equal)
+
+
+def test_what_another_ops_kernel_calls_is_not_split() -> None:
+    def lstm() -> list[bytes]:
+        torch.manual_seed(0)
+        return [bits(torch.nn.LSTM(64, 128)(torch.randn(96, 16, 64))[0].detach())]
+
+    plain = lstm()
+    with memfit.session(None, "ram", device="cpu", plan=False), stressed("split"):
+        assert [lstm(), lstm()] == [plain, plain]
+
+
+def test_what_ran_mapped_runs_in_slices_from_the_next_iteration_on() -> None:
+    plain = train_softmax(6)
+    with memfit.session(4 * MIB, "ram", device="cpu", plan=False) as session:
+        assert train_softmax(6) == plain
+    stats = session.stats
+    assert stats.mapped_ops > 0 and stats.split_ops > 0 and stats.peak_footprint_bytes <= 4 * MIB
+    assert any(equal_steps("aten::_log_softmax_backward_data"))
+
+
+def test_under_a_share_what_will_fit_is_not_tried() -> None:
+    with memfit.session("95%", "ram", device="cpu", plan=False):
+        train_softmax(6)
+    high = len(engine.load().split_answers())
+    engine.load().know_splits([])
+    with memfit.session("45%", "ram", device="cpu", plan=False, grow=False):
+        train_softmax(6)
+    assert high < len(engine.load().split_answers())
 
 
 def train_softmax(steps: int = 3) -> list[bytes]:
@@ -248,7 +328,7 @@ def doctored() -> None:
         mine = x.clone()
         torch.ops.aten.gelu(mine)
         answers = {row[0]: row[5] for row in engine.load().split_answers()}
-        engine.load().allow_splits(True, True)
+        engine.load().allow_splits(True, 0.0, True)
         made = torch.ops.aten.gelu(mine).clone()
         assert session.stats.split_ops == 0 or answers.get("aten::gelu") == []
     assert answers["aten::gelu"] == [] and torch.equal(made, plain)

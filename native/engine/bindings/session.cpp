@@ -103,6 +103,13 @@ void set_mapping(const std::string& when, const std::string& mechanism, uint64_t
   Engine::get().in_session([&](Session& session) { session.paging.set(settings); });
 }
 
+std::string mapping() {
+  return Engine::get().in_session([](Session& session) -> std::string {
+    if (!session.paging.is_on()) return "never";
+    return session.paging.is_direct() ? "direct" : "frames";
+  });
+}
+
 size_t page_bytes(size_t offset) {
   size_t bytes = Engine::get().in_session([&](Session& session) { return session.memory.device->page_at(offset); });
   return std::max<size_t>(bytes, 1);
@@ -150,7 +157,7 @@ void know_splits(const py::list& rows) {
 
 void set_stress(const std::string& kind) {
   static const std::map<std::string, Stress> kinds = {
-      {"evict", Stress::kEvict}, {"move", Stress::kMove}, {"recompute", Stress::kRecompute}};
+      {"evict", Stress::kEvict}, {"move", Stress::kMove}, {"recompute", Stress::kRecompute}, {"split", Stress::kSplit}};
   const auto found = kinds.find(kind);
   Engine::get().set_stress(found != kinds.end() ? found->second : Stress::kNone);
 }
@@ -173,9 +180,10 @@ void bind_session(py::module_& m) {
   m.def("set_budget", &set_budget, py::arg("budget_bytes"));
   m.def("set_peak", &set_peak, py::arg("peak_bytes"), NoGil());
   m.def("allow_growth", &allow_growth, py::arg("allowed"), NoGil());
+  m.def("mapping", &mapping, NoGil());
   m.def("set_mapping", &set_mapping, py::arg("when"), py::arg("mechanism") = "", py::arg("dies_after") = 0, NoGil());
-  m.def("allow_splits", [](bool allowed, bool forced) { Engine::get().allow_splits(allowed, forced); }, py::arg("allowed"), py::arg("forced"),
-        NoGil());
+  m.def("allow_splits", [](bool allowed, double least_share, bool forced) { Engine::get().allow_splits(allowed, least_share, forced); },
+        py::arg("allowed"), py::arg("least_share"), py::arg("forced"), NoGil());
   m.def("split_answers", &split_answers);
   m.def("know_splits", &know_splits, py::arg("rows"));
   m.def("alignment", &alignment, NoGil());

@@ -17,8 +17,14 @@ class Mapped {
   virtual char* address() const = 0;
   // All that was written is in the tier. Raises TierFailure, with nothing lost.
   virtual void settle() = 0;
-  // Rows of so many bytes that begin at these offsets are wanted next.
-  virtual void bring(const std::vector<size_t>& offsets, size_t bytes, bool for_writing) { (void)offsets, (void)bytes, (void)for_writing; }
+  struct How {
+    bool for_writing;
+    bool is_undisturbed;  // until the call is over nobody uses what is mapped
+  };
+  // Rows of so many bytes that begin at these offsets, which ascend, are wanted next.
+  virtual void bring(const std::vector<size_t>& offsets, size_t bytes, How how) { (void)offsets, (void)bytes, (void)how; }
+  // Few of its bytes come in for a row.
+  virtual bool is_for_rows() const { return true; }
   // Why some of its bytes are not what they should be; empty if all is well. Who touches them cannot be told.
   virtual std::string failure() = 0;
 };

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace memfit {
 
@@ -20,6 +21,11 @@ class PageFaults {
   // throw. Any thread may call it, several at a time.
   using Serve = std::function<void(char* touched, bool is_write)>;
 
+  struct Stretch {
+    char* at;
+    size_t size;
+  };
+
   virtual ~PageFaults() = default;
   // Sizes, and addresses but for their base, are multiples of a page. `reserve` and `fill` raise TierFailure.
   virtual char* reserve(size_t bytes) = 0;
@@ -30,6 +36,9 @@ class PageFaults {
   virtual void set_writable(char* at, size_t size, bool is_writable) = 0;
   // Nothing is there any more.
   virtual void drop(char* at, size_t size) = 0;
+  virtual void drop_all(const std::vector<Stretch>& stretches) {
+    for (const Stretch& stretch : stretches) drop(stretch.at, stretch.size);
+  }
   // Another thread's touch has been served already: who waits looks again.
   virtual void wake(char* at, size_t size) { (void)at, (void)size; }
   virtual const char* name() const = 0;

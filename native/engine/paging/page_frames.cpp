@@ -12,52 +12,9 @@ namespace memfit {
 
 namespace {
 
-// Of the newest, so many stay: an instruction may touch several chunks, and so may the other threads' at the same time.
-constexpr size_t kInUse = 12;
+constexpr size_t kAtOnce = size_t{128} << 10;  // so many bytes of neighbouring rows come in by one call
 
 }  // namespace
-
-class PageFrames::Paged final : public Mapped {
- public:
-  Paged(std::shared_ptr<PageFrames> frames, const Request& request)
-      : request(request), states((request.bytes + request.chunk - 1) / request.chunk, kAbsent),
-        places(states.size(), request.source == nullptr ? kNowhere : request.source == request.extent ? kStored : kInSource), page_frames_(std::move(frames)) {
-    base = page_frames_->faults_->reserve(space());
-  }
-  ~Paged() override { page_frames_->forget(*this); }
-
-  char* address() const override { return base; }
-  void settle() override { page_frames_->settle(*this); }
-  void bring(const std::vector<size_t>& offsets, size_t bytes, bool for_writing) override {
-    page_frames_->bring(*this, offsets, bytes, for_writing);
-  }
-  std::string failure() override {
-    std::lock_guard<std::mutex> lock(page_frames_->mutex_);
-    return why;
-  }
-  void fails(const char* because) {
-    if (why.empty()) why = because;
-  }
-
-  // Its addresses, in whole pages.
-  size_t space() const { return round_up(request.bytes, kFaultPage); }
-  char* at(size_t chunk) const { return base + chunk * request.chunk; }
-  size_t offset(size_t chunk) const { return chunk * request.chunk; }
-  // What a chunk takes in memory, and what it has of the storage.
-  size_t length(size_t chunk) const { return std::min(request.chunk, space() - offset(chunk)); }
-  size_t filled(size_t chunk) const { return std::min(request.chunk, request.bytes - offset(chunk)); }
-
-  const Request request;
-  char* base = nullptr;
-  std::vector<State> states;
-  enum Place : uint8_t { kNowhere, kInSource, kStored };
-  std::vector<Place> places;  // where the tier has its bytes, older ones perhaps
-  bool is_new = request.source == nullptr;  // what it holds is all of the op that runs, and worth nothing if that fails
-  std::string why;
-
- private:
-  std::shared_ptr<PageFrames> page_frames_;
-};
 
 void refuse_mapping(const char* what) {
   throw TierFailure(std::string("mapped memory cannot be ") + what + ": " + strerror(errno) +
@@ -73,18 +30,20 @@ PageFrames::PageFrames(Mechanism mechanism, Mortality mortality) {
 
 PageFrames::~PageFrames() = default;
 
-std::shared_ptr<Mapped> PageFrames::map(const Request& request) {
+std::shared_ptr<Mapped> PageFrames::map(const Paged::Request& request) {
   auto paged = std::make_shared<Paged>(shared_from_this(), request);
   std::lock_guard<std::mutex> lock(mutex_);
-  bounce_.resize(std::max(bounce_.size(), request.chunk));
+  bounce_.resize(std::max({bounce_.size(), request.chunk, kAtOnce}));
   paged_[paged->base] = paged.get();
+  if (!paged->is_table()) order_.set(request.access == Access::kSweeps ? FrameOrder::Leaves::kNewest : FrameOrder::Leaves::kOldest);
+  if (request.source != request.extent) paged->old = request.source;
   return paged;
 }
 
 void PageFrames::set_limit(size_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
   limit_ = bytes;
-  make_room(0);
+  make_room(0, FrameOrder::For::kOthers);
 }
 
 bool PageFrames::is_empty() {
@@ -92,9 +51,9 @@ bool PageFrames::is_empty() {
   return paged_.empty();
 }
 
-void PageFrames::set_leaving(Leaves which) {
+std::string PageFrames::failure(const Paged& paged) {
   std::lock_guard<std::mutex> lock(mutex_);
-  leaves_ = which;
+  return paged.why;
 }
 
 PageFrames::Figures PageFrames::figures() {
@@ -120,84 +79,78 @@ void PageFrames::serve(char* touched, bool is_write) {
 }
 
 void PageFrames::touch(Paged& paged, size_t chunk, bool is_write) {
-  if (paged.states[chunk] == kAbsent) return bring_in(paged, chunk, is_write);
+  if (paged.states[chunk] == Paged::kAbsent) return bring_in(paged, chunk, is_write);
   if (!is_write) return faults_->wake(paged.at(chunk), paged.length(chunk));
   faults_->set_writable(paged.at(chunk), paged.length(chunk), true);
-  paged.states[chunk] = kDirty;
+  paged.states[chunk] = Paged::kDirty;
 }
 
+// What cannot be read is zeros to an op that fails.
 void PageFrames::bring_in(Paged& paged, size_t chunk, bool is_write) {
-  make_room(paged.length(chunk));
+  make_room(paged.length(chunk), paged.is_table() ? FrameOrder::For::kTouchedRow : FrameOrder::For::kOthers);
   const bool is_stored = paged.places[chunk] != Paged::kNowhere;
-  if (is_stored) read(paged, chunk);
-  faults_->fill(paged.at(chunk), is_stored ? bounce_.data() : nullptr, paged.length(chunk), is_write);
-  paged.states[chunk] = is_write ? kDirty : kClean;
-  frames_.push_back({&paged, chunk});
-  figures_.frame_bytes += paged.length(chunk);
-  figures_.peak_frame_bytes = std::max(figures_.peak_frame_bytes, figures_.frame_bytes);
-}
-
-// Into `bounce_`. What cannot be read is zeros to an op that fails.
-void PageFrames::read(Paged& paged, size_t chunk) {
   try {
-    get(paged, chunk);
-    figures_.bytes_in += paged.filled(chunk);
+    if (is_stored) paged.get(chunk, 1, bounce_.data());
+    if (is_stored) figures_.bytes_in += paged.filled(chunk);
   } catch (const std::exception& error) {
     paged.fails(error.what());
     std::memset(bounce_.data(), 0, paged.length(chunk));
   }
+  faults_->fill(paged.at(chunk), is_stored ? bounce_.data() : nullptr, paged.length(chunk), is_write);
+  add(paged, {chunk, 1}, is_write);
 }
 
-void PageFrames::get(const Paged& paged, size_t chunk) {
-  const Request& request = paged.request;
-  const Extent from = paged.places[chunk] == Paged::kInSource ? request.source : request.extent;
-  const size_t filled = paged.filled(chunk);
-  std::memset(bounce_.data() + filled, 0, paged.length(chunk) - filled);
-  request.tier->get_part(from, request.bytes, paged.offset(chunk), bounce_.data(), filled);
-}
-
-void PageFrames::put(Paged& paged, size_t chunk, const char* bytes) {
-  const Request& request = paged.request;
-  request.tier->write_part(request.extent, request.bytes, paged.offset(chunk), bytes, paged.filled(chunk));
-  paged.places[chunk] = Paged::kStored;
-  figures_.bytes_out += paged.filled(chunk);
-}
-
-void PageFrames::make_room(size_t bytes) {
-  for (size_t stuck = 0; figures_.frame_bytes + bytes > limit_ && stuck < frames_.size();)
-    if (!leave(stuck == 0 ? next_to_leave() : stuck - 1)) ++stuck;
-}
-
-size_t PageFrames::next_to_leave() const {
-  if (leaves_ == Leaves::kOldest) return 0;
-  return frames_.size() > kInUse ? frames_.size() - 1 - kInUse : 0;
-}
-
-// False, and it stays, when it cannot be written back and may be the only copy of what was before the op.
-bool PageFrames::leave(size_t frame) {
-  const auto [paged, chunk] = frames_[frame];
-  try {
-    if (paged->states[chunk] == kDirty) write_back(*paged, chunk);
-  } catch (const std::exception& error) {
-    if (!paged->is_new) return false;
-    paged->fails(error.what());
+// They are there now.
+void PageFrames::add(Paged& paged, const Run& run, bool is_writable) {
+  for (size_t chunk = run.first; chunk < run.first + run.count; ++chunk) {
+    paged.states[chunk] = is_writable ? Paged::kDirty : Paged::kClean;
+    order_.add({&paged, chunk, paged.length(chunk), paged.named[chunk]});
   }
-  faults_->drop(paged->at(chunk), paged->length(chunk));
-  paged->states[chunk] = kAbsent;
-  figures_.frame_bytes -= paged->length(chunk);
-  frames_.erase(frames_.begin() + static_cast<std::ptrdiff_t>(frame));
+  figures_.frame_bytes += paged.length(run.first, run.count);
+  figures_.peak_frame_bytes = std::max(figures_.peak_frame_bytes, figures_.frame_bytes);
+}
+
+void PageFrames::make_room(size_t bytes, FrameOrder::For what) {
+  for (size_t stuck = 0; figures_.frame_bytes + bytes > limit_ && stuck < order_.size();)
+    if (!leave(order_.take(what, limit_))) ++stuck;
+}
+
+bool PageFrames::leave(const Frame& frame) {
+  Paged& paged = *frame.of;
+  if (!can_leave(paged, {frame.chunk, 1}, /*is_undisturbed=*/false)) return order_.put_back(frame), false;
+  faults_->drop(paged.at(frame.chunk), frame.bytes);
+  paged.states[frame.chunk] = Paged::kAbsent;
+  figures_.frame_bytes -= frame.bytes;
+  return true;
+}
+
+// What was written to is in the tier. False, and it stays, when it cannot be written there and may be the only copy of
+// what was before the op. Nobody has to be kept from writing meanwhile where nobody can.
+bool PageFrames::can_leave(Paged& paged, const Run& run, bool is_undisturbed) try {
+  if (paged.states[run.first] != Paged::kDirty) return true;
+  if (!is_undisturbed) return write_back(paged, run), true;
+  paged.put(run.first, run.count, paged.at(run.first));
+  figures_.bytes_out += paged.filled(run.first, run.count);
+  return true;
+} catch (const std::exception& error) {
+  if (!paged.is_new) return false;
+  paged.fails(error.what());
   return true;
 }
 
 // Whoever writes meanwhile waits, and dirties it anew.
-void PageFrames::write_back(Paged& paged, size_t chunk) {
-  faults_->set_writable(paged.at(chunk), paged.length(chunk), false);
-  paged.states[chunk] = kClean;
+void PageFrames::write_back(Paged& paged, const Run& run) {
+  const size_t bytes = paged.length(run.first, run.count);
+  const auto mark = [&](bool is_writable) {
+    faults_->set_writable(paged.at(run.first), bytes, is_writable);
+    std::fill_n(paged.states.begin() + static_cast<std::ptrdiff_t>(run.first), run.count, is_writable ? Paged::kDirty : Paged::kClean);
+  };
+  mark(false);
   try {
-    put(paged, chunk, paged.at(chunk));
+    paged.put(run.first, run.count, paged.at(run.first));
+    figures_.bytes_out += paged.filled(run.first, run.count);
   } catch (...) {
-    faults_->set_writable(paged.at(chunk), paged.length(chunk), true);
-    paged.states[chunk] = kDirty;
+    mark(true);
     throw;
   }
 }
@@ -205,41 +158,28 @@ void PageFrames::write_back(Paged& paged, size_t chunk) {
 // What nobody has touched holds nothing; the tier is given zeros, so that it can be read like all else.
 void PageFrames::settle(Paged& paged) {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (size_t chunk = 0; chunk < paged.states.size(); ++chunk) {
-    if (paged.states[chunk] == kDirty) write_back(paged, chunk);
-    if (paged.places[chunk] == Paged::kStored) continue;
-    if (paged.places[chunk] == Paged::kInSource)
-      get(paged, chunk);
-    else
-      std::memset(bounce_.data(), 0, paged.filled(chunk));
-    put(paged, chunk, bounce_.data());
+  const size_t count = paged.states.size(), most = bounce_.size() / paged.request.chunk;
+  const auto is_like = [&](size_t chunk, size_t next) {
+    return paged.lie_together(chunk, next) && (paged.states[chunk] == Paged::kDirty) == (paged.states[next] == Paged::kDirty);
+  };
+  for (Run run{0, 0}; run.first < count; run.first += run.count) {
+    for (run.count = 1; run.count < most && run.first + run.count < count && is_like(run.first, run.first + run.count);) ++run.count;
+    if (paged.states[run.first] == Paged::kDirty) {
+      write_back(paged, run);
+    } else if (paged.places[run.first] != Paged::kStored) {
+      paged.get(run.first, run.count, bounce_.data());
+      paged.put(run.first, run.count, bounce_.data());
+      figures_.bytes_out += paged.filled(run.first, run.count);
+    }
   }
   paged.is_new = false;
 }
 
-// As far as there are frames for them all: otherwise the first would be gone when they are wanted. What cannot be had is
-// told when it is touched.
-void PageFrames::bring(Paged& paged, const std::vector<size_t>& offsets, size_t bytes, bool for_writing) try {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const size_t last = paged.states.size() - 1;
-  size_t room = limit_ / 2;
-  for (const size_t offset : offsets)
-    for (size_t chunk = offset / paged.request.chunk; chunk <= std::min(last, (offset + bytes - 1) / paged.request.chunk); ++chunk) {
-      const State state = paged.states[chunk];
-      if (state == kDirty || (state == kClean && !for_writing)) continue;
-      if (room < paged.length(chunk)) return;
-      room -= paged.length(chunk);
-      touch(paged, chunk, for_writing);
-    }
-} catch (const TierFailure&) {
-  // Likewise.
-}
-
 void PageFrames::forget(Paged& paged) {
   std::lock_guard<std::mutex> lock(mutex_);
-  frames_.erase(std::remove_if(frames_.begin(), frames_.end(), [&](const Frame& frame) { return frame.of == &paged; }), frames_.end());
+  order_.forget(paged);
   for (size_t chunk = 0; chunk < paged.states.size(); ++chunk)
-    if (paged.states[chunk] != kAbsent) figures_.frame_bytes -= paged.length(chunk);
+    if (paged.states[chunk] != Paged::kAbsent) figures_.frame_bytes -= paged.length(chunk);
   paged_.erase(paged.base);
   faults_->release(paged.base, paged.space());
 }

@@ -1,6 +1,8 @@
 // Paging: an op whose working set is larger than the budget runs all the same: some of what it uses is mapped. Its bytes
 // stay in the tier, and the op sees them there: in memory that the tier lies in, or through page frames, which
-// take their room from the arena. Slower, and the same in every bit.
+// take their room from the arena. Slower, and the same in every bit. (On a GPU ops see them over its link.)
+//
+// It hears of whatever happens to an op and to what it uses, so it has a method for each of these events.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -14,20 +16,19 @@
 
 #include "../adoption.h"
 #include "../books.h"
-#include "../last_resorts.h"
 #include "../memory.h"
 #include "../moves.h"
 #include "../needs.h"
 #include "../notices.h"
 #include "../placing.h"
+#include "../planned.h"
 #include "../refusals.h"
 #include "../residency.h"
 #include "../stats.h"
 #include "../thread_state.h"
 #include "access.h"
-#include "mapped.h"
+#include "frame_room.h"
 #include "page_frames.h"
-#include "within_reach.h"
 
 namespace memfit {
 
@@ -53,11 +54,21 @@ class Paging {
     Placing& placing;
     const Needs& needs;
     Refusals& refusals;
-    LastResorts& resorts;
+    Planned& planned;
   };
-  explicit Paging(const Parts& parts) : on_(parts), reach_(parts.memory, parts.stats) { ballast_.pinned = true; }
+  explicit Paging(const Parts& parts)
+      : on_(parts), frames_(parts.memory, parts.stats, parts.residency, parts.placing, parts.planned) {}
 
-  void set(const Settings& settings);
+  void set(const Settings& settings) {
+    when_ = settings.when;
+    frames_.set(settings.mechanism, settings.reach, settings.mortality);
+  }
+  // Whether anything may be mapped in this session,
+  bool is_on() const;
+  // and, if so, whether ops reach its bytes without a byte of the arena.
+  bool is_direct() const { return frames_.bytes() == 0; }
+  // Whether the op may see what it uses where that waits.
+  bool may_map(const OpInfo& op) const;
   // The block is mapped whenever an op uses it, and stays so from one to the next.
   // False: nothing is mapped in this session.
   bool keep(Block& block);
@@ -66,11 +77,13 @@ class Paging {
   // what it is known to allocate, fit.
   void prepare(ThreadState& thread, const OpInfo& op);
   // The op's inputs are in: rows of which its arguments tell come before it touches them, which would be a fault each.
-  void bring_rows(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
+  void bring_rows(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   // What the op allocates now is better mapped: with it in the arena there may be no room for frames later.
   bool is_better_mapped(ThreadState& thread, size_t bytes) const;
   // The op's new storage is mapped, before it has anything in it. False, and the op may have failed, when it cannot be.
   bool map_new(ThreadState& thread, Block& block);
+  // The op has done its work: what it spent on faults and copies was a wait, not its own time.
+  void settle(ThreadState& thread);
   // No op uses the block any more: its bytes are in the tier.
   void leave(ThreadState& thread, Block& block);
   // Who asks for the bytes is no op, and may give them to a system call, for which no fault is served: they are to come in. (Of a
@@ -84,32 +97,26 @@ class Paging {
   void before_fork();
   // and this is it.
   void become_inert();
-  void count(Stats& figures) const;
+  void count(Stats& figures) const { frames_.count(figures); }
 
  private:
-  bool may_map(const OpInfo& op) const;
-  bool is_direct() const;
-  size_t frame_bytes() const;
-  size_t frames_for_rows() const;
   size_t frames_beside(const ThreadState& thread) const;
   size_t room() const;
-  std::vector<Block*> candidates(const ThreadState& thread) const;
+  size_t seen_in_arena(const ThreadState& thread) const;
+  void free_frames(ThreadState& thread);
+  void map_planned(ThreadState& thread);
+  void map_or_go_without(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
   void map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
-  bool open(ThreadState& thread, size_t frames);
-  bool map(Block& block, Access access, Extent source);
-  Extent writable(Block& block) const;
+  bool map(Block& block, Access access, Extent extent, Extent source);
   bool take_down(Block& block);
-  bool give_frames_back();
   void tell_cost(const ThreadState& thread, size_t bytes);
 
   const Parts on_;
-  Settings settings_;
-  std::shared_ptr<PageFrames> page_frames_;
-  WithinReach reach_;        // on a GPU, or of a tier in memory: there are no frames, but may be a reserve in their room
-  size_t mapped_bytes_ = 0;  // since an op last left nothing mapped
+  When when_ = When::kNever;
+  FrameRoom frames_;
   bool any_stays_ = false;
-  bool is_used_ = false;  // by an op, since the last one that left nothing mapped
-  Block ballast_;  // its region is the frames' room in the arena
+  uint64_t fault_ns_ = 0;  // until the last op ended
+  size_t mapped_bytes_ = 0;  // since the last op that left nothing mapped
 };
 
 }  // namespace memfit

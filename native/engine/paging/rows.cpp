@@ -4,9 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <string_view>
 
 #include "../observer.h"
-#include "access.h"
 
 namespace memfit {
 
@@ -28,12 +30,6 @@ bool is_list(const at::Tensor& indices) {
   return is_number && indices.device().is_cpu() && indices.layout() == at::kStrided && indices.is_contiguous();
 }
 
-at::Tensor indices_of(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  const bool selects = op.name == "aten::index_select" && inputs[1].isInt() && inputs[1].toInt() == 0;
-  const size_t last = selects ? 2 : 1;
-  return (selects || op.name == "aten::embedding") && inputs[last].isTensor() ? inputs[last].toTensor() : at::Tensor();
-}
-
 // A gradient of an embedding: rows of what it is added to.
 at::Tensor rows_of_sparse(const c10::IValue& value) {
   if (!value.isTensor() || !value.toTensor().defined() || value.toTensor().layout() != at::kSparse) return {};
@@ -41,14 +37,38 @@ at::Tensor rows_of_sparse(const c10::IValue& value) {
   return sparse->sparse_dim() == 1 ? sparse->indices() : at::Tensor();
 }
 
+// table[rows]
+at::Tensor only_index(const c10::IValue& value) {
+  if (!value.isList()) return {};
+  const c10::ArrayRef<c10::IValue> indices = value.toListRef();
+  return indices.size() == 1 && indices[0].isTensor() ? indices[0].toTensor() : at::Tensor();
+}
+
+at::Tensor along_the_first(const c10::IValue& dimension, const c10::IValue& indices) {
+  return dimension.isInt() && dimension.toInt() == 0 && indices.isTensor() ? indices.toTensor() : at::Tensor();
+}
+
+bool is_any_of(const std::string& name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Of the table that is the op's first input.
+at::Tensor indices_of(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  if (is_any_of(op.name, {"aten::add_.Tensor", "aten::sparse_mask"})) return rows_of_sparse(inputs[1]);
+  if (is_any_of(op.name, {"aten::index.Tensor"})) return only_index(inputs[1]);
+  if (is_any_of(op.name, {"aten::index_select", "aten::index_add_", "aten::index_copy_"})) return along_the_first(inputs[1], inputs[2]);
+  const bool looks_up = is_any_of(op.name, {"aten::embedding", "aten::embedding_bag", "aten::embedding_bag.padding_idx", "aten::_embedding_bag",
+                                            "aten::_embedding_bag_forward_only"});
+  return looks_up && inputs[1].isTensor() ? inputs[1].toTensor() : at::Tensor();
+}
+
 }  // namespace
 
 Rows rows_used_by(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  const bool writes = op.name == "aten::add_.Tensor";
-  if (inputs.empty() || !inputs[0].isTensor() || (!writes && access_of(op.name) != Access::kRows)) return {};
-  const at::Tensor &table = inputs[0].toTensor(), indices = writes ? rows_of_sparse(inputs[1]) : indices_of(op, inputs);
-  if (!is_table(table) || !is_list(indices)) return {};
-  Rows rows{table.storage().unsafeGetStorageImpl(), writes, static_cast<size_t>(table.stride(0)) * table.itemsize(), {}};
+  if (inputs.size() < 2 || !inputs[0].isTensor() || !is_table(inputs[0].toTensor())) return {};
+  const at::Tensor &table = inputs[0].toTensor(), indices = indices_of(op, inputs);
+  if (!is_list(indices)) return {};
+  Rows rows{table.storage().unsafeGetStorageImpl(), op.may_write(0), static_cast<size_t>(table.stride(0)) * table.itemsize(), {}};
   const size_t first = static_cast<size_t>(table.storage_offset()) * table.itemsize();
   if (indices.scalar_type() == at::kLong)
     add_offsets<int64_t>(indices, first, rows.row_bytes, table.size(0), rows.offsets);

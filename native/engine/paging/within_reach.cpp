@@ -33,9 +33,9 @@ void WithinReach::end_reserve() {
 }
 
 // Of bytes that are gone through from end to end the beginning may come; rows are read where they are.
-std::shared_ptr<Mapped> WithinReach::map(const Block& block, Access access, Extent source) {
+std::shared_ptr<Mapped> WithinReach::map(const Block& block, Access access, Extent extent, Extent source) {
   if (by_ != By::kManaged)
-    if (char* address = block.tier->address(block.extent)) return std::make_shared<InTier>(block.tier, address);
+    if (char* address = block.tier->address(extent)) return std::make_shared<InTier>(block.tier, address);
   if (by_ == By::kTier || !is_on_gpu()) return nullptr;
   std::unique_ptr<HostMemory> memory = memory_.device->host_memory(block.bytes);
   if (!memory) return nullptr;

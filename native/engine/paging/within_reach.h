@@ -32,9 +32,9 @@ class WithinReach {
   bool is_in_use() const { return reserve_ && reserve_->taken != 0; }
   // The room is the arena's again, once what came is back with the host. (Nothing is in use.)
   void end_reserve();
-  // Where the ops reach the block's bytes, which are at `source` so far (null: it has none); null where they do not.
-  // Raises TierFailure.
-  std::shared_ptr<Mapped> map(const Block& block, Access access, Extent source);
+  // Where the ops reach the block's bytes, which are at `source` so far (null: it has none) and belong at `extent`; null where
+  // they do not. Raises TierFailure.
+  std::shared_ptr<Mapped> map(const Block& block, Access access, Extent extent, Extent source);
   void count(Stats& figures) const;
 
  private:

@@ -42,6 +42,12 @@ def add_parser(subparsers: Subparsers) -> None:
             metavar="PATTERN",
             help=f'{meaning}: a storage "#12", a line "model.py:40", or the op that allocates, "aten::relu*"',
         )
+    parser.add_argument(
+        "--map",
+        choices=("auto", "never"),
+        default="auto",
+        help="whether ops that do not fit the budget may use storages where they wait (default: auto)",
+    )
     parser.add_argument("--machine", default="pcie4", metavar="M", help="a profile or a file (default: pcie4)")
     parser.add_argument(
         "--addresses", action="store_true", help="find addresses too, and plan so that they fit the budget"
@@ -106,4 +112,5 @@ def _plan(args: argparse.Namespace, trace: Trace, machine: Machine) -> Found:
         plan = plan_at_no_cost(without_swaps(trace, wishes.never_swapped), machine, effort=2 * args.effort).plan
         return Found(footprinted(trace, plan) if args.addresses else plan)
     budget = parse_budget(args.budget).resolve(int(load_bytes(trace).max()))
-    return plan_by(policy, Asked(trace, machine, budget, args.effort, args.addresses, wishes))
+    maps = args.map == "auto"
+    return plan_by(policy, Asked(trace, machine, budget, args.effort, args.addresses, wishes, maps))

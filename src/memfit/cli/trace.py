@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `trace` subcommand."""
     from memfit.cli.program import add_program
+    from memfit.cli.run import add_split
 
     parser = subparsers.add_parser(
         "trace",
         help="record one iteration of a script to a file",
-        usage="memfit trace SCRIPT|-m MODULE -o FILE [--json] [-- ARGS ...]",
+        usage="memfit trace SCRIPT|-m MODULE -o FILE [--split S] [--json] [-- ARGS ...]",
     )
     add_program(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write the trace (.gz: gzipped)")
+    add_split(parser)
     parser.add_argument("--json", action="store_true", help="print a summary of the trace as JSON")
     parser.set_defaults(run=run)
 
@@ -38,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     check_folder(args.output)
     output = os.path.abspath(args.output)  # wherever the script goes
-    trace = record_script(*program_of(args))
+    trace = record_script(*program_of(args), split=args.split)
     save_trace(trace, output)
     report = RecordingReport(args.output, len(trace.ops), len(trace.storages), trace.signature)
     show(report, to_text, as_json=args.json, indent=None)

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `verify` subcommand."""
     from memfit.cli.program import add_program
-    from memfit.cli.run import add_device, add_tier
+    from memfit.cli.run import add_device, add_map, add_split, add_tier
 
     parser = subparsers.add_parser(
         "verify",
         help="run a script plainly and under a budget and compare every bit",
-        usage="memfit verify SCRIPT|-m MODULE --budget B [--tier T] [--device D] [--steps N] [--json] [-- ARGS ...]",
+        usage="memfit verify SCRIPT|-m MODULE --budget B [--tier T] [--device D] [--map M] [--split S] [--steps N] "
+        "[--json] [-- ARGS ...]",
     )
     add_program(parser)
     parser.add_argument(
@@ -30,6 +31,8 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_tier(parser)
     add_device(parser)
+    add_map(parser)
+    add_split(parser)
     parser.add_argument(
         "--deterministic", action="store_true", help="with torch's deterministic algorithms, in both runs"
     )
@@ -59,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     device = parse_device(args.device)
     tier = tier_for(args.tier, device)
     program, arguments = program_of(args)
-    verdict = verify(program, arguments, args.budget, tier, args.steps, str(device), args.deterministic)
+    verdict = verify(program, arguments, args.budget, tier, args.steps, str(device), args.deterministic,
+                     map=args.map, split=args.split)  # fmt: skip
     show(_report(verdict), to_text, as_json=args.json, indent=None)
     if args.json:
         return 0 if verdict.difference is None else VerificationError.exit_code
@@ -78,7 +82,8 @@ def _same_run(args: argparse.Namespace, program: Program, arguments: list[str]) 
     """Return the command that runs the verified script."""
     options = ["--budget", args.budget]
     options += ["--tier", args.tier] if args.tier else []
-    options += ["--device", args.device] if args.device != "auto" else []
+    options += [word for name in ("device", "map", "split") if (value := getattr(args, name)) != "auto"
+                for word in (f"--{name}", value)]  # fmt: skip
     return shlex.join(["memfit", "run", *options, *program.words(), *arguments])
 
 

@@ -16,6 +16,8 @@ from memfit.planning.joint.place import plan_jointly_with_addresses
 from memfit.planning.joint.plan import plan_jointly
 from memfit.planning.joint.program import Moves, time_bound
 from memfit.planning.joint.wishes import NO_WISHES, Wishes, not_found, require_possible, without_swaps
+from memfit.planning.paging.choice import SHARE_FOR_HOLES, Frames, choose_maps, least_held
+from memfit.planning.paging.mapped import not_made_again, with_maps
 
 OURS = {"memfit": Moves.JOINT, "swap": Moves.SWAP, "recompute": Moves.RECOMPUTE}
 """memfit's planner: keeping, swapping and recomputing; without recomputing; and without swapping."""
@@ -46,6 +48,8 @@ class Asked:
         effort: The seconds of each search, of memfit's planner.
         addresses: Whether to find addresses too; memfit's planner plans so that they fit the budget.
         wishes: What is asked for of some storages; memfit's planner alone can be asked.
+        maps: Whether ops that do not fit the budget may use storages where they wait; memfit's planner alone plans so.
+        never: The storages that cannot be made again.
     """
 
     trace: Trace
@@ -54,6 +58,8 @@ class Asked:
     effort: float = 0.5
     addresses: bool = False
     wishes: Wishes = NO_WISHES
+    maps: bool = False
+    never: frozenset[int] = frozenset()
 
 
 def choose_planners(text: str) -> tuple[str, ...]:
@@ -84,7 +90,7 @@ def plan_by(name: str, asked: Asked) -> Found:
         UsageError: Another system's policy is asked for something.
     """
     if name in OURS:
-        return _wished(name, asked)
+        return _mapping(name, asked) if asked.maps else _wished(name, asked)
     if asked.wishes:
         raise UsageError(
             f"the policy {name} takes no wishes",
@@ -100,6 +106,26 @@ def footprinted(trace: Trace, plan: Plan) -> Plan:
     made = carried_out(trace, plan)
     placed = with_footprint(made.trace, swaps_alone(made, plan))
     return replace(plan, footprint_bytes=placed.footprint_bytes)
+
+
+def _mapping(name: str, asked: Asked) -> Found:
+    """Return the plan of memfit's planner `name` in which as little is mapped as makes every op fit."""
+    room = asked.budget_bytes
+    if int(least_held(asked.trace).max()) > room and asked.addresses:
+        room -= room // SHARE_FOR_HOLES
+    maps = choose_maps(asked.trace, room, _frames(asked))
+    if not maps:
+        return _wished(name, asked)
+    trace, never = with_maps(asked.trace, maps, asked.machine), not_made_again(asked.trace, maps)
+    found = _wished(name, replace(asked, trace=trace, never=never))
+    return Found(replace(found.plan, maps=maps))
+
+
+def _frames(asked: Asked) -> Frames:
+    faults = asked.machine.faults
+    if faults is not None and not faults.chunk_bytes:
+        return Frames.none()
+    return Frames.within(asked.budget_bytes, asked.trace.alignment)
 
 
 def _wished(name: str, asked: Asked) -> Found:
@@ -128,6 +154,12 @@ def _swapping(asked: Asked) -> Found:
 def _joint(moves: Moves, asked: Asked) -> Found:
     planner = plan_jointly_with_addresses if asked.addresses else plan_jointly
     found = planner(
-        asked.trace, asked.machine, asked.budget_bytes, moves=moves, effort=asked.effort, wishes=asked.wishes
+        asked.trace,
+        asked.machine,
+        asked.budget_bytes,
+        moves=moves,
+        effort=asked.effort,
+        never=asked.never,
+        wishes=asked.wishes,
     )
     return Found(as_plan(asked.trace, found), found.bound.added_us)

@@ -13,7 +13,8 @@ from memfit.ir import Plan
 from memfit.machine import Machine
 
 _KIND = "kept-plan"
-_VERSION = 2
+_VERSION = 3
+_FIRST_WITH_MAPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def load_kept_plan(path: str | os.PathLike[str]) -> KeptPlan:
     reasons = never.texts("why")
     return KeptPlan(
         key=fields.text("key"),
-        plan=plan_of_fields(fields.section("plan")),
+        plan=plan_of_fields(fields.section("plan"), has_maps=fields.integer("version", 1) >= _FIRST_WITH_MAPS),
         machine=machine_of_fields(fields.section("machine")),
         is_joint=bool(fields.integer("is_joint", 0, 1)),
         never=dict(zip(never.integers("storage", len(reasons), 0), reasons, strict=True)),

@@ -2,7 +2,7 @@
 
 The ops of recomputes, of which each has one or more, are one column after the other; `length` says how many are whose.
 Version 1 had placements too, which nothing has ever read: a run finds addresses for the storages of its own iterations.
-Version 2 had no recomputes.
+Version 2 had no recomputes, version 4 no maps.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from memfit.files.document import Fields, read_document, write_document
-from memfit.ir import Plan, Recompute, Swap
+from memfit.ir import Map, Plan, Recompute, Swap
 
 _KIND = "plan"
-_VERSION = 4
+_VERSION = 5
 _FIRST_WITH_RECOMPUTES = 3
+_FIRST_WITH_MAPS = 5
 _SWAP_COLUMNS = ("storage", "size_bytes", "out_after", "free_by", "in_start", "in_before")
+_MAP_COLUMNS = ("op", "frame_bytes")
 _RECOMPUTE_COLUMNS = ("storage", "after", "before")
 
 
@@ -57,6 +59,11 @@ def plan_body(plan: Plan) -> dict[str, Any]:
             "length": [len(one.ops) for one in plan.recomputes],
             "ops": [op for one in plan.recomputes for op in one.ops],
         },
+        "maps": {
+            **_columns(plan.maps, _MAP_COLUMNS),
+            "length": [len(one.storages) for one in plan.maps],
+            "storages": [storage for one in plan.maps for storage in one.storages],
+        },
     }
 
 
@@ -73,15 +80,18 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         InputError: The file is malformed. The message names the file, the field and the reason.
     """
     fields = read_document(path, _KIND, _VERSION)
-    return plan_of_fields(fields, has_recomputes=fields.integer("version", 1) >= _FIRST_WITH_RECOMPUTES)
+    version = fields.integer("version", 1)
+    has = {"has_recomputes": version >= _FIRST_WITH_RECOMPUTES, "has_maps": version >= _FIRST_WITH_MAPS}
+    return plan_of_fields(fields, **has)
 
 
-def plan_of_fields(fields: Fields, *, has_recomputes: bool = True) -> Plan:
+def plan_of_fields(fields: Fields, *, has_recomputes: bool = True, has_maps: bool = True) -> Plan:
     """Read the fields of `plan_body`.
 
     Arguments:
         fields: The object that has them.
         has_recomputes: Whether recomputes are among them.
+        has_maps: Whether maps are.
 
     Returns:
         The plan.
@@ -98,6 +108,7 @@ def plan_of_fields(fields: Fields, *, has_recomputes: bool = True) -> Plan:
         swaps=_swaps(fields.section("swaps")),
         footprint_bytes=fields.integer("footprint_bytes", 0),
         recomputes=_recomputes(fields.section("recomputes")) if has_recomputes else (),
+        maps=_maps(fields.section("maps")) if has_maps else (),
     )
 
 
@@ -113,6 +124,15 @@ def _swaps(columns: Fields) -> tuple[Swap, ...]:
         returns = columns.integers("returns", len(cyclic), 0, 1)
     rows = zip(*numbers, map(bool, cyclic), map(bool, returns), strict=True)
     return tuple(Swap(*row) for row in rows)
+
+
+def _maps(columns: Fields) -> tuple[Map, ...]:
+    lengths = columns.integers("length", None, 1)
+    op, frame_bytes = (columns.integers(name, len(lengths), 0) for name in _MAP_COLUMNS)
+    storages = columns.integers("storages", sum(lengths), 0)
+    bounds = pairwise(accumulate(lengths, initial=0))
+    rows = zip(op, bounds, frame_bytes, strict=True)
+    return tuple(Map(o, tuple(storages[begin:end]), frames) for o, (begin, end), frames in rows)
 
 
 def _recomputes(columns: Fields) -> tuple[Recompute, ...]:

@@ -7,20 +7,22 @@ several iterations. A storage that is swapped takes bytes anew with each of its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypedDict
 
 import numpy as np
 
-from memfit.arrays import Int64Array
+from memfit.arrays import BoolArray, Int64Array
 from memfit.ir import Swap
 from memfit.planning.packing import NOBODY, Lifetimes
 from memfit.planning.stays import Span, Stays, place_stays, stays_of_life, stays_of_recurring, swaps_by_storage
 from memfit.simulate import align_up_all
 
 _MOST_ITERATIONS = 4  # in a table
+FRAMES = (1 << 31) - 1
+"""The `again` of what is no storage's, but for the page frames of an op (native/engine/plan.h)."""
 ALLOCATION = -1
 """The `swap` of a take that is an allocation."""
 ENDLESS = -1
@@ -33,9 +35,9 @@ class Takes:
 
     Time is counted in takes. The bytes of take k are free again before take `upper[k]`, which is counted on over the
     iteration's end, or `ENDLESS`. `swap[k]` is the swap that take k ends, or `ALLOCATION`. `again[k]` is 1 more than
-    the op that runs again and allocates it, or 0. `over[k]` is the take whose place take k takes over, or `NOBODY`.
-    `op[k]` is the op that take k is of, in the op or after it: ascending, of `ops` ops, and -1 before the first. By
-    default each take has an op of its own.
+    the op that runs again and allocates it, `FRAMES`, or 0. `over[k]` is the take whose place take k takes over, or
+    `NOBODY`. `mapped[k]`: take k has no bytes, since they stay in the tier. `op[k]` is the op that take k is of,
+    in the op or after it: ascending, of `ops` ops, and -1 before the first. By default each take has an op of its own.
     """
 
     upper: Int64Array
@@ -45,8 +47,11 @@ class Takes:
     over: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     op: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     ops: int = 0
+    mapped: BoolArray = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
 
     def __post_init__(self) -> None:
+        if not len(self.mapped):
+            object.__setattr__(self, "mapped", np.zeros(len(self.size), dtype=np.bool_))
         if not len(self.over):
             object.__setattr__(self, "over", np.full(len(self.size), NOBODY))
         if not len(self.swap):
@@ -89,7 +94,10 @@ class TakeColumns(TypedDict):
     swap: list[int]
     """The number of the swap, from 1 on, that the take ends; 0 for an allocation."""
     again: list[int]
-    """1 more than the op that runs again and allocates it; 0 for an allocation of the program's, and for a swap."""
+    """1 more than the op that runs again and allocates it; 0 for an allocation of the program's, and for a swap;
+    `FRAMES` for the page frames of an op."""
+    mapped: list[int]
+    """1 for an allocation without an address whose bytes are to stay in the tier; otherwise 0."""
     op_begin: list[int]
     """The first take of each op of an iteration; and how many takes the iteration has."""
     slots: list[int]
@@ -126,7 +134,7 @@ class TwoIterations:
 
     `size` (bytes) is negative for a free; `begun` is how many ops had begun before, counted
     from the first iteration's first. `first_count`: how many allocations the first iteration has. `again`: 1 more than
-    the op that runs again and allocates it, otherwise 0; empty where none does.
+    the op that runs again and allocates it, `FRAMES` for page frames, otherwise 0; empty where it is always 0.
     """
 
     block: Int64Array
@@ -166,6 +174,30 @@ class TwoIterations:
         again = self.again[order] if len(self.again) else self.again
         return replace(self, block=self.block[order], size=self.size[order], begun=begun[order], again=again)
 
+    def with_frames(self, frames: Sequence[tuple[int, int]]) -> tuple[TwoIterations, list[int]]:
+        """Return them with page frames in these ops (op, bytes), and the frames' blocks in the first iteration."""
+        if not frames:
+            return self, []
+        fresh = int(self.block.max(initial=0)) + 1
+        op, size = np.array(frames, dtype=np.int64).T
+        begun = np.concatenate((op + 1, op + 1 + self.ops))
+        own = fresh + np.arange(len(begun))
+        size = np.tile(size, 2)
+        again = self.again if len(self.again) else np.zeros(len(self.block), dtype=np.int64)
+        # They are taken before anything else that the op does, and given back after it.
+        order = np.argsort(np.concatenate((3 * self.begun + 1, 3 * begun, 3 * begun + 2)), kind="stable")
+        block, sizes, begins, agains = (
+            np.concatenate((column, taken, given))[order]
+            for column, taken, given in (
+                (self.block, own, own),
+                (self.size, size, -size),
+                (self.begun, begun, begun),
+                (again, np.full(len(begun), FRAMES), np.zeros(len(begun), dtype=np.int64)),
+            )
+        )
+        made = TwoIterations(block, sizes, begins, self.first_count + len(frames), self.ops, agains)
+        return made, own[: len(frames)].tolist()
+
 
 def _another(first: Int64Array, second: Int64Array, ops: int, other_ops: int) -> Int64Array:
     """Return rows of an iteration that does as the `first` did, and frees what the `second` freed of the first.
@@ -187,10 +219,12 @@ def takes_of(
     swaps: Sequence[Swap] = (),
     blocks: Sequence[int] = (),
     givers: Mapping[int, int] = MappingProxyType({}),
+    mapped: Collection[int] = (),
 ) -> Takes:
     """Return the takes of the first of two iterations; `blocks` are the block ids of the storages that `swaps` name.
 
-    `givers` are, by the block of a storage that takes over another one's place, that other one's, which is freed then.
+    `givers` are, by the block of a storage that takes over another one's place, that other one's, which is freed then;
+    `mapped` are the blocks of storages that never take bytes.
 
     If ops 0, 1 and 2 allocate A, B and C, and A's only swap has it away from op 1 until op 3, the takes are A, B, C and
     A again: `swap` is -1, -1, -1, 0, and A's first stay ends before take 1.
@@ -227,7 +261,10 @@ def takes_of(
     for taker, giver in givers.items():
         if upper[last[giver]] == allocated[taker]:
             over_take[allocated[taker]] = last[giver]
-    return Takes(upper, size, swap, again, over_take, clock.op, recorded.ops)
+    is_mapped = np.zeros(clock.period, dtype=np.bool_)
+    is_mapped[[allocated[block] for block in mapped if block in allocated]] = True
+    upper[is_mapped] = ENDLESS
+    return Takes(upper, size, swap, again, over_take, clock.op, recorded.ops, is_mapped)
 
 
 class TakeClock:
@@ -298,6 +335,7 @@ def plan_addresses(
         size=np.tile(align_up_all(takes.size, alignment), times).tolist(),
         swap=np.tile(takes.swap - ALLOCATION, times).tolist(),  # an allocation is 0 here
         again=np.tile(takes.again, times).tolist(),
+        mapped=np.tile(takes.mapped.astype(np.int64), times).tolist(),
         op_begin=np.searchsorted(takes.op, np.arange(takes.ops + 1)).tolist(),
         slots=slots.tolist(),
         slot_offset=packing.offsets.tolist(),

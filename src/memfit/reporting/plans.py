@@ -25,8 +25,8 @@ class PlanReport:
     """A plan and its timeline in numbers; `unswapped_bytes` is the peak without the plan.
 
     `footprint_bytes` is 0 for a plan without addresses. `bytes_recomputed` are those of all absences without a copy,
-    which `recomputes` counts; `reruns` of ops, in `again_us`, end them. `compute_us` is without these. No plan of this
-    kind adds less than `bound_us`; None where that is not known.
+    which `recomputes` counts; `reruns` of ops, in `again_us`, end them. So many ops have `maps`, in `mapped_us`.
+    `compute_us` is without these. No plan of this kind adds less than `bound_us`; None where that is not known.
     """
 
     policy: str
@@ -42,8 +42,10 @@ class PlanReport:
     recomputes: int
     bytes_recomputed: int
     reruns: int
+    maps: int
     compute_us: float
     again_us: float
+    mapped_us: float
     stall_us: float
     iteration_us: float
     overhead: float
@@ -68,6 +70,8 @@ def to_text(figures: PlanReport) -> str:
     if figures.recomputes:
         again = f"by {figures.reruns} runs of ops"
         lines.append(f"  recomputed {format_bytes(figures.bytes_recomputed)}, {again}")
+    if figures.maps:
+        lines.append(f"  mapped     in {figures.maps} ops, which take {format_us(figures.mapped_us)} longer for it")
     if figures.footprint_bytes:
         lines.append(f"  addresses  {format_bytes(figures.footprint_bytes)}")
     lines += [_stall(stall) for stall in figures.largest_stalls]

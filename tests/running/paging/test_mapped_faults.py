@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import textwrap
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -67,6 +70,49 @@ def test_a_forked_child_reads_what_is_mapped_in_its_parent(paged):
         # (The parent goes on elsewhere than where the child reads.)
         assert child_says(lambda: tensor[::1001].sum().item() == expected, meanwhile=tensor.zero_)
         assert tensor.abs().sum() == 0
+
+
+@contextmanager
+def no_more_addresses():
+    """Refuse every further mapping of more than a few pages."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, ((int(status["VmSize"].split()[0]) << 10) + LARGE // 8, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_a_mapping_that_fails_while_a_child_lives_loses_no_bytes(paged, capfd):
+    with paged(LARGE // 2) as session:
+        tensor = ADD.make()[0]
+        expected = session.read_bytes(tensor.untyped_storage())
+        sample = tensor[::1001].sum().item()
+
+        def fail() -> None:
+            with no_more_addresses(), pytest.raises(RuntimeError, match="cannot be met"):
+                tensor.mul_(2)
+
+        assert child_says(lambda: tensor[::1001].sum().item() == sample, meanwhile=fail)
+        assert "cannot be reserved" in capfd.readouterr().err
+        assert session.read_bytes(tensor.untyped_storage()) == expected
+        assert tensor.mul_(2)[::1001].sum().item() == 2 * sample
+
+
+def test_bytes_stay_where_they_are_read_from_when_the_child_that_could_read_them_ends(paged):
+    rows = torch.arange(0, 1024, 8)
+    with paged(LARGE // 8) as session:
+        table = torch.arange(LARGE // 4, dtype=torch.float32).view(1024, -1)
+        memfit.map(table)
+        before = torch.index_select(table, 0, rows).sum().item()
+        # (What the parent writes from now on lies elsewhere than what it reads.)
+        assert child_says(lambda: table[8, 0] > 0, meanwhile=lambda: torch.index_select(table, 0, rows[:2]))
+        for _ in range(3):  # others leave for the tier, and may do so where nothing is any more
+            others = [torch.full((LARGE // 64,), 7.0) for _ in range(12)]
+            others[0].add_(others[-1])
+        assert torch.index_select(table, 0, rows).sum().item() == before
+        assert session.stats.mapped_storages > 0
 
 
 def test_a_child_of_a_parent_with_a_ram_tier_reads_what_was_there_when_it_was_forked():

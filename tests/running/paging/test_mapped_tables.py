@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -49,6 +51,70 @@ def test_a_table_of_eight_budgets_is_trained_by_the_rows_it_uses(paged):
     assert after.mapped_bytes_in - before.mapped_bytes_in <= 2 * touched + others
     assert after.mapped_bytes_out - before.mapped_bytes_out <= 2 * touched
     assert after.peak_footprint_bytes <= BUDGET
+
+
+def test_rows_that_every_step_uses_stay_and_the_others_come_in_once(paged):
+    steps, hot, cold = 20, torch.arange(0, ROWS, 128), 40
+    table = nn.Parameter(torch.arange(ROWS * WIDTH, dtype=torch.float32).view(ROWS, WIDTH) % 1013)
+    optimizer = torch.optim.SGD([table], lr=0.1)
+    with paged(BUDGET) as session:
+        memfit.map(table)
+        before, used = session.stats, set()
+        for step in range(steps):
+            rows = torch.cat([hot, torch.arange(cold) * 100 + step + 1])
+            used.update(rows.tolist())
+            F.embedding(rows, table, sparse=True).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        after = session.stats
+    once = len(used) * WIDTH * 4
+    assert after.mapped_bytes_in - before.mapped_bytes_in == once
+    assert 0 < after.mapped_bytes_out - before.mapped_bytes_out < once  # the last are still there
+    assert after.faults == before.faults
+
+
+NAMING = {
+    "embedding": lambda table, rows: F.embedding(rows, table),
+    "embedding_bag": lambda table, rows: F.embedding_bag(rows.view(-1, 8), table, mode="sum"),
+    "index_select": lambda table, rows: table.index_select(0, rows),
+    "index": lambda table, rows: table[rows],
+    "sparse_mask": lambda table, rows: table.sparse_mask(gradient(rows)).coalesce().values(),
+    "add_": lambda table, rows: table.add_(gradient(rows))[0],
+    "index_add_": lambda table, rows: table.index_add_(0, rows, gradient(rows).values())[0],
+    "index_copy_": lambda table, rows: table.index_copy_(0, rows, gradient(rows).values())[0],
+}
+
+
+def gradient(rows: torch.Tensor) -> torch.Tensor:
+    values = torch.ones(len(rows), WIDTH)
+    return torch.sparse_coo_tensor(rows[None], values, (ROWS, WIDTH), is_coalesced=True, check_invariants=False)
+
+
+@pytest.mark.parametrize("name", NAMING)
+def test_rows_that_arguments_name_come_in_before_the_op_touches_them(name, paged):
+    table = torch.arange(ROWS * WIDTH, dtype=torch.float32).view(ROWS, WIDTH) % 1013
+    rows = torch.arange(3, ROWS, ROWS // 48)[:48]
+    plain = NAMING[name](table.clone(), rows)
+    with paged(BUDGET) as session:
+        memfit.map(table)
+        table[0, 0].item()  # it is mapped now
+        before = session.stats
+        found = NAMING[name](table, rows)
+        after = session.stats
+        assert torch.equal(found, plain)
+    assert after.mapped_bytes_in - before.mapped_bytes_in == len(rows) * WIDTH * 4
+    assert after.faults == before.faults
+
+
+def test_rows_of_another_op_under_way_are_not_taken_from_it(paged):
+    table = torch.arange(ROWS * WIDTH, dtype=torch.float32).view(ROWS, WIDTH) % 1013
+    rows = [torch.randperm(ROWS, generator=torch.Generator().manual_seed(seed))[:96] for seed in range(40)]
+    expected = [table[some].sum().item() for some in rows]
+    with paged(BUDGET):
+        memfit.map(table)
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(lambda some: F.embedding(some, table).sum().item(), rows))
+    assert found == expected
 
 
 def test_on_a_ram_tier_the_tier_itself_is_the_table():

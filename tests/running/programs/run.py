@@ -33,7 +33,7 @@ class Run:
         except MemfitError:
             raise
         except Exception as error:
-            if "memfit" in str(error):
+            if "memfit: " in str(error):
                 raise
             self.seen.append((self._line, f"raised {type(error).__name__}"))
 

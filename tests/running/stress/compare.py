@@ -20,7 +20,8 @@ from running.stress.samples import Group
 from running.stress.seen import Reader, Row, read_plainly, rows
 
 BUDGET_BYTES = 1 << 30
-STRESSES = ("evict", "move", "recompute")
+STRESSES = ("evict", "move", "recompute", "split")
+RUNS = (*STRESSES, "split")  # what is tried in one run, is split in the next
 FILLS = (0x00, 0xA5)  # what new memory holds, complemented: a result that differs read what nobody wrote
 PLAIN, MADE = "plain", "made"
 _M_PERTURB = -6
@@ -66,7 +67,7 @@ class Comparison:
         report = Report()
         first, second = (self.plainly(groups, fill) for fill in FILLS)
         steady = {name: steady_parts(seen, second[name], report) for name, seen in first.items()}
-        for stress in STRESSES:
+        for stress in RUNS:
             for group, seen in zip(groups, self.under(stress, groups), strict=True):
                 report.faults += faults(f"{stress}: {group.name}", steady[group.name], seen)
         count(steady.values(), report)

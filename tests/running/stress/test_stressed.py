@@ -21,14 +21,14 @@ def as_before(monkeypatch) -> Iterator[None]:
 
 
 def is_stressed() -> bool:
-    """Whether storages move, leave or are discarded before every op though there is room for all of them."""
+    """Whether storages move, leave or are discarded before every op, or ops are split, though there is room for all."""
     with memfit.session(1 << 24, "ram", device="cpu") as session:
         x = torch.rand(1 << 16)
         made = x * 2
         for _ in range(OPS):
             made + 1
     stats = session.stats
-    return stats.evictions + stats.relocations + stats.discards >= OPS
+    return stats.evictions + stats.relocations + stats.discards + stats.split_ops >= OPS - 1  # the first one is tried
 
 
 def test_a_plain_run_is_not_stressed():

@@ -8,8 +8,10 @@ from memfit.ir import Plan, Timeline, Trace, Transformed
 from memfit.machine import Machine
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.as_plan import carried_out, swaps_alone
-from memfit.simulate import simulate
+from memfit.planning.paging.mapped import with_maps
+from memfit.simulate import require_same_trace, simulate
 from memfit.validate_joint import require_valid_joint
+from memfit.validate_maps import require_valid_maps
 from memfit.validate_plan import require_valid_plan
 
 
@@ -23,6 +25,7 @@ class Judged:
         swaps: The swaps, as a plan for that trace.
         timeline: The effect of these.
         again_us: Microseconds of the ops that run again.
+        mapped_us: Microseconds that ops take longer for what they map.
     """
 
     plan: Plan
@@ -30,15 +33,16 @@ class Judged:
     swaps: Plan
     timeline: Timeline
     again_us: float
+    mapped_us: float = 0.0
 
     @property
     def compute_us(self) -> float:
         """The microseconds of the original trace's ops, each once."""
-        return self.timeline.compute_us - self.again_us
+        return self.timeline.compute_us - self.again_us - self.mapped_us
 
     @property
     def added_us(self) -> float:
-        """The microseconds that the plan adds: ops that run again, and waits for copies."""
+        """The microseconds that the plan adds: ops that run again, what ops map, and waits for copies."""
         return self.timeline.iteration_us - self.compute_us
 
     @property
@@ -59,10 +63,17 @@ def judged(trace: Trace, machine: Machine, plan: Plan) -> Judged:
         The plan with the trace that it makes, and its effect.
 
     Raises:
+        InvalidMapsError: What is mapped is not what an op uses, or not mapped where it has to be.
         InvalidSwapsError: The swaps break a promise, or the bytes exceed the plan's budget.
         InvalidRemakingsError: What is made again is not what it was, or not there when it is used.
         InputError: The plan has recomputes, and is for another trace.
     """
+    mapped_us = 0.0
+    if plan.maps:
+        require_same_trace(trace, plan)
+        require_valid_maps(trace, plan)
+        recorded_us, trace = _compute_us(trace), with_maps(trace, plan.maps, machine)
+        mapped_us = _compute_us(trace) - recorded_us
     if not plan.recomputes:  # first, so that a plan for another trace is refused as one
         require_valid_plan(trace, plan)
     made = carried_out(trace, plan)
@@ -71,4 +82,8 @@ def judged(trace: Trace, machine: Machine, plan: Plan) -> Judged:
         require_valid_joint(corrected(trace), made)
         require_valid_plan(made.trace, swaps)
     again_us = sum((op.duration_us for op, again in zip(made.trace.ops, made.runs_again, strict=True) if again), 0.0)
-    return Judged(plan, made, swaps, simulate(made.trace, machine, swaps), again_us)
+    return Judged(plan, made, swaps, simulate(made.trace, machine, swaps), again_us, mapped_us)
+
+
+def _compute_us(trace: Trace) -> float:
+    return sum(op.duration_us for op in trace.ops)

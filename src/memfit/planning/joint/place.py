@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -26,6 +27,7 @@ def plan_jointly_with_addresses(
     moves: Moves = Moves.JOINT,
     effort: float = 2.0,
     wishes: Wishes = NO_WISHES,
+    never: Collection[int] = (),
 ) -> JointPlan:
     """Return a joint plan that fits in `budget_bytes` with addresses: asked again with less where these need more.
 
@@ -36,6 +38,7 @@ def plan_jointly_with_addresses(
         moves: What the plan may do.
         effort: The seconds of each search for swaps, and of each search for addresses.
         wishes: What is asked for of some storages.
+        never: Storages that cannot be made again, nor on the way.
 
     Returns:
         The plan, with its footprint; its bound is that of `budget_bytes`.
@@ -43,7 +46,7 @@ def plan_jointly_with_addresses(
     Raises:
         BudgetError: No plan was found, or no round's footprint fits.
     """
-    asked = _Asked(trace, machine, budget_bytes, effort, wishes)
+    asked = _Asked(trace, machine, budget_bytes, effort, wishes, never)
     found = [asked.fitted(moves)]
     if moves is Moves.JOINT and len(asked.tried) > 1:
         # With less memory than there is the search may find nothing that is as good as swaps alone in all of it.
@@ -63,6 +66,7 @@ class _Asked:
     budget_bytes: int
     effort: float
     wishes: Wishes
+    never: Collection[int]
     tried: list[JointPlan] = field(default_factory=list)
 
     def fitted(self, moves: Moves) -> JointPlan | None:
@@ -72,7 +76,13 @@ class _Asked:
     def _attempt(self, moves: Moves, limit_bytes: int) -> Fitted[JointPlan] | Infeasible | None:
         try:
             found = plan_jointly(
-                self.trace, self.machine, limit_bytes, moves=moves, effort=self.effort, wishes=self.wishes
+                self.trace,
+                self.machine,
+                limit_bytes,
+                moves=moves,
+                effort=self.effort,
+                never=self.never,
+                wishes=self.wishes,
             )
         except BudgetError as error:
             if not self.tried:

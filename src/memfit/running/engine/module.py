@@ -49,6 +49,10 @@ class SwapTableColumns(TypedDict):
     """The op before which the copy in begins."""
     take: list[int]
     """1 more than the take of the iteration that gives the storage its address back; 0 for one that does not return."""
+    map_op: list[int]
+    """An op that uses a storage where it waits; a row for each such use."""
+    map_storage: list[int]
+    """The row of that storage in the columns above; rows as of `map_op`."""
 
 
 class RemakeTableColumns(TypedDict):
@@ -136,8 +140,14 @@ class EngineModule(Protocol):
         "zero-copy" or "managed").
         """
 
-    def allow_splits(self, allowed: bool, forced: bool) -> None:
-        """Set whether ops that do not fit run in slices; `forced`, for tests: those too that do."""
+    def mapping(self) -> str:
+        """Return how ops see what is mapped: "direct" in the tier, through "frames", or "never"."""
+
+    def allow_splits(self, allowed: bool, least_share: float, forced: bool) -> None:
+        """Set whether ops that do not fit run in slices; `forced`, for tests: those too that do.
+
+        Without a limit, what needs less than `least_share` of the peak is not tried.
+        """
 
     def split_answers(self) -> list[SplitAnswer]:
         """Return of which calls it was tried whether slices give the same bits."""
@@ -322,7 +332,9 @@ class EngineModule(Protocol):
 
     # For tests.
     def set_stress(self, kind: str) -> None:
-        """Have whatever may move leave ("evict") or move ("move") before every op; "" stops that."""
+        """Have whatever may move leave ("evict"), move ("move") or be discarded ("recompute") before every op, or
+        whatever may be split run in slices ("split"); "" stops that.
+        """
 
     def set_witness(self, on: bool) -> None:
         """Have every operator's arguments compared before and after it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from memfit.ir import Handover, Recompute, Transformed
+from memfit.ir import Handover, Map, Recompute, Transformed
 from memfit.planning.addresses import TwoIterations
 from memfit.planning.joint.transformed import ticks_of
 from memfit.running.planned.recorded import Recorded
@@ -52,6 +52,12 @@ class CarriedOut:
     repeats: tuple[int, ...] = ()
     last: Mapping[int, int] = field(default_factory=dict)
     recomputes: tuple[Recompute, ...] = ()
+    planned_maps: tuple[Map, ...] | None = None
+
+    @property
+    def maps(self) -> tuple[Map, ...]:
+        """What ops map, as it was planned for the recorded iteration."""
+        return self.recorded.maps if self.planned_maps is None else self.planned_maps
 
     def givers(self) -> dict[int, int]:
         """Return, by op, the recorded storage that gives its place to an output there."""
@@ -59,7 +65,7 @@ class CarriedOut:
         return {each.op: original.get(each.giver, each.giver) for each in self.recorded.trace.handovers}
 
     def own_us(self) -> list[float]:
-        """Return the microseconds of the program's own ops."""
+        """Return the microseconds of the program's own ops, with what they map."""
         ops = self.recorded.trace.ops
         return [op.duration_us for number, op in enumerate(ops) if not self.repeats or self.repeats[number] < 0]
 
@@ -74,8 +80,11 @@ def carried_out(recorded: Recorded, made: Transformed, recomputes: Iterable[Reco
         replace(made.trace, handovers=handovers), writing.blocks, writing.iterations(),
         kept=tuple(writing.at[op] for op in recorded.kept),
         with_grad=tuple(recorded.with_grad[op] for op in made.op_of), around=recorded.around,
+        maps=writing.maps(recorded.maps),
+        absent_bytes={writing.last[storage]: size for storage, size in recorded.absent_bytes.items()},
+        mapped_us=recorded.mapped_us,
     )  # fmt: skip
-    return CarriedOut(own, tuple(writing.drops), repeats, writing.last, tuple(writing.recomputes))
+    return CarriedOut(own, tuple(writing.drops), repeats, writing.last, tuple(writing.recomputes), recorded.maps)
 
 
 class _Writing:
@@ -125,6 +134,13 @@ class _Writing:
             taker = min(self.stays[each.taker], key=lambda stay: self.made.trace.storages[stay].alloc_tick)
             found.append(Handover(self.at[each.op], self.last[each.giver], taker))
         return tuple(found)
+
+    def maps(self, maps: Iterable[Map]) -> tuple[Map, ...]:
+        """Return those of the recorded iteration; what they map is never dropped, and has one stay."""
+        return tuple(
+            replace(each, op=self.at[each.op], storages=tuple(sorted(self.last[s] for s in each.storages)))
+            for each in maps
+        )
 
     def _is_there(self, stay: int, op: int) -> bool:
         storage = self.made.trace.storages[stay]
@@ -178,7 +194,7 @@ class _Writing:
             if size < 0 and storage is not None:
                 yield self._free(self.last[storage], iteration, begun)
             else:
-                yield block, size, begun, 0
+                yield block, size, begun, int(self.old.again[row]) if len(self.old.again) else 0
 
     def _block(self, stay: int, iteration: int) -> int:
         """Return the stay's number in the first iteration, or in the second."""

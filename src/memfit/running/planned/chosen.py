@@ -48,6 +48,8 @@ def engine_plan_of_kept(
 def _engine_plan(
     recorded: Recorded, kept: KeptPlan, budget_bytes: int, machine: Machine, op_hash: OpHash
 ) -> EnginePlan | None:
+    if kept.plan.maps != recorded.maps:
+        return None
     iteration = _checked(recorded, kept.plan)
     if any(storage >= len(recorded.trace.storages) for storage in kept.never):
         return None
@@ -66,7 +68,8 @@ def foreseen_anew(recorded: Recorded, made: EnginePlan, machine: Machine) -> Eng
         return made
     iteration = _carried_out(recorded, made.plan)
     predicted = Simulator(iteration.recorded.trace, machine).timeline(made.plan.swaps)
-    return replace(made, predicted=predicted, machine=machine, compute_us=sum(iteration.own_us()))
+    compute_us = sum(iteration.own_us()) - recorded.mapped_us
+    return replace(made, predicted=predicted, machine=machine, compute_us=compute_us)
 
 
 def _checked(recorded: Recorded, plan: Plan) -> CarriedOut:

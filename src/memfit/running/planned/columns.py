@@ -31,18 +31,21 @@ def swap_columns(
     is_old = [trace.storages[s].born_before for s in storages]
     allocations = _allocations(iteration)
     known = [(0, 0) if old else allocations[blocks[s]] for s, old in zip(storages, is_old, strict=True)]
+    mapped = [(each.op, storage) for each in iteration.recorded.maps for storage in each.storages]
     take_of = {swap: take for take, swap in enumerate(_swaps_of_takes(addresses))}
     return SwapTableColumns(
         op_hashes=list(map(op_hash, (op.name for op in trace.ops), iteration.recorded.with_grad)),
         block=[blocks[s] if old else 0 for s, old in zip(storages, is_old, strict=True)],
         ordinal=[ordinal for _, ordinal in known],
-        bytes=[trace.storages[s].size_bytes for s in storages],
+        bytes=[iteration.recorded.absent_bytes.get(s, trace.storages[s].size_bytes) for s in storages],
         again=[again for again, _ in known],
         storage=[index[swap.storage] for swap in swaps],
         out_after=[swap.out_after % ops for swap in swaps],
         free_by=[swap.free_by % ops for swap in swaps],
         in_start=[swap.in_start % ops for swap in swaps],
         take=[take_of[number] + 1 if swap.returns else 0 for number, swap in enumerate(swaps, 1)],
+        map_op=[op for op, _ in mapped],
+        map_storage=[index[storage] for _, storage in mapped],
     )
 
 
@@ -81,8 +84,9 @@ def _carried(iteration: CarriedOut, swaps: Sequence[Swap], addresses: AddressPla
 
 
 def _leaving(iteration: CarriedOut, swaps: Sequence[Swap]) -> list[int]:
-    """Return the storages that are swapped or dropped: the rows of the columns about storages."""
-    return sorted({swap.storage for swap in swaps} | {drop.storage for drop in iteration.drops})
+    """Return the storages that are swapped, dropped or mapped: the rows of the columns about storages."""
+    mapped = {storage for each in iteration.recorded.maps for storage in each.storages}
+    return sorted({swap.storage for swap in swaps} | {drop.storage for drop in iteration.drops} | mapped)
 
 
 def _takes(iteration: CarriedOut, addresses: AddressPlan) -> dict[int, int]:

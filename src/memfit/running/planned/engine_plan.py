@@ -57,7 +57,7 @@ class EnginePlan:
 
     @property
     def added_us(self) -> float:
-        """The microseconds that the plan is foreseen to add: waits, and ops that run again."""
+        """The microseconds that the plan is foreseen to add: waits, ops that run again, and what is mapped."""
         return self.predicted.iteration_us - self.compute_us if self.predicted else 0.0
 
     def describe(self) -> str:
@@ -68,6 +68,8 @@ class EnginePlan:
             parts.append(f"{len(self.plan.swaps)} swaps of {format_bytes(moved)} in all, copied beside the ops")
         if self.dropped:
             parts.append(f"{len(self.dropped)} storages dropped and made again")
+        if self.plan is not None and self.plan.maps:
+            parts.append(f"{len(self.plan.maps)} ops use what they need where it waits")
         return "; ".join(parts) or "nothing has to leave"
 
 
@@ -142,8 +144,11 @@ def make_engine_plan(
     effort = min(EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
     whole = place(recorded, (), effort)
     if not budget_bytes or whole.needed_bytes <= budget_bytes:
-        return _engine_plan(CarriedOut(recorded), whole, op_hash)
-    budget_bytes -= min(_ROOM_BYTES, budget_bytes // 50)
+        if not recorded.maps:
+            return _engine_plan(CarriedOut(recorded), whole, op_hash)
+        simulator = Simulator(recorded.trace, machine)
+        return swapping_by(CarriedOut(recorded), whole, POLICY, budget_bytes, simulator, op_hash)
+    budget_bytes = within(budget_bytes)
     swapping = None
     if moves is not Moves.RECOMPUTE:
         swapping = _swapping_plan(recorded, budget_bytes, machine, op_hash, stopped, effort)
@@ -152,6 +157,11 @@ def make_engine_plan(
     joint = _joint_plan(recorded, budget_bytes, machine, op_hash, stopped, effort, moves, never)
     found = [replace(plan, is_joint=True) for plan in (swapping, joint) if plan is not None]
     return min(found, key=_overhead, default=None)
+
+
+def within(budget_bytes: int) -> int:
+    """Return what plans that move anything may use of a budget (bytes)."""
+    return budget_bytes - min(_ROOM_BYTES, budget_bytes // 50)
 
 
 def _overhead(plan: EnginePlan) -> float:
@@ -235,10 +245,11 @@ def swapping_by(
     trace = iteration.recorded.trace
     own_us = iteration.own_us()
     plan = Plan(trace.signature, len(own_us), policy, simulator.machine.name, budget_bytes, tuple(placed.swaps),
-                footprint_bytes=placed.needed_bytes, recomputes=iteration.recomputes)  # fmt: skip
+                footprint_bytes=placed.needed_bytes, recomputes=iteration.recomputes, maps=iteration.maps)  # fmt: skip
     predicted = simulator.timeline(placed.swaps)
     whole = _engine_plan(iteration, placed, op_hash)
-    return replace(whole, plan=plan, predicted=predicted, machine=simulator.machine, compute_us=sum(own_us))
+    compute_us = sum(own_us) - iteration.recorded.mapped_us
+    return replace(whole, plan=plan, predicted=predicted, machine=simulator.machine, compute_us=compute_us)
 
 
 @dataclass(frozen=True)
@@ -255,11 +266,12 @@ def place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> Placed:
     """Find addresses for everything that takes bytes in an iteration with `swaps`; `effort` in seconds."""
     trace = recorded.trace
     givers = {recorded.blocks[taker]: recorded.blocks[giver] for taker, giver in in_effect(trace).items()}
-    takes = takes_of(recorded.iterations, swaps, recorded.blocks, givers)
+    takes = takes_of(recorded.iterations, swaps, recorded.blocks, givers, recorded.absent_blocks)
     resident = _resident(trace, swaps)
     below = sum(align_up(trace.storages[s].size_bytes, trace.alignment) for s in resident) + trace.pinned_bytes
     # Storages that pile up iteration by iteration (losses in a list) have no address in the plan, but need some room.
-    beside = sum(align_up(size, trace.alignment) for size in takes.size[takes.upper < 0].tolist())
+    piling_up = takes.size[(takes.upper < 0) & ~takes.mapped].tolist()
+    beside = sum(align_up(size, trace.alignment) for size in piling_up)
     if recorded.around is None:
         addresses = plan_addresses(takes, alignment=trace.alignment, effort=effort)
         return Placed(swaps, addresses, resident, below + addresses.zone_bytes + beside)

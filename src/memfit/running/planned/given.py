@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from memfit.ir import Plan, Recompute, Swap, Trace
+from memfit.ir import Map, Plan, Recompute, Swap, Trace
 from memfit.machine import Machine
 from memfit.planning.joint.again import corrected
 from memfit.planning.joint.as_plan import carried_out as made_of
@@ -53,6 +53,8 @@ def given_engine_plan(
     if given.op_count != len(recorded.trace.ops):
         ops = len(recorded.trace.ops)
         return Refused(f"it is for an iteration of {given.op_count} ops, and this one has {ops}")
+    if _mapped(given.maps) != _mapped(recorded.maps):
+        return Refused("it maps storages in other ops than those that do not fit here otherwise")
     iteration = same_recomputes(recorded, given)
     if isinstance(iteration, Refused):
         return iteration
@@ -67,6 +69,10 @@ def given_engine_plan(
     simulator = Simulator(iteration.recorded.trace, machine)
     found = swapping_by(iteration, placed, given.policy, budget_bytes, simulator, op_hash)
     return replace(found, is_given=True)
+
+
+def _mapped(maps: Sequence[Map]) -> list[tuple[int, int]]:
+    return [(each.op, len(each.storages)) for each in maps]
 
 
 def same_recomputes(recorded: Recorded, given: Plan) -> CarriedOut | Refused:

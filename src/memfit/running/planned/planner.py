@@ -20,6 +20,7 @@ from memfit.machine import Machine
 from memfit.messages import say
 from memfit.planning.joint.program import Moves
 from memfit.planning.lifetimes import births
+from memfit.planning.paging.choice import Frames
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
 from memfit.running.planned.around import Around
@@ -194,8 +195,17 @@ class Planner:
             known.iterations, known.times, whole, whole if in_the_way else whole - spare, self._machine(),
             self.engine.op_hash, self.moves, tuple(known.never), known.plan is None, known.plan if anew else None,
             self.given, self.cache, frozenset(self._unfit), Around(in_the_way, spare) if in_the_way else None,
+            self._frames(whole),
         )  # fmt: skip
         return Making(wanted.make)
+
+    def _frames(self, budget_bytes: int) -> Frames | None:
+        mapping = self.engine.mapping()
+        if mapping == "never" or not budget_bytes:
+            return None
+        if mapping == "direct":
+            return Frames.none()
+        return Frames.within(budget_bytes, self.engine.page_bytes(budget_bytes))
 
     def _hear(self, made: Made) -> None:
         self.searches += made.searched

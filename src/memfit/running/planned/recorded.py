@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from memfit.ir import Trace
+from memfit.ir import Map, Trace
+from memfit.machine import Machine
 from memfit.planning.addresses import TwoIterations
 from memfit.planning.handing_over import hand_over, in_effect
+from memfit.planning.paging.mapped import frames_of, never_resident, not_made_again, with_maps
 from memfit.running.planned.around import Around
 from memfit.tracing.build import RawRecording, Roles, build_iteration
 from memfit.tracing.compressed import CompressedRecording
@@ -33,6 +35,12 @@ class Recorded:
     """For each op, whether gradients were computed; by default they were in all."""
     around: Around | None = None
     """What plans have to lie around; by default they lie where there is nothing."""
+    maps: tuple[Map, ...] = ()
+    """What its ops map: the trace has that carried out."""
+    absent_bytes: Mapping[int, int] = field(default_factory=dict)
+    """The sizes of the storages that are never in the arena, which have no bytes in the trace."""
+    mapped_us: float = 0.0
+    """The microseconds that the ops take longer for what they map."""
 
     def __post_init__(self) -> None:
         if not self.with_grad:
@@ -44,6 +52,28 @@ class Recorded:
         givers = {self.blocks[taker]: self.blocks[giver] for taker, giver in in_effect(made.trace).items()}
         iterations = self.iterations.freed_earlier(givers)
         return replace(self, trace=made.trace, iterations=iterations, kept=made.kept)
+
+    def mapped(self, maps: Sequence[Map], machine: Machine) -> Recorded:
+        """Return them with `maps` carried out, over the links of `machine`."""
+        if not maps:
+            return self
+        absent = {storage: self.trace.storages[storage].size_bytes for storage in never_resident(self.trace, maps)}
+        frames = [(each.op, each.frame_bytes) for each in frames_of(maps)]
+        iterations, blocks = self.iterations.with_frames(frames)
+        trace = with_maps(self.trace, maps, machine)
+        longer_us = sum(op.duration_us for op in trace.ops) - sum(op.duration_us for op in self.trace.ops)
+        return replace(self, trace=trace, blocks=[*self.blocks, *blocks], iterations=iterations, maps=tuple(maps),
+                       absent_bytes=absent, mapped_us=longer_us)  # fmt: skip
+
+    @property
+    def not_made_again(self) -> frozenset[int]:
+        """The storages that cannot be made again, since ops map them, or the op that makes them maps something."""
+        return not_made_again(self.trace, self.maps)
+
+    @property
+    def absent_blocks(self) -> list[int]:
+        """The blocks of the storages that are never in the arena."""
+        return [self.blocks[storage] for storage in self.absent_bytes]
 
     @classmethod
     def of(

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from memfit.ir import Plan
 from memfit.machine import Machine
 from memfit.planning.joint.program import Moves
+from memfit.planning.paging.choice import SHARE_FOR_HOLES, Frames, choose_maps, least_held
 from memfit.running.engine import OpHash
 from memfit.running.planned.around import Around
 from memfit.running.planned.chosen import engine_plan_of_kept, foreseen_anew
-from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan
+from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan, within
 from memfit.running.planned.given import Refused, given_engine_plan
 from memfit.running.planned.making import Made
 from memfit.running.planned.op_times import OpTimes
@@ -39,6 +40,7 @@ class Wanted:
         cache: Plans of earlier runs.
         unfit: The keys of those that were wrong, or found no room.
         around: What plans have to lie around; None where nothing was in their way yet.
+        frames: The page frames that ops need for what they map; None where nothing is mapped.
     """
 
     iterations: CompressedIterations
@@ -55,6 +57,7 @@ class Wanted:
     cache: PlanCache | None
     unfit: frozenset[str]
     around: Around | None = None
+    frames: Frames | None = None
 
     def make(self, stop: threading.Event) -> Made:
         """Return what is found before `stop` is set."""
@@ -65,7 +68,7 @@ class Wanted:
         if self.times is not None:
             recorded = self.times.applied_to(recorded)
         if self.budget_bytes:
-            recorded = recorded.handed_over(self.budget_bytes, self.never)
+            recorded = self._fitting(recorded)
         refused = None
         if self.given is not None:
             found = given_engine_plan(recorded, self.given, self.budget_bytes, self.machine, self.op_hash)
@@ -74,6 +77,15 @@ class Wanted:
             refused = found
         key = self._key(recorded)
         return self._kept(recorded, key, refused) or self._searched(recorded, key, refused, stop)
+
+    def _fitting(self, recorded: Recorded) -> Recorded:
+        """Return the iterations with in-place reuse, and, if plans cannot meet the budget so, with maps."""
+        plain = recorded.handed_over(self.budget_bytes, self.never)
+        if self.frames is None or int(least_held(plain.trace).max()) <= within(self.budget_bytes):
+            return plain
+        room = self.budget_bytes - self.budget_bytes // SHARE_FOR_HOLES
+        maps = choose_maps(recorded.trace, room, self.frames)
+        return recorded.mapped(maps, self.machine).handed_over(self.budget_bytes, self.never) if maps else plain
 
     def _key(self, recorded: Recorded) -> str:
         """Return what a plan is kept by on disk, "" where it is not."""
@@ -101,13 +113,12 @@ class Wanted:
 
     def _search(self, recorded: Recorded, stopped: Callable[[], bool]) -> EnginePlan | None:
         """Return the first plan that may do when training waits for one: swaps are found much sooner."""
+        never = frozenset(self.never) | recorded.not_made_again
         if self.is_first and self.moves is Moves.JOINT:
             swapping = make_engine_plan(recorded, self.budget_bytes, self.machine, self.op_hash, stopped, Moves.SWAP)
             if swapping is not None:
                 return swapping
-        return make_engine_plan(
-            recorded, self.budget_bytes, self.machine, self.op_hash, stopped, self.moves, self.never
-        )  # fmt: skip
+        return make_engine_plan(recorded, self.budget_bytes, self.machine, self.op_hash, stopped, self.moves, never)
 
     def _anew(self, recorded: Recorded) -> CompressedPlan | None:
         if self.in_force is None:

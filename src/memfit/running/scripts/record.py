@@ -65,14 +65,16 @@ class _Recorded(EndOfProgram):
     """The first whole iteration has been recorded."""
 
 
-def record_script(script: Program | str, arguments: Sequence[str]) -> Trace:
+def record_script(script: Program | str, arguments: Sequence[str], split: str = "auto") -> Trace:
     """Run `script` up to the end of its first whole iteration and return that.
+
+    `split` is as of `memfit.session`: with "never" no op is tried in slices, and the trace tells of no smaller budgets.
 
     Raises InputError if the script is missing, fails, or ends before it has repeated an iteration.
     """
     program = as_program(script)
     check_program(program)
-    session = Session(None, "ram", script=str(program), on_trace=_stop, notes_shapes=True)
+    session = Session(None, "ram", script=str(program), on_trace=_stop, notes_shapes=True, split=split)
     code = run_program(program, arguments, session)
     if code:
         raise InputError(f"the script '{script}' ended with exit code {code}", why="see above",

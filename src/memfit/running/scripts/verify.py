@@ -76,12 +76,15 @@ def verify(
     steps: int = 0,
     device: str = "cpu",
     deterministic: bool = False,
+    map: str = "auto",
+    split: str = "auto",
 ) -> Verdict:
     """Compare a plain run of `script` with one under `budget` of `device`, for `steps` steps (0: all).
 
     A step is an optimizer's or, in a script that does not train, a forward pass.
 
-    `deterministic` asks torch for algorithms that repeat themselves, in both runs.
+    `deterministic` asks torch for algorithms that repeat themselves, in both runs. `map` and `split` are as of
+    `memfit.session`.
 
     Raises InputError if the script fails by itself, BudgetError or TierError if the budget run ends so, NoLimitError
     if a share never took effect, and UsageError in a process of torchrun's.
@@ -94,7 +97,7 @@ def verify(
             program.name, list(arguments), f"{folder}/plain", program.is_module,
             steps=steps, device=device, deterministic=deterministic,
         )  # fmt: skip
-        limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier))
+        limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier), map=map, split=split)
         with shown(Steps((plain, limited)).line):
             runs = _run(plain), _run(limited)
         if runs[1].no_limit:

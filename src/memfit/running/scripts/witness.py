@@ -59,6 +59,8 @@ class Request:
     op_step: int = 0
     device: str = "cpu"  # whose memory the budget is for
     deterministic: bool = False  # ask torch for its deterministic algorithms
+    map: str = "auto"  # as of `memfit.session`, and so is `split`
+    split: str = "auto"
 
     @property
     def steps_file(self) -> str:
@@ -228,7 +230,8 @@ def run(request: Request) -> int:
     session, read = None, read_plainly
     if request.budget is not None:
         tier = tier_of(request.tier or {})
-        session = Session(request.budget, tier, device=request.device, script=str(request.program))
+        session = Session(request.budget, tier, device=request.device, script=str(request.program), map=request.map,
+                          split=request.split)  # fmt: skip
         read = session.read_bytes
     if request.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used

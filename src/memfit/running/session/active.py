@@ -35,6 +35,8 @@ from memfit.tracing.build import RawRecording
 from memfit.tracing.compressed import CompressedIteration
 from memfit.tracing.ghosts import only_ghosts
 
+_SURE = 0.75  # times the share: an op that needs less of the peak will fit
+
 
 class Running:
     """A session that runs. What the engine calls back belongs to this, never to the Session: that may go at any time
@@ -75,11 +77,13 @@ class Running:
         self.began = time.monotonic()
 
     def _allow_splits(self) -> None:
-        if not self._settings.splits:
+        settings = self._settings
+        if not settings.splits:
             return
         if self._splits is not None:
             self._splits.tell(self.engine)
-        self.engine.allow_splits(True, False)
+        share = settings.budget.fraction if settings.budget is not None else None
+        self.engine.allow_splits(True, _SURE * (share or 0.0), False)
 
     def _enter_contexts(self) -> None:
         settings = self._settings

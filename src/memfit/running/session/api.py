@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -23,7 +24,7 @@ from memfit.running.session.active import Running
 from memfit.running.session.ended import Ended
 from memfit.running.session.figures import Figures
 from memfit.running.session.free import auto_budget
-from memfit.running.session.settings import Mapping, Settings
+from memfit.running.session.settings import Mapping, Settings, Splitting
 from memfit.running.session.stats_log import StatsLog
 from memfit.running.session.unavailable import typed
 from memfit.running.session.undisturbed import Undisturbed
@@ -38,6 +39,7 @@ class _Entry:
     thread: int
 
 
+_Choice = TypeVar("_Choice", bound=StrEnum)
 _ACTIVE = "active"
 _entries: dict[str, _Entry] = {}
 """That of the active session, in a forked child too. Whoever sets it first (`setdefault` is one step) has entered."""
@@ -54,21 +56,22 @@ class Session(Figures):
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
-        map: str = "auto", split: str = "never", notes_shapes: bool = False,
+        map: str = "auto", split: str = "auto", notes_shapes: bool = False,
     ) -> None:  # fmt: skip
         parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
         where = parse_device("cpu" if accelerator is not None else str(device))
+        splitting = _one_of(Splitting, split, "does not say when ops run in slices", Splitting.AUTO)
         self._settings = Settings(
             budget=parsed,
             is_auto=is_auto(budget),
             tier=tier if isinstance(tier, TierSpec) else tier_for(tier, where),
             device=where,
-            splits=_splits(split) and accelerator is None and where.type == "cpu",
+            splits=splitting is Splitting.AUTO and accelerator is None and where.type == "cpu",
             grow=parsed is not None and parsed.bytes is None if grow is None else grow,
-            mapping=_mapping(map),
+            mapping=_one_of(Mapping, map, "does not say when storages are mapped", Mapping.AUTO),
             plans=plan is not False and accelerator is None,
-            moves=_moves(moves),
+            moves=_one_of(Moves, moves, "is nothing that plans can do", Moves.JOINT),
             given=plan if isinstance(plan, Plan) else None,
             measures=measures,
             keeps_plans=plan_cache,
@@ -275,33 +278,16 @@ def active_session() -> Session | None:
     return entry.session
 
 
-def _moves(text: str) -> Moves:
+def _one_of(kind: type[_Choice], text: str, complaint: str, usual: _Choice) -> _Choice:
     try:
-        return Moves(text)
+        return kind(text)
     except ValueError:
-        known = ", ".join(Moves)
-        raise InputError(f"'{text}' is nothing that plans can do", why=f"there are {known}", remedy="joint") from None
-
-
-def _mapping(text: str) -> Mapping:
-    try:
-        return Mapping(text)
-    except ValueError:
-        known = ", ".join(Mapping)
-        raise InputError(f"map='{text}' is not known", why=f"there are {known}", remedy="auto") from None
-
-
-def _splits(text: str) -> bool:
-    if text not in ("auto", "never"):
-        raise InputError(
-            f"'{text}' does not say when ops run in slices", why='there are "auto" and "never"', remedy="auto"
-        )
-    return text == "auto"
+        raise InputError(f"'{text}' {complaint}", why=f"there are {', '.join(kind)}", remedy=usual) from None
 
 
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
             plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None, plan_cache: bool = True,
-            map: str = "auto", split: str = "never") -> Session:  # fmt: skip
+            map: str = "auto", split: str = "auto") -> Session:  # fmt: skip
     """Return a context manager that keeps every tensor storage of one device within a budget.
 
     Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.
@@ -326,7 +312,8 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
             "never" makes it a BudgetError. "always" maps whatever may be, for tests.
         plan_cache: Whether plans of earlier runs are taken from disk, and this run's are kept there.
         split: "auto": an op that does not fit the budget at once runs in slices, where these were tried to give the
-            same bits. That is on trial: it is known to crash on some programs. "never" (the default): it does not.
+            same bits: in the iteration that runs without a limit, in an earlier run, or after the op has run on mapped
+            storages. "never": it does not.
 
     Returns:
         The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.

@@ -30,6 +30,14 @@ class Mapping(StrEnum):
     """Whatever may be."""
 
 
+class Splitting(StrEnum):
+    """Which ops may run in slices."""
+
+    NEVER = "never"
+    AUTO = "auto"
+    """Those that do not fit."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of a session, given when it is made."""

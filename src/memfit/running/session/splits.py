@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from memfit.files.document import write_text
 from memfit.running.engine.module import EngineModule, SplitAnswer
 from memfit.running.engine.plans import plans_folder
 
-_FORMAT = 2  # of the rules and of the answers: another number makes every kept one unknown
+_FORMAT = 3  # of the rules and of the answers: another number makes every kept one unknown
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class KeptSplits:
         folder = plans_folder()
         if folder is None:
             return None
-        about = (_FORMAT, __version__, torch.__version__, _processor(), torch.get_num_threads())
+        about = (_FORMAT, __version__, torch.__version__, _processor(), torch.get_num_threads(), _choices())
         name = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:24]
         return cls(folder / f"{name}.splits.json")
 
@@ -75,6 +76,15 @@ def _answer(row: list[object]) -> SplitAnswer:
         [(dtype, list(sizes), list(strides)) for dtype, sizes, strides in outputs],
         [(way, steps) for way, steps in equal],
     )
+
+
+def _choices() -> list[object]:
+    """Return what has libraries choose other kernels on the same processor."""
+    named = ("MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_CPU_")
+    return [
+        torch.backends.cpu.get_cpu_capability(),
+        *sorted(item for item in os.environ.items() if item[0].startswith(named)),
+    ]
 
 
 def _processor() -> str:

@@ -1,0 +1,62 @@
+#include "frame_order.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "paged.h"
+
+namespace memfit {
+
+namespace {
+
+// Of the newest, so many stay: an instruction may touch several chunks, and so may the other threads' at the same time.
+constexpr size_t kInUse = 12;
+
+}  // namespace
+
+void FrameOrder::add(const Frame& frame) {
+  if (frame.of->is_table()) return rows_.push_back(frame);
+  others_.push_back(frame);
+  other_bytes_ += frame.bytes;
+}
+
+Frame FrameOrder::take(For what, size_t limit) {
+  const bool is_row = what != For::kOthers || 2 * other_bytes_ <= limit;
+  return others_.empty() || (is_row && !rows_.empty()) ? take_row(what == For::kRowsToCome) : take_other();
+}
+
+Frame FrameOrder::take_row(bool spares_named) {
+  for (size_t looked = 0;; ++looked) {
+    Frame frame = rows_.front();
+    rows_.pop_front();
+    const uint32_t named = frame.of->named[frame.chunk];
+    const bool is_in_use = spares_named && named == namings_ && looked < 2 * rows_.size();
+    if (named == std::exchange(frame.named, named) && !is_in_use) return frame;
+    rows_.push_back(frame);
+  }
+}
+
+Frame FrameOrder::take_other() {
+  const bool is_newest = leaves_ == Leaves::kNewest && others_.size() > kInUse;
+  const auto next = is_newest ? others_.end() - 1 - kInUse : others_.begin();
+  const Frame frame = *next;
+  others_.erase(next);
+  other_bytes_ -= frame.bytes;
+  return frame;
+}
+
+void FrameOrder::put_back(const Frame& frame) {
+  if (frame.of->is_table() || leaves_ == Leaves::kOldest) return add(frame);
+  others_.push_front(frame);
+  other_bytes_ += frame.bytes;
+}
+
+void FrameOrder::forget(const Paged& paged) {
+  const auto is_its = [&](const Frame& frame) { return frame.of == &paged; };
+  rows_.erase(std::remove_if(rows_.begin(), rows_.end(), is_its), rows_.end());
+  others_.erase(std::remove_if(others_.begin(), others_.end(), is_its), others_.end());
+  other_bytes_ = 0;
+  for (const Frame& frame : others_) other_bytes_ += frame.bytes;
+}
+
+}  // namespace memfit

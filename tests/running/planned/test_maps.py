@@ -1,0 +1,135 @@
+"""Plans below an op's working set: what does not fit is mapped as planned, with the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import memfit
+from memfit.ir import Plan
+from memfit.running import engine
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.planned.making import Making
+from memfit.running.session import Session
+from running.plainly import as_plainly
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.unstressed("what is mapped by a plan"),
+    pytest.mark.usefixtures("patient"),
+]
+
+STEPS = 14
+WORDS = 5_000
+BUDGET = 7 << 18  # 1.75 MiB: the last layer's weight and output have 1.2 MiB each
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Training waits for its plan."""
+    done = Making.done
+    monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
+
+
+@pytest.fixture(params=["ram", "disk"])
+def tier(request, tmp_path) -> TierSpec:
+    return TierSpec("ram") if request.param == "ram" else TierSpec("disk", str(tmp_path))
+
+
+def words(make: Callable = torch.optim.AdamW, steps: int = STEPS, after_step: Callable = lambda step: None) -> list:
+    """Train a small network with a loss over many words."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, WORDS))
+    optimizer, losses = make(net.parameters(), lr=0.01), []
+    for step in range(steps):
+        loss = F.cross_entropy(net(torch.randn(64, 32)), torch.randint(0, WORDS, (64,)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        after_step(step)
+    return [torch.tensor(losses), *(p.detach() for p in net.parameters())]
+
+
+def plan_of(session: Session) -> Plan:
+    compressed = session.compressed_plan
+    assert compressed is not None and (found := compressed.plan().plan) is not None
+    return found
+
+
+def test_the_plan_maps_what_does_not_fit_and_the_bits_are_the_same(tier):
+    session = as_plainly(words, BUDGET, tier, plan_cache=False)
+    assert session.planned_iterations >= 4 and not session.unplanned
+    maps = plan_of(session).maps
+    assert maps and all((each.frame_bytes > 0) == (tier.kind == "disk") for each in maps)
+    stats = session.stats
+    assert stats.peak_footprint_bytes <= BUDGET and stats.peak_growth_bytes == 0
+    assert stats.plan_mismatches <= 1 and stats.derailments == 0
+
+
+def test_as_many_ops_map_in_a_planned_iteration_as_the_plan_says(tier):
+    counts = []
+    with memfit.session(BUDGET, tier, plan_cache=False) as session:
+        words(after_step=lambda step: counts.append(session.stats.mapped_ops))
+        maps = plan_of(session).maps
+    # The rest is there, where it lay in the arena already when its op began.
+    assert 0 < counts[-1] - counts[-2] <= len(maps)
+    assert counts[-1] - counts[-2] == counts[-2] - counts[-3]
+
+
+def test_making_again_keeps_away_from_what_is_mapped(tier):
+    session = as_plainly(words, BUDGET, tier, plan_cache=False, moves="recompute")
+    assert session.planned_iterations > 0 or session.unplanned
+
+
+def test_without_mapping_there_is_no_plan():
+    with pytest.raises(memfit.BudgetError, match="cannot be met"), memfit.session(BUDGET, "ram", map="never"):
+        words()
+
+
+def test_the_next_run_takes_the_plan_of_the_last(tier, tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path / "plans"))
+    first = as_plainly(words, BUDGET, tier)
+    again = as_plainly(words, BUDGET, tier)
+    assert first.kept_plans == 0 and again.kept_plans == 1
+    assert plan_of(first).maps == plan_of(again).maps
+
+
+def test_a_plan_that_is_dropped_on_the_way_leaves_the_bits_as_they_are(tier):
+    def drop(step: int) -> None:
+        if step in (9, 11):
+            engine.load().drop_plan()
+
+    plain = words()
+    with memfit.session(BUDGET, tier, plan_cache=False) as session:
+        limited = words(after_step=drop)
+        assert session.planned_iterations > 0
+        assert all(torch.equal(a, b) for a, b in zip(plain, limited, strict=True))
+
+
+def table(rows: int = 8_192, steps: int = STEPS) -> list:
+    """Train an embedding table of 2 MiB, a few rows at a time."""
+    torch.manual_seed(0)
+    table, head = nn.Embedding(rows, 64, sparse=True), nn.Linear(64, 8)
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (table, head)]
+    losses = []
+    for _ in range(steps):
+        loss = head(table(torch.randint(0, rows, (128,)))).square().mean()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+    return [torch.tensor(losses), table.weight.detach(), head.weight.detach()]
+
+
+def test_a_table_larger_than_the_budget_is_never_in_the_arena(tier):
+    budget = 5 << 18  # 1.25 MiB
+    session = as_plainly(table, budget, tier, plan_cache=False)
+    assert session.planned_iterations > 0
+    stats = session.stats
+    assert stats.peak_footprint_bytes <= budget and plan_of(session).maps

@@ -1,0 +1,83 @@
+"""Networks drawn at random train to the same bits by plans below their largest op's working set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import memfit
+from memfit.planning.lifetimes import minimum_budget
+from memfit.running.engine.tiers import TierSpec
+from memfit.running.planned.making import Making
+from running.plainly import as_plainly
+
+STEPS = 11
+LEAST = 1 << 20  # on a disk nothing is mapped in less
+
+LAYERS = {
+    "linear": lambda width: nn.Linear(width, width),
+    "gelu": lambda width: nn.GELU(),
+    "relu": lambda width: nn.ReLU(inplace=True),
+    "dropout": lambda width: nn.Dropout(0.3),
+    "norm": lambda width: nn.LayerNorm(width),
+    "batch norm": lambda width: nn.BatchNorm1d(width),
+    "softmax": lambda width: nn.Softmax(1),
+}
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
+    "adam": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+    "adam, one by one": lambda parameters: torch.optim.Adam(parameters, lr=0.01, foreach=False),
+}
+
+
+def training(layers: list[str], width: int, rows: int, words: int, optimizer: str) -> Callable[[], list]:
+    """Return a training loop that returns its losses and weights."""
+
+    def train(steps: int = STEPS) -> list:
+        torch.manual_seed(0)
+        net = nn.Sequential(*(LAYERS[name](width) for name in layers), nn.Linear(width, words))
+        made, losses = OPTIMIZERS[optimizer](net.parameters()), []
+        for _ in range(steps):
+            made.zero_grad()
+            loss = F.cross_entropy(net(torch.randn(rows, width)), torch.randint(0, words, (rows,)))
+            loss.backward()
+            made.step()
+            losses.append(loss.item())
+        return [torch.tensor(losses), *(value for value in net.state_dict().values())]
+
+    return train
+
+
+@pytest.mark.unstressed("what is mapped by a plan")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.timeout(900)
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@given(
+    layers=st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=5),
+    width=st.sampled_from([96, 128, 200]),
+    rows=st.sampled_from([64, 100, 150]),
+    words=st.sampled_from([3000, 5000]),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    share=st.floats(0.5, 1),
+    moves=st.sampled_from(["joint", "swap"]),
+    kind=st.sampled_from(["ram", "disk"]),
+)
+def test_networks_train_to_the_same_bits(layers, width, rows, words, optimizer, share, moves, kind, tmp_path_factory):
+    program = training(layers, width, rows, words, optimizer)
+    with memfit.session(None, "ram") as unlimited:
+        trace = unlimited.record_span(lambda: program(3))
+    budget = max(int(share * minimum_budget(trace)[0]) // 4096 * 4096, LEAST)
+    tier = TierSpec("ram") if kind == "ram" else TierSpec("disk", str(tmp_path_factory.mktemp("tier")))
+    with pytest.MonkeyPatch.context() as patch:  # training waits for its plan
+        done = Making.done
+        patch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
+        session = as_plainly(program, budget, tier, plan_cache=False, moves=moves)
+    stats = session.stats
+    assert stats.peak_footprint_bytes <= budget and stats.peak_growth_bytes == 0
+    event(f"{'planned' if session.planned_iterations else 'unplanned'}, {'mapped' if stats.mapped_ops else 'whole'}")

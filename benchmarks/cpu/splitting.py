@@ -17,7 +17,7 @@ def floors(example: str, steps: int) -> Row:
     """Return the smallest share of the largest working set at which it trains, without slices and with them."""
     facts = run_worker(example, sized(example, steps), "100%", tier="ram")["trace"]
     run_worker(
-        example, sized(example, 2), None, tier="ram", split="auto"
+        example, sized(example, 2), None, tier="ram", split="try"
     )  # tries what may be split, and keeps the answers
     row: Row = {"example": example, "trace_peak": facts["peak"], "working_set": facts["largest_working_set"]}
     for split in ("never", "auto"):

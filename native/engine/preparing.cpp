@@ -66,6 +66,7 @@ bool Preparing::is_tight(ThreadState& thread) const {
 void Preparing::make_roomy(ThreadState& thread, size_t announced) {
   bool known = on_.needs.knows(thread);
   const bool is_planned = on_.memory.arena->plan() != nullptr;
+  if (is_planned && on_.planned.maps_any(thread)) return;  // it has as much as the plan could give it
   if (on_.memory.arena->ranges.largest_free() >= on_.needs.wanted(thread) && (known || is_planned)) return;
   // (A factory needs what it makes.)
   const bool is_clear = known || thread.recomputing || (announced != 0 && thread.input_bytes == 0);

@@ -100,8 +100,7 @@ bool Splitting::is_in_pages(const SplitCall& call, size_t output, int64_t steps)
 
 bool Splitting::is_worth_trying(size_t bytes) {
   largest_ = std::max(largest_, bytes);
-  const double least = least_share_ * static_cast<double>(on_.stats.peak_live_bytes);
-  return is_pressed() || (bytes >= kLeastSplit && bytes >= largest_ / 4 && static_cast<double>(bytes) >= least);
+  return is_pressed() || (bytes >= kLeastSplit && bytes >= largest_ / 4);
 }
 
 // A plan has room for all other ops, whole.
@@ -119,7 +118,8 @@ bool Splitting::defers(const ThreadState& thread, const OpInfo& op, Inputs input
   return is_forced() || bytes >= on_.memory.arena->ranges.limit() / 4;
 }
 
-// What has not been tried yet is: where there is a limit, if it turns out that it runs mapped.
+// What has not been tried yet is: where there is a limit, if it turns out that it runs mapped; where there is none, if that
+// is asked for.
 void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) {
   if (op.split_rule == nullptr || !is_allowed() || !thread.working.is_outermost(thread.depth) || thread.recomputing) return;
   if (on_.memory.device->is_asynchronous() || is_computed_elsewhere(op)) return;
@@ -134,6 +134,7 @@ void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) 
   call->key = Gate::key_of(op, inputs);
   const Answer* answer = on_.gate.find(call->key);
   if (answer == nullptr) {
+    if (!is_limited && !tries_ahead_ && !is_forced()) return;
     call->is_tried = true;
     call->ways = op.split_rule->ways(inputs);
     if (call->ways.empty()) return;
@@ -283,10 +284,8 @@ void Splitting::make_way(ThreadState& thread, const SplitCall& call, Inputs inpu
   std::sort(there.begin(), there.end(), [](const Block* a, const Block* b) { return a->bytes < b->bytes; });
   for (Block* block : there) {
     const size_t bytes = on_.memory.arena->round(block->bytes);
-    if ((!call.is_forced && bytes <= left) || !leave(*block)) left -= std::min(left, bytes);
+    if ((!call.is_forced && bytes <= left) || !on_.residency.may_move(*block) || !on_.moves.evict(*block)) left -= std::min(left, bytes);
   }
 }
-
-bool Splitting::leave(Block& block) { return on_.residency.may_move(block) && on_.moves.evict(block); }
 
 }  // namespace memfit

@@ -34,10 +34,10 @@ class Splitting {
   };
   explicit Splitting(const Parts& parts) : on_(parts) {}
 
-  // `least_share`: of the peak, that a limit will leave. What is smaller needs no trial.
+  // `tries_ahead`: what is large is tried while there is no limit, too, which takes time.
   // `is_forced`, for tests: whatever may be split is, though it fits.
-  void allow(bool is_allowed, double least_share, bool is_forced) {
-    is_allowed_ = is_allowed, least_share_ = least_share, is_forced_ = is_forced;
+  void allow(bool is_allowed, bool tries_ahead, bool is_forced) {
+    is_allowed_ = is_allowed, tries_ahead_ = tries_ahead, is_forced_ = is_forced;
   }
   // For tests: whatever may be is, however small.
   bool is_pressed() const { return on_.stress == Stress::kSplit; }
@@ -73,11 +73,9 @@ class Splitting {
   size_t available(const std::vector<Block*>& own) const;
   bool choose(SplitCall& call, Inputs inputs, const Answer& answer, const Operands& operands, size_t room) const;
   void make_way(ThreadState& thread, const SplitCall& call, Inputs inputs, const Operands& operands, size_t room);
-  bool leave(Block& block);
 
   const Parts on_;
-  bool is_allowed_ = false, is_forced_ = false;
-  double least_share_ = 0;
+  bool is_allowed_ = false, tries_ahead_ = false, is_forced_ = false;
   size_t largest_ = 0;  // working set of all that could have been split
 };
 

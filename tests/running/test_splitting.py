@@ -51,12 +51,12 @@ def bits(tensor: Tensor) -> bytes:
 def in_slices(call: Call, arguments: list[Tensor]) -> tuple[list[Tensor], int]:
     """Return the outputs of the call when all that may be cut is, and is away, and how many ops were split."""
     native = engine.load()
-    with memfit.session(None, "ram", device="cpu", plan=False) as session:
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try") as session:
         mine = [a.clone() for a in arguments]
         call(*mine)  # tries it
-        native.allow_splits(True, 0.0, True)
+        native.allow_splits(True, True, True)
         made = [t.clone() for t in outputs(call(*mine))]
-        native.allow_splits(True, 0.0, False)
+        native.allow_splits(True, True, False)
         count = session.stats.split_ops
     return made, count
 
@@ -166,7 +166,7 @@ def test_operands_of_any_layout_are_cut_where_their_elements_lie(layout: str) ->
 
 def test_a_product_of_zeros_says_nothing_of_others() -> None:
     left, right = rows((256, 96), (96, 320))
-    with memfit.session(None, "ram", device="cpu", plan=False):
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try"):
         torch.mm(left * 0, right)
         torch.mm(torch.eye(256, 96), right)
         assert equal_steps("aten::mm") == []
@@ -176,14 +176,14 @@ def test_a_product_of_zeros_says_nothing_of_others() -> None:
 
 def test_products_in_16_bits_are_never_split() -> None:
     left, right = rows((256, 96), (96, 320), dtype=torch.bfloat16)
-    with memfit.session(None, "ram", device="cpu", plan=False):
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try"):
         torch.mm(left, right)
     assert equal_steps("aten::mm") in ([], [[]])
 
 
 @pytest.mark.parametrize("columns", [640, 641])
 def test_slices_of_a_function_end_where_vectors_do(columns: int) -> None:
-    with memfit.session(None, "ram", device="cpu", plan=False):
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try"):
         torch.tanh(torch.randn(1024, columns, generator=torch.Generator().manual_seed(0)))
         (equal,) = equal_steps("aten::tanh")
     assert equal and all(steps * columns % 64 == 0 for _, steps in equal)
@@ -195,7 +195,7 @@ def test_what_another_ops_kernel_calls_is_not_split() -> None:
         return [bits(torch.nn.LSTM(64, 128)(torch.randn(96, 16, 64))[0].detach())]
 
     plain = lstm()
-    with memfit.session(None, "ram", device="cpu", plan=False), stressed("split"):
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try"), stressed("split"):
         assert [lstm(), lstm()] == [plain, plain]
 
 
@@ -208,14 +208,13 @@ def test_what_ran_mapped_runs_in_slices_from_the_next_iteration_on() -> None:
     assert any(equal_steps("aten::_log_softmax_backward_data"))
 
 
-def test_under_a_share_what_will_fit_is_not_tried() -> None:
-    with memfit.session("95%", "ram", device="cpu", plan=False):
-        train_softmax(6)
-    high = len(engine.load().split_answers())
-    engine.load().know_splits([])
-    with memfit.session("45%", "ram", device="cpu", plan=False, grow=False):
-        train_softmax(6)
-    assert high < len(engine.load().split_answers())
+def test_without_a_limit_nothing_is_tried_unless_that_is_asked_for() -> None:
+    for budget in (None, "95%"):
+        with memfit.session(budget, "ram", device="cpu", plan=False):
+            train_softmax(6)
+    assert engine.load().split_answers() == []
+    tried(train_softmax)
+    assert engine.load().split_answers()
 
 
 def train_softmax(steps: int = 3) -> list[bytes]:
@@ -234,7 +233,7 @@ def train_softmax(steps: int = 3) -> list[bytes]:
 
 
 def tried(train: Callable[[], object]) -> None:
-    with memfit.session(None, "ram", device="cpu", plan=False):
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try"):
         train()
 
 
@@ -265,7 +264,7 @@ def test_a_loss_of_many_classes_is_computed_below_the_size_of_its_scores() -> No
         return [bits(loss.detach()), bits(scores.grad)]
 
     plain = losses()
-    with memfit.session(None, "ram", device="cpu", plan=False):
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try"):
         losses()
     answers = {row[0] for row in engine.load().split_answers() if row[5]}
     assert {"aten::_log_softmax", "aten::nll_loss_forward", "aten::nll_loss_backward"} <= answers
@@ -324,11 +323,11 @@ def doctored() -> None:
     library.impl("gelu", lambda x, approximate="none": x + x.shape[0], "CPU", allow_override=True)
     x = torch.randn(256, 640)
     plain = torch.ops.aten.gelu(x)
-    with memfit.session(None, "ram", device="cpu", plan=False, split="auto") as session:
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try") as session:
         mine = x.clone()
         torch.ops.aten.gelu(mine)
         answers = {row[0]: row[5] for row in engine.load().split_answers()}
-        engine.load().allow_splits(True, 0.0, True)
+        engine.load().allow_splits(True, True, True)
         made = torch.ops.aten.gelu(mine).clone()
         assert session.stats.split_ops == 0 or answers.get("aten::gelu") == []
     assert answers["aten::gelu"] == [] and torch.equal(made, plain)

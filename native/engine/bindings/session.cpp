@@ -103,9 +103,9 @@ void set_mapping(const std::string& when, const std::string& mechanism, uint64_t
   Engine::get().in_session([&](Session& session) { session.paging.set(settings); });
 }
 
-std::string mapping() {
-  return Engine::get().in_session([](Session& session) -> std::string {
-    if (!session.paging.is_on()) return "never";
+std::string mapping(size_t budget) {
+  return Engine::get().in_session([budget](Session& session) -> std::string {
+    if (!session.paging.is_on_within(budget)) return "never";
     return session.paging.is_direct() ? "direct" : "frames";
   });
 }
@@ -180,10 +180,10 @@ void bind_session(py::module_& m) {
   m.def("set_budget", &set_budget, py::arg("budget_bytes"));
   m.def("set_peak", &set_peak, py::arg("peak_bytes"), NoGil());
   m.def("allow_growth", &allow_growth, py::arg("allowed"), NoGil());
-  m.def("mapping", &mapping, NoGil());
+  m.def("mapping", &mapping, py::arg("budget_bytes"), NoGil());
   m.def("set_mapping", &set_mapping, py::arg("when"), py::arg("mechanism") = "", py::arg("dies_after") = 0, NoGil());
-  m.def("allow_splits", [](bool allowed, double least_share, bool forced) { Engine::get().allow_splits(allowed, least_share, forced); },
-        py::arg("allowed"), py::arg("least_share"), py::arg("forced"), NoGil());
+  m.def("allow_splits", [](bool allowed, bool tries_ahead, bool forced) { Engine::get().allow_splits(allowed, tries_ahead, forced); },
+        py::arg("allowed"), py::arg("tries_ahead"), py::arg("forced"), NoGil());
   m.def("split_answers", &split_answers);
   m.def("know_splits", &know_splits, py::arg("rows"));
   m.def("alignment", &alignment, NoGil());

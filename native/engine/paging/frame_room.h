@@ -34,6 +34,8 @@ class FrameRoom {
   bool is_on_gpu() const { return reach_.is_on_gpu(); }
   // Ops do not reach the bytes themselves: faults are served.
   bool is_needed() const { return !is_on_gpu() && !memory_.tier->is_memory(); }
+  // They, or a reserve.
+  bool takes_room() const { return is_needed() || reach_.has_reserve(); }
   // Of the session's limit: what is enough for one pass (or the reserve; 0: neither), and what keeps rows that are wanted
   // again soon.
   size_t bytes() const;

@@ -51,9 +51,8 @@ bool is_undisturbed(const ThreadState& thread, const Books& books) {
 
 }  // namespace
 
-bool Paging::is_on() const {
-  if (when_ == When::kNever || on_.stats.budget_bytes == 0 || on_.memory.is_closed) return false;
-  return is_direct() || on_.memory.arena->ranges.limit() >= kLeastLimit;
+bool Paging::is_on_within(size_t limit) const {
+  return when_ != When::kNever && (is_direct() || limit >= kLeastLimit) && !on_.memory.is_closed;
 }
 
 // Not one whose kernel is not torch's own: it may give the addresses to a system call, which no fault is served for.
@@ -100,6 +99,12 @@ void Paging::map_or_go_without(ThreadState& thread, const std::vector<Block*>& c
   map_those(thread, chosen, frames);
 } catch (const TierFailure& error) {
   on_.notices.add("unmapped", error.what());
+}
+
+void Paging::stand_by(ThreadState& thread, const OpInfo& op) const {
+  thread.maps = !thread.recomputing && may_map(op);
+  thread.access = Access::kStream;
+  thread.operand_bytes = thread.input_bytes;
 }
 
 // The bytes of the op's inputs that are not mapped.
@@ -275,7 +280,7 @@ bool Paging::keep(Block& block) {
 }
 
 void Paging::op_ends(const ThreadState& thread) {
-  if (frames_.is_open() && !frames_.give_back()) return;
+  if (thread.recomputing || (frames_.is_open() && !frames_.give_back())) return;
   const size_t bytes = std::exchange(mapped_bytes_, 0);
   if (bytes == 0 || when_ == When::kAlways || thread.op == nullptr) return;
   ++on_.stats.mapped_ops;

@@ -63,12 +63,10 @@ class Paging {
     when_ = settings.when;
     frames_.set(settings.mechanism, settings.reach, settings.mortality);
   }
-  // Whether anything may be mapped in this session,
-  bool is_on() const;
-  // and, if so, whether ops reach its bytes without a byte of the arena.
-  bool is_direct() const { return frames_.bytes() == 0; }
-  // Whether the op may see what it uses where that waits.
-  bool may_map(const OpInfo& op) const;
+  // Whether anything may be mapped in this session, whose limit is so many bytes,
+  bool is_on_within(size_t limit) const;
+  // and, if so, whether ops see it without a byte of the arena: in the tier itself, or beside it.
+  bool is_direct() const { return !frames_.takes_room(); }
   // The block is mapped whenever an op uses it, and stays so from one to the next.
   // False: nothing is mapped in this session.
   bool keep(Block& block);
@@ -76,6 +74,8 @@ class Paging {
   // The op's inputs have been touched, and none has been brought in yet: those are mapped without which the others, and
   // what it is known to allocate, fit.
   void prepare(ThreadState& thread, const OpInfo& op);
+  // The op runs in slices: an output of its that finds no room otherwise is mapped.
+  void stand_by(ThreadState& thread, const OpInfo& op) const;
   // The op's inputs are in: rows of which its arguments tell come before it touches them, which would be a fault each.
   void bring_rows(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   // What the op allocates now is better mapped: with it in the arena there may be no room for frames later.
@@ -100,6 +100,8 @@ class Paging {
   void count(Stats& figures) const { frames_.count(figures); }
 
  private:
+  bool is_on() const { return on_.stats.budget_bytes != 0 && is_on_within(on_.memory.arena->ranges.limit()); }
+  bool may_map(const OpInfo& op) const;
   size_t frames_beside(const ThreadState& thread) const;
   size_t room() const;
   size_t seen_in_arena(const ThreadState& thread) const;

@@ -15,7 +15,7 @@ constexpr size_t kShare = 16;  // of the limit is the reserve
 }  // namespace
 
 size_t WithinReach::reserve_bytes(size_t limit) const {
-  if (!is_on_gpu() || by_ != By::kManaged) return 0;
+  if (!has_reserve()) return 0;
   const size_t page = memory_.device->page_at(limit);
   return limit / kShare / page * page;
 }

@@ -25,7 +25,9 @@ class WithinReach {
   void set(By by) { by_ = by; }
   // The session is on a GPU.
   bool is_on_gpu() const { return memory_.device->is_asynchronous(); }
-  // So many bytes of the arena, of `limit`, are to make room for what comes.
+  // Some of what is beside the tier comes to the GPU,
+  bool has_reserve() const { return is_on_gpu() && by_ == By::kManaged; }
+  // for which so many bytes of the arena, of `limit`, are to make room.
   size_t reserve_bytes(size_t limit) const;
   // They lie there, with nothing behind them: what comes may take as many as the driver has back.
   void reserve(const Region& room);

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `trace` subcommand."""
     from memfit.cli.program import add_program
-    from memfit.cli.run import add_split
 
     parser = subparsers.add_parser(
         "trace",
@@ -23,7 +22,10 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add_program(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write the trace (.gz: gzipped)")
-    add_split(parser)
+    parser.add_argument(
+        "--split", choices=("never", "try"), default="never", help="whether large ops are tried in slices, which takes "
+        "time: the trace then has the working sets that do for them (default: never)"
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print a summary of the trace as JSON")
     parser.set_defaults(run=run)
 

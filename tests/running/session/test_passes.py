@@ -162,6 +162,7 @@ def test_weights_four_times_the_budget_are_read_each_pass_written_once_and_paged
     assert stats[many].prefetches > stats[few].prefetches and session.stats.peak_footprint_bytes <= QUARTER
 
 
+@pytest.mark.unmapped
 def test_a_budget_below_one_layer_is_refused_with_the_least_that_would_do():
     infer(2)
     with pytest.raises(memfit.BudgetError) as caught, memfit.session("5%", "ram"):

@@ -140,13 +140,13 @@ class EngineModule(Protocol):
         "zero-copy" or "managed").
         """
 
-    def mapping(self) -> str:
-        """Return how ops see what is mapped: "direct" in the tier, through "frames", or "never"."""
+    def mapping(self, budget_bytes: int) -> str:
+        """Return how ops see what is mapped in such a budget: "direct" in the tier, through "frames", or "never"."""
 
-    def allow_splits(self, allowed: bool, least_share: float, forced: bool) -> None:
+    def allow_splits(self, allowed: bool, tries_ahead: bool, forced: bool) -> None:
         """Set whether ops that do not fit run in slices; `forced`, for tests: those too that do.
 
-        Without a limit, what needs less than `least_share` of the peak is not tried.
+        `tries_ahead`: large ones are tried while there is no limit, too, which takes time.
         """
 
     def split_answers(self) -> list[SplitAnswer]:

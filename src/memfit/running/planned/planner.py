@@ -200,8 +200,8 @@ class Planner:
         return Making(wanted.make)
 
     def _frames(self, budget_bytes: int) -> Frames | None:
-        mapping = self.engine.mapping()
-        if mapping == "never" or not budget_bytes:
+        mapping = self.engine.mapping(budget_bytes) if budget_bytes else "never"
+        if mapping == "never":
             return None
         if mapping == "direct":
             return Frames.none()

@@ -65,10 +65,10 @@ class _Recorded(EndOfProgram):
     """The first whole iteration has been recorded."""
 
 
-def record_script(script: Program | str, arguments: Sequence[str], split: str = "auto") -> Trace:
+def record_script(script: Program | str, arguments: Sequence[str], split: str = "never") -> Trace:
     """Run `script` up to the end of its first whole iteration and return that.
 
-    `split` is as of `memfit.session`: with "never" no op is tried in slices, and the trace tells of no smaller budgets.
+    `split` is as of `memfit.session`: with "try" the trace tells of the smaller budgets in which ops run in slices.
 
     Raises InputError if the script is missing, fails, or ends before it has repeated an iteration.
     """

@@ -25,7 +25,7 @@ from memfit.running.session import chunking
 from memfit.running.session.ended import Ended, FirstIteration
 from memfit.running.session.iterations import Iterations
 from memfit.running.session.modules import Modules
-from memfit.running.session.settings import Settings
+from memfit.running.session.settings import Settings, Splitting
 from memfit.running.session.share import Share
 from memfit.running.session.splits import KeptSplits
 from memfit.running.session.stats import Stats
@@ -34,8 +34,6 @@ from memfit.running.session.status import Status, plan_state
 from memfit.tracing.build import RawRecording
 from memfit.tracing.compressed import CompressedIteration
 from memfit.tracing.ghosts import only_ghosts
-
-_SURE = 0.75  # times the share: an op that needs less of the peak will fit
 
 
 class Running:
@@ -54,7 +52,9 @@ class Running:
             settings.moves, settings.plan_cache(),
         )  # fmt: skip
         self._settings = settings
-        self._splits = KeptSplits.of_this_machine() if settings.splits and settings.keeps_plans else None
+        self._splits = (
+            KeptSplits.of_this_machine() if settings.splitting is not Splitting.NEVER and settings.keeps_plans else None
+        )
         self._share = Share(engine, settings, self.adopt_visible)
         self.stats_logs: list[StatsLog] = []
         self._told_of_plan = False
@@ -78,12 +78,11 @@ class Running:
 
     def _allow_splits(self) -> None:
         settings = self._settings
-        if not settings.splits:
+        if settings.splitting is Splitting.NEVER:
             return
         if self._splits is not None:
             self._splits.tell(self.engine)
-        share = settings.budget.fraction if settings.budget is not None else None
-        self.engine.allow_splits(True, _SURE * (share or 0.0), False)
+        self.engine.allow_splits(True, settings.splitting is Splitting.TRY, False)
 
     def _enter_contexts(self) -> None:
         settings = self._settings

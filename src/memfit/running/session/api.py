@@ -67,7 +67,7 @@ class Session(Figures):
             is_auto=is_auto(budget),
             tier=tier if isinstance(tier, TierSpec) else tier_for(tier, where),
             device=where,
-            splits=splitting is Splitting.AUTO and accelerator is None and where.type == "cpu",
+            splitting=splitting if accelerator is None and where.type == "cpu" else Splitting.NEVER,
             grow=parsed is not None and parsed.bytes is None if grow is None else grow,
             mapping=_one_of(Mapping, map, "does not say when storages are mapped", Mapping.AUTO),
             plans=plan is not False and accelerator is None,
@@ -312,8 +312,8 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
             "never" makes it a BudgetError. "always" maps whatever may be, for tests.
         plan_cache: Whether plans of earlier runs are taken from disk, and this run's are kept there.
         split: "auto": an op that does not fit the budget at once runs in slices, where these were tried to give the
-            same bits: in the iteration that runs without a limit, in an earlier run, or after the op has run on mapped
-            storages. "never": it does not.
+            same bits: after the op has run on mapped storages, or in an earlier run. "try": large ops are tried while
+            there is no limit, too, which makes the first iteration several times slower. "never": none is split.
 
     Returns:
         The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.

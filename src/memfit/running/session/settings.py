@@ -36,6 +36,8 @@ class Splitting(StrEnum):
     NEVER = "never"
     AUTO = "auto"
     """Those that do not fit."""
+    TRY = "try"
+    """Those that do not fit; large ones are tried beforehand, while there is no limit."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Settings:
     """Whether the budget is what is free when the session begins."""
     tier: TierSpec
     device: torch.device
-    splits: bool
+    splitting: Splitting
     """Whether ops that do not fit run in slices."""
     grow: bool
     """Whether an op that does not fit gets more than the budget."""

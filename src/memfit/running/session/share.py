@@ -37,7 +37,7 @@ class Share:
         self._engine.set_peak(peak_bytes)
         needed, op = minimum_budget(trace)
         needed = align_up(needed, self._engine.page_bytes(needed))
-        if needed > budget_bytes:
+        if needed > budget_bytes and self._engine.mapping(budget_bytes) == "never":
             raise infeasible(trace, budget_bytes, needed, op)
         self._adopt_visible()
         self._engine.set_budget(budget_bytes)

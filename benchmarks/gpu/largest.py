@@ -97,7 +97,8 @@ def _train(request: Request, device: torch.device, size: int) -> Row:
     if request["grows"] == "layers" and not request.get("quick"):
         sizes["batch"] = _DEPTH_BATCH
     spec, limited = spec_of(request | sizes), request["mode"] == "memfit"
-    inside = memfit.session(request["budget_bytes"], tier_of(device), device=device) if limited else nullcontext()
+    budget = request["budget_bytes"]  # in which all ops are to fit
+    inside = memfit.session(budget, tier_of(device), device=device, map="never") if limited else nullcontext()
     with inside as session:
         training = Training(spec, device, "plain" if limited else request["mode"]).train(STEPS)
         found: Row = {"step_ms": median_ms(training.times_ms(), 1)["step"]}

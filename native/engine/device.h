@@ -33,6 +33,17 @@ class AddressSpace {
   virtual void drop(size_t from, size_t to) = 0;
 };
 
+// Memory of the host's that a device's ops reach where it is. What is asked for takes its turn in the compute stream's order.
+class HostMemory {
+ public:
+  virtual ~HostMemory() = default;
+  virtual char* address() const = 0;
+  // Its beginning comes to the device, at most so many bytes of it; returns how many of the device's they take from now on,
+  virtual size_t come(size_t most) = 0;
+  // until it goes back.
+  virtual void go_home() = 0;
+};
+
 class Device {
  public:
   explicit Device(c10::Device name) : name_(name) {}
@@ -95,6 +106,8 @@ class Device {
   // A tier of host memory, and another tier for which what lies there must pass through host memory.
   virtual std::unique_ptr<Medium> slab(size_t capacity) = 0;
   virtual std::unique_ptr<Medium> through_host(std::unique_ptr<Medium> inner) = 0;
+  // nullptr: its ops reach none. Raises TierFailure when there is no more.
+  virtual std::unique_ptr<HostMemory> host_memory(size_t bytes) { return (void)bytes, nullptr; }
   // For tests of the order of copies: each begins late by a random time, at most `longest_us`, where that is possible.
   virtual void delay_copies(int64_t longest_us) { (void)longest_us; }
   // Lanes' copies that are begun between these two need wait for no op that is begun meanwhile.

@@ -62,7 +62,7 @@ bool Engine::hold(const Lock& lock, Block& block, bool stays, ThreadState& outsi
   block.dirty = true;  // whoever holds it may write to it unseen
   Values::end(block);
   const bool is_there = in_order(*block.device, [&] {
-    const bool came = bring_in(lock.session(), outside, block);
+    const bool came = bring_in(lock.session(), outside, block, stays);
     if (came && stays && lock.governing() != nullptr) lock.session()->shelf.keep(block);
     return came;
   });
@@ -71,8 +71,8 @@ bool Engine::hold(const Lock& lock, Block& block, bool stays, ThreadState& outsi
   return false;
 }
 
-bool Engine::bring_in(Session* session, ThreadState& outside, Block& block) {
-  if (session != nullptr && block.mapped && block.active == 1) session->paging.bring_out(block);
+bool Engine::bring_in(Session* session, ThreadState& outside, Block& block, bool stays) {
+  if (session != nullptr && block.mapped && block.active == 1) session->paging.bring_out(block, stays);
   if (block.resident()) return true;
   if (session == nullptr) {
     Restored restored;

@@ -135,7 +135,7 @@ class Engine {
   std::vector<Books::StorageRef> live_storages();
   StopReport end(Session& session);
   bool hold(const Lock& lock, Block& block, bool stays, ThreadState& outside);
-  bool bring_in(Session* session, ThreadState& outside, Block& block);
+  bool bring_in(Session* session, ThreadState& outside, Block& block, bool stays);
   void let_go(Session* session, Block& block);
   void release(Session* session, Block* block);
   void read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);

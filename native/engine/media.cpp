@@ -43,7 +43,8 @@ class Ram final : public Medium {
     if (offset + size > capacity_)
       throw TierFailure("the ram tier is full (" + std::to_string(capacity_) + " bytes); use --tier disk:PATH");
   }
-  char* address(size_t offset) override { return slab_ + offset; }
+  bool is_memory() const override { return true; }
+  char* address(size_t offset, size_t) override { return slab_ + offset; }
   std::string name() const override { return "ram"; }
 
  private:

@@ -195,7 +195,9 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   thread.starting = joins;
   if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);
   const bool runs_in_slices = thread.split && !thread.split->is_tried;
-  if (joins && !runs_in_slices) guarded(thread, [&] { on_.paging.prepare(thread, op); });
+  // (Of one that may hand on what it is given, such as `to`, what reads it is another.)
+  const bool reads_first = joins || (thread.op->is_view && !thread.maps && op.reads_data);
+  if (reads_first && !runs_in_slices) guarded(thread, [&] { on_.paging.prepare(thread, op); });
   if (joins && runs_in_slices) on_.paging.stand_by(thread, op);
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;

@@ -117,6 +117,7 @@ std::string Refusals::describe_immovable() const {
 }
 
 void Refusals::refuse(ThreadState& thread, size_t request, bool is_input) {
+  if (thread.failure.kind == Failure::Kind::kTier) return;  // which is why there is no room
   Failure failure;
   failure.kind = Failure::Kind::kBudget;
   tell_why(thread, failure, memory_.arena->round(request), is_input);

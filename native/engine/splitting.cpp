@@ -284,10 +284,8 @@ void Splitting::make_way(ThreadState& thread, const SplitCall& call, Inputs inpu
   std::sort(there.begin(), there.end(), [](const Block* a, const Block* b) { return a->bytes < b->bytes; });
   for (Block* block : there) {
     const size_t bytes = on_.memory.arena->round(block->bytes);
-    if ((!call.is_forced && bytes <= left) || !leave(*block)) left -= std::min(left, bytes);
+    if ((!call.is_forced && bytes <= left) || !on_.residency.may_move(*block) || !on_.moves.evict(*block)) left -= std::min(left, bytes);
   }
 }
-
-bool Splitting::leave(Block& block) { return on_.residency.may_move(block) && on_.moves.evict(block); }
 
 }  // namespace memfit

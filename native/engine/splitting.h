@@ -73,7 +73,6 @@ class Splitting {
   size_t available(const std::vector<Block*>& own) const;
   bool choose(SplitCall& call, Inputs inputs, const Answer& answer, const Operands& operands, size_t room) const;
   void make_way(ThreadState& thread, const SplitCall& call, Inputs inputs, const Operands& operands, size_t room);
-  bool leave(Block& block);
 
   const Parts on_;
   bool is_allowed_ = false, tries_ahead_ = false, is_forced_ = false;

@@ -42,6 +42,7 @@ class Behind final : public Medium {
   void read(size_t offset, void* to, size_t size) override { at(offset).read(local(offset), to, size); }
   void discard(size_t offset, size_t size) override { at(offset).discard(local(offset), size); }
   void claim(size_t offset, size_t size) override { at(offset).claim(local(offset), size); }
+  char* address(size_t offset, size_t size) override { return at(offset).address(local(offset), size); }
   void expect(size_t offset, size_t size) override { at(offset).expect(local(offset), size); }
   std::string name() const override { return first_->name() + "+" + second_->name(); }
 

@@ -39,8 +39,10 @@ class Medium {
   virtual void claim(size_t offset, size_t size) { (void)offset, (void)size; }
   // The bytes at [offset, offset + size) will be read soon.
   virtual void expect(size_t offset, size_t size) { (void)offset, (void)size; }
-  // Where the bytes at `offset` lie in memory; nullptr where none do.
-  virtual char* address(size_t offset) { return (void)offset, nullptr; }
+  // All of it lies in memory that ops reach.
+  virtual bool is_memory() const { return false; }
+  // Where they reach the bytes at [offset, offset + size), for which there is room; nullptr where they do not.
+  virtual char* address(size_t offset, size_t size) { return (void)offset, (void)size, nullptr; }
   // Copies take their turn in a device's stream, and the calls return at once.
   virtual bool is_direct() const { return false; }
 };
@@ -104,9 +106,10 @@ class Tier {
   Extent reserve(size_t size);
   // Likewise, and what is written there will find room.
   Extent claim(size_t size);
-  // All its bytes lie in memory, at `address`.
-  bool is_memory() { return wall_ == 0 && store_.medium().address(0) != nullptr; }
-  char* address(Extent extent) { return store_.medium().address(extent->offset); }
+  // All its bytes lie in memory that ops reach, at `address`.
+  bool is_memory() const { return wall_ == 0 && store_.medium().is_memory(); }
+  // nullptr where they do not reach those of this extent.
+  char* address(Extent extent) { return store_.medium().address(extent->offset, extent->size); }
   void release(Extent extent);
   // These raise TierFailure and leave everything as it was. `write` and `get` may run beside other threads' calls.
   Extent put(const void* from, size_t size);

@@ -60,5 +60,15 @@ def test_the_probe_sees_that_swapped_out_tensors_are_guarded():
     assert found["to_host"] == found["after_session"] == [1.0, 2.0, 3.0, 4.0]
 
 
+@pytest.mark.parametrize("work", ["adam", "embedding"])
+def test_ops_on_mapped_storages_give_the_same_bits(work):
+    request = {"call": "benchmarks.gpu.mapped:calls", "device": "cpu", "quick": True, "work": work}
+    outcome = run_cell(request, 60)
+    assert outcome["status"] == "ok", outcome
+    found = outcome["result"]
+    assert found["plain_ms"] > 0 and found["mapped"]["ms"] > 0
+    assert found["mapped"]["same_bits"] and found["mapped"]["mapped_storages"] > 0
+
+
 def test_an_unknown_function_is_an_error():
     assert run_cell({"call": "gpu_cells:missing"}, 30)["status"] == "error"

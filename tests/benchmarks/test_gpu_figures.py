@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.common.result import GIB, gib
 from benchmarks.gpu import largest as largest_part
-from benchmarks.gpu import overhead, peers, probe, sweep
+from benchmarks.gpu import mapped, overhead, peers, probe, sweep
 from benchmarks.gpu.largest import largest
 from benchmarks.gpu.probe_link import sizes
 from benchmarks.gpu.work import HIGH, LOW, TARGET, _planned_steps, moved, scaled_batch
@@ -137,8 +137,16 @@ def test_attached_steps_are_compared_in_pairs():
     assert alone.rows[0][-1] == "+150"
 
 
+def test_the_table_of_mapped_ops_has_a_row_for_each_mechanism():
+    way = {"ms": 30.0, "same_bits": True, "budget_bytes": GIB // 2, "peak_bytes": GIB, "left_bytes": GIB // 2}
+    found = {"operand_bytes": GIB, "plain_ms": 10.0, "zero-copy": way, "managed": way | {"same_bits": False}}
+    (table,) = mapped.tables({"add": ok(found), "mm": {"status": "error"}})
+    assert table.rows[0] == ["add", "zero-copy", "1.000", "0.500", "10.00", "30.00", "3.0x", "0.50", "equal"]
+    assert table.rows[1][1] == "managed" and table.rows[1][-1] == "DIFFER" and len(table.rows) == 2
+
+
 def test_tables_of_nothing_are_none():
-    for part in (sweep, peers, overhead, largest_part, probe):
+    for part in (sweep, peers, overhead, largest_part, mapped, probe):
         assert part.tables({}) == []
 
 

@@ -112,7 +112,7 @@ def options_of(run, argv):
 def test_parts_are_chosen_by_name(capsys):
     args = options_of(runner.run, ["--only", "peers", "sweep", "--quick", "--limit", "60"])
     assert args.only == ["peers", "sweep"] and args.quick and args.limit == 60 and args.device == "cuda"
-    assert options_of(runner.run, []).only == ("sweep", "overhead", "peers", "largest")
+    assert options_of(runner.run, []).only == ("sweep", "overhead", "peers", "largest", "mapped")
     assert options_of(probe.run, []).only == ("probe",)
     with pytest.raises(SystemExit):
         options_of(runner.run, ["--only", "nothing"])

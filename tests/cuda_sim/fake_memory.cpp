@@ -16,20 +16,20 @@
 #include <thread>
 #include <vector>
 
+#include "fake_memory.h"
 #include "fake_streams.h"
 
 using namespace simulated;
 
+namespace simulated {
+
+std::mutex memory_mutex;
+std::map<char*, Range> ranges;
+
+}  // namespace simulated
+
 namespace {
 
-constexpr size_t kPage = size_t{2} << 20;
-
-enum class Kind { kDevice, kLocked, kReserved };
-struct Range {
-  size_t bytes;
-  Kind kind;
-  int device = -1;
-};
 struct Handle {
   size_t bytes;
   int device;
@@ -37,8 +37,6 @@ struct Handle {
   std::set<int> open_to = {};  // devices
 };
 
-std::mutex mutex;
-std::map<char*, Range> ranges;
 std::map<char*, Handle*> mapped;  // device memory behind reserved addresses
 size_t in_use = 0, peak = 0;
 int64_t fail_lock_beyond = -1;  // bytes that may be page-locked; -1: any number
@@ -62,6 +60,10 @@ size_t capacity() {
   return bytes;
 }
 
+}  // namespace
+
+namespace simulated {
+
 // (Of the first device. The others have any number of bytes.)
 bool account(size_t bytes, int device) {
   if (device != 0) return true;
@@ -72,7 +74,7 @@ bool account(size_t bytes, int device) {
 }
 
 // The range that `address` is in; ranges.end() if it is ordinary memory.
-std::map<char*, Range>::iterator range_of(const void* address) {
+RangeAt range_of(const void* address) {
   auto* at = static_cast<char*>(const_cast<void*>(address));
   auto next = ranges.upper_bound(at);
   if (next == ranges.begin()) return ranges.end();
@@ -87,6 +89,16 @@ char* map_memory(size_t bytes, int protection) {
   return reinterpret_cast<char*>(address);
 }
 
+void unaccount(size_t bytes, int device) {
+  if (device == 0) in_use -= bytes;
+}
+
+}  // namespace simulated
+
+namespace {
+
+bool is_hosts(Kind kind) { return kind == Kind::kLocked || kind == Kind::kManaged; }
+
 Handle* behind(const void* address) {
   auto* at = static_cast<char*>(const_cast<void*>(address));
   auto next = mapped.upper_bound(at);
@@ -99,7 +111,7 @@ Handle* behind(const void* address) {
 int device_of(const void* address) {
   if (const Handle* handle = behind(address)) return handle->device;
   auto range = range_of(address);
-  return range == ranges.end() || range->second.kind == Kind::kLocked ? -1 : range->second.device;
+  return range == ranges.end() || is_hosts(range->second.kind) ? -1 : range->second.device;
 }
 
 // Mapped memory is for the devices only that it was opened to. (Every page of a stretch is opened alike.)
@@ -109,11 +121,12 @@ bool may_reach(int device, const void* address) {
 }
 
 // The driver knows each piece of locked memory by itself: a copy must not go from one into the next.
-bool is_whole(std::map<char*, Range>::iterator range, const void* address, size_t bytes) {
+bool is_whole(RangeAt range, const void* address, size_t bytes) {
   return range == ranges.end() || static_cast<const char*>(address) + bytes <= range->first + range->second.bytes;
 }
 
-bool is_locked(std::map<char*, Range>::iterator range) { return range != ranges.end() && range->second.kind == Kind::kLocked; }
+bool is_from_malloc(Kind kind) { return kind == Kind::kDevice || kind == Kind::kManaged; }
+bool is_locked(RangeAt range) { return range != ranges.end() && range->second.kind == Kind::kLocked; }
 
 }  // namespace
 
@@ -137,7 +150,7 @@ void simulated_lock_limit(int64_t bytes) { fail_lock_beyond = bytes; }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (entered("cudaMalloc") != cudaSuccess) return cudaErrorInitializationError;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   bytes = (bytes + 4095) / 4096 * 4096;
   const int device = current_device();
   used.insert(device);
@@ -153,10 +166,10 @@ cudaError_t cudaFree(void* memory) {
   if (entered("cudaFree") != cudaSuccess) return cudaErrorInitializationError;
   wait_for_device();
   if (memory == nullptr) return cudaSuccess;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   auto range = ranges.find(static_cast<char*>(memory));
-  if (range == ranges.end() || range->second.kind != Kind::kDevice) return fail(cudaErrorInvalidValue);
-  if (range->second.device == 0) in_use -= range->second.bytes;
+  if (range == ranges.end() || !is_from_malloc(range->second.kind)) return fail(cudaErrorInvalidValue);
+  unaccount(range->second.kind == Kind::kManaged ? pages_on_device(range->second) * kPage : range->second.bytes, range->second.device);
   // The addresses stay reserved, and nobody may touch them.
   mmap(memory, range->second.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   ranges.erase(range);
@@ -165,7 +178,7 @@ cudaError_t cudaFree(void* memory) {
 
 static cudaError_t lock_memory(void* memory, size_t bytes) {
   if (lock_bytes_per_s > 0) std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(bytes) / lock_bytes_per_s));
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   if (fail_lock_beyond >= 0 && locked_bytes + static_cast<int64_t>(bytes) > fail_lock_beyond)
     return fail(cudaErrorMemoryAllocation);
   if (range_of(memory) != ranges.end()) return fail(cudaErrorHostMemoryAlreadyRegistered);
@@ -179,7 +192,7 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
 }
 static cudaError_t unlock_memory(void* memory) {
   wait_for_device();
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   auto range = ranges.find(static_cast<char*>(memory));
   if (!is_locked(range)) return fail(cudaErrorHostMemoryNotRegistered);
   locked_bytes -= static_cast<int64_t>(range->second.bytes);
@@ -206,7 +219,7 @@ int madvise(void* address, size_t bytes, int advice) {
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   if (entered("cudaMemGetInfo") != cudaSuccess) return cudaErrorInitializationError;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   *total = capacity();
   *free = capacity() - in_use;
   return cudaSuccess;
@@ -214,13 +227,14 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
   if (entered("cudaPointerGetAttributes") != cudaSuccess) return cudaErrorInitializationError;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   auto range = range_of(pointer);
   *attributes = {};
   attributes->device = -1;
   if (range == ranges.end()) return attributes->type = cudaMemoryTypeUnregistered, cudaSuccess;
-  bool is_host = range->second.kind == Kind::kLocked;
-  attributes->type = is_host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+  const bool is_host = range->second.kind == Kind::kLocked;
+  const bool is_managed = range->second.kind == Kind::kManaged;
+  attributes->type = is_host ? cudaMemoryTypeHost : is_managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice;
   attributes->device = is_host ? 0 : device_of(pointer);
   attributes->devicePointer = attributes->hostPointer = const_cast<void*>(pointer);
   return cudaSuccess;
@@ -250,13 +264,13 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaStream_t stream) 
   if (bytes == 0) return cudaSuccess;
   bool from_ordinary, to_ordinary, from_host, to_host;
   {
-    std::lock_guard<std::mutex> lock(mutex);
+    std::lock_guard<std::mutex> lock(memory_mutex);
     auto source = range_of(from), target = range_of(to);
     if (!is_whole(source, from, bytes) || !is_whole(target, to, bytes)) return fail(cudaErrorInvalidValue);
     from_ordinary = source == ranges.end();
     to_ordinary = target == ranges.end();
-    from_host = from_ordinary || is_locked(source);
-    to_host = to_ordinary || is_locked(target);
+    from_host = from_ordinary || is_hosts(source->second.kind);
+    to_host = to_ordinary || is_hosts(target->second.kind);
   }
   auto *low = static_cast<const char*>(from), *high = static_cast<const char*>(to);
   if (low < high + bytes && high < low + bytes) die("a copy overlaps", "itself");
@@ -277,7 +291,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaStream_t stream) 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   if (entered("cudaMemcpyAsync") != cudaSuccess) return cudaErrorInitializationError;
   {
-    std::lock_guard<std::mutex> lock(mutex);
+    std::lock_guard<std::mutex> lock(memory_mutex);
     if (!may_reach(device_of(from), to) || !may_reach(device_of(to), from)) return fail(cudaErrorInvalidValue);
   }
   return copy(to, from, bytes, stream);
@@ -292,12 +306,15 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t byt
   return copy(to, from, bytes, stream);
 }
 int simulated_is_used(int device) {
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   return used.count(device) != 0;
 }
-// Whether a kernel of `device` may touch the address.
+// Whether a kernel of `device` may touch the address: none may touch the host's ordinary memory.
 int simulated_may_reach(int device, const void* address) {
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
+  auto range = range_of(address);
+  if (range == ranges.end()) return false;
+  if (range->second.kind == Kind::kManaged) touched(range, device);
   return may_reach(device, address);
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
@@ -321,14 +338,14 @@ CUresult granularity(size_t* bytes, const CUmemAllocationProp*, CUmemAllocationG
 CUresult address_reserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
   if (bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
   char* made = map_memory(bytes, PROT_NONE);
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   ranges[made] = {bytes, Kind::kReserved};
   *address = reinterpret_cast<CUdeviceptr>(made);
   return CUDA_SUCCESS;
 }
 
 CUresult address_free(CUdeviceptr address, size_t bytes) {
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   auto range = ranges.find(reinterpret_cast<char*>(address));
   if (range == ranges.end() || range->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
   auto first = mapped.lower_bound(range->first);
@@ -340,7 +357,7 @@ CUresult address_free(CUdeviceptr address, size_t bytes) {
 
 CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop, unsigned long long) {
   if (entered("cuMemCreate") != cudaSuccess) return CUDA_ERROR_NOT_INITIALIZED;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   if (bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
   if (!account(bytes, prop->location.id)) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = reinterpret_cast<CUmemGenericAllocationHandle>(new Handle{bytes, prop->location.id});
@@ -349,12 +366,12 @@ CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemA
 
 void free_if_unused(Handle* handle) {
   if (handle->mapped || !handle->released) return;
-  if (handle->device == 0) in_use -= handle->bytes;
+  unaccount(handle->bytes, handle->device);
   delete handle;
 }
 
 CUresult release(CUmemGenericAllocationHandle handle) {
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   auto* known = reinterpret_cast<Handle*>(handle);
   known->released = true;
   free_if_unused(known);
@@ -362,7 +379,7 @@ CUresult release(CUmemGenericAllocationHandle handle) {
 }
 
 CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   auto* at = reinterpret_cast<char*>(address);
   auto range = range_of(at);
   auto* known = reinterpret_cast<Handle*>(handle);
@@ -375,7 +392,7 @@ CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHa
 
 CUresult unmap(CUdeviceptr address, size_t bytes) {
   if (entered("cuMemUnmap") != cudaSuccess) return CUDA_ERROR_NOT_INITIALIZED;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   auto* at = reinterpret_cast<char*>(address);
   auto found = mapped.find(at);
   if (found == mapped.end() || found->second->bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
@@ -388,7 +405,7 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
 
 // What is behind a page that nobody could touch before is not nought.
 CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(memory_mutex);
   auto* at = reinterpret_cast<char*>(address);
   for (size_t done = 0; done < bytes;) {
     auto page = mapped.find(at + done);

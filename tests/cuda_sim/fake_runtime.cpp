@@ -112,7 +112,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->regsPerBlock = 65536;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 0, cudaSuccess; }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {

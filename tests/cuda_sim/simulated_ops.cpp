@@ -49,7 +49,8 @@ void check_reach(const at::Tensor& tensor) {
   int device = 0;
   cudaGetDevice(&device);
   const auto* data = static_cast<const char*>(tensor.const_data_ptr());
-  const bool reaches = simulated_may_reach(device, data) && simulated_may_reach(device, data + tensor.nbytes() - 1);
+  const size_t bytes = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
+  const bool reaches = simulated_may_reach(device, data) && simulated_may_reach(device, data + bytes - 1);
   TORCH_CHECK(reaches, "CUDA error: an illegal memory access was encountered");
 }
 

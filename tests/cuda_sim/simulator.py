@@ -25,7 +25,7 @@ MIB = 1 << 20
 _CALL_NS = 1000  # what a call of the runtime's takes the host on the virtual clock
 _DISPATCH_NS = 4000  # and what an op does besides
 _HERE = Path(__file__).parent
-_RUNTIME = ("fake_streams.cpp", "fake_memory.cpp", "fake_runtime.cpp", "fake_driver.cpp")
+_RUNTIME = ("fake_streams.cpp", "fake_memory.cpp", "fake_managed.cpp", "fake_runtime.cpp", "fake_driver.cpp")
 _OPERATORS = ("simulated_ops.cpp", "simulated_draws.cpp", "simulated_libraries.cpp", "simulated_times.cpp")
 
 
@@ -95,7 +95,19 @@ class Gpu:
         self.operators = ctypes.PyDLL(str(folder / "operators.so"))
         self.operators.simulate_operators()
         self.runtime = ctypes.CDLL(None)
-        for name in ("in_use", "peak", "locked", "events", "streams", "waits", "calls", "now", "pieces"):
+        for name in (
+            "in_use",
+            "peak",
+            "locked",
+            "events",
+            "streams",
+            "waits",
+            "calls",
+            "now",
+            "pieces",
+            "managed",
+            "prefetched",
+        ):
             getattr(self.runtime, f"simulated_{name}").restype = ctypes.c_int64
         self.runtime.cudaMemcpyAsync.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
                                                  ctypes.c_void_p]  # fmt: skip
@@ -109,7 +121,7 @@ class Gpu:
         """Return a number: of bytes `in_use`, their `peak`, `locked` ones, `events`, `streams`, `waits` of the host.
 
         Or of `calls` of the runtime's functions, of nanoseconds until `now` on the virtual clock, or of `pieces` that
-        are mapped.
+        are mapped; of bytes of `managed` memory, and of those `prefetched` to the GPU so far.
         """
         return int(getattr(self.runtime, f"simulated_{what}")())
 
@@ -151,6 +163,10 @@ class Gpu:
     def refuse_registering(self) -> None:
         """Let the host lock no memory from here on but what the driver allocates."""
         self.runtime.simulated_refuse_registering()
+
+    def refuse_managed(self) -> None:
+        """Let the GPU have no managed memory from here on."""
+        self.runtime.simulated_refuse_managed()
 
     def lock_slowly(self, bytes_per_second: float) -> None:
         """Let the host lock memory at this rate from here on."""

@@ -47,7 +47,7 @@ def test_tensors_made_before_move_in_and_come_back_with_their_bits():
 
 def test_a_budget_that_cannot_be_met_is_torchs_out_of_memory_too():
     room = workspace_bytes() + 16 * MIB
-    with memfit.session(room, device="cuda"):
+    with memfit.session(room, device="cuda", map="never"):
         with pytest.raises(BudgetError) as caught:
             torch.ones(room + 16 * MIB, dtype=torch.uint8)
         assert isinstance(caught.value, torch.OutOfMemoryError)

@@ -94,7 +94,12 @@ void set_mapping(const std::string& when, const std::string& mechanism, uint64_t
   static const std::map<std::string, PageFrames::Mechanism> mechanisms = {{"", PageFrames::Mechanism::kBest},
                                                                       {"userfaultfd", PageFrames::Mechanism::kUserfaults},
                                                                       {"signals", PageFrames::Mechanism::kSignals}};
-  const Paging::Settings settings{whens.at(when), mechanisms.at(mechanism), {dies_after}};
+  static const std::map<std::string, WithinReach::By> reaches = {{"zero-copy", WithinReach::By::kTier}, {"managed", WithinReach::By::kManaged}};
+  Paging::Settings settings{whens.at(when), {}, {}, {dies_after}};
+  if (const auto reach = reaches.find(mechanism); reach != reaches.end())
+    settings.reach = reach->second;
+  else
+    settings.mechanism = mechanisms.at(mechanism);
   Engine::get().in_session([&](Session& session) { session.paging.set(settings); });
 }
 

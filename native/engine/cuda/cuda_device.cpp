@@ -153,6 +153,7 @@ void CudaDevice::session_ended(bool in_use) {
   ends_.clear();
   compute_moves_on();
   exhausted_ = nullptr;
+  managed_.reset();
   if (!in_use) remove_adaptor();
 }
 
@@ -237,6 +238,11 @@ std::unique_ptr<Medium> CudaDevice::slab(size_t capacity) { return make_slab(*th
 
 std::unique_ptr<Medium> CudaDevice::through_host(std::unique_ptr<Medium> inner) {
   return through_buffer(*this, std::move(inner));
+}
+
+std::unique_ptr<HostMemory> CudaDevice::host_memory(size_t bytes) {
+  if (managed_ == nullptr) managed_ = std::make_shared<ManagedMemory>(*this);
+  return managed_->take(bytes);
 }
 
 // A tier whose copies are no streams' needs a thread that waits for the GPU at each copy.

@@ -20,6 +20,7 @@
 #include "adaptor.h"
 #include "common/sizes.h"
 #include "events.h"
+#include "managed.h"
 #include "virtual_memory.h"
 
 namespace memfit::cuda {
@@ -82,6 +83,7 @@ class CudaDevice final : public Device {
   void finish() override;
   std::unique_ptr<Medium> slab(size_t capacity) override;
   std::unique_ptr<Medium> through_host(std::unique_ptr<Medium> inner) override;
+  std::unique_ptr<HostMemory> host_memory(size_t bytes) override;
   void delay_copies(int64_t longest_us) override { longest_delay_us_ = longest_us; }
   std::unique_ptr<Lane> make_lane(const Tier& tier) override;
   std::optional<c10::Stream> compute_stream() const override;
@@ -104,6 +106,7 @@ class CudaDevice final : public Device {
   int index_;
   cudaStream_t compute_ = nullptr;
   std::function<void()> exhausted_;
+  std::shared_ptr<ManagedMemory> managed_;  // of the session, once it has asked for some
   size_t before_ = 0;  // bytes that torch had when the session began,
   size_t spared_ = 0;  // and those that it has kept when it was last told to give back what is idle
   Events events_{cudaEventDisableTiming}, timed_events_{cudaEventDefault};

@@ -3,6 +3,7 @@
 #include "cuda_device.cpp"
 #include "events.cpp"
 #include "locked_pieces.cpp"
+#include "managed.cpp"
 #include "slab.cpp"
 #include "stream_lane.cpp"
 #include "virtual_memory.cpp"

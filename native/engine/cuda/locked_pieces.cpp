@@ -65,9 +65,9 @@ LockedPieces::~LockedPieces() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
-  for (const Piece& piece : pieces_) {
-    if (piece.kind == Kind::kRegistered) (void)cudaHostUnregister(piece.memory);
-    if (piece.kind == Kind::kAllocated) (void)cudaFreeHost(piece.memory);
+  for (size_t i = 0; i < pieces_.size(); i = end_of_stretch(i)) {
+    if (pieces_[i].kind == Kind::kRegistered) (void)cudaHostUnregister(pieces_[i].memory);
+    if (pieces_[i].kind == Kind::kAllocated) (void)cudaFreeHost(pieces_[i].memory);
   }
   munmap(addresses_, capacity_);
 }
@@ -91,6 +91,48 @@ char* LockedPieces::at(size_t offset) {
   return pieces_.at(offset / kPiece).memory + offset % kPiece;
 }
 
+char* LockedPieces::in_one_stretch(size_t offset, size_t bytes) {
+  const size_t first = offset / kPiece, last = (offset + bytes - 1) / kPiece;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (last >= pieces_.size()) return nullptr;
+  if (first != last && pieces_[first].first != pieces_[last].first && !make_one(first, last)) return nullptr;
+  if (pieces_[first].kind == Kind::kOrdinary) return nullptr;
+  const size_t begin = pieces_[first].first;
+  void* on_device = nullptr;
+  if (cudaHostGetDevicePointer(&on_device, pieces_[begin].memory, 0) == cudaSuccess)
+    return static_cast<char*>(on_device) + (offset - begin * kPiece);
+  (void)cudaGetLastError();
+  return nullptr;
+}
+
+// Nobody else gives the GPU copies from there meanwhile: the engine's mutex is held. What cannot be locked as one is locked
+// again as it was, or else is ordinary memory.
+bool LockedPieces::make_one(size_t first, size_t last) {
+  const size_t begin = pieces_[first].first, end = end_of_stretch(last);
+  for (size_t i = begin; i < end; ++i)
+    if (pieces_[i].kind != Kind::kRegistered) return false;
+  check(cudaDeviceSynchronize(), "waiting for the GPU before its host memory is locked anew");
+  for (size_t i = begin; i < end; i = end_of_stretch(i)) check(cudaHostUnregister(pieces_[i].memory), "unlocking host memory");
+  const bool is_one = cudaHostRegister(pieces_[begin].memory, bytes_of(begin, end), cudaHostRegisterDefault) == cudaSuccess;
+  if (!is_one) (void)cudaGetLastError();
+  for (size_t i = begin; i < end; ++i) {
+    pieces_[i].first = is_one ? begin : i;
+    if (is_one || cudaHostRegister(pieces_[i].memory, bytes_of(i, i + 1), cudaHostRegisterDefault) == cudaSuccess) continue;
+    (void)cudaGetLastError();
+    pieces_[i].kind = Kind::kOrdinary;
+    --locked_;
+  }
+  return is_one;
+}
+
+size_t LockedPieces::end_of_stretch(size_t number) const {
+  size_t end = number + 1;
+  while (end < pieces_.size() && pieces_[end].first == pieces_[number].first) ++end;
+  return end;
+}
+
+size_t LockedPieces::bytes_of(size_t first, size_t end) const { return std::min(end * kPiece, capacity_) - first * kPiece; }
+
 void LockedPieces::run() {
   leave_signals_to_others();
   std::unique_lock<std::mutex> lock(mutex_);
@@ -113,28 +155,31 @@ void LockedPieces::add(Piece piece) {
 
 LockedPieces::Piece LockedPieces::make(size_t number) {
   char* memory = addresses_ + number * kPiece;
-  const size_t bytes = std::min(kPiece, capacity_ - number * kPiece);
-  if (!refusal_.empty()) return {memory, Kind::kOrdinary};
+  const size_t bytes = bytes_of(number, number + 1);
+  Piece piece{memory, Kind::kOrdinary, number};
+  if (!refusal_.empty()) return piece;
   try {
     OnDevice guard(device_);
-    return lock_memory(memory, bytes);
+    lock_memory(piece, bytes);
   } catch (const TierFailure& failure) {
     refusal_ = failure.what();
-    return {memory, Kind::kOrdinary};
   }
+  return piece;
 }
 
 // In some containers the driver locks what it allocates itself, and nothing else.
-LockedPieces::Piece LockedPieces::lock_memory(char* memory, size_t bytes) {
-  have_pages_made(memory, bytes);
-  cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterDefault);
-  if (error == cudaSuccess) return {memory, Kind::kRegistered};
-  (void)madvise(memory, bytes, MADV_DONTNEED);
+void LockedPieces::lock_memory(Piece& piece, size_t bytes) {
+  have_pages_made(piece.memory, bytes);
+  const cudaError_t error = cudaHostRegister(piece.memory, bytes, cudaHostRegisterDefault);
+  if (error == cudaSuccess) return (void)(piece.kind = Kind::kRegistered);
+  (void)madvise(piece.memory, bytes, MADV_DONTNEED);
   void* own = nullptr;
-  if (cudaHostAlloc(&own, bytes, cudaHostAllocDefault) == cudaSuccess) return {static_cast<char*>(own), Kind::kAllocated};
+  if (cudaHostAlloc(&own, bytes, cudaHostAllocDefault) == cudaSuccess) {
+    piece.memory = static_cast<char*>(own), piece.kind = Kind::kAllocated;
+    return;
+  }
   (void)cudaGetLastError();
   refusal_ = cudaGetErrorString(error);
-  return {memory, Kind::kOrdinary};
 }
 
 void LockedPieces::warn_if_ordinary(size_t needed) {

@@ -28,19 +28,27 @@ class LockedPieces {
   void reach(size_t end);
   // Where the byte at an offset that was reached lies; those up to the end of its piece follow.
   char* at(size_t offset);
+  // Where the GPU's ops reach bytes at offsets that were reached: all of them, one after another, in what the driver takes for
+  // one piece. nullptr where they cannot. (Pieces are made one for it: that waits for the GPU.)
+  char* in_one_stretch(size_t offset, size_t bytes);
 
  private:
   enum class Kind { kRegistered, kAllocated, kOrdinary };
   struct Piece {
     char* memory;
     Kind kind;
+    size_t first;  // the driver takes it, those since this one, and perhaps some after it, for one
   };
 
   void run();
   void add(Piece piece);
   // By one thread at a time, with the mutex or without.
   Piece make(size_t number);
-  Piece lock_memory(char* memory, size_t bytes);
+  void lock_memory(Piece& piece, size_t bytes);
+  // With the mutex.
+  bool make_one(size_t first, size_t last);
+  size_t end_of_stretch(size_t number) const;
+  size_t bytes_of(size_t first, size_t end) const;
   void warn_if_ordinary(size_t needed);
 
   const int device_;

@@ -31,9 +31,7 @@ class Slab final : public Medium {
   ~Slab() override { (void)cudaDeviceSynchronize(); }
 
   void write(size_t offset, const void* from, size_t size) override {
-    if (offset + size > capacity_)
-      throw TierFailure("the host tier is full (" + std::to_string(capacity_) + " bytes); use --tier ram+disk:PATH");
-    pieces_.reach(offset + size);
+    claim(offset, size);
     OnDevice guard(device_.index());
     each_piece(offset, size, [&](char* at, size_t done, size_t n) {
       copy(device_, at, static_cast<const char*>(from) + done, n);
@@ -45,6 +43,17 @@ class Slab final : public Medium {
   }
   // Nothing: a copy from there may not have begun yet, and its place is used again in the streams' order.
   void discard(size_t, size_t) override {}
+  void claim(size_t offset, size_t size) override {
+    if (offset + size > capacity_)
+      throw TierFailure("the host tier is full (" + std::to_string(capacity_) + " bytes); use --tier ram+disk:PATH");
+    pieces_.reach(offset + size);
+  }
+  bool is_memory() const override { return true; }
+  // What an op does there is in the streams' order, as copies are.
+  char* address(size_t offset, size_t size) override {
+    OnDevice guard(device_.index());
+    return pieces_.in_one_stretch(offset, size);
+  }
   bool is_direct() const override { return true; }
   std::string name() const override { return "ram"; }
 

@@ -14,16 +14,17 @@ constexpr size_t kShareOfLimit = 16, kShareForRows = 4, kChunksInFrames = 32;
 }  // namespace
 
 size_t FrameRoom::bytes() const {
-  if (!is_needed()) return 0;
-  return memory_.arena->round(std::max(memory_.arena->ranges.limit() / kShareOfLimit, kLeastFrames));
+  const size_t limit = memory_.arena->ranges.limit();
+  return is_needed() ? memory_.arena->round(std::max(limit / kShareOfLimit, kLeastFrames)) : reach_.reserve_bytes(limit);
 }
 
 // Rows that are wanted again soon are still there then.
 size_t FrameRoom::bytes_for_rows() const { return memory_.arena->round(memory_.arena->ranges.limit() / kShareForRows); }
 
 bool FrameRoom::open(ThreadState& thread, size_t bytes, size_t to_come) {
-  if (!is_needed() || is_open()) return true;
-  if (!page_frames_) page_frames_ = std::make_shared<PageFrames>(mechanism_, mortality_);
+  const bool is_for_rows = !is_needed() && thread.access == Access::kRows;  // of a GPU's, which come nowhere
+  if (this->bytes() == 0 || is_open() || is_for_rows) return true;
+  if (is_needed() && !page_frames_) page_frames_ = std::make_shared<PageFrames>(mechanism_, mortality_);
   Region* region = planned_.place_frames(thread, &ballast_);
   const bool is_planned = region != nullptr;
   if (!is_planned) region = placing_.place(bytes, 0, &ballast_, /*high=*/true);
@@ -38,22 +39,38 @@ bool FrameRoom::open(ThreadState& thread, size_t bytes, size_t to_come) {
   }
   ballast_.region = region;
   memory_.arena->vacate(region);
-  page_frames_->set_limit(region->size);
+  if (is_needed())
+    page_frames_->set_limit(region->size);
+  else
+    reach_.reserve(*region);
   return true;
 }
 
 bool FrameRoom::give_back() {
-  if (!is_open() || !page_frames_->is_empty()) return false;
+  if (!is_open() || (is_needed() ? !page_frames_->is_empty() : reach_.is_in_use())) return false;
+  if (!is_needed()) reach_.end_reserve();
   memory_.arena->give_back(std::exchange(ballast_.region, nullptr));
   return true;
 }
 
 std::shared_ptr<Mapped> FrameRoom::map(const Block& block, Access access, Extent extent, Extent source) {
-  if (!is_needed()) return std::make_shared<InTier>(block.tier, extent);
+  if (!is_needed()) return reach_.map(block, access, extent, source);
   const size_t chunk = std::clamp(std::bit_floor(ballast_.region->size / kChunksInFrames), kFaultPage, chunk_for(access));
   return page_frames_->map({block.tier, extent, block.bytes, chunk, source, access});
 }
 
 void FrameRoom::become_inert() { new std::shared_ptr<PageFrames>(std::move(page_frames_)); }
+
+void FrameRoom::count(Stats& figures) const {
+  reach_.count(figures);
+  if (!page_frames_) return;
+  const PageFrames::Figures now = page_frames_->figures();
+  figures.faults = now.faults;
+  figures.fault_ns = now.fault_ns;
+  figures.mapped_bytes_in = now.bytes_in;
+  figures.mapped_bytes_out = now.bytes_out;
+  figures.frame_bytes = now.frame_bytes;
+  figures.peak_frame_bytes = now.peak_frame_bytes;
+}
 
 }  // namespace memfit

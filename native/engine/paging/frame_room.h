@@ -1,5 +1,6 @@
 // FrameRoom: a session's page frames, and the room that they take from its arena while anything is seen through them.
-// (A tier that lies in memory needs none: an op sees it where it is.)
+// (A tier that lies in memory needs none: an op sees it where it is. Nor does a GPU, but managed memory may have a reserve
+// in their room.)
 #pragma once
 
 #include <cstddef>
@@ -10,23 +11,33 @@
 #include "../placing.h"
 #include "../planned.h"
 #include "../residency.h"
+#include "../stats.h"
 #include "../thread_state.h"
 #include "access.h"
 #include "mapped.h"
 #include "page_frames.h"
+#include "within_reach.h"
 
 namespace memfit {
 
 class FrameRoom {
  public:
-  FrameRoom(Memory& memory, Residency& residency, Placing& placing, Planned& planned)
-      : memory_(memory), residency_(residency), placing_(placing), planned_(planned) {
+  FrameRoom(Memory& memory, Stats& stats, Residency& residency, Placing& placing, Planned& planned)
+      : memory_(memory), residency_(residency), placing_(placing), planned_(planned), reach_(memory, stats) {
     ballast_.pinned = true;
   }
 
-  void set(PageFrames::Mechanism mechanism, Mortality mortality) { mechanism_ = mechanism, mortality_ = mortality; }
-  bool is_needed() const { return !memory_.tier->is_memory(); }
-  // Of the session's limit: what is enough for one pass, and what keeps rows that are wanted again soon.
+  void set(PageFrames::Mechanism mechanism, WithinReach::By reach, Mortality mortality) {
+    mechanism_ = mechanism, mortality_ = mortality;
+    reach_.set(reach);
+  }
+  bool is_on_gpu() const { return reach_.is_on_gpu(); }
+  // Ops do not reach the bytes themselves: faults are served.
+  bool is_needed() const { return !is_on_gpu() && !memory_.tier->is_memory(); }
+  // They, or a reserve.
+  bool takes_room() const { return is_needed() || reach_.has_reserve(); }
+  // Of the session's limit: what is enough for one pass (or the reserve; 0: neither), and what keeps rows that are wanted
+  // again soon.
   size_t bytes() const;
   size_t bytes_for_rows() const;
 
@@ -35,15 +46,17 @@ class FrameRoom {
   bool open(ThreadState& thread, size_t bytes, size_t to_come = 0);
   bool is_open() const { return ballast_.region != nullptr; }
   size_t taken() const { return is_open() ? ballast_.region->size : 0; }
-  // False when something is still seen through them.
+  // False when something is still seen through them, or in the reserve.
   bool give_back();
-  // The block's bytes, which are at `source` (null: it has none yet) and may be written to at `extent`.
+  // The block's bytes, which are at `source` (null: it has none yet) and may be written to at `extent`; null where ops reach
+  // them nowhere. Raises TierFailure.
   std::shared_ptr<Mapped> map(const Block& block, Access access, Extent extent, Extent source);
 
   // The frames are a parent's: this process leaves them alone.
   void become_inert();
   // nullptr: there were none so far.
   PageFrames* frames() const { return page_frames_.get(); }
+  void count(Stats& figures) const;
 
  private:
   Memory& memory_;
@@ -53,6 +66,7 @@ class FrameRoom {
   PageFrames::Mechanism mechanism_ = PageFrames::Mechanism::kBest;
   Mortality mortality_;
   std::shared_ptr<PageFrames> page_frames_;
+  WithinReach reach_;  // where none are needed
   Block ballast_;  // its region is the frames' room in the arena
 };
 

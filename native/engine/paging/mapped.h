@@ -32,14 +32,14 @@ class Mapped {
 // The tier lies in memory, where ops can read and write it.
 class InTier final : public Mapped {
  public:
-  InTier(std::shared_ptr<Tier> tier, Extent extent) : tier_(std::move(tier)), extent_(extent) {}
-  char* address() const override { return tier_->address(extent_); }
+  InTier(std::shared_ptr<Tier> tier, char* address) : tier_(std::move(tier)), address_(address) {}
+  char* address() const override { return address_; }
   void settle() override {}
   std::string failure() override { return {}; }
 
  private:
-  std::shared_ptr<Tier> tier_;
-  Extent extent_;
+  std::shared_ptr<Tier> tier_;  // it is there as long as somebody may look
+  char* address_;
 };
 
 }  // namespace memfit

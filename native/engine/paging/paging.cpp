@@ -31,12 +31,14 @@ std::vector<Block*> candidates(const ThreadState& thread, const Memory& memory) 
   return found;
 }
 
-// Where the block's bytes may be written to: elsewhere than where a child may still read them. (Of a tier in memory it has
-// a copy.)
+// Where the block's bytes may be written to: elsewhere than where a child may still read them.
 Extent writable(const Block& block, Memory& memory) {
-  if (memory.tier->is_memory()) return block.extent;
   if (memory.tier->frozen()) memory.thaw_if_alone();
   return memory.tier->frozen() ? block.tier->claim(block.bytes) : block.extent;
+}
+
+void no_longer_missing(ThreadState& thread, const Block* block) {
+  thread.missing.erase(std::remove(thread.missing.begin(), thread.missing.end(), block), thread.missing.end());
 }
 
 // No other op uses what is mapped, and this one has yet to begin.
@@ -50,8 +52,7 @@ bool is_undisturbed(const ThreadState& thread, const Books& books) {
 }  // namespace
 
 bool Paging::is_on_within(size_t limit) const {
-  const bool has_limit = is_direct() || limit >= kLeastLimit;
-  return when_ != When::kNever && has_limit && !on_.memory.is_closed && (is_direct() || !on_.memory.device->is_asynchronous());
+  return when_ != When::kNever && (is_direct() || limit >= kLeastLimit) && !on_.memory.is_closed;
 }
 
 // Not one whose kernel is not torch's own: it may give the addresses to a system call, which no fault is served for.
@@ -148,18 +149,26 @@ void Paging::map_those(ThreadState& thread, const std::vector<Block*>& chosen, s
     }
     const size_t most = block->stays_mapped ? std::max(frames, frames_.bytes_for_rows()) : frames;
     const bool is_open = frames_.open(thread, most, to_come) || frames_.open(thread, frames, to_come);
-    if (!is_open && !frames_.open(thread, std::min(frames, frames_.bytes()))) return;
-    const bool is_written = block->written_by == thread.serial || block->stays_mapped;
-    const Extent extent = is_written ? writable(*block, on_.memory) : block->extent;
-    map(*block, block->stays_mapped ? Access::kRows : thread.access, extent, block->extent);
+    if (!is_open && !frames_.open(thread, std::min(frames, frames_.bytes())) && frames_.is_needed()) return;
+    const bool is_now = block->written_by == thread.serial, is_written = is_now || block->stays_mapped;
+    const Extent extent = is_written && frames_.is_needed() ? writable(*block, on_.memory) : block->extent;
+    try {
+      if (!map(*block, block->stays_mapped ? Access::kRows : thread.access, extent, block->extent)) return;
+    } catch (const TierFailure& error) {
+      if (frames_.is_needed()) throw;
+      on_.refusals.refuse_by_tier(thread, error.what());
+      set_unavailable(*block, in_words(thread.failure));
+      return no_longer_missing(thread, block);
+    }
+    block->dirty |= is_now;  // it has just been written out for that
     on_.books.arrives(*block, *storage_behind(*block));
     thread.input_bytes -= on_.memory.arena->round(block->bytes);
-    thread.missing.erase(std::remove(thread.missing.begin(), thread.missing.end(), block), thread.missing.end());
+    no_longer_missing(thread, block);
   }
 }
 
 void Paging::bring_rows(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const {
-  if (!frames_.is_open()) return;
+  if (!frames_.is_needed() || !frames_.is_open()) return;
   const Rows rows = rows_used_by(op, inputs);
   if (rows.table == nullptr) return;
   const Block* block = on_.books.find(*rows.table);
@@ -168,12 +177,14 @@ void Paging::bring_rows(const ThreadState& thread, const OpInfo& op, c10::ArrayR
 }
 
 // What may be written over elsewhere than where the bytes are is its own place from now on; they are kept until all of
-// them are there.
-void Paging::map(Block& block, Access access, Extent extent, Extent source) try {
+// them are there. False: ops reach them nowhere.
+bool Paging::map(Block& block, Access access, Extent extent, Extent source) try {
   block.mapped = frames_.map(block, access, extent, source);
+  if (!block.mapped) return false;
   block.extent = extent;
-  is_used_ = true;
+  mapped_bytes_ += block.bytes;
   ++on_.stats.mapped_storages;
+  return true;
 } catch (...) {
   if (extent != block.extent) block.tier->release(extent);
   throw;
@@ -193,14 +204,20 @@ size_t Paging::frames_beside(const ThreadState& thread) const {
 }
 
 bool Paging::map_new(ThreadState& thread, Block& block) {
-  if (!thread.maps || block.small || (!frames_.open(thread, frames_beside(thread)) && !frames_.open(thread, frames_.bytes()))) return false;
+  if (!thread.maps || (block.small && !frames_.is_on_gpu())) return false;  // (a GPU's kernels take scratch, which is small)
+  // (What an op does with less of, after its result, is better refused.)
+  if (thread.adapting && thread.window.live() != 0) return false;
+  const bool is_open = frames_.open(thread, frames_beside(thread)) || frames_.open(thread, frames_.bytes());
+  if (!is_open && frames_.is_needed()) return false;
   block.tier = on_.memory.tier;
-  map(block, thread.access, block.tier->claim(block.bytes), /*source=*/nullptr);
-  return true;
+  const Extent extent = block.tier->claim(block.bytes);
+  if (map(block, thread.access, extent, /*source=*/nullptr)) return true;
+  block.tier->release(extent);
+  return false;
 }
 
 void Paging::settle(ThreadState& thread) {
-  if (!is_used_ || frames_.frames() == nullptr) return;
+  if (mapped_bytes_ == 0 || frames_.frames() == nullptr) return;
   Stopwatch stopwatch(thread.waited_ns);
   for (Block* block : thread.touched) try {
       if (!block->dead && block->mapped && !block->stays_mapped) block->mapped->settle();
@@ -241,8 +258,8 @@ bool Paging::take_down(Block& block) {
   return true;
 }
 
-void Paging::bring_out(Block& block) try {
-  if (frames_.is_needed()) take_down(block);
+void Paging::bring_out(Block& block, bool stays) try {
+  if (frames_.is_needed() || (stays && frames_.is_on_gpu())) take_down(block);
   frames_.give_back();
 } catch (const TierFailure&) {
   // It stays mapped: most callers can read it so.
@@ -263,16 +280,17 @@ bool Paging::keep(Block& block) {
 }
 
 void Paging::op_ends(const ThreadState& thread) {
-  if (thread.recomputing || !is_used_ || (frames_.is_open() && !frames_.give_back())) return;
-  is_used_ = false;
-  if (when_ == When::kAlways || thread.op == nullptr) return;
+  if (thread.recomputing || (frames_.is_open() && !frames_.give_back())) return;
+  const size_t bytes = std::exchange(mapped_bytes_, 0);
+  if (bytes == 0 || when_ == When::kAlways || thread.op == nullptr) return;
   ++on_.stats.mapped_ops;
-  tell_cost(thread);
+  tell_cost(thread, bytes);
 }
 
 // Once in a session.
-void Paging::tell_cost(const ThreadState& thread) {
+void Paging::tell_cost(const ThreadState& thread, size_t bytes) {
   std::string cost;
+  if (frames_.is_on_gpu()) cost = " (the GPU reads and writes " + format_bytes(bytes) + " of them over its link, each time that it touches them)";
   if (PageFrames* frames = frames_.frames()) {
     const PageFrames::Figures now = frames->figures();
     cost = " (" + format_bytes(now.bytes_in) + " came in and " + format_bytes(now.bytes_out) + " went out)";
@@ -301,17 +319,6 @@ void Paging::become_inert() {
     if (c10::StorageImpl* storage = storage_behind(*block)) set_absent(*storage);
   }
   frames_.become_inert();
-}
-
-void Paging::count(Stats& figures) const {
-  if (frames_.frames() == nullptr) return;
-  const PageFrames::Figures now = frames_.frames()->figures();
-  figures.faults = now.faults;
-  figures.fault_ns = now.fault_ns;
-  figures.mapped_bytes_in = now.bytes_in;
-  figures.mapped_bytes_out = now.bytes_out;
-  figures.frame_bytes = now.frame_bytes;
-  figures.peak_frame_bytes = now.peak_frame_bytes;
 }
 
 }  // namespace memfit

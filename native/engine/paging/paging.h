@@ -1,6 +1,8 @@
 // Paging: an op whose working set is larger than the budget runs all the same: some of what it uses is mapped. Its bytes
 // stay in the tier, and the op sees them there: in memory that the tier lies in, or through page frames, which
-// take their room from the arena. Slower, and the same in every bit.
+// take their room from the arena. Slower, and the same in every bit. (On a GPU ops see them over its link.)
+//
+// It hears of whatever happens to an op and to what it uses, so it has a method for each of these events.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -38,6 +40,7 @@ class Paging {
   struct Settings {
     When when = When::kNever;
     PageFrames::Mechanism mechanism = PageFrames::Mechanism::kBest;
+    WithinReach::By reach = WithinReach::By::kBest;
     Mortality mortality;  // for tests
   };
 
@@ -53,16 +56,17 @@ class Paging {
     Refusals& refusals;
     Planned& planned;
   };
-  explicit Paging(const Parts& parts) : on_(parts), frames_(parts.memory, parts.residency, parts.placing, parts.planned) {}
+  explicit Paging(const Parts& parts)
+      : on_(parts), frames_(parts.memory, parts.stats, parts.residency, parts.placing, parts.planned) {}
 
   void set(const Settings& settings) {
     when_ = settings.when;
-    frames_.set(settings.mechanism, settings.mortality);
+    frames_.set(settings.mechanism, settings.reach, settings.mortality);
   }
   // Whether anything may be mapped in this session, whose limit is so many bytes,
   bool is_on_within(size_t limit) const;
-  // and, if so, whether ops see it in the tier itself.
-  bool is_direct() const { return !frames_.is_needed(); }
+  // and, if so, whether ops see it without a byte of the arena: in the tier itself, or beside it.
+  bool is_direct() const { return !frames_.takes_room(); }
   // The block is mapped whenever an op uses it, and stays so from one to the next.
   // False: nothing is mapped in this session.
   bool keep(Block& block);
@@ -82,8 +86,9 @@ class Paging {
   void settle(ThreadState& thread);
   // No op uses the block any more: its bytes are in the tier.
   void leave(ThreadState& thread, Block& block);
-  // Who asks for the bytes is no op, and may give them to a system call, for which no fault is served: they are to come in.
-  void bring_out(Block& block);
+  // Who asks for the bytes is no op, and may give them to a system call, for which no fault is served: they are to come in. (Of a
+  // GPU, where their address is to stay what it is: who gets that expects memory of the GPU's.)
+  void bring_out(Block& block, bool stays);
   // Whatever no op uses now is mapped no longer, and the frames' room is given back if it can be.
   void take_down_idle();
   // An op is over.
@@ -92,8 +97,7 @@ class Paging {
   void before_fork();
   // and this is it.
   void become_inert();
-  void count(Stats& figures) const;
-
+  void count(Stats& figures) const { frames_.count(figures); }
 
  private:
   bool is_on() const { return on_.stats.budget_bytes != 0 && is_on_within(on_.memory.arena->ranges.limit()); }
@@ -105,16 +109,16 @@ class Paging {
   void map_planned(ThreadState& thread);
   void map_or_go_without(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
   void map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
-  void map(Block& block, Access access, Extent extent, Extent source);
+  bool map(Block& block, Access access, Extent extent, Extent source);
   bool take_down(Block& block);
-  void tell_cost(const ThreadState& thread);
+  void tell_cost(const ThreadState& thread, size_t bytes);
 
   const Parts on_;
   When when_ = When::kNever;
   FrameRoom frames_;
   bool any_stays_ = false;
   uint64_t fault_ns_ = 0;  // until the last op ended
-  bool is_used_ = false;  // by an op, since the last one that left nothing mapped
+  size_t mapped_bytes_ = 0;  // since the last op that left nothing mapped
 };
 
 }  // namespace memfit

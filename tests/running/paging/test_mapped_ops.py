@@ -141,3 +141,10 @@ def test_always_maps_whatever_may_be(paged):
     work = OTHERS[0]
     results, _, stats = within(work, paged, 64 << 20, when="always")
     assert results == plainly(work) and stats.mapped_storages > 0
+
+
+def test_an_op_that_hands_on_what_it_is_given_or_reads_it_is_mapped_where_it_reads(paged):
+    work = Work("to", STREAMS[1].make, lambda a: (a.to(torch.float16), a.to(torch.float32)))
+    results, before, after = within(work, paged, LARGE // 2)
+    assert results == plainly(work)
+    assert after.mapped_ops > before.mapped_ops

@@ -136,7 +136,8 @@ class EngineModule(Protocol):
     def set_mapping(self, when: str, mechanism: str = "", dies_after: int = 0) -> None:
         """Set when storages are mapped: "never", "auto" (an op does not fit) or "always".
 
-        For tests: by `mechanism` alone ("userfaultfd" or "signals"), whose thread ends after so many faults.
+        For tests: by `mechanism` alone ("userfaultfd" or "signals", whose thread ends after so many faults; on a GPU
+        "zero-copy" or "managed").
         """
 
     def mapping(self, budget_bytes: int) -> str:

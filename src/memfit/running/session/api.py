@@ -307,7 +307,8 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
         grow: Whether an op that does not fit gets more than the budget while it runs; otherwise it raises. None means
             True for a share, False for bytes.
         map: What becomes of an op that needs more than the budget at once. "auto" runs it on mapped storages: their
-            bytes stay in the tier, and come in through page frames of the arena while the op reads and writes them.
+            bytes stay in the tier, and come in through page frames of the arena while the op reads and writes them;
+            a GPU's kernels read and write them over its link.
             "never" makes it a BudgetError. "always" maps whatever may be, for tests.
         plan_cache: Whether plans of earlier runs are taken from disk, and this run's are kept there.
         split: "auto": an op that does not fit the budget at once runs in slices, where these were tried to give the

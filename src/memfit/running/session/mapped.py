@@ -18,7 +18,7 @@ def map(tensor: Mapped) -> Mapped:
     """Let ops see a tensor's bytes where they wait, in the tier: for a table of which each op uses a few rows.
 
     From now on none of its bytes come into the arena as a whole: the rows that an op touches do, into page frames, and
-    stay there until others need the frames. On a ram tier ops use the tier's own memory.
+    stay there until others need the frames. On a ram tier ops use the tier's own memory, a GPU's over its link.
 
     Arguments:
         tensor: A tensor of the active session's device, made in the session or before it.

@@ -22,11 +22,14 @@ def mechanism(request) -> str:
 
 @pytest.fixture
 def paged(mechanism, tmp_path: Path) -> Callable:
-    """Return a function that begins a session with a disk tier: paged("64 MiB"), or with a tier of its own."""
+    """Return a function that begins a session with a disk tier: paged("64 MiB"), or with a tier of its own.
+
+    Ops do not run in slices there, which would need nothing mapped.
+    """
 
     @contextmanager
     def begin(budget, tier=None, *, when="auto", dies_after=0, **settings):
-        settings = {"plan": False, **settings}
+        settings = {"plan": False, "split": "never", **settings}
         with memfit.session(budget, tier or TierSpec("disk", str(tmp_path)), map=when, **settings) as session:
             engine.load().set_mapping(when, mechanism, dies_after)
             yield session

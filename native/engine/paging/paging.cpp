@@ -92,6 +92,15 @@ void Paging::prepare(ThreadState& thread, const OpInfo& op) {
   }
   const size_t spare = is_known && !is_sure && thread.access == Access::kSweeps ? most - std::min(most, rest + need) : 0;
   map_or_go_without(thread, chosen, frames + spare);
+  if (!chosen.empty() && frames_.is_open()) map_or_go_without(thread, without_stretch(thread), frames_.bytes());
+}
+
+// What would find no stretch beside the frames.
+std::vector<Block*> Paging::without_stretch(const ThreadState& thread) const {
+  std::vector<Block*> found;
+  for (Block* block : candidates(thread, on_.memory))
+    if (!block->resident() && !on_.residency.has_window(on_.memory.arena->round(block->bytes), /*running=*/true)) found.push_back(block);
+  return found;
 }
 
 // If there is no room otherwise, that is what fails.

@@ -107,6 +107,7 @@ class Paging {
   size_t seen_in_arena(const ThreadState& thread) const;
   void free_frames(ThreadState& thread);
   void map_planned(ThreadState& thread);
+  std::vector<Block*> without_stretch(const ThreadState& thread) const;
   void map_or_go_without(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
   void map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
   bool map(Block& block, Access access, Extent extent, Extent source);

@@ -59,20 +59,14 @@ def test_a_plan_of_version_1_loads_without_its_placements(tmp_path):
     assert load_plan(edited(tmp_path / "p", save_plan, SWAPPING, version=1, placements=placements)) == SWAPPING
 
 
-def test_a_plan_of_version_2_loads_without_recomputes(tmp_path):
-    path = edited(tmp_path / "p", save_plan, SWAPPING, version=2)
+@pytest.mark.parametrize(("version", "lacks"), [(2, "recomputes"), (4, "maps")])
+def test_a_plan_of_an_earlier_version_loads_without_what_that_lacks(tmp_path, version, lacks):
+    plan = SWAPPING if version == 2 else PLAN
+    path = edited(tmp_path / "p", save_plan, plan, version=version)
     document = json.loads(path.read_text())
-    del document["recomputes"]
+    del document[lacks]
     path.write_text(json.dumps(document))
-    assert load_plan(path) == SWAPPING
-
-
-def test_a_plan_of_version_4_loads_without_maps(tmp_path):
-    path = edited(tmp_path / "p", save_plan, PLAN, version=4)
-    document = json.loads(path.read_text())
-    del document["maps"]
-    path.write_text(json.dumps(document))
-    assert load_plan(path) == PLAN
+    assert load_plan(path) == plan
 
 
 def test_a_plan_of_version_3_has_its_recomputes(tmp_path):

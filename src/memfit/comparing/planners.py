@@ -11,12 +11,13 @@ from memfit.errors import BudgetError, UsageError
 from memfit.ir import Plan, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap import plan_under_budget, plan_with_addresses, smallest_budget, with_footprint
+from memfit.planning.autoswap.search import least_held
 from memfit.planning.joint.as_plan import as_plan, carried_out, swaps_alone
 from memfit.planning.joint.place import plan_jointly_with_addresses
 from memfit.planning.joint.plan import plan_jointly
 from memfit.planning.joint.program import Moves, time_bound
 from memfit.planning.joint.wishes import NO_WISHES, Wishes, not_found, require_possible, without_swaps
-from memfit.planning.paging.choice import SHARE_FOR_HOLES, Frames, choose_maps, least_held
+from memfit.planning.paging.choice import SHARE_FOR_HOLES, Frames, choose_maps
 from memfit.planning.paging.mapped import not_made_again, with_maps
 
 OURS = {"memfit": Moves.JOINT, "swap": Moves.SWAP, "recompute": Moves.RECOMPUTE}

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.ir import Map
-from memfit.planning.paging.choice import Frames, choose_maps, least_held
+from memfit.planning.autoswap.search import least_held
+from memfit.planning.paging.choice import Frames, choose_maps
 from memfit.planning.paging.mapped import never_resident, with_maps
 from trace_builder import TraceBuilder, traces
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from memfit.ir import Handover, Map, accessing_ops
 from memfit.machine import Link, Machine
+from memfit.planning.autoswap.search import least_held
 from memfit.planning.lifetimes import births, live_bytes
-from memfit.planning.paging.choice import least_held
 from memfit.planning.paging.mapped import never_resident, with_maps
 from trace_builder import TraceBuilder, traces
 

@@ -14,6 +14,7 @@ from itertools import repeat
 import numpy as np
 
 from memfit import _native
+from memfit.arrays import Int64Array
 from memfit.errors import BudgetError
 from memfit.ir import Plan, Swap, Timeline, Trace, align_up
 from memfit.machine import Machine
@@ -163,11 +164,19 @@ def smallest_budget(trace: Trace, gaps: Iterable[Gap] | None = None) -> tuple[in
 
     `gaps` are those that may be swapped, every one if None.
     """
-    found = candidates(trace, ANY_GAP) if gaps is None else gaps
-    spans = ((gap.after + 1, end_of(trace, gap), align_up(gap.size_bytes, trace.alignment)) for gap in found)
-    held = load_bytes(trace) - sum_of_spans(spans, len(trace.ops))
+    held = least_held(trace, gaps)
     op = int(held.argmax())
     return int(held[op]), op
+
+
+def least_held(trace: Trace, gaps: Iterable[Gap] | None = None) -> Int64Array:
+    """Return, for each op, the bytes (aligned, pinned ones included) in the arena when all that may be away is away.
+
+    `gaps` are those that may be swapped, every one if None.
+    """
+    found = candidates(trace, ANY_GAP) if gaps is None else gaps
+    spans = ((gap.after + 1, end_of(trace, gap), align_up(gap.size_bytes, trace.alignment)) for gap in found)
+    return load_bytes(trace) - sum_of_spans(spans, len(trace.ops))
 
 
 def too_small(trace: Trace, budget_bytes: int, required_bytes: int, worst_op: int) -> BudgetError:

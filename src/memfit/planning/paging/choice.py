@@ -14,11 +14,10 @@ import numpy as np
 
 from memfit.arrays import Int64Array
 from memfit.ir import Map, Trace, accessing_ops, align_up
-from memfit.planning.autoswap.candidates import ANY_GAP, candidates, end_of
+from memfit.planning.autoswap.search import least_held
 from memfit.planning.lifetimes import births, largest_small, leaves_uninitialised
 from memfit.planning.paging.classes import AccessClass, access_class
 from memfit.planning.paging.mapped import with_maps
-from memfit.simulate import load_bytes, sum_of_spans
 
 _LEAST_MAPPED = 16 << 10  # smaller storages find room
 _LEAST_FRAMES = 32 * 4096  # several threads touch several operands at once
@@ -34,23 +33,20 @@ class Frames:
     """The bytes of the arena through which an op sees what it maps.
 
     Attributes:
-        least_bytes: What any op needs.
-        most_bytes: What an op that goes over its operands again and again may have.
+        least_bytes: What any op needs. One that goes over its operands again and again gets what is left, too.
     """
 
     least_bytes: int
-    most_bytes: int
 
     @classmethod
     def within(cls, budget_bytes: int, alignment: int) -> Frames:
         """Return those of a tier that ops cannot read: a file."""
-        least = align_up(max(budget_bytes // _SHARE, _LEAST_FRAMES), alignment)
-        return cls(least, budget_bytes)
+        return cls(align_up(max(budget_bytes // _SHARE, _LEAST_FRAMES), alignment))
 
     @classmethod
     def none(cls) -> Frames:
         """Return those of a tier in memory, which ops read as it is."""
-        return cls(0, 0)
+        return cls(0)
 
 
 def choose_maps(trace: Trace, budget_bytes: int, frames: Frames) -> tuple[Map, ...]:
@@ -73,23 +69,9 @@ def choose_maps(trace: Trace, budget_bytes: int, frames: Frames) -> tuple[Map, .
         tight = np.flatnonzero(held > budget_bytes).tolist()
         if not tight:
             return choice.with_frames(maps, held)
-        if not sum(choice.add(op, int(held[op])) for op in tight):
+        if not any([choice.add(op, int(held[op])) for op in tight]):
             return ()
     return ()
-
-
-def least_held(trace: Trace) -> Int64Array:
-    """Return, for each op, the bytes in the arena when all that may be away is away.
-
-    Arguments:
-        trace: The recorded iteration, maybe with maps.
-
-    Returns:
-        Bytes, aligned, pinned ones included.
-    """
-    gaps = candidates(trace, ANY_GAP)
-    spans = ((gap.after + 1, end_of(trace, gap), align_up(gap.size_bytes, trace.alignment)) for gap in gaps)
-    return load_bytes(trace) - sum_of_spans(spans, len(trace.ops))
 
 
 class _Choice:
@@ -117,11 +99,11 @@ class _Choice:
             return its.frame_bytes
         spare = (self._budget_bytes - held_bytes) // self._trace.alignment * self._trace.alignment
         whole = sum(self._held(storage) for storage in its.storages)
-        return min(its.frame_bytes + spare, max(whole, its.frame_bytes), self._frames.most_bytes)
+        return min(its.frame_bytes + spare, max(whole, its.frame_bytes))
 
     def add(self, op: int, held_bytes: int) -> bool:
         """Map more of what an op uses, as much as seems to do; return whether there was any."""
-        before = held_bytes
+        found = False
         for storage in self._candidates(op):
             if held_bytes <= self._budget_bytes:
                 break
@@ -129,7 +111,8 @@ class _Choice:
                 held_bytes += self._frames.least_bytes
             self._map(storage, op)
             held_bytes -= self._held(storage)
-        return held_bytes != before
+            found = True
+        return found
 
     def _map(self, storage: int, op: int) -> None:
         ops = {op, *self._uses[storage]} if self._born.get(storage) == op else {op}

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from memfit.ir import Plan
 from memfit.machine import Machine
+from memfit.planning.autoswap.search import least_held
 from memfit.planning.joint.program import Moves
-from memfit.planning.paging.choice import SHARE_FOR_HOLES, Frames, choose_maps, least_held
+from memfit.planning.paging.choice import SHARE_FOR_HOLES, Frames, choose_maps
 from memfit.running.engine import OpHash
 from memfit.running.planned.around import Around
 from memfit.running.planned.chosen import engine_plan_of_kept, foreseen_anew

@@ -58,6 +58,17 @@ def test_what_an_op_makes_and_all_map_has_no_bytes():
     assert never_resident(trace, [Map(2, (b,), 8)]) == frozenset()  # it was made there
 
 
+def test_what_is_freed_while_more_is_allocated_makes_room_for_it_when_it_is_away():
+    builder = TraceBuilder()
+    (a,) = builder.op("aten::ones", outputs=[40])
+    builder.op("aten::sum", reads=[a], outputs=[4])
+    builder.free(a)
+    builder.alloc(30)
+    trace = builder.build()
+    assert least_held(trace).tolist() == [40, 44]
+    assert least_held(with_maps(trace, [Map(1, (a,), 0)])).tolist() == [40, 34]
+
+
 def test_a_weight_that_all_map_is_never_there():
     trace, weight, _, _ = chain()
     everywhere = [Map(op, (weight,), 0) for op in range(3)]

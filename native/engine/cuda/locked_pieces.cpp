@@ -10,8 +10,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <memory>
 #include <system_error>
 
 #include "../signals.h"
@@ -30,9 +31,10 @@ int node_of(int device) {
   if (cudaDeviceGetPCIBusId(bus, sizeof bus, device) != cudaSuccess) return -1;
   std::string name(bus);
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  std::ifstream file("/sys/bus/pci/devices/" + name + "/numa_node");
+  const std::string path = "/sys/bus/pci/devices/" + name + "/numa_node";
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "re"), &std::fclose);
   int node = -1;
-  return file >> node ? node : -1;
+  return file != nullptr && std::fscanf(file.get(), "%d", &node) == 1 ? node : -1;
 }
 
 void prefer_node(void* address, size_t bytes, int node) {

@@ -233,7 +233,7 @@ def _compile(folder: Path) -> None:
     source, headers = _source_folder(), cuda_headers()
     sanitizers = list(_sanitizer_flags())
     units, flags, includes = list(_UNITS), [*_FLAGS, *sanitizers], [str(source)]
-    links = sanitizers[:1]
+    links = [*sanitizers[:1], *_loaded_runtime()]
     if headers is not None:
         units += _CUDA_UNITS
         flags.append("-DMEMFIT_CUDA")
@@ -257,6 +257,16 @@ def _compile(folder: Path) -> None:
                 why=str(error),
                 remedy=f"check that {shlex.join(compiler())} is g++ >= 10 or clang >= 12: memfit doctor",
             ) from error
+
+
+def _loaded_runtime() -> list[str]:
+    """Return the path of the C++ runtime that torch has loaded, to be linked against by that very name.
+
+    A compiler may link its own copy into the engine, with locales that are not those of the one in the process: the
+    first use of a stream would crash.
+    """
+    mapped = (line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines())
+    return next(([path] for path in mapped if Path(path).name.startswith("libstdc++.so.6")), [])
 
 
 @contextmanager

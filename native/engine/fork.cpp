@@ -17,19 +17,21 @@ void Engine::before_fork() {
   recomputing_.make_all();  // a child has no engine that could
   at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);  // torch's lock, which a child may find taken for good
   lasting_.mutex.lock();
-  AtFork::take_all();
-  if (!session_ || !session_->is_open()) return;
-  Memory& memory = session_->memory;
-  session_->copies.settle_all();  // a child has no lanes,
-  session_->paging.before_fork();  // and none who would serve its faults
+  if (session_ && session_->is_open()) session_->before_fork();
+  AtFork::take_all();  // last: a copy under way may need one of them to come to its end
+}
+
+void Session::before_fork() {
+  copies.settle_all();  // a child has no lanes,
+  paging.before_fork();  // and none who would serve its faults
   if (memory.lifelines == nullptr || memory.tier->used() == 0) return;  // (no child can read a GPU's storages)
   memory.tier->freeze();
   memory.lifelines->child_comes();
 }
 
 void Engine::after_fork_in_parent() {
-  if (session_ && session_->is_open() && session_->memory.tier->frozen()) session_->memory.thaw_if_alone();
   AtFork::give_all_back();
+  if (session_ && session_->is_open() && session_->memory.tier->frozen()) session_->memory.thaw_if_alone();
   lasting_.mutex.unlock();
 }
 

@@ -12,8 +12,8 @@ class LastResorts {
   virtual bool settle(Block& block) = 0;
   // A place in the plan's zone for one that was to be there already.
   virtual Region* place_late(Block& block) = 0;
-  // A place there for one that the plan does not know, until it wants the bytes. nullptr: none.
-  virtual Region* lodge(Block& block) = 0;
+  // A place of so many bytes there for one that the plan does not know, until it wants them. nullptr: none.
+  virtual Region* lodge(Block& block, size_t bytes) = 0;
   // The plan's zone becomes ordinary space. False when there is none.
   virtual bool drop() = 0;
 };

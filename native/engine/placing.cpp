@@ -10,7 +10,7 @@ Region* Placing::place(size_t bytes, size_t more, Block* block, bool high) {
   Ranges& ranges = memory_.arena->ranges;
   if (memory_.arena->plan() != nullptr) {  // what it doesn't know goes beside its zone, or is a guest there
     if (Region* region = ranges.take_lowest(bytes, block)) return region;
-    if (Region* region = resorts_.lodge(*block)) return region;
+    if (Region* region = resorts_.lodge(*block, bytes)) return region;
     if (residency_.make_room(bytes)) return ranges.take(bytes, block);
     resorts_.drop();
   }

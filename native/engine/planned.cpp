@@ -134,10 +134,10 @@ void Planned::on_allocation(const ThreadState& thread, Block& block) {
   if (number && swaps_) swaps_->bind_as(thread.again, *number, block);
 }
 
-Region* Planned::lodge(Block& block) {
+Region* Planned::lodge(Block& block, size_t bytes) {
   Plan* plan = memory_.arena->plan();
   // A small one would stay until no op runs.
-  return plan == nullptr || block.small ? nullptr : plan->lodge(memory_.arena->round(block.bytes), &block);
+  return plan == nullptr || block.small ? nullptr : plan->lodge(memory_.arena->round(bytes), &block);
 }
 
 bool Planned::has_room(const ThreadState& thread, bool is_known, size_t want) const {

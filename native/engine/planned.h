@@ -84,7 +84,7 @@ class Planned final : public LastResorts {
   // What is mapped is seen through frames that lie here; nullptr: the plan has none.
   Region* place_frames(const ThreadState& thread, void* owner);
   Region* place_late(Block& block) override;
-  Region* lodge(Block& block) override;
+  Region* lodge(Block& block, size_t bytes) override;
   // The thread's op, if its need `is_known`, has its room in the plan, or there are `want` bytes in a row elsewhere.
   bool has_room(const ThreadState& thread, bool is_known, size_t want) const;
   // It is allocated.

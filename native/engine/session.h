@@ -71,7 +71,9 @@ struct Session {
   bool is_open() const { return !memory.is_closed; }
   // Nothing is under way any more, and nobody waits. Storages are still where they are.
   void close();
-  // This process is a forked child: all but what its ops read is forgotten.
+  // A child is to come,
+  void before_fork();
+  // and this process is it: all but what its ops read is forgotten.
   void become_inert(ThreadState& forking);
 
   int calls = 0;  // of threads that hold the mutex, or wait for it in the midst of a call

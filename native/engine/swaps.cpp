@@ -62,7 +62,7 @@ void Swaps::index_actions(size_t ops) {
   // has waited for those before it.)
   std::vector<std::pair<uint32_t, Action>> rows;
   for (uint32_t swap : sorted([](const SwapTable::Swap& s) { return std::pair(s.free_by, -int64_t{s.out_after}); }))
-    rows.push_back({table_.swaps[swap].free_by, {Action::Kind::kFinishOut, swap}});
+    rows.push_back({left_by(table_.swaps[swap], ops), {Action::Kind::kFinishOut, swap}});
   for (uint32_t swap : sorted([](const SwapTable::Swap& s) { return s.take; }))
     if (table_.swaps[swap].take != SwapTable::kNone) rows.push_back({table_.swaps[swap].in_start, {Action::Kind::kStartIn, swap}});
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -72,6 +72,15 @@ void Swaps::index_actions(size_t ops) {
     before_.push_back(action);
   }
   before_begin_ = begins(keys, ops);
+}
+
+// Its bytes are free then at the latest; and an op that uses it where it waits would use it where it is, and write to it there.
+uint32_t Swaps::left_by(const SwapTable::Swap& swap, size_t ops) const {
+  const auto after = [&](uint32_t op) { return op > swap.out_after ? op - swap.out_after : op + ops - swap.out_after; };
+  uint32_t by = swap.free_by;
+  for (const auto& [op, storage] : table_.maps)
+    if (storage == swap.storage && after(op) < after(by)) by = op;
+  return by;
 }
 
 Swaps::Span<Swaps::Action> Swaps::before(size_t op) const {

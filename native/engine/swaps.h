@@ -81,6 +81,7 @@ class Swaps {
 
  private:
   void index_actions(size_t ops);
+  uint32_t left_by(const SwapTable::Swap& swap, size_t ops) const;
 
   SwapTable table_;
   std::vector<Block*> blocks_;  // by storage; null while it does not exist

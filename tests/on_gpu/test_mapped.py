@@ -1,4 +1,4 @@
-"""Mapped storages on a GPU: the same bits below one op's working set, by both mechanisms. (None of it has run yet.)"""
+"""Mapped storages on a GPU: the same bits below one op's working set, by both mechanisms."""
 
 from __future__ import annotations
 
@@ -56,11 +56,13 @@ def test_the_bits_are_the_same_below_the_working_set(work: Work, mechanism):
 def test_the_driver_gives_out_no_more_than_the_budget(mechanism):
     work, budget = STREAMS[0], max(room(), 64 * MIB)
     large = -(-budget // LARGE)  # so many times the operands
-    with mapping(mechanism, budget) as session, watched() as watch:
-        for _ in range(3):
-            a, b = (torch.ones(large * LARGE // 4) for _ in range(2))
-            (a + b).mul_(2)
-        torch.cuda.synchronize()
+    for _ in range(2):  # the driver has memory of its own for the first managed bytes
+        with mapping(mechanism, budget) as session, watched() as watch:
+            for _ in range(3):
+                a, b = (torch.ones(large * LARGE // 4) for _ in range(2))
+                (a + b).mul_(2)
+            torch.cuda.synchronize()
+        print(watch.peak_bytes)
     assert session.stats.mapped_ops > 0
     assert watch.peak_bytes <= budget + PAGE, work.name
 

@@ -9,8 +9,10 @@ namespace memfit {
 
 namespace {
 
-// Of the newest, so many stay: an instruction may touch several chunks, and so may the other threads' at the same time.
-constexpr size_t kInUse = 12;
+// Of what is swept the newest half stays, which a kernel may be going over again and again on its way, and so does the
+// oldest, which comes first in the next sweep. An instruction may touch several chunks, and so may the other threads' at
+// the same time.
+constexpr size_t kLeastInUse = 12;
 
 }  // namespace
 
@@ -37,8 +39,9 @@ Frame FrameOrder::take_row(bool spares_named) {
 }
 
 Frame FrameOrder::take_other() {
-  const bool is_newest = leaves_ == Leaves::kNewest && others_.size() > kInUse;
-  const auto next = is_newest ? others_.end() - 1 - kInUse : others_.begin();
+  const size_t in_use = std::max(kLeastInUse, others_.size() / 2);
+  const bool is_newest = leaves_ == Leaves::kNewest && others_.size() > in_use;
+  const auto next = is_newest ? others_.end() - 1 - static_cast<std::ptrdiff_t>(in_use) : others_.begin();
   const Frame frame = *next;
   others_.erase(next);
   other_bytes_ -= frame.bytes;

@@ -9,7 +9,10 @@ namespace memfit {
 namespace {
 
 constexpr size_t kLeastFrames = 32 * kFaultPage;  // in bytes: several threads touch several operands at once
-constexpr size_t kShareOfLimit = 16, kShareForRows = 4, kChunksInFrames = 32;
+constexpr size_t kShareOfLimit = 16, kShareForRows = 4;
+
+// What is swept is touched here and there at once: by a product, in as many rows as it adds up.
+constexpr size_t chunks_in_frames(Access access) { return access == Access::kSweeps ? 512 : 32; }
 
 }  // namespace
 
@@ -55,7 +58,7 @@ bool FrameRoom::give_back() {
 
 std::shared_ptr<Mapped> FrameRoom::map(const Block& block, Access access, Extent extent, Extent source) {
   if (!is_needed()) return reach_.map(block, access, extent, source);
-  const size_t chunk = std::clamp(std::bit_floor(ballast_.region->size / kChunksInFrames), kFaultPage, chunk_for(access));
+  const size_t chunk = std::clamp(std::bit_floor(ballast_.region->size / chunks_in_frames(access)), kFaultPage, chunk_for(access));
   return page_frames_->map({block.tier, extent, block.bytes, chunk, source, access});
 }
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kLeastMapped = size_t{16} << 10;  // smaller storages find room
 constexpr size_t kLeastLimit = size_t{1} << 20;    // below it frames would take too large a part
+constexpr size_t kEnoughOf = 2;  // what is swept, by what frames have room for: more is mapped until there are so many
 
 // Those first that always are, then the largest.
 std::vector<Block*> candidates(const ThreadState& thread, const Memory& memory) {
@@ -83,15 +84,22 @@ void Paging::prepare(ThreadState& thread, const OpInfo& op) {
   }
   const size_t frames = frames_.is_open() ? 0 : frames_.bytes(), room = is_sure ? SIZE_MAX : this->room(), most = room - std::min(room, frames);
   bool fits = rest + need <= (is_known ? room : most);
+  // (What it allocates, if that is not known, has half of what is left; or is mapped.)
+  const auto spare = [&] {
+    const size_t left = is_sure || thread.access != Access::kSweeps ? 0 : most - std::min(most, rest + need);
+    return is_known ? left : left / 2;
+  };
   std::vector<Block*> chosen;
+  size_t mapped = 0;
   for (Block* block : candidates(thread, on_.memory)) {
-    if (fits && !block->stays_mapped && when_ != When::kAlways) continue;
+    const bool is_enough = fits && (thread.access != Access::kSweeps || kEnoughOf * (frames + spare()) >= mapped);
+    if (is_enough && !block->stays_mapped && when_ != When::kAlways) continue;
     chosen.push_back(block);
+    mapped += block->bytes;
     rest -= on_.memory.arena->round(block->bytes);
     fits = rest + std::min(need, most) <= most;
   }
-  const size_t spare = is_known && !is_sure && thread.access == Access::kSweeps ? most - std::min(most, rest + need) : 0;
-  map_or_go_without(thread, chosen, frames + spare);
+  map_or_go_without(thread, chosen, frames + spare());
   if (!chosen.empty() && frames_.is_open()) map_or_go_without(thread, without_stretch(thread), frames_.bytes());
 }
 

@@ -103,6 +103,8 @@ def breaks(x: torch.Tensor) -> torch.Tensor:
 
 def forked(tensor: torch.Tensor) -> str:
     """Return what a forked child reads of a tensor."""
+    if tensor.is_cuda:
+        raise ValueError("a forked child has no GPU")
 
     def digest() -> str:
         torch.set_num_threads(1)  # OpenMP's threads are the parent's: whoever divides work here waits for them for ever
@@ -128,7 +130,7 @@ class Worker:
 
     def _train(self) -> None:
         x = self._x
-        weight = torch.linspace(-1, 1, x.shape[1] * 3).reshape(x.shape[1], 3).requires_grad_()
+        weight = torch.linspace(-1, 1, x.shape[1] * 3, device=x.device).reshape(x.shape[1], 3).requires_grad_()
         for _ in range(4):
             loss = torch.tanh(x @ weight).square().sum()
             weight.grad = None

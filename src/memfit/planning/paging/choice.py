@@ -1,5 +1,8 @@
 """The choice of what to map: as little as makes every op fit the budget, and inputs before what an op allocates.
 
+(An op that goes over its operands again and again maps more, until frames have room for half of it: few frames would be
+filled anew at every step.)
+
 An op fits once all that may be away is away, and what is left, with its page frames, is no more than the budget. The
 largest storages are mapped first, so that there are few. An input is mapped in that op alone; what an op allocates is
 never in the arena afterwards, and every op that uses it maps it.
@@ -22,6 +25,7 @@ from memfit.planning.paging.mapped import with_maps
 _LEAST_MAPPED = 16 << 10  # smaller storages find room
 _LEAST_FRAMES = 32 * 4096  # several threads touch several operands at once
 _LEAST_BUDGET = 8 * _LEAST_FRAMES  # below it frames would take too large a part
+_ENOUGH_OF = 2  # what is swept, by what frames have room for: more is mapped until there are so many
 _SHARE = 16  # the budget, by what frames take of it
 SHARE_FOR_HOLES = 16
 """The budget, by what is to be left free for holes between addresses where there are maps."""
@@ -67,10 +71,11 @@ def choose_maps(trace: Trace, budget_bytes: int, frames: Frames) -> tuple[Map, .
         maps = choice.maps()
         held = least_held(with_maps(trace, maps))
         tight = np.flatnonzero(held > budget_bytes).tolist()
-        if not tight:
+        if tight:
+            if not any([choice.add(op, int(held[op])) for op in tight]):
+                return ()
+        elif not any([choice.add_to_frames(each) for each in choice.with_frames(maps, held)]):
             return choice.with_frames(maps, held)
-        if not any([choice.add(op, int(held[op])) for op in tight]):
-            return ()
     return ()
 
 
@@ -95,7 +100,7 @@ class _Choice:
         return tuple(Map(each.op, each.storages, self._frames_of(each, int(held[each.op]))) for each in maps)
 
     def _frames_of(self, its: Map, held_bytes: int) -> int:
-        if not its.frame_bytes or access_class(self._trace.ops[its.op].name) is not AccessClass.SWEEPS:
+        if not self._sweeps(its):
             return its.frame_bytes
         spare = (self._budget_bytes - held_bytes) // self._trace.alignment * self._trace.alignment
         whole = sum(self._held(storage) for storage in its.storages)
@@ -113,6 +118,20 @@ class _Choice:
             held_bytes -= self._held(storage)
             found = True
         return found
+
+    def add_to_frames(self, its: Map) -> bool:
+        """Map one more of what an op sweeps if frames have room for little of it; return whether there was any."""
+        mapped_bytes = sum(self._held(storage) for storage in its.storages)
+        if not self._sweeps(its) or _ENOUGH_OF * its.frame_bytes >= mapped_bytes:
+            return False
+        found = self._candidates(its.op)[:1]
+        for storage in found:
+            self._map(storage, its.op)
+        return bool(found)
+
+    def _sweeps(self, its: Map) -> bool:
+        """Whether the op sees what it maps through frames, and goes over it again and again."""
+        return its.frame_bytes > 0 and access_class(self._trace.ops[its.op].name) is AccessClass.SWEEPS
 
     def _map(self, storage: int, op: int) -> None:
         ops = {op, *self._uses[storage]} if self._born.get(storage) == op else {op}

@@ -54,7 +54,8 @@ class Resident:
 
     def _count_once(self) -> tuple[int, int]:
         areas = _areas(self._arena)
-        return _count(areas[:1]), _count(areas[1:])
+        before, arena, after = (_count(some) for some in (areas[1:], areas[:1], areas[1:]))
+        return arena, min(before, after)  # frames come and go while the arena is looked at
 
 
 def _areas(inside: int) -> list[tuple[int, int]]:

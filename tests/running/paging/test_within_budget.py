@@ -19,10 +19,13 @@ def test_ops_on_mapped_storages_stay_within_the_budget(work: Work, paged):
     with paged(BUDGET) as session, Resident().watching() as seen:
         small = torch.ones(BUDGET // 8)  # half of the budget, in the arena until an op needs the room
         seen.look()
-        work.run(*work.make())
+        operands = work.make()
+        for _ in range(20):  # one may be over before anybody looks
+            work.run(*operands)
+            if seen.peak_frame_bytes > 0 and seen.peak_bytes > BUDGET // 2:
+                break
         assert session.stats.mapped_ops > 0 and small.sum() == len(small)
-    is_seen = seen.peak_frame_bytes > 0 and seen.peak_bytes > BUDGET // 2
-    assert seen.looks > 1 and (is_seen or work.name == "embedding")  # which may be over before anybody looks
+    assert seen.peak_frame_bytes > 0 and seen.peak_bytes > BUDGET // 2
     assert seen.peak_frame_bytes <= BUDGET and seen.peak_bytes <= BUDGET
 
 

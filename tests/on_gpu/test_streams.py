@@ -27,7 +27,7 @@ from memfit.running.planned.making import Making
 from on_gpu.helpers_gpu import train
 done = Making.done
 Making.done = lambda self, timeout=0.0: done(self, None)  # training waits for its plan
-with torch.device("cuda"), memfit.session("50%", device="cuda") as session:
+with torch.device("cuda"), memfit.session("50%", device="cuda", moves="swap") as session:
     train(steps=10, layers=4, width=128, batch=512)
 assert session.stats.swaps > 0
 """

@@ -111,9 +111,10 @@ def test_forks_while_copies_run_change_no_bit_of_parent_children_or_grandchildre
 
 
 def test_children_read_and_train_from_a_tier_that_compresses(tmp_path):
-    slow = DisturbedTier("disk", str(tmp_path), compress=True, link_bytes_per_second=2e8)
-    stats = as_plainly(lambda: family(10, 3), "45%", slow).stats
+    slow = DisturbedTier("disk", str(tmp_path), compress=True, link_bytes_per_second=6e7)
+    stats = as_plainly(lambda: family(15, PLANNED_FROM), "45%", slow, moves="swap").stats
     assert 0 < stats.bytes_stored < 0.99 * stats.bytes_out
+    assert stats.prefetches > 0  # so that copies wait for one another as children come
 
 
 def test_children_forked_before_the_first_whole_iteration_train():

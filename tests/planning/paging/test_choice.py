@@ -75,6 +75,19 @@ def test_a_product_has_all_the_room_that_is_left_for_its_frames():
     assert choose_maps(builder.build(), 40 * UNIT, Frames.within(40 * UNIT, 1))[1] == Map(1, (b,), 40 * UNIT // 16)
 
 
+def test_a_product_maps_more_until_its_frames_have_room_for_half_of_it():
+    def maps(units: int, op: str = "aten::mm") -> tuple[Map, ...]:
+        builder = TraceBuilder()
+        a, b = builder.before(20 * UNIT), builder.before(30 * UNIT)
+        builder.op(op, reads=[a, b], outputs=[20 * UNIT])
+        return choose_maps(builder.build(), units * UNIT, Frames.within(units * UNIT, 1))
+
+    assert maps(55) == (Map(0, (1,), 15 * UNIT),)
+    assert maps(54) == (Map(0, (0, 1), 34 * UNIT),)
+    assert maps(44) == (Map(0, (0, 1, 2), 44 * UNIT),)  # 24 would be less than half of the two
+    assert maps(54, "aten::add") == (Map(0, (1,), 54 * UNIT // 16),)
+
+
 def test_what_was_there_before_and_does_not_stay_is_not_mapped():
     """Nobody knows since when it was idle, so that it cannot have left."""
     builder = TraceBuilder()

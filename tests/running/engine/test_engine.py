@@ -294,3 +294,19 @@ def test_a_build_that_is_killed_blocks_nobody(tmp_path):
     first.wait()
     command[2] = BUILD
     assert subprocess.run(command, env=environment, timeout=120, capture_output=True).returncode == 0
+
+
+def test_a_library_is_linked_against_the_runtime_that_torch_has_loaded_whatever_the_compiler_prefers(tmp_path):
+    (tmp_path / "library.cpp").write_text(
+        "#include <string>\nstd::string text(double x) { return std::to_string(x); }\n"
+    )
+    (runtime,) = engine._loaded_runtime()
+    command = [*engine.compiler(), "-shared", "-fPIC", "-static-libstdc++", "library.cpp", "-o", "library.so"]
+
+    def needed(*links: str) -> str:
+        subprocess.run([*command, *links], cwd=tmp_path, check=True)
+        return subprocess.check_output(["readelf", "-d", tmp_path / "library.so"], text=True)
+
+    assert "libstdc++.so.6" not in needed()
+    assert "libstdc++.so.6" in needed(runtime)
+    assert runtime in Path("/proc/self/maps").read_text()

@@ -71,6 +71,28 @@ def test_the_plan_maps_what_does_not_fit_and_the_bits_are_the_same(tier):
     assert stats.plan_mismatches <= 1 and stats.derailments == 0
 
 
+def test_a_product_whose_bytes_are_mapped_all_three_moves_each_a_few_times(tmp_path):
+    """At this budget frames lie beside a plan's zone now and then, and what an op maps has just been copied out."""
+
+    def train() -> list:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.LayerNorm(200), nn.Linear(200, WORDS))
+        optimizer, losses = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9), []
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(torch.randn(64, 200)), torch.randint(0, WORDS, (64,)))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return [torch.tensor(losses), *(p.detach() for p in net.parameters())]
+
+    session = as_plainly(train, 4_644_864, TierSpec("disk", str(tmp_path)), plan_cache=False)
+    assert session.planned_iterations >= 4
+    stats = session.stats
+    assert stats.plan_mismatches <= 1 and stats.peak_footprint_bytes <= stats.budget_bytes
+    assert stats.mapped_bytes_in < STEPS * 300e6  # 9 MB of operands; a frame for each touch would move thousands
+
+
 def test_as_many_ops_map_in_a_planned_iteration_as_the_plan_says(tier):
     counts = []
     with memfit.session(BUDGET, tier, plan_cache=False) as session:

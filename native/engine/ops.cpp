@@ -195,8 +195,10 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   thread.starting = joins;
   if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);
   const bool runs_in_slices = thread.split && !thread.split->is_tried;
-  // (Of one that may hand on what it is given, such as `to`, what reads it is another.)
-  const bool reads_first = joins || (thread.op->is_view && !thread.maps && op.reads_data);
+  // (Of one that may hand on what it is given, such as `to`, what reads it is another. After a call that ran in slices the
+  // next one may be given what was made away; nobody has pointers to anything between the two.)
+  const bool is_next = thread.was_split && thread.working.is_outermost(thread.depth) && !thread.missing.empty();
+  const bool reads_first = joins || is_next || (thread.op->is_view && !thread.maps && op.reads_data);
   if (reads_first && !runs_in_slices) guarded(thread, [&] { on_.paging.prepare(thread, op); });
   if (joins && runs_in_slices) on_.paging.stand_by(thread, op);
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
@@ -206,6 +208,17 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   guarded(thread, [&] { on_.paging.bring_rows(thread, op, inputs); });
   thread.streamed.clear();
   return comes_in;
+}
+
+void Ops::use_whole(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, const std::vector<Block*>& blocks) {
+  thread.was_split = false;
+  for (Block* block : blocks) {
+    if (block == nullptr || block->resident()) continue;
+    thread.input_bytes += on_.memory.arena->round(block->bytes);
+    thread.missing.push_back(block);
+  }
+  guarded(thread, [&] { on_.paging.prepare(thread, op); });
+  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, /*announced=*/0, /*joins=*/false); });
 }
 
 bool Ops::learns() const { return on_.stats.budget_bytes != 0 || on_.recorder.on(); }

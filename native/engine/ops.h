@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "thread_state.h"
 
@@ -27,6 +28,8 @@ class Ops {
   // The thread's op is about to allocate: if it has used nothing yet, it is one of the iteration's from here on.
   void join_late(ThreadState& thread, size_t bytes);
   void show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
+  // A call that was to run in slices runs whole after all: what it was to read from where it waits comes in, or is mapped.
+  void use_whole(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, const std::vector<Block*>& blocks);
   // The outermost op is over. Returns what is to be called with no lock held, if anything.
   std::function<void()> end(ThreadState& thread);
 

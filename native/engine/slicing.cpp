@@ -161,10 +161,9 @@ void Slicing::fail(const std::string& why) {
   raise(failure);
 }
 
-// The longest slices for which there is room; the outputs that fit beside the shortest ones are in the arena.
+// The longest slices for which there is room, if there is any; the outputs that fit beside the shortest ones are in the arena.
 Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
   Plan plan;
-  std::optional<Failure> failure;
   engine_.governing([&](Session& session) {
     const Arena& arena = *session.memory.arena;
     const ThreadState& thread = this_thread();
@@ -176,7 +175,8 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
       const OutputLayout& output = call.outputs[i];
       const size_t bytes = arena.round(output.bytes());
       const bool is_even = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return Splitting::is_in_pages(call, i, steps); });
-      const bool is_wanted_away = is_planned ? session.planned.will_be_mapped(thread, output.bytes()) : bytes + 2 * least > room;
+      const bool is_wanted_away =
+          is_planned ? session.planned.will_be_mapped(thread, output.bytes()) || bytes > room : bytes + 2 * least > room;
       const bool is_away = is_even && (call.is_forced || is_wanted_away);
       plan.away.push_back(is_away);
       if (!is_away && !is_planned) room -= std::min(room, bytes);
@@ -187,12 +187,7 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
       const size_t bytes = Splitting::slice_bytes(call.way, inputs, call.outputs, steps);
       if (is_even && (plan.steps == 0 || bytes * 2 <= room)) plan.steps = steps;
     }
-    if (plan.steps != 0) return;
-    session.refusals.refuse(this_thread(), least);
-    failure = this_thread().failure;
   });
-  if (failure) raise(*failure);
-  if (plan.steps == 0) fail("its session has ended");
   return plan;
 }
 
@@ -326,6 +321,10 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
     return count(call, 1, 0);
   }
   const Plan plan = this->plan(call, inputs_in(stack));
+  if (plan.steps == 0) {  // whole, as if nobody had thought of slices
+    engine_.governing([&](Session& session) { session.ops.use_whole(this_thread(), *call.op, inputs_in(stack), call.streams); });
+    return kernel(stack);
+  }
   std::vector<Output> outputs;
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const at::Tensor tensor = make_output(call.outputs[i], plan.away[i]);

@@ -56,6 +56,16 @@ bool FrameRoom::give_back() {
   return true;
 }
 
+void FrameRoom::shrink() {
+  if (!is_needed() || !is_open() || ballast_.region->size <= bytes()) return;
+  page_frames_->set_limit(bytes());
+  if (page_frames_->figures().frame_bytes > bytes()) return page_frames_->set_limit(ballast_.region->size);  // they cannot leave
+  memory_.arena->give_back(std::exchange(ballast_.region, nullptr));
+  ballast_.region = placing_.place(bytes(), 0, &ballast_, /*high=*/true);
+  if (ballast_.region == nullptr) return page_frames_->set_limit(0);
+  memory_.arena->vacate(ballast_.region);
+}
+
 std::shared_ptr<Mapped> FrameRoom::map(const Block& block, Access access, Extent extent, Extent source) {
   if (!is_needed()) return reach_.map(block, access, extent, source);
   const size_t chunk = std::clamp(std::bit_floor(ballast_.region->size / chunks_in_frames(access)), kFaultPage, chunk_for(access));

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kLeastMapped = size_t{16} << 10;  // smaller storages find room
 constexpr size_t kLeastLimit = size_t{1} << 20;    // below it frames would take too large a part
+constexpr size_t kShareForHoles = 32;
 constexpr size_t kEnoughOf = 2;  // what is swept, by what frames have room for: more is mapped until there are so many
 
 // Those first that always are, then the largest.
@@ -82,7 +83,10 @@ void Paging::prepare(ThreadState& thread, const OpInfo& op) {
     free_frames(thread);
     rest = seen_in_arena(thread);
   }
-  const size_t frames = frames_.is_open() ? 0 : frames_.bytes(), room = is_sure ? SIZE_MAX : this->room(), most = room - std::min(room, frames);
+  const size_t frames = frames_.is_open() ? 0 : frames_.bytes(), room = is_sure ? SIZE_MAX : this->room();
+  // (What it makes is to find frames, too.)
+  const size_t holes = is_known || is_sure ? 0 : on_.memory.arena->ranges.limit() / kShareForHoles;
+  const size_t most = room - std::min(room, frames + holes);
   bool fits = rest + need <= (is_known ? room : most);
   // (What it allocates, if that is not known, has half of what is left; or is mapped.)
   const auto spare = [&] {
@@ -154,16 +158,25 @@ void Paging::free_frames(ThreadState& thread) {
   frames_.give_back();
 }
 
-void Paging::map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames) {
-  size_t to_come = 0;  // the largest of those that are to lie in the arena
-  for (const Block* block : thread.missing)
-    if (std::find(chosen.begin(), chosen.end(), block) == chosen.end()) to_come = std::max(to_come, on_.memory.arena->round(block->bytes));
+// All of them before frames are looked for: one that is still there may be in their way. Returns those that are away.
+std::vector<Block*> Paging::leave_arena(ThreadState& thread, const std::vector<Block*>& chosen) {
+  std::vector<Block*> away;
   for (Block* block : chosen) {
     if (block->copy) on_.planned.settle(*block);
     if (block->resident()) {
       if (!on_.moves.evict(*block)) continue;
       thread.missing.push_back(block);
     }
+    away.push_back(block);
+  }
+  return away;
+}
+
+void Paging::map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames) {
+  size_t to_come = 0;  // the largest of those that are to lie in the arena
+  for (const Block* block : thread.missing)
+    if (std::find(chosen.begin(), chosen.end(), block) == chosen.end()) to_come = std::max(to_come, on_.memory.arena->round(block->bytes));
+  for (Block* block : leave_arena(thread, chosen)) {
     const size_t most = block->stays_mapped ? std::max(frames, frames_.bytes_for_rows()) : frames;
     const bool is_open = frames_.open(thread, most, to_come) || frames_.open(thread, frames, to_come);
     if (!is_open && !frames_.open(thread, std::min(frames, frames_.bytes())) && frames_.is_needed()) return;
@@ -297,7 +310,8 @@ bool Paging::keep(Block& block) {
 }
 
 void Paging::op_ends(const ThreadState& thread) {
-  if (thread.recomputing || (frames_.is_open() && !frames_.give_back())) return;
+  if (thread.recomputing) return;
+  if (frames_.is_open() && !frames_.give_back()) return frames_.shrink();
   const size_t bytes = std::exchange(mapped_bytes_, 0);
   if (bytes == 0 || when_ == When::kAlways || thread.op == nullptr) return;
   ++on_.stats.mapped_ops;

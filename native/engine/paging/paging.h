@@ -109,6 +109,7 @@ class Paging {
   void map_planned(ThreadState& thread);
   std::vector<Block*> without_stretch(const ThreadState& thread) const;
   void map_or_go_without(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
+  std::vector<Block*> leave_arena(ThreadState& thread, const std::vector<Block*>& chosen);
   void map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames);
   bool map(Block& block, Access access, Extent extent, Extent source);
   bool take_down(Block& block);

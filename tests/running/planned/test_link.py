@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from memfit.ir import Map
 from memfit.machine import Link, Machine
+from memfit.planning.lifetimes import births
+from memfit.planning.paging.cost import cost_us
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.planned.link import SessionLink
+from trace_builder import TraceBuilder
 
 MIB = 1 << 20
 NOTHING = {f"{name}": 0 for name in ("bytes_out", "bytes_in", "untimed_out_bytes", "untimed_in_bytes",
@@ -53,6 +57,16 @@ def test_a_gpus_curve_is_taken_as_it_is_under_load():
     for size in (4096, MIB, 64 * MIB):
         assert machine.out.copy_us(size) == pytest.approx(CURVE.copy_us(size) / 0.8 / 0.9)
     assert machine.both_factor == GPU.both_factor
+
+
+def test_an_op_of_a_gpus_that_maps_takes_its_bytes_over_the_link():
+    builder = TraceBuilder()
+    a, b = builder.before(64 * MIB), builder.before(MIB)
+    builder.op("aten::add", reads=[a, b], outputs=[MIB])
+    trace = builder.build()
+    machine = SessionLink(TierSpec("ram"), GPU).machine(NOTHING, None)
+    took_us = cost_us(trace, Map(0, (a,), 0), births(trace), machine)
+    assert took_us == pytest.approx(machine.into.copy_us(64 * MIB))
 
 
 def test_a_gpus_curve_is_corrected_by_planned_copies_of_any_size():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from memfit.machine import Link, Machine
+from memfit.machine import ZERO_COPY, Link, Machine
 from memfit.running.engine.tiers import TierSpec
 
 _GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
@@ -47,7 +47,8 @@ class SessionLink:
     def _of_curve(self, measured: Machine, stats: Mapping[str, int]) -> Machine:
         out, into = (self._slowdown(way, stats, link) or 1 / measured.loaded_factor
                      for way, link in (("out", measured.out), ("in", measured.into)))  # fmt: skip
-        return measured.slowed(out / _DERATING, into / _DERATING)
+        slowed = measured.slowed(out / _DERATING, into / _DERATING)
+        return replace(slowed, faults=measured.faults or ZERO_COPY)  # a GPU's ops reach the tier over the link
 
     def _slowdown(self, way: str, stats: Mapping[str, int], link: Link) -> float:
         """Return the time of planned copies as a multiple of that on an idle link; 0 without such copies."""

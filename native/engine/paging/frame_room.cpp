@@ -58,12 +58,15 @@ bool FrameRoom::give_back() {
 
 void FrameRoom::shrink() {
   if (!is_needed() || !is_open() || ballast_.region->size <= bytes()) return;
+  Region* few = placing_.place(bytes(), 0, &ballast_, /*high=*/true);
+  if (few == nullptr) return;
   page_frames_->set_limit(bytes());
-  if (page_frames_->figures().frame_bytes > bytes()) return page_frames_->set_limit(ballast_.region->size);  // they cannot leave
-  memory_.arena->give_back(std::exchange(ballast_.region, nullptr));
-  ballast_.region = placing_.place(bytes(), 0, &ballast_, /*high=*/true);
-  if (ballast_.region == nullptr) return page_frames_->set_limit(0);
-  memory_.arena->vacate(ballast_.region);
+  if (page_frames_->figures().frame_bytes > bytes()) {  // they cannot leave
+    page_frames_->set_limit(ballast_.region->size);
+    return memory_.arena->give_back(few);
+  }
+  memory_.arena->vacate(few);
+  memory_.arena->give_back(std::exchange(ballast_.region, few));
 }
 
 std::shared_ptr<Mapped> FrameRoom::map(const Block& block, Access access, Extent extent, Extent source) {

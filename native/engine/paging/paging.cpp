@@ -311,7 +311,10 @@ bool Paging::keep(Block& block) {
 
 void Paging::op_ends(const ThreadState& thread) {
   if (thread.recomputing) return;
-  if (frames_.is_open() && !frames_.give_back()) return frames_.shrink();
+  if (frames_.is_open() && !frames_.give_back()) {
+    if (!any_stays_) frames_.shrink();  // (rows that are wanted again soon stay where they are)
+    return;
+  }
   const size_t bytes = std::exchange(mapped_bytes_, 0);
   if (bytes == 0 || when_ == When::kAlways || thread.op == nullptr) return;
   ++on_.stats.mapped_ops;

@@ -62,7 +62,6 @@ def test_the_driver_gives_out_no_more_than_the_budget(mechanism):
                 a, b = (torch.ones(large * LARGE // 4) for _ in range(2))
                 (a + b).mul_(2)
             torch.cuda.synchronize()
-        print(watch.peak_bytes)
     assert session.stats.mapped_ops > 0
     assert watch.peak_bytes <= budget + PAGE, work.name
 

@@ -21,12 +21,11 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
 SCRIPT = """
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = [{tests!r}, {root!r}]
 import torch, memfit
-from memfit.running.planned.making import Making
+from benchmarks.common.waiting import wait_for_plans
 from on_gpu.helpers_gpu import train
-done = Making.done
-Making.done = lambda self, timeout=0.0: done(self, None)  # training waits for its plan
+wait_for_plans()
 with torch.device("cuda"), memfit.session("50%", device="cuda", moves="swap") as session:
     train(steps=10, layers=4, width=128, batch=512)
 assert session.stats.swaps > 0
@@ -75,7 +74,7 @@ def test_a_copy_that_fails_once_costs_no_bit_or_is_a_clear_error(kind, at, field
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_the_sanitizer_finds_nothing(tool, tmp_path):
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT.format(tests=str(Path(__file__).parents[1])))
+    script.write_text(SCRIPT.format(tests=str(Path(__file__).parents[1]), root=str(Path(__file__).parents[2])))
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", sys.executable, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

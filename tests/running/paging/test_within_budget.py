@@ -26,7 +26,7 @@ def test_ops_on_mapped_storages_stay_within_the_budget(work: Work, paged):
                 break
         assert session.stats.mapped_ops > 0 and small.sum() == len(small)
     is_seen = seen.peak_frame_bytes > 0 and seen.peak_bytes > BUDGET // 2
-    assert is_seen or work.name == "embedding"  # which is over too soon
+    assert seen.looks > 1 and (is_seen or work.name == "embedding")  # which may be over before anybody looks
     assert seen.peak_frame_bytes <= BUDGET and seen.peak_bytes <= BUDGET
 
 

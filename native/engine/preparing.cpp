@@ -84,10 +84,10 @@ void Preparing::clear_window(ThreadState& thread, size_t announced, bool known) 
   on_.memory.arena->trim_shelf(0);
   const size_t want = known ? on_.needs.wanted(thread) : SIZE_MAX;
   const bool is_crowded = !known && on_.memory.arena->shelf_used() > on_.memory.arena->ranges.limit() / 64;
-  if (!is_crowded && is_roomy(thread, want) && on_.residency.has_window(announced, /*running=*/true)) return;
+  const size_t at_least = std::max(announced, known ? want : 0);
+  if (!is_crowded && is_roomy(thread, want) && on_.residency.has_window(at_least, /*running=*/true)) return;
   on_.residency.consolidate(thread.touched);
   if (!is_roomy(thread, want)) on_.shelf.evict_scattered();
-  const size_t at_least = std::max(announced, known ? want : 0);
   if (is_crowded || !on_.residency.has_window(at_least, /*running=*/true)) on_.room.take_shelf(thread);
 }
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _BLOCK = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_NUMBER = re.compile(r"[-+]?(?<![\w#])\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?: ?(?:[KMGT]i?B|B|ns|us|ms|s)(?:/s)?\b)?")
+_NUMBER = re.compile(r"[-+]?(?<![\w#.])x?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?: ?(?:[KMGT]i?B|B|ns|us|ms|s)(?:/s)?\b)?")
 _MARK = "@@recipe@@"
 
 

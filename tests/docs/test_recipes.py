@@ -54,6 +54,7 @@ def test_a_page_is_read_as_it_stands():
         ("+0.03 %", "0.00 %", True),
         ("step 1\n...\nend", "step 7\nmore\nand more\nend\n", True),
         ("at examples/gan.py:12: out", "at examples/gan.py:345: out", True),
+        ("x0.50 both at once, x0.33 beside ops", "x0.86 both at once, x1.00 beside ops", True),
         ("nothing", "", False),
         ("", "a word", False),
         ("2 swaps", "2 drops", False),

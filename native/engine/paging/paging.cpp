@@ -84,8 +84,8 @@ void Paging::prepare(ThreadState& thread, const OpInfo& op) {
     rest = seen_in_arena(thread);
   }
   const size_t frames = frames_.is_open() ? 0 : frames_.bytes(), room = is_sure ? SIZE_MAX : this->room();
-  // (What it makes is to find frames, too.)
-  const size_t holes = is_known || is_sure ? 0 : on_.memory.arena->ranges.limit() / kShareForHoles;
+  // (What it makes is to find frames, too, if it needs them.)
+  const size_t holes = is_known || is_sure || !frames_.is_needed() ? 0 : on_.memory.arena->ranges.limit() / kShareForHoles;
   const size_t most = room - std::min(room, frames + holes);
   bool fits = rest + need <= (is_known ? room : most);
   // (What it allocates, if that is not known, has half of what is left; or is mapped.)

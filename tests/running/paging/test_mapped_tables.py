@@ -135,8 +135,11 @@ def test_a_table_made_before_the_session_can_be_mapped(paged):
     assert table[-1, -1] == ROWS * WIDTH - 1
 
 
-@pytest.mark.parametrize("tensor", [torch.ones(3, device="meta"), torch.ones(2, 2).to_sparse()], ids=["meta", "sparse"])
-def test_what_has_no_memory_of_the_device_is_refused(paged, tensor):
+@pytest.mark.parametrize(
+    "make", [lambda: torch.ones(3, device="meta"), lambda: torch.ones(2, 2).to_sparse()], ids=["meta", "sparse"]
+)
+def test_what_has_no_memory_of_the_device_is_refused(paged, make):
+    tensor = make()
     with paged(BUDGET), pytest.raises(UsageError, match="cannot be mapped"):
         memfit.map(tensor)
 

@@ -109,7 +109,8 @@ def test_a_session_tells_its_figures_while_it_runs_and_nothing_after(often, monk
 
 
 LEFT_OPEN = """
-import memfit, sys, torch, os
+import atexit, memfit, sys, threading, torch, os
+atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))
 from memfit.running.session import watch
 watch._EVERY_PLAIN = 0.01
 session = memfit.session("9MiB", tier="ram").__enter__()
@@ -130,7 +131,7 @@ print("end")
 def test_a_watch_that_is_left_open_keeps_no_process_alive_and_forked_children_tell_nothing(tmp_path):
     write(tmp_path, LEFT_OPEN)
     done = run("script.py", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "end\n['MainThread']\n"), done.stderr
     lines = done.stderr.splitlines()
     assert lines.count("child") == 4 and len(lines) > 4
     assert all(line.startswith("memfit: it 0 | ") for line in lines if line != "child")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
@@ -45,6 +46,9 @@ class Watch:
         with contextlib.suppress(RuntimeError):  # the system has no thread left: it is trained without a line
             thread.start()
             self._contexts.callback(self._end, thread)
+            # A thread that waits for the interpreter when that ends is ended where it is, in the engine's code too.
+            atexit.register(self._end, thread)
+            self._contexts.callback(atexit.unregister, self._end)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,9 +56,10 @@ class Watch:
             pass
 
     def _end(self, thread: threading.Thread) -> None:
+        if os.getpid() != self._owner:  # a forked child has no such thread, which may have held the event's lock
+            return
         self._stop.set()
-        if os.getpid() == self._owner:  # a forked child has no such thread
-            thread.join(_JOINED)
+        thread.join(_JOINED)
 
     def _run(self) -> None:
         while not self._stop.wait(_EVERY if self._line is not None else _EVERY_PLAIN):

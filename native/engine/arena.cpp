@@ -44,7 +44,7 @@ void Arena::set_shelf(size_t end) {
 void Arena::give_back(Region* region) {
   if (on_shelf(region))
     shelf_->give_back(region);
-  else if (plan_ && plan_->contains(region))
+  else if (is_planned(region))
     plan_->give_back(region);
   else
     ranges.give_back(region);

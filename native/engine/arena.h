@@ -58,6 +58,8 @@ class Arena {
   Ranges& shelf() { return *shelf_; }
   Region* first_on_shelf() const { return shelf_->first(); }
   bool on_shelf(const Region* region) const { return region->offset < shelf_end_; }
+  // It lies in the plan's zone.
+  bool is_planned(const Region* region) const { return plan_ && plan_->contains(region); }
   // [shelf_end(), end) must be free.
   void grow_shelf(size_t end);
   // Give back what is free at its upper end, but for less than `slack` bytes.

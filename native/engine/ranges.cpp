@@ -152,6 +152,15 @@ void Ranges::give_back(Region* region) {
   }
 }
 
+Region* Ranges::keep_last(Region* region, size_t size) {
+  size = align_up(size, alignment_);
+  if (size >= region->size) return region;
+  Region* rest = split_after(region, region->size - size);
+  rest->owner = region->owner;
+  give_back(region);
+  return rest;
+}
+
 void Ranges::shrink(size_t limit) {
   limit = limit / alignment_ * alignment_;
   if (limit >= limit_) return;

@@ -61,6 +61,8 @@ class Ranges {
   // The free region that holds `offset`; nullptr when it is taken.
   Region* hole_at(size_t offset) const;
   void give_back(Region* region);
+  // Give back all but the region's last `size` bytes. Returns what is still taken.
+  Region* keep_last(Region* region, size_t size);
   // The free region that ends at the limit, and the largest one; nullptr when there is none.
   const Region* last_hole() const;
   const Region* largest_hole() const { return holes_.empty() ? nullptr : *holes_.rbegin(); }

@@ -185,7 +185,7 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
       bool is_even = true;
       for (size_t i = 0; i < call.outputs.size(); ++i) is_even &= !plan.away[i] || Splitting::is_in_pages(call, i, steps);
       const size_t bytes = Splitting::slice_bytes(call.way, inputs, call.outputs, steps);
-      if (is_even && (plan.steps == 0 || bytes * 2 <= room)) plan.steps = steps;
+      if (is_even && (plan.steps == 0 ? bytes : bytes * 2) <= room) plan.steps = steps;
     }
   });
   return plan;
@@ -321,10 +321,15 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
     return count(call, 1, 0);
   }
   const Plan plan = this->plan(call, inputs_in(stack));
-  if (plan.steps == 0) {  // whole, as if nobody had thought of slices
-    engine_.governing([&](Session& session) { session.ops.use_whole(this_thread(), *call.op, inputs_in(stack), call.streams); });
-    return kernel(stack);
-  }
+  if (plan.steps != 0 && runs_by(plan, call, kernel, stack)) return;
+  engine_.governing([&](Session& session) { session.ops.use_whole(this_thread(), *call.op, inputs_in(stack), call.streams); });
+  kernel(stack);
+} catch (const TierFailure& error) {
+  fail(error.what());
+}
+
+bool Slicing::runs_by(const Plan& plan, const SplitCall& call, const Kernel& kernel, Stack& stack) try {
+  const size_t allocated_before = this_thread().allocated;
   std::vector<Output> outputs;
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const at::Tensor tensor = make_output(call.outputs[i], plan.away[i]);
@@ -349,8 +354,11 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
   while (stack.size() < call.op->returns) stack.emplace_back(at::Tensor());  // that were not asked for
   this_thread().allocated = allocated_before + call.allocated_bytes;
   count(call, slices_run, written);
-} catch (const TierFailure& error) {
-  fail(error.what());
+  return true;
+} catch (const std::exception&) {
+  if (this_thread().failure.kind != Failure::Kind::kBudget) throw;
+  Refusals::forget(this_thread());
+  return false;
 }
 
 // The op's frame has what it returned, whatever goes wrong here: then it is not split.

@@ -40,6 +40,8 @@ class Slicing {
   void run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& stack);
   void run_and_try(SplitCall& call, const Kernel& kernel, Stack& stack);
   Plan plan(const SplitCall& call, Inputs inputs);
+  // False, with `stack` as it was, when there is less room than there seemed to be.
+  bool runs_by(const Plan& plan, const SplitCall& call, const Kernel& kernel, Stack& stack);
   at::Tensor slice_of(const SplitCall& call, size_t cut, const at::Tensor& whole, int64_t begin, int64_t end);
   void read(const Block* block, const at::Tensor& whole, const Cut& cut, int64_t begin, int64_t end, char* to);
   Stack slices(const SplitCall& call, const Stack& stack, int64_t begin, int64_t end);

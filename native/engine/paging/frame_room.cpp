@@ -56,17 +56,15 @@ bool FrameRoom::give_back() {
   return true;
 }
 
-void FrameRoom::shrink() {
-  if (!is_needed() || !is_open() || ballast_.region->size <= bytes()) return;
-  Region* few = placing_.place(bytes(), 0, &ballast_, /*high=*/true);
-  if (few == nullptr) return;
+bool FrameRoom::shrink() {
+  if (!is_needed() || !is_open() || ballast_.region->size <= bytes() || memory_.arena->is_planned(ballast_.region)) return false;
   page_frames_->set_limit(bytes());
   if (page_frames_->figures().frame_bytes > bytes()) {  // they cannot leave
     page_frames_->set_limit(ballast_.region->size);
-    return memory_.arena->give_back(few);
+    return false;
   }
-  memory_.arena->vacate(few);
-  memory_.arena->give_back(std::exchange(ballast_.region, few));
+  ballast_.region = memory_.arena->ranges.keep_last(ballast_.region, bytes());
+  return true;
 }
 
 std::shared_ptr<Mapped> FrameRoom::map(const Block& block, Access access, Extent extent, Extent source) {

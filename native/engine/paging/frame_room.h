@@ -48,8 +48,8 @@ class FrameRoom {
   size_t taken() const { return is_open() ? ballast_.region->size : 0; }
   // False when something is still seen through them, or in the reserve.
   bool give_back();
-  // Something is still seen through them though its op is over: they leave no more than what is enough for that.
-  void shrink();
+  // They keep no more than what is enough for one pass. False when they have no more, or cannot have less.
+  bool shrink();
   // The block's bytes, which are at `source` (null: it has none yet) and may be written to at `extent`; null where ops reach
   // them nowhere. Raises TierFailure.
   std::shared_ptr<Mapped> map(const Block& block, Access access, Extent extent, Extent source);

@@ -235,6 +235,7 @@ size_t Paging::frames_beside(const ThreadState& thread) const {
 
 bool Paging::map_new(ThreadState& thread, Block& block) {
   if (!thread.maps || (block.small && !frames_.is_on_gpu())) return false;  // (a GPU's kernels take scratch, which is small)
+  if (thread.is_slicing) return false;  // system calls read from the tier into what slices are, and write from it
   // (What an op does with less of, after its result, is better refused.)
   if (thread.adapting && thread.window.live() != 0) return false;
   const bool is_open = frames_.open(thread, frames_beside(thread)) || frames_.open(thread, frames_.bytes());
@@ -245,6 +246,8 @@ bool Paging::map_new(ThreadState& thread, Block& block) {
   block.tier->release(extent);
   return false;
 }
+
+bool Paging::make_room() { return frames_.shrink(); }
 
 void Paging::settle(ThreadState& thread) {
   if (mapped_bytes_ == 0 || frames_.frames() == nullptr) return;

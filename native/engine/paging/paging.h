@@ -82,6 +82,9 @@ class Paging {
   bool is_better_mapped(ThreadState& thread, size_t bytes) const;
   // The op's new storage is mapped, before it has anything in it. False, and the op may have failed, when it cannot be.
   bool map_new(ThreadState& thread, Block& block);
+  // The op has found no room, and what it asks for cannot be mapped: frames that have more than is enough have that now.
+  // False when there are no such frames.
+  bool make_room();
   // The op has done its work: what it spent on faults and copies was a wait, not its own time.
   void settle(ThreadState& thread);
   // No op uses the block any more: its bytes are in the tier.

@@ -27,7 +27,7 @@ def library(tmp_path_factory) -> ctypes.CDLL:
     subprocess.run([*compiler(), "-std=c++20", "-O1", "-D_GLIBCXX_ASSERTIONS", "-shared", "-fPIC", f"-I{native}",
                     str(source), "-o", str(built)], check=True)  # fmt: skip
     loaded = ctypes.CDLL(str(built))
-    for name in ("make", "take", "take_at", "offset", "free", "largest", "used", "footprint", "list"):
+    for name in ("make", "take", "take_at", "keep_last", "offset", "free", "largest", "used", "footprint", "list"):
         getattr(loaded, f"ranges_{name}").restype = ctypes.c_void_p
     return loaded
 
@@ -86,6 +86,13 @@ class Ranges:
             del self.taken[region]
             self._call("give_back", region)
 
+    def keep_last(self, which: int, size: int) -> None:
+        if self.taken:
+            region = sorted(self.taken, key=self.taken.get)[which % len(self.taken)]
+            begin, end = self.taken.pop(region)
+            kept = self._call("keep_last", region, size)
+            self.taken[kept] = (max(begin, end - size), end)
+
     def limit_to(self, limit: int) -> None:
         self._call("shrink" if limit < self.limit else "grow", limit)
         self.limit = limit
@@ -111,6 +118,7 @@ ACTS = st.one_of(
     st.builds(lambda size, high: lambda r: r.take(size, high=high), UNITS, st.booleans()),
     st.builds(lambda *args: lambda r: r.take_at(*args), st.integers(0, 9), st.integers(0, 39), UNITS),
     st.builds(lambda which: lambda r: r.give_back(which), st.integers(0, 39)),
+    st.builds(lambda which, size: lambda r: r.keep_last(which, size), st.integers(0, 39), UNITS),
     st.builds(lambda limit: lambda r: r.limit_to(limit * UNIT), st.integers(0, 40)),
 )
 

@@ -1,5 +1,7 @@
 #include "room.h"
 
+#include "paging/paging.h"
+
 namespace memfit {
 
 bool Room::make_available(Block& block, size_t more) {
@@ -15,5 +17,7 @@ bool Room::take_shelf(const ThreadState& thread) {
   residency_.consolidate(thread.touched);
   return true;
 }
+
+bool Room::frames_give_way() { return !memory_.is_closed && paging_.make_room(); }
 
 }  // namespace memfit

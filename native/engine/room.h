@@ -15,6 +15,8 @@
 
 namespace memfit {
 
+class Paging;
+
 class Room {
  public:
   struct Parts {
@@ -26,10 +28,12 @@ class Room {
     Growth& growth;
     Refusals& refusals;
     Restoring& restoring;
+    Paging& paging;
   };
   explicit Room(const Parts& parts)
       : memory_(parts.memory), residency_(parts.residency), shelf_(parts.shelf), placing_(parts.placing),
-        admission_(parts.admission), growth_(parts.growth), refusals_(parts.refusals), restoring_(parts.restoring) {}
+        admission_(parts.admission), growth_(parts.growth), refusals_(parts.refusals), restoring_(parts.restoring),
+        paging_(parts.paging) {}
 
   // The block's bytes come in, beside `more`. False when there is no room; raises TierFailure.
   bool make_available(Block& block, size_t more);
@@ -46,6 +50,7 @@ class Room {
  private:
   template <typename Attempt>
   bool slid_down(const ThreadState& thread, const Attempt& attempt);
+  bool frames_give_way();
 
   Memory& memory_;
   Residency& residency_;
@@ -55,13 +60,14 @@ class Room {
   Growth& growth_;
   Refusals& refusals_;
   Restoring& restoring_;
+  Paging& paging_;
 };
 
 template <typename Attempt>
 bool Room::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt) {
   try {
     do {
-      if (attempt() || slid_down(thread, attempt)) return true;
+      if (attempt() || slid_down(thread, attempt) || (frames_give_way() && attempt())) return true;
     } while (admission_.wait_for_others(thread));
     if (memory_.is_closed) return attempt();
     while (growth_.grow(bytes, thread))

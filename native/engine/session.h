@@ -104,9 +104,9 @@ struct Session {
   Progress progress{{lasting.books, memory, stats, forecast, planned, copies, recorder, timeline, lasting.ghosts}};
   Blocks blocks{lasting.books, memory, shelf, planned};
   Admission admission{lasting.books, memory, lasting.turns, residency, planned};
-  Room room{{memory, residency, shelf, placing, admission, growth, refusals, restoring}};
+  Room room{{memory, residency, shelf, placing, admission, growth, refusals, restoring, paging}};
   InPlace in_place{lasting.books, memory, discarding};
-  Paging paging{{lasting.books, memory, stats, notices, moves, residency, placing, needs, refusals, planned}};
+  Paging paging{{lasting.books, memory, stats, notices, moves, residency, shelf, placing, needs, refusals, planned}};
   Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, discarding, shelf, placing, copies, planned,
                          recorder, needs, refusals, room, blocks, in_place, paging}};
   Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};

@@ -14,6 +14,12 @@ constexpr size_t kShareOfLimit = 16, kShareForRows = 4;
 // What is swept is touched here and there at once: by a product, in as many rows as it adds up.
 constexpr size_t chunks_in_frames(Access access) { return access == Access::kSweeps ? 512 : 32; }
 
+// A page that a neighbour has a part of stays its own.
+size_t whole_pages(size_t begin, size_t end) {
+  const size_t first = round_up(begin, kFaultPage), last = end / kFaultPage * kFaultPage;
+  return last - std::min(first, last);
+}
+
 }  // namespace
 
 size_t FrameRoom::bytes() const {
@@ -29,24 +35,33 @@ bool FrameRoom::open(ThreadState& thread, size_t bytes, size_t to_come) {
   if (this->bytes() == 0 || is_open() || is_for_rows) return true;
   if (is_needed() && !page_frames_) page_frames_ = std::make_shared<PageFrames>(mechanism_, mortality_);
   Region* region = planned_.place_frames(thread, &ballast_);
-  const bool is_planned = region != nullptr;
-  if (!is_planned) region = placing_.place(bytes, 0, &ballast_, /*high=*/true);
+  if (region == nullptr) region = place_beside(bytes, to_come);
   if (region == nullptr && thread.starting) {
     residency_.consolidate(thread.touched);
-    region = placing_.place(bytes, 0, &ballast_, /*high=*/true);
+    region = place_beside(bytes, to_come);
   }
   if (region == nullptr) return false;
-  if (!is_planned && to_come > 0 && !residency_.has_window(to_come, /*running=*/true)) {
-    memory_.arena->give_back(region);
-    return false;
-  }
   ballast_.region = region;
   memory_.arena->vacate(region);
   if (is_needed())
-    page_frames_->set_limit(region->size);
+    page_frames_->set_limit(whole_pages(region->offset, region->end()));
   else
     reach_.reserve(*region);
   return true;
+}
+
+// Where it is cheapest; or at an end, where that is in the way of `to_come` bytes. nullptr: there is no room for both.
+Region* FrameRoom::place_beside(size_t bytes, size_t to_come) {
+  const auto leaves_room = [&](Region*& region) {
+    if (region == nullptr || to_come == 0 || residency_.has_window(to_come, /*running=*/true)) return region != nullptr;
+    memory_.arena->give_back(std::exchange(region, nullptr));
+    return false;
+  };
+  Region* region = placing_.place(bytes, 0, &ballast_, /*high=*/true);
+  if (leaves_room(region) || memory_.arena->plan() != nullptr) return region;
+  region = residency_.place_at_edge(bytes, &ballast_, /*high=*/true);
+  leaves_room(region);
+  return region;
 }
 
 bool FrameRoom::give_back() {
@@ -58,9 +73,10 @@ bool FrameRoom::give_back() {
 
 bool FrameRoom::shrink() {
   if (!is_needed() || !is_open() || ballast_.region->size <= bytes() || memory_.arena->is_planned(ballast_.region)) return false;
-  page_frames_->set_limit(bytes());
-  if (page_frames_->figures().frame_bytes > bytes()) {  // they cannot leave
-    page_frames_->set_limit(ballast_.region->size);
+  const size_t end = ballast_.region->end(), few = whole_pages(end - bytes(), end);
+  page_frames_->set_limit(few);
+  if (page_frames_->figures().frame_bytes > few) {  // they cannot leave
+    page_frames_->set_limit(whole_pages(ballast_.region->offset, end));
     return false;
   }
   ballast_.region = memory_.arena->ranges.keep_last(ballast_.region, bytes());

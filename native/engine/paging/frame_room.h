@@ -61,6 +61,8 @@ class FrameRoom {
   void count(Stats& figures) const;
 
  private:
+  Region* place_beside(size_t bytes, size_t to_come);
+
   Memory& memory_;
   Residency& residency_;
   Placing& placing_;

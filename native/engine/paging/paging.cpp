@@ -173,12 +173,13 @@ std::vector<Block*> Paging::leave_arena(ThreadState& thread, const std::vector<B
 }
 
 void Paging::map_those(ThreadState& thread, const std::vector<Block*>& chosen, size_t frames) {
-  size_t to_come = 0;  // the largest of those that are to lie in the arena
+  size_t to_come = 0;  // of those that are to lie in the arena
   for (const Block* block : thread.missing)
-    if (std::find(chosen.begin(), chosen.end(), block) == chosen.end()) to_come = std::max(to_come, on_.memory.arena->round(block->bytes));
+    if (std::find(chosen.begin(), chosen.end(), block) == chosen.end()) to_come += on_.memory.arena->round(block->bytes);
   for (Block* block : leave_arena(thread, chosen)) {
     const size_t most = block->stays_mapped ? std::max(frames, frames_.bytes_for_rows()) : frames;
-    const bool is_open = frames_.open(thread, most, to_come) || frames_.open(thread, frames, to_come);
+    bool is_open = frames_.open(thread, most, to_come) || frames_.open(thread, frames, to_come);
+    if (!is_open && thread.starting && on_.shelf.clear()) is_open = frames_.open(thread, frames, to_come);
     if (!is_open && !frames_.open(thread, std::min(frames, frames_.bytes())) && frames_.is_needed()) return;
     const bool is_now = block->written_by == thread.serial, is_written = is_now || block->stays_mapped;
     const Extent extent = is_written && frames_.is_needed() ? writable(*block, on_.memory) : block->extent;

@@ -51,6 +51,7 @@ class Paging {
     Notices& notices;
     Moves& moves;
     Residency& residency;
+    Shelf& shelf;
     Placing& placing;
     const Needs& needs;
     Refusals& refusals;
@@ -82,8 +83,7 @@ class Paging {
   bool is_better_mapped(ThreadState& thread, size_t bytes) const;
   // The op's new storage is mapped, before it has anything in it. False, and the op may have failed, when it cannot be.
   bool map_new(ThreadState& thread, Block& block);
-  // The op has found no room, and what it asks for cannot be mapped: frames that have more than is enough have that now.
-  // False when there are no such frames.
+  // Something has found no room: frames keep no more than is enough for them. False when they have no more.
   bool make_room();
   // The op has done its work: what it spent on faults and copies was a wait, not its own time.
   void settle(ThreadState& thread);

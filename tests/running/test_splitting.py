@@ -18,7 +18,6 @@ import memfit
 from memfit.errors import BudgetError, TierError
 from memfit.running import engine
 from memfit.running.engine.disturbed import DisturbedTier
-from memfit.running.session import api
 from memfit.running.session.splits import KeptSplits
 from running.stress.compare import stressed
 
@@ -26,12 +25,6 @@ pytestmark = [pytest.mark.usefixtures("on_its_own", "unknown"), pytest.mark.unst
 KIB, MIB = 1 << 10, 1 << 20
 Call = Callable[..., Tensor | tuple[Tensor, ...]]
 aten = torch.ops.aten
-
-
-@pytest.fixture(autouse=True)
-def split_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    for function in (api.session, api.Session.__init__):
-        monkeypatch.setitem(function.__kwdefaults__, "split", "auto")
 
 
 @pytest.fixture

@@ -96,9 +96,8 @@ def add_map(parser: argparse.ArgumentParser) -> None:
 def add_split(parser: argparse.ArgumentParser) -> None:
     """Add --split, which commands that run a script within a budget have."""
     parser.add_argument(
-        "--split", choices=("auto", "never", "try"), default="never", help="whether an op that does not fit at once "
-        "runs in slices, where these were tried to give the same bits (on trial; default: never); try: large ones are "
-        "tried ahead"
+        "--split", choices=("auto", "never", "try"), default="auto", help="whether an op that does not fit at once "
+        "runs in slices, where these were tried to give the same bits (default: auto); try: large ones are tried ahead"
     )  # fmt: skip
 
 

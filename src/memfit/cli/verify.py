@@ -82,8 +82,7 @@ def _same_run(args: argparse.Namespace, program: Program, arguments: list[str]) 
     """Return the command that runs the verified script."""
     options = ["--budget", args.budget]
     options += ["--tier", args.tier] if args.tier else []
-    options += [word for name, usual in (("device", "auto"), ("map", "auto"), ("split", "never"))
-                if (value := getattr(args, name)) != usual
+    options += [word for name in ("device", "map", "split") if (value := getattr(args, name)) != "auto"
                 for word in (f"--{name}", value)]  # fmt: skip
     return shlex.join(["memfit", "run", *options, *program.words(), *arguments])
 

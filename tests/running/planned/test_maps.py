@@ -62,7 +62,7 @@ def plan_of(session: Session) -> Plan:
 
 
 def test_the_plan_maps_what_does_not_fit_and_the_bits_are_the_same(tier):
-    session = as_plainly(words, BUDGET, tier, plan_cache=False)
+    session = as_plainly(words, BUDGET, tier, plan_cache=False, split="never")
     assert session.planned_iterations >= 4 and not session.unplanned
     maps = plan_of(session).maps
     assert maps and all((each.frame_bytes > 0) == (tier.kind == "disk") for each in maps)
@@ -95,12 +95,22 @@ def test_a_product_whose_bytes_are_mapped_all_three_moves_each_a_few_times(tmp_p
 
 def test_as_many_ops_map_in_a_planned_iteration_as_the_plan_says(tier):
     counts = []
-    with memfit.session(BUDGET, tier, plan_cache=False) as session:
+    with memfit.session(BUDGET, tier, plan_cache=False, split="never") as session:
         words(after_step=lambda step: counts.append(session.stats.mapped_ops))
         maps = plan_of(session).maps
     # The rest is there, where it lay in the arena already when its op began.
     assert 0 < counts[-1] - counts[-2] <= len(maps)
     assert counts[-1] - counts[-2] == counts[-2] - counts[-3]
+
+
+def test_planned_iterations_run_in_slices_what_was_tried(tier):
+    counts = []
+    plain = words()
+    with memfit.session(BUDGET, tier, plan_cache=False) as session:
+        limited = words(after_step=lambda step: counts.append((session.planned_iterations, session.stats.split_ops)))
+    assert all(torch.equal(a, b) for a, b in zip(plain, limited, strict=True))
+    (before, fewer), (after, more) = counts[-2:]
+    assert after == before + 1 and more > fewer
 
 
 def test_making_again_keeps_away_from_what_is_mapped(tier):

@@ -63,6 +63,7 @@ ANY = {
     "share": st.floats(0.55, 1),
     "moves": st.sampled_from(["joint", "swap"]),
     "kind": st.sampled_from(["ram", "disk"]),
+    "split": st.sampled_from(["auto", "never"]),
 }
 pytestmark = [pytest.mark.unstressed("what is mapped by a plan"), pytest.mark.filterwarnings("ignore")]
 
@@ -82,7 +83,7 @@ def test_networks_train_to_the_same_bits(tmp_path_factory, **network):
     check(tmp_path_factory, **network)
 
 
-def check(tmp_path_factory, layers, width, rows, words, optimizer, share, moves, kind) -> None:
+def check(tmp_path_factory, layers, width, rows, words, optimizer, share, moves, kind, split) -> None:
     """Train plainly and below the largest op's working set, and compare."""
     program = training(layers, width, rows, words, optimizer)
     with memfit.session(None, "ram") as unlimited:
@@ -92,7 +93,7 @@ def check(tmp_path_factory, layers, width, rows, words, optimizer, share, moves,
     with pytest.MonkeyPatch.context() as patch:  # training waits for its plan
         done = Making.done
         patch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
-        session = as_plainly(program, budget, tier, plan_cache=False, moves=moves)
+        session = as_plainly(program, budget, tier, plan_cache=False, moves=moves, split=split)
     stats = session.stats
     assert stats.peak_footprint_bytes <= budget and stats.peak_growth_bytes == 0
     event(

@@ -160,7 +160,7 @@ def launch(
     measures: bool = False,
     grow: bool | None = None,
     plan_cache: bool = True,
-    split: str = "never",
+    split: str = "auto",
     watch: bool = False,
     log: StatsEvery | None = None,
     map: str = "auto",

@@ -77,7 +77,7 @@ def verify(
     device: str = "cpu",
     deterministic: bool = False,
     map: str = "auto",
-    split: str = "never",
+    split: str = "auto",
 ) -> Verdict:
     """Compare a plain run of `script` with one under `budget` of `device`, for `steps` steps (0: all).
 

@@ -60,7 +60,7 @@ class Request:
     device: str = "cpu"  # whose memory the budget is for
     deterministic: bool = False  # ask torch for its deterministic algorithms
     map: str = "auto"  # as of `memfit.session`, and so is `split`
-    split: str = "never"
+    split: str = "auto"
 
     @property
     def steps_file(self) -> str:

@@ -56,12 +56,12 @@ class Session(Figures):
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
-        map: str = "auto", split: str = "never", notes_shapes: bool = False,
+        map: str = "auto", split: str = "auto", notes_shapes: bool = False,
     ) -> None:  # fmt: skip
         parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
         where = parse_device("cpu" if accelerator is not None else str(device))
-        splitting = _one_of(Splitting, split, "does not say when ops run in slices", Splitting.NEVER)
+        splitting = _one_of(Splitting, split, "does not say when ops run in slices", Splitting.AUTO)
         self._settings = Settings(
             budget=parsed,
             is_auto=is_auto(budget),
@@ -287,7 +287,7 @@ def _one_of(kind: type[_Choice], text: str, complaint: str, usual: _Choice) -> _
 
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
             plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None, plan_cache: bool = True,
-            map: str = "auto", split: str = "never") -> Session:  # fmt: skip
+            map: str = "auto", split: str = "auto") -> Session:  # fmt: skip
     """Return a context manager that keeps every tensor storage of one device within a budget.
 
     Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.
@@ -311,10 +311,9 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
             a GPU's kernels read and write them over its link.
             "never" makes it a BudgetError. "always" maps whatever may be, for tests.
         plan_cache: Whether plans of earlier runs are taken from disk, and this run's are kept there.
-        split: "never" (the default): no op runs in slices. "auto": one that does not fit the budget at once does, where
-            these were tried to give the same bits: after it has run on mapped storages, or in an earlier run. "try":
-            large ops are tried while there is no limit, too, which makes the first iteration several times slower. Both
-            are on trial: under a plan they have crashed once in some dozens of random programs.
+        split: "auto": an op that does not fit the budget at once runs in slices, where these were tried to give the
+            same bits: after the op has run on mapped storages, or in an earlier run. "try": large ops are tried while
+            there is no limit, too, which makes the first iteration several times slower. "never": none is split.
 
     Returns:
         The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.

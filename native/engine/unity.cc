@@ -65,6 +65,7 @@
 #include "session.cpp"
 #include "shelf.cpp"
 #include "slicing.cpp"
+#include "slicing_trials.cpp"
 #include "source.cpp"
 #include "split_kernels.cpp"
 #include "split_rules.cpp"

@@ -10,7 +10,10 @@ std::optional<size_t> Clearing::make_zone(const PlanTable& table, std::optional<
     if (!pack(staying) || !clear_away(swapped)) return std::nullopt;
     const auto found = [&] { return !wanted ? find_zone(table.bytes) : may_be(table, *wanted) ? wanted : std::nullopt; };
     std::optional<size_t> offset = found();
-    if (!offset && shelf_.clear()) offset = found();
+    if (!offset && shelf_.clear()) {
+      residency_.consolidate(staying);  // down to where the shelf was
+      offset = found();
+    }
     return offset && clear_zone(*offset, table.bytes) ? offset : std::nullopt;
   } catch (const TierFailure&) {
     return std::nullopt;  // nothing is lost: what could not be moved is where it was

@@ -1,4 +1,4 @@
-"""Below one op's working set: examples on mapped storages, their bits, their bytes and their time."""
+"""Below one op's working set: examples on mapped storages, with slices and without, their bits, bytes and time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks.common.examples import EXAMPLES, MEMFIT, median_step, run_worker, script_of, sized
+from benchmarks.common.examples import EXAMPLES, MEMFIT, Run, median_step, run_worker, script_of, sized
 from benchmarks.common.paths import RESULTS
 from benchmarks.common.result import Result, Row, Table, mb
 
@@ -63,10 +64,13 @@ def program(example: str, steps: int, folder: Path) -> tuple[str, list[str]]:
     return str(script), []
 
 
-def is_equal(script: str, arguments: Sequence[str], budget: int, within_s: float) -> dict[str, object]:
+def is_equal(script: str, arguments: Sequence[str], budget: int, within_s: float) -> dict[str, Any]:
     """Return what `memfit verify` finds."""
     command = [*MEMFIT, "verify", script, "--budget", str(budget), "--tier", "disk", "--json", "--", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=within_s)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=within_s)
+    except subprocess.TimeoutExpired:
+        return {"equal": False, "error": f"it took more than {within_s:.0f} s to verify"}
     return json.loads(done.stdout) if done.stdout.startswith("{") else {"equal": False, "error": done.stderr}
 
 
@@ -76,33 +80,51 @@ def measure(example: str, share: float, steps: int, folder: Path, within_s: floa
     facts = run_worker(script, arguments, "100%", tier="ram")["trace"]
     budget = int(facts["largest_working_set"] * share)
     plain = run_worker(script, arguments, "plain")
-    try:
-        mapped = run_worker(script, arguments, budget, plan=False, map="auto", counts_pages=True, within_s=within_s)
-        verdict = is_equal(script, arguments, budget, 2 * within_s)
-    except subprocess.TimeoutExpired:
-        return {"example": example, "share": share, "error": f"it takes more than {within_s:.0f} s"}
-    stats = mapped.get("stats", {})
+
+    def limited(split: str) -> Run | None:
+        try:
+            return run_worker(script, arguments, budget, plan=False, map="auto", split=split, counts_pages=True,
+                              within_s=within_s)  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return None
+
+    mapped, both = limited("never"), limited("auto")
+    verdict = is_equal(script, arguments, budget, 2 * within_s)
+    runs = [run for run in (mapped, both) if run is not None]
+    stats = (mapped or {}).get("stats", {})
     return {
         "example": example, "share": share, "peak": facts["peak"], "working_set": facts["largest_working_set"],
-        "budget": budget, "equal": verdict["equal"], "error": mapped["error"] or verdict.get("error", ""),
-        "plain_s": median_step(plain), "mapped_s": None if mapped["error"] else median_step(mapped),
-        "footprint": stats.get("peak_footprint_bytes"), "frames": stats.get("peak_frame_bytes"),
-        "counted": mapped["peak_page_bytes"],
+        "budget": budget, "equal": verdict["equal"],
+        "errors": [error for error in (*(run["error"] for run in runs), verdict.get("error")) if error],
+        "plain_s": median_step(plain), "mapped_s": seconds_of(mapped), "both_s": seconds_of(both), "within_s": within_s,
+        "footprint": max((run["stats"]["peak_footprint_bytes"] for run in runs), default=None),
+        "counted": max((run["peak_page_bytes"] for run in runs), default=None),
         "mapped_in": stats.get("mapped_bytes_in", 0) // steps, "mapped_out": stats.get("mapped_bytes_out", 0) // steps,
-        "faults": stats.get("faults", 0) // steps,
+        "faults": stats.get("faults", 0) // steps, "frames": stats.get("peak_frame_bytes"),
     }  # fmt: skip
+
+
+def seconds_of(run: Run | None) -> float | None:
+    """Return a step's seconds; None where there is none."""
+    return None if run is None or run["error"] else median_step(run)
+
+
+def ratio(seconds: float | None, row: Row) -> str:
+    """Return how much longer than a plain one a step takes."""
+    return f"over {row['within_s']:.0f} s in all" if seconds is None else f"{seconds / row['plain_s']:.2f}x"
 
 
 def table(rows: list[Row]) -> Table:
     """Return one row an example and budget."""
     lines = [
         [row["example"], mb(row["working_set"]), mb(row["budget"]), f"{row['budget'] / row['peak']:.0%}",
-         "equal" if row["equal"] else "NOT EQUAL", mb(row["footprint"]), mb(row["counted"]), mb(row["mapped_in"]),
-         mb(row["mapped_out"]), f"{row['mapped_s'] / row['plain_s']:.2f}x"]
-        for row in rows if row.get("mapped_s")
+         "equal" if row["equal"] else "NOT EQUAL", mb(row["footprint"]), mb(row["counted"]),
+         *((mb(row["mapped_in"]), mb(row["mapped_out"])) if row["mapped_s"] else ("", "")),
+         ratio(row["mapped_s"], row), ratio(row["both_s"], row)]
+        for row in rows if row["footprint"] is not None and not row["errors"]
     ]  # fmt: skip
-    columns = ["example", "largest working set", "budget", "/ peak", "bits", "most in memory", "by mincore",
-               "mapped in / step", "mapped out / step", "step / plain"]  # fmt: skip
+    columns = ["example", "largest working set", "budget", "/ peak", "bits", "most in memory", "by the system",
+               "mapped in / step", "mapped out / step", "step / plain", "with slices"]  # fmt: skip
     return Table("Mapped storages", columns, lines)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from benchmarks.common.examples import EXAMPLES, run_worker, sized
 from benchmarks.common.result import Result, Row, Table, mb
@@ -13,24 +17,34 @@ SHARES = (1.03, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1)
 """Of the largest working set."""
 
 
+@contextmanager
+def answers_kept() -> Iterator[None]:
+    """Let runs know what slices an earlier one has tried: the file of answers is where plans are kept."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, MEMFIT_PLAN_CACHE=folder):
+        yield
+
+
 def floors(example: str, steps: int) -> Row:
     """Return the smallest share of the largest working set at which it trains, without slices and with them."""
-    facts = run_worker(example, sized(example, steps), "100%", tier="ram")["trace"]
-    run_worker(
-        example, sized(example, 2), None, tier="ram", split="try"
-    )  # tries what may be split, and keeps the answers
+    script = sized(example, steps)
+    facts = run_worker(example, script, "100%", tier="ram")["trace"]
     row: Row = {"example": example, "trace_peak": facts["peak"], "working_set": facts["largest_working_set"]}
-    for split in ("never", "auto"):
-        least = None
-        for share in SHARES:
-            run = run_worker(
-                example, sized(example, steps), int(facts["largest_working_set"] * share), tier="ram", split=split
-            )
-            if run["error"]:
-                break
-            least = {"share": share, "stats": run["stats"]}
-        row[split] = least
+    with answers_kept():
+        run_worker(example, sized(example, 2), None, tier="ram", split="try")
+        for split in ("never", "auto"):
+            row[split] = least_of(example, script, facts["largest_working_set"], split)
     return row
+
+
+def least_of(example: str, arguments: list[str], working_set: int, split: str) -> Row | None:
+    """Return the smallest of the shares at which it trains, and the run's statistics."""
+    least = None
+    for share in SHARES:
+        run = run_worker(example, arguments, int(working_set * share), tier="ram", split=split)
+        if run["error"]:
+            break
+        least = {"share": share, "stats": run["stats"]}
+    return least
 
 
 def loss(rows: int, classes: int, budget: float | None) -> Row:

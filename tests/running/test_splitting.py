@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
@@ -374,6 +375,29 @@ def test_answers_are_kept_for_later_sessions(tmp_path: Path, monkeypatch: pytest
     with memfit.session(3 * MIB, "ram", device="cpu", plan=False) as session:
         assert train_softmax() == plain
     assert session.stats.split_ops > 0 and sorted(native.split_answers()) == known
+
+
+def test_a_session_that_tries_nothing_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMFIT_PLAN_CACHE", "off")
+    tried(train_softmax)
+    assert engine.load().split_answers()
+    monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path / "plans"))
+    with memfit.session(3 * MIB, "ram", device="cpu", plan=False):
+        train_softmax()
+    assert not (tmp_path / "plans").exists()
+
+
+def test_what_another_process_has_tried_meanwhile_is_kept_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unknown: None
+) -> None:
+    monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path))
+    kept, native = KeptSplits.of_this_machine(), engine.load()
+    assert kept is not None
+    kept.tell(native)
+    kept.path.write_text(json.dumps([["aten::theirs", 1, 0, 0, [], []]]))
+    native.know_splits([("aten::ours", 2, 0, 0, [], [])])
+    kept.keep(native)
+    assert {row[0] for row in json.loads(kept.path.read_text())} == {"aten::theirs", "aten::ours"}
 
 
 def test_a_file_of_answers_that_is_odd_is_as_good_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

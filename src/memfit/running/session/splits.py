@@ -24,11 +24,12 @@ from memfit.running.engine.plans import plans_folder
 _FORMAT = 3  # of the rules and of the answers: another number makes every kept one unknown
 
 
-@dataclass(frozen=True)
+@dataclass
 class KeptSplits:
-    """The answers kept in `path`."""
+    """The answers kept in `path`, for one session."""
 
     path: Path
+    _told: int = 0  # how many the engine knew at its beginning
 
     @classmethod
     def of_this_machine(cls) -> KeptSplits | None:
@@ -42,25 +43,25 @@ class KeptSplits:
 
     def tell(self, engine: EngineModule) -> None:
         """Let the engine know them, beside what this process has tried itself."""
-        own = engine.split_answers()
-        known = {row[1] for row in own}
-        with contextlib.suppress(OSError, ValueError, TypeError, AssertionError):
-            kept = [_answer(row) for row in json.loads(self.path.read_text())]
-            engine.know_splits([*own, *(row for row in kept if row[1] not in known)])
+        engine.know_splits(self._beside(engine.split_answers()))
+        self._told = len(engine.split_answers())
 
     def keep(self, engine: EngineModule) -> None:
-        """Write what the engine knows now, if that is more than the file has."""
+        """Write what the engine knows now, if anything has been tried since it was told."""
         rows = engine.split_answers()
-        with contextlib.suppress(MemfitError, OSError, ValueError):
-            if rows and len(rows) != self._count():
-                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                write_text(self.path, json.dumps(rows))
+        if len(rows) == self._told:
+            return
+        with contextlib.suppress(MemfitError, OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_text(self.path, json.dumps(self._beside(rows)))
 
-    def _count(self) -> int:
-        try:
-            return len(json.loads(self.path.read_text()))
-        except (OSError, ValueError):
-            return 0
+    def _beside(self, rows: list[SplitAnswer]) -> list[SplitAnswer]:
+        """Return `rows`, and what the file has beside them."""
+        known = {row[1] for row in rows}
+        with contextlib.suppress(OSError, ValueError, TypeError, AssertionError):
+            kept = [_answer(row) for row in json.loads(self.path.read_text())]
+            return [*rows, *(row for row in kept if row[1] not in known)]
+        return rows
 
 
 def _answer(row: list[object]) -> SplitAnswer:

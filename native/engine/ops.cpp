@@ -15,9 +15,13 @@ namespace memfit {
 
 namespace {
 
+// And what else says how much an op makes: which gradients it is to give, say.
 uint64_t shapes_of(c10::ArrayRef<const c10::IValue> inputs) {
   uint64_t hash = 0;
   for (const c10::IValue& input : inputs) {
+    if (input.isBool()) hash = mix(hash, input.toBool());
+    if (input.isBoolList())
+      for (bool wanted : input.toBoolList()) hash = mix(hash, wanted);
     if (input.isIntList())
       for (int64_t number : input.toDimVector()) hash = mix(hash, static_cast<uint64_t>(number));
     each_tensor(input, [&](const at::Tensor& tensor) {

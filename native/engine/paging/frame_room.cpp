@@ -8,7 +8,6 @@ namespace memfit {
 
 namespace {
 
-constexpr size_t kLeastFrames = 32 * kFaultPage;  // in bytes: several threads touch several operands at once
 constexpr size_t kShareOfLimit = 16, kShareForRows = 4;
 
 // What is swept is touched here and there at once: by a product, in as many rows as it adds up.

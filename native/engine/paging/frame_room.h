@@ -3,6 +3,7 @@
 // in their room.)
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 
@@ -22,6 +23,8 @@ namespace memfit {
 
 class FrameRoom {
  public:
+  static constexpr size_t kLeastFrames = 32 * kFaultPage;  // in bytes
+
   FrameRoom(Memory& memory, Stats& stats, Residency& residency, Placing& placing, Planned& planned)
       : memory_(memory), residency_(residency), placing_(placing), planned_(planned), reach_(memory, stats) {
     ballast_.pinned = true;
@@ -40,6 +43,8 @@ class FrameRoom {
   // again soon.
   size_t bytes() const;
   size_t bytes_for_rows() const;
+  // What several threads need that touch several operands at once.
+  size_t fewest_bytes() const { return std::min(bytes(), kLeastFrames); }
 
   // Where the plan has them, or of so many bytes, elsewhere. False when there is no room for them beside a stretch `to_come`
   // bytes long. Raises TierFailure when the system refuses.

@@ -222,7 +222,8 @@ bool Paging::map(Block& block, Access access, Extent extent, Extent source) try 
 }
 
 bool Paging::is_better_mapped(ThreadState& thread, size_t bytes) const {
-  if (!thread.maps || !frames_.is_needed() || frames_.is_open() || bytes < kLeastMapped || on_.needs.knows(thread)) return false;
+  if (!thread.maps || !frames_.is_needed() || frames_.is_open() || bytes < kLeastMapped) return false;
+  if (on_.needs.knows(thread) && thread.window.live() + bytes <= on_.needs.wanted(thread)) return false;
   if (thread.window.live() + bytes <= thread.announced) return false;  // nothing comes after it that could be in need
   const size_t want = thread.input_bytes + thread.window.live() + on_.memory.arena->round(bytes);
   return 2 * want > on_.memory.arena->ranges.limit() && want + frames_.bytes() > room();
@@ -235,11 +236,13 @@ size_t Paging::frames_beside(const ThreadState& thread) const {
 }
 
 bool Paging::map_new(ThreadState& thread, Block& block) {
-  if (!thread.maps || (block.small && !frames_.is_on_gpu())) return false;  // (a GPU's kernels take scratch, which is small)
+  // (On the shelf or not. A GPU's kernels take scratch, which may be of any size.)
+  if (!thread.maps || (block.bytes < kLeastMapped && !frames_.is_on_gpu())) return false;
   if (thread.is_slicing) return false;  // system calls read from the tier into what slices are, and write from it
   // (What an op does with less of, after its result, is better refused.)
   if (thread.adapting && thread.window.live() != 0) return false;
-  const bool is_open = frames_.open(thread, frames_beside(thread)) || frames_.open(thread, frames_.bytes());
+  const auto opens = [&](size_t bytes) { return frames_.open(thread, bytes); };
+  const bool is_open = opens(frames_beside(thread)) || opens(frames_.bytes()) || opens(frames_.fewest_bytes());
   if (!is_open && frames_.is_needed()) return false;
   block.tier = on_.memory.tier;
   const Extent extent = block.tier->claim(block.bytes);

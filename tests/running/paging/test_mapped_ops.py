@@ -148,3 +148,25 @@ def test_an_op_that_hands_on_what_it_is_given_or_reads_it_is_mapped_where_it_rea
     results, before, after = within(work, paged, LARGE // 2)
     assert results == plainly(work)
     assert after.mapped_ops > before.mapped_ops
+
+
+@pytest.mark.parametrize("budget", range(4_300_000, 4_900_000, 100_000))
+def test_what_makes_more_than_calls_of_the_same_shapes_did_is_mapped_too(budget, paged):
+    gradient, images, weight = (
+        torch.arange(float(torch.Size(shape).numel())).remainder(1009).view(shape)
+        for shape in ((64, 32, 16, 16), (64, 1, 32, 32), (32, 1, 4, 4))
+    )
+
+    def backward(*wanted: bool) -> list[torch.Tensor]:
+        made = torch.ops.aten.convolution_backward(
+            gradient, images, weight, [0], [2, 2], [1, 1], [1, 1], False, [0, 0], 1, wanted
+        )
+        return [each for each in made if each is not None]
+
+    few, more = (False, True, False), (True, True, False)
+    expected = [*backward(*few), *backward(*more)]
+    with paged(budget) as session:
+        found = [*backward(*few), *backward(*few), *backward(*more)][1:]
+        stats = session.stats
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert stats.peak_footprint_bytes <= budget and stats.growths == 0

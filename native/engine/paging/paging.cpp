@@ -236,8 +236,7 @@ size_t Paging::frames_beside(const ThreadState& thread) const {
 }
 
 bool Paging::map_new(ThreadState& thread, Block& block) {
-  // (On the shelf or not. A GPU's kernels take scratch, which may be of any size.)
-  if (!thread.maps || (block.bytes < kLeastMapped && !frames_.is_on_gpu())) return false;
+  if (!thread.maps || (block.small && !frames_.is_on_gpu())) return false;  // (a GPU's kernels take scratch, which is small)
   if (thread.is_slicing) return false;  // system calls read from the tier into what slices are, and write from it
   // (What an op does with less of, after its result, is better refused.)
   if (thread.adapting && thread.window.live() != 0) return false;

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from memfit.running import engine
+
 _COUNTER = Path(__file__).with_name("count_pages.py")
 
 
@@ -28,9 +30,11 @@ class Resident:
 
     @contextmanager
     def watching(self) -> Iterator[Resident]:
-        """Count while this lasts; a session is active."""
+        """Count while this lasts; a session is active, and has a budget in bytes."""
         kept = torch.ones(1)  # it stays on the arena's shelf, since its address is known
-        command = [sys.executable, "-I", str(_COUNTER), str(os.getpid()), str(kept.data_ptr()), str(self._every_s)]
+        size = engine.load().stats()["budget_bytes"]
+        words = map(str, (_COUNTER, os.getpid(), kept.data_ptr(), size, self._every_s))
+        command = [sys.executable, "-I", *words]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as counter:
             assert counter.stdin is not None and counter.stdout is not None
             thread = threading.Thread(target=self._take_in, args=(counter.stdout,))

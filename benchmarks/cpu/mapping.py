@@ -121,7 +121,7 @@ def table(rows: list[Row]) -> Table:
          "equal" if row["equal"] else "NOT EQUAL", mb(row["footprint"]), mb(row["counted"]),
          *((mb(row["mapped_in"]), mb(row["mapped_out"])) if row["mapped_s"] else ("", "")),
          ratio(row["mapped_s"], row), ratio(row["both_s"], row)]
-        for row in rows if row["footprint"] is not None and not row["errors"]
+        for row in rows if row.get("footprint") and not row["errors"]
     ]  # fmt: skip
     columns = ["example", "largest working set", "budget", "/ peak", "bits", "most in memory", "by the system",
                "mapped in / step", "mapped out / step", "step / plain", "with slices"]  # fmt: skip

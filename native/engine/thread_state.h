@@ -87,7 +87,7 @@ struct ThreadState {
   size_t promised = 0;  // what it may still allocate, as far as is known
   Needs::Known need;  // what has been looked up of its need
   uint64_t need_key = 0;    // the op and the sizes of its inputs' storages
-  uint64_t shape_key = 0;   // the rest that decides what it allocates: its inputs' shapes, and lists of numbers
+  uint64_t shape_key = 0;   // the rest that decides what it allocates: its inputs' shapes, lists of numbers, and choices
   uint64_t course = 0;      // the plan's iteration in which it began,
   size_t planned_op = 0;    // as which of the plan's ops
   int64_t row = -1;  // the recorder's

@@ -29,7 +29,7 @@ def seen(request, tmp_path_factory):
 def test_ops_on_mapped_storages_stay_within_the_budget(seen, name):
     of = seen[name]
     assert of["mapped_ops"] > 0 and of["looks"] >= 5
-    assert of["budget"] // 4 < of["bytes"] <= of["budget"]
+    assert of["budget"] // 2 < of["bytes"] <= of["budget"]
     assert 0 < of["frame_bytes"] <= of["known_frame_bytes"] <= of["budget"]
 
 

@@ -248,7 +248,7 @@ void Engine::read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> in
   // torch would only log it.
 }
 
-void Engine::run_split(const Slicing::Kernel& kernel, Slicing::Stack& stack) {
+void Engine::run_split(const Kernel& kernel, Stack& stack) {
   if (Gate::key_of(*split_call->op, Inputs(stack.data(), stack.size())) != split_call->key) return kernel(stack);  // another call, on the way to it
   split_call = nullptr;
   slicing_.run(std::move(this_thread().split), kernel, stack);

@@ -110,7 +110,7 @@ class Engine {
   void op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
 
   // A kernel is reached that may be run in slices. With no lock held.
-  void run_split(const Slicing::Kernel& kernel, Slicing::Stack& stack);
+  void run_split(const Kernel& kernel, Stack& stack);
   // Kernels look for calls to be split: once in a process, and for good.
   void allow_splits(bool is_allowed, bool tries_ahead, bool is_forced);
   // What has been tried so far, of which another process may be told.

@@ -27,7 +27,7 @@ bool Needs::knows(ThreadState& thread) const {
 }
 
 size_t Needs::wanted(ThreadState& thread) const {
-  return knows(thread) ? thread.need.length : 8 * thread.input_bytes + (size_t{1} << 16);
+  return knows(thread) ? thread.need.length : std::max(thread.expected, 8 * thread.input_bytes + (size_t{1} << 16));
 }
 
 size_t Needs::learn(const ThreadState& thread, size_t alignment) {

@@ -78,10 +78,10 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   });
 }
 
-// What the op is given comes in with the first op that reads it.
+// What the op is given comes in with the first op that reads it. (One that is given nothing reads none of it.)
 bool Ops::defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (thread.recomputing) return false;
-  bool is_put_off = thread.defers && (op.passes_on || !op.reads_data);
+  bool is_put_off = thread.defers && (op.passes_on || !op.reads_data || op.operands.empty());
   if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(thread, op, inputs); });
   if (is_put_off && thread.depth == 1) {
     thread.defers = true;
@@ -116,7 +116,7 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int
   thread.op = &op;
   thread.joined = thread.defers = thread.was_split = thread.maps = false;
   thread.sliced.clear();
-  thread.sliced_output_bytes = thread.slice_bytes = 0;
+  thread.sliced_output_bytes = thread.slice_bytes = thread.expected = 0;
   thread.input_bytes = thread.largest = thread.allocated = 0;
   thread.window.clear();
   thread.need_key = op.name_hash;
@@ -223,6 +223,16 @@ void Ops::use_whole(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c
   }
   guarded(thread, [&] { on_.paging.prepare(thread, op); });
   guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, /*announced=*/0, /*joins=*/false); });
+}
+
+void Ops::rest(ThreadState& thread, std::initializer_list<c10::ArrayRef<const c10::IValue>> values) {
+  for (const c10::ArrayRef<const c10::IValue>& each : values)
+    for (const c10::IValue& value : each)
+      each_storage(value, [&](const c10::Storage& storage, Part) {
+        Block* block = on_.lasting.books.find(*storage.unsafeGetStorageImpl());
+        if (block != nullptr) on_.uses.rest(thread, *block);
+      });
+  thread.input_bytes = 0;
 }
 
 bool Ops::learns() const { return on_.stats.budget_bytes != 0 || on_.recorder.on(); }

@@ -29,6 +29,9 @@ class Ops {
   void join_late(ThreadState& thread, size_t bytes);
   void show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
   // A call that was to run in slices runs whole after all: what it was to read from where it waits comes in, or is mapped.
+  // Nobody reads the storages of these any more until the thread's op uses them again: they may leave meanwhile. They are
+  // held by whoever asks.
+  void rest(ThreadState& thread, std::initializer_list<c10::ArrayRef<const c10::IValue>> values);
   void use_whole(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, const std::vector<Block*>& blocks);
   // The outermost op is over. Returns what is to be called with no lock held, if anything.
   std::function<void()> end(ThreadState& thread);

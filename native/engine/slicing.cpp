@@ -1,6 +1,5 @@
 #include "slicing.h"
 
-#include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
@@ -13,24 +12,11 @@
 #include "pointers.h"
 #include "slices.h"
 #include "splitting.h"
+#include "written.h"
 
 namespace memfit {
 
 namespace {
-
-at::Tensor tensor_in(c10::Storage storage, c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset) {
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                               c10::scalarTypeToTypeMeta(dtype));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
-  return tensor;
-}
-
-// A new one of its own storage.
-at::Tensor new_tensor(c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  const at::Tensor dense = at::detail::empty_cpu(sizes, dtype);
-  dense.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-  return dense;
-}
 
 // While it lives, what the thread allocates is a slice's.
 class IsSlicing {
@@ -51,6 +37,7 @@ class Slicing::Output {
       : tensor_(std::move(tensor)), strip_(Strip::of(tensor_, dim)), dim_(dim), away_(away) {}
 
   void take(const at::Tensor& slice, int64_t begin, int64_t end) {
+    if (dim_ == kEmpty) return;
     c10::SmallVector<int64_t, 5> sizes(tensor_.sizes().begin(), tensor_.sizes().end());
     sizes[dim_] = end - begin;
     if (slice.scalar_type() != tensor_.scalar_type() || !is_laid_out_as(slice, sizes, dense_strides(sizes, tensor_.strides())))
@@ -109,19 +96,9 @@ struct Slicing::Plan {
 
 void Slicing::run(std::unique_ptr<SplitCall> call, const Kernel& kernel, Stack& stack) {
   if (call->is_tried)
-    run_and_try(*call, kernel, stack);
+    trials_.run(*call, kernel, stack);
   else
     run_in_slices(*call, kernel, stack);
-}
-
-void Slicing::fail(const std::string& why) {
-  Failure failure;
-  engine_.governing([&](Session& session) {
-    session.refusals.refuse_by_tier(this_thread(), why);
-    failure = this_thread().failure;
-  });
-  if (failure.kind == Failure::Kind::kNone) failure = Refusals::of_tier(this_thread(), why);  // its session is over
-  raise(failure);
 }
 
 // The longest slices for which there is room, if there is any; the outputs that fit beside the shortest ones are in the arena.
@@ -140,7 +117,7 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
       const bool is_even = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return Splitting::is_in_pages(call, i, steps); });
       const bool is_wanted_away =
           is_planned ? session.planned.will_be_mapped(thread, output.bytes()) || bytes > room : bytes + 2 * least > room;
-      const bool is_away = is_even && (call.is_forced || is_wanted_away);
+      const bool is_away = bytes != 0 && is_even && (call.is_forced || is_wanted_away);
       plan.away.push_back(is_away);
       if (!is_away && !is_planned) room -= std::min(room, bytes);
     }
@@ -158,7 +135,7 @@ at::Tensor Slicing::make_output(const OutputLayout& layout, bool is_away) {
   if (!is_away) return new_tensor(layout.dtype, layout.sizes, layout.strides);
   Block* block = nullptr;
   engine_.governing([&](Session& session) { block = session.allocation.allocate_away(this_thread(), layout.bytes()); });
-  if (block == nullptr) fail("its session has ended");
+  if (block == nullptr) slices_.fail("its session has ended");
   auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), layout.bytes(),
                                                     at::DataPtr(nullptr, block, &delete_by_block, c10::kCPU),
                                                     c10::GetCPUAllocator(), /*resizable=*/true);
@@ -168,83 +145,6 @@ at::Tensor Slicing::make_output(const OutputLayout& layout, bool is_away) {
     set_absent(*storage.unsafeGetStorageImpl());
   });
   return tensor_in(storage, layout.dtype, layout.sizes, layout.strides, 0);
-}
-
-void Slicing::read(const Block* block, const at::Tensor& whole, const Cut& cut, int64_t begin, int64_t end, char* to) {
-  const Strip strip = Strip::of(whole, cut.dim);
-  const char* here = address_of(whole);
-  if (here == nullptr && (block == nullptr || block->extent == nullptr)) fail("its bytes are not there");
-  uint64_t bytes_in = 0;
-  each_chunk(strip, begin, end, [&](size_t from, size_t at, size_t bytes) {
-    if (here != nullptr)
-      std::memcpy(to + at, here + from, bytes);
-    else
-      block->tier->get_part(block->extent, block->bytes, from, to + at, bytes), bytes_in += bytes;
-  });
-  if (bytes_in != 0) engine_.governing([&](Session& session) { session.stats.slice_bytes_in += bytes_in; });
-}
-
-at::Tensor Slicing::slice_of(const SplitCall& call, size_t number, const at::Tensor& whole, int64_t begin, int64_t end) {
-  const Cut& cut = call.way.cuts[number];
-  c10::SmallVector<int64_t, 5> sizes(whole.sizes().begin(), whole.sizes().end());
-  sizes[cut.dim] = end - begin;
-  if (!whole.is_non_overlapping_and_dense())  // its elements lie anywhere: it is in the arena, whole
-    return tensor_in(whole.storage(), whole.scalar_type(), sizes, whole.strides(), whole.storage_offset() + begin * whole.stride(cut.dim));
-  const Strip strip = Strip::of(whole, cut.dim);
-  const size_t offset = strip.chunk_at(0, begin);
-  const bool is_here = address_of(whole) != nullptr;
-  if (is_here && strip.outer == 1 && offset % kLine == 0)
-    return tensor_in(whole.storage(), whole.scalar_type(), sizes, whole.strides(), static_cast<int64_t>(offset / whole.itemsize()));
-  const at::Tensor copy = new_tensor(whole.scalar_type(), sizes, dense_strides(sizes, whole.strides()));
-  if (cut.is_read) read(call.streams.empty() ? nullptr : call.streams[number], whole, cut, begin, end, address_of(copy));
-  return copy;
-}
-
-Slicing::Stack Slicing::slices(const SplitCall& call, const Stack& stack, int64_t begin, int64_t end) {
-  Stack arguments = stack;
-  for (size_t i = 0; i < call.way.cuts.size(); ++i) {
-    const Cut& cut = call.way.cuts[i];
-    const at::Tensor slice = slice_of(call, i, tensor_at(inputs_in(stack), cut.argument, cut.item), begin, end);
-    if (cut.item < 0) {
-      arguments[cut.argument] = slice;
-      continue;
-    }
-    std::vector<at::Tensor> items = arguments[cut.argument].toTensorVector();
-    items[cut.item] = slice;
-    arguments[cut.argument] = std::move(items);
-  }
-  return arguments;
-}
-
-// One element of each row, and the target that has become its only one.
-Slicing::Stack Slicing::gathered(const SplitCall& call, const Stack& stack) {
-  const at::Tensor& scores = stack[0].toTensor();
-  const at::Tensor& target = stack[1].toTensor();
-  const int64_t rows = scores.size(0), columns = scores.size(1), ignored = stack[4].toInt();
-  const size_t itemsize = scores.itemsize(), offset = static_cast<size_t>(scores.storage_offset()) * itemsize;
-  const at::Tensor few = new_tensor(scores.scalar_type(), {rows, 1}, {1, 1}), first = new_tensor(at::kLong, {rows}, {1});
-  const auto* wanted = reinterpret_cast<const int64_t*>(address_of(target)) + target.storage_offset();
-  auto* named = reinterpret_cast<int64_t*>(address_of(first));
-  const Block* block = call.streams.empty() ? nullptr : call.streams[0];
-  const char* here = address_of(scores);
-  uint64_t pages = 0;
-  for (int64_t row = 0; row < rows; ++row) {
-    const bool is_one = wanted[row] >= 0 && wanted[row] < columns && wanted[row] != ignored;
-    named[row] = is_one ? 0 : wanted[row];  // what is none is refused, or ignored, as it would be
-    char* to = address_of(few) + static_cast<size_t>(row) * itemsize;
-    const size_t from = offset + static_cast<size_t>(row * columns + (is_one ? wanted[row] : 0)) * itemsize;
-    if (!is_one)
-      std::memset(to, 0, itemsize);
-    else if (here != nullptr)
-      std::memcpy(to, here + from, itemsize);
-    else
-      block->tier->get_part(block->extent, block->bytes, from, to, itemsize), ++pages;
-  }
-  if (pages != 0) engine_.governing([&](Session& session) { session.stats.slice_bytes_in += pages * Tier::kAlignment; });
-  Stack arguments = stack;
-  arguments[0] = few;
-  arguments[1] = first;
-  return arguments;
 }
 
 void Slicing::count(const SplitCall& call, uint64_t slices, uint64_t written) {
@@ -259,6 +159,7 @@ void Slicing::count(const SplitCall& call, uint64_t slices, uint64_t written) {
 
 void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& stack) try {
   const size_t allocated_before = this_thread().allocated;
+  if (call.way.mask >= 0) return run_in_parts(call, stack);
   for (size_t i = 0; i < call.way.cuts.size(); ++i) {
     const Cut& cut = call.way.cuts[i];
     const Block* block = call.streams[i];
@@ -266,7 +167,7 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
       return kernel(stack);  // not what was looked at: it says itself what it lacks
   }
   if (call.way.gathers) {
-    stack = gathered(call, stack);
+    stack = slices_.gathered(call, stack);
     kernel(stack);
     this_thread().allocated = allocated_before + call.allocated_bytes;
     return count(call, 1, 0);
@@ -276,10 +177,23 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& 
   engine_.governing([&](Session& session) { session.ops.use_whole(this_thread(), *call.op, inputs_in(stack), call.streams); });
   kernel(stack);
 } catch (const TierFailure& error) {
-  fail(error.what());
+  slices_.fail(error.what());
 }
 
-bool Slicing::runs_by(const Plan& plan, const SplitCall& call, const Kernel& kernel, Stack& stack) try {
+bool Slicing::runs_by(const Plan& plan, const SplitCall& call, const Kernel& kernel, Stack& stack) {
+  const Written before(call.way, inputs_in(stack));
+  try {
+    run_by(plan, call, kernel, stack);
+    return true;
+  } catch (const std::exception&) {
+    before.put_back();
+    if (this_thread().failure.kind != Failure::Kind::kBudget) throw;
+    Refusals::forget(this_thread());
+    return false;
+  }
+}
+
+void Slicing::run_by(const Plan& plan, const SplitCall& call, const Kernel& kernel, Stack& stack) {
   const size_t allocated_before = this_thread().allocated;
   std::vector<Output> outputs;
   for (size_t i = 0; i < call.outputs.size(); ++i) {
@@ -292,11 +206,10 @@ bool Slicing::runs_by(const Plan& plan, const SplitCall& call, const Kernel& ker
   uint64_t slices_run = 0, written = 0;
   for (int64_t begin = 0; begin < call.way.length; begin += plan.steps, ++slices_run) {
     const int64_t end = std::min(begin + plan.steps, call.way.length);
-    Stack arguments = slices(call, stack, begin, end);
-    kernel(arguments);
-    for (size_t i = 0; i < outputs.size(); ++i) outputs[i].take(arguments[i].toTensor(), begin, end);
+    const Stack made = slices_.run(call, kernel, stack, begin, end);
+    for (size_t i = 0; i < outputs.size(); ++i) outputs[i].take(made[call.way.first + i].toTensor(), begin, end);
   }
-  stack.clear();
+  stack.assign(call.way.first, at::Tensor());
   for (Output& output : outputs) {
     output.finish();
     written += output.written();
@@ -305,11 +218,6 @@ bool Slicing::runs_by(const Plan& plan, const SplitCall& call, const Kernel& ker
   while (stack.size() < call.op->returns) stack.emplace_back(at::Tensor());  // that were not asked for
   this_thread().allocated = allocated_before + call.allocated_bytes;
   count(call, slices_run, written);
-  return true;
-} catch (const std::exception&) {
-  if (this_thread().failure.kind != Failure::Kind::kBudget) throw;
-  Refusals::forget(this_thread());
-  return false;
 }
 
 }  // namespace memfit

@@ -20,6 +20,7 @@ struct SplitCall {
   bool is_tried = false;  // it runs whole first, and then in slices, to be compared
   bool is_mapped = false;  // some of its bytes are where they wait: each trial reads them from there
   std::vector<Way> ways;
+  size_t workspace_bytes = 0;  // that it needed, once it has run whole
   // Otherwise it runs in slices of one of these lengths, ascending:
   Way way;
   std::vector<int64_t> steps;

@@ -86,11 +86,12 @@ void install_all() {
   namespace ops = at::_ops;
   Silent silent;
   c10::WarningUtils::WarningHandlerGuard guard(&silent);
-  install<ops::_log_softmax, ops::_log_softmax_backward_data, ops::_softmax, ops::_softmax_backward_data, ops::add_Tensor, ops::addmm,
+  install<ops::_log_softmax, ops::_log_softmax_backward_data, ops::_softmax, ops::_softmax_backward_data, ops::_scaled_dot_product_flash_attention_for_cpu,
+          ops::_scaled_dot_product_flash_attention_for_cpu_backward, ops::_to_copy, ops::add_Tensor, ops::addmm,
           ops::avg_pool2d, ops::avg_pool2d_backward, ops::_adaptive_avg_pool2d, ops::_adaptive_avg_pool2d_backward, ops::bmm, ops::cat,
           ops::convolution, ops::convolution_backward, ops::div_Tensor, ops::elu, ops::embedding, ops::exp, ops::gelu, ops::gelu_backward,
           ops::hardtanh, ops::hardtanh_backward, ops::leaky_relu, ops::leaky_relu_backward, ops::log, ops::max_pool2d_with_indices,
-          ops::max_pool2d_with_indices_backward, ops::mm, ops::mul_Tensor, ops::native_layer_norm, ops::nll_loss_forward, ops::nll_loss_backward,
+          ops::max_pool2d_with_indices_backward, ops::mm, ops::mul_Tensor, ops::native_batch_norm, ops::native_batch_norm_backward, ops::native_layer_norm, ops::native_layer_norm_backward, ops::nll_loss_forward, ops::nll_loss_backward,
           ops::nll_loss2d_backward, ops::relu, ops::sigmoid, ops::sigmoid_backward, ops::silu, ops::silu_backward, ops::sqrt,
           ops::sub_Tensor, ops::tanh, ops::tanh_backward, ops::threshold_backward, ops::where_self>();
 }

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -34,6 +35,19 @@ std::vector<Way> all_along(Inputs inputs, const std::vector<int32_t>& arguments,
   }
   way.outputs.assign(outputs, dim);
   return {way};
+}
+
+// Batches, of what is given as large along the first dimension, or is missing, or has one step there (for all).
+std::vector<Way> by_batch(Inputs inputs, const std::vector<int32_t>& arguments, size_t outputs) {
+  Way way;
+  way.length = inputs[arguments[0]].toTensor().size(0);
+  for (int32_t argument : arguments) {
+    if (!has_tensor(inputs[argument])) continue;
+    const at::Tensor& tensor = inputs[argument].toTensor();
+    if (tensor.dim() > 0 && tensor.size(0) == way.length) way.cuts.push_back({argument, -1, 0});
+  }
+  way.outputs.assign(outputs, 0);
+  return way.length > 1 ? std::vector<Way>{way} : std::vector<Way>();
 }
 
 // As tensors are broadcast: what has one step along the dimension, or none, is given whole.
@@ -92,6 +106,51 @@ std::vector<Way> layer_norm(Inputs inputs) {
   return all_along(inputs, {0}, first_dim(input.sizes(), rows), 3);
 }
 
+// Channels are planes of their own: what is computed of one depends on no other. (Those that lie beside each other are computed by
+// vectors.)
+bool has_planes(const at::Tensor& tensor) {
+  return tensor.dim() > 2 && tensor.is_contiguous() && tensor.numel() > tensor.size(0) * tensor.size(1);
+}
+
+// `vectors`: the arguments that have a number for each channel, or none.
+std::vector<Way> by_channel(Inputs inputs, std::initializer_list<int32_t> images, std::initializer_list<int32_t> vectors) {
+  Way way;
+  for (int32_t argument : images) {
+    const at::Tensor& tensor = inputs[argument].toTensor();
+    if (!has_planes(tensor)) return {};
+    way.length = tensor.size(1);
+    way.cuts.push_back({argument, -1, 1});
+  }
+  for (int32_t argument : vectors) {
+    if (!has_tensor(inputs[argument]) || inputs[argument].toTensor().numel() == 0) continue;
+    const at::Tensor& tensor = inputs[argument].toTensor();
+    if (tensor.dim() != 1 || tensor.size(0) != way.length || !tensor.is_contiguous()) return {};
+    way.cuts.push_back({argument, -1, 0});
+  }
+  return way.length > 1 ? std::vector<Way>{way} : std::vector<Way>();
+}
+
+// Statistics that it learns are written in place.
+std::vector<Way> batch_norm(Inputs inputs) {
+  const bool trains = inputs[5].toBool();
+  std::vector<Way> ways = by_channel(inputs, {0}, {1, 2, 3, 4});
+  for (Way& way : ways) {
+    way.outputs = trains ? std::vector<int64_t>{1, 0, 0} : std::vector<int64_t>{1, kEmpty, kEmpty};
+    for (Cut& cut : way.cuts) cut.is_written = trains && cut.argument > 2;
+  }
+  return ways;
+}
+
+std::vector<Way> batch_norm_backward(Inputs inputs) {
+  const c10::List<bool> wanted = inputs[9].toBoolList();
+  std::vector<Way> ways = by_channel(inputs, {0, 1}, {2, 3, 4, 5, 6});
+  for (Way& way : ways) {
+    while (way.first < 3 && !wanted.get(way.first)) ++way.first;
+    for (size_t i = way.first; i < 3 && wanted.get(i); ++i) way.outputs.push_back(i == 0 ? 1 : 0);
+  }
+  return ways;
+}
+
 // Of batches of images; planes do not mix either. `last`: dimensions of a plane.
 int64_t image_dim(const at::Tensor& tensor, int64_t last) { return first_dim(tensor.sizes(), tensor.dim() - last); }
 
@@ -122,13 +181,29 @@ std::vector<Way> convolution(Inputs inputs) {
   return ways;
 }
 
-// The input's gradient alone: the weight's is a sum over the batch.
+// An input's gradient, and what sums over all of it, are computed apart.
+std::optional<std::vector<Way>> in_turn(Inputs inputs, int32_t mask) {
+  const c10::List<bool> wanted = inputs[mask].toBoolList();
+  if (!wanted.get(0)) return std::vector<Way>();
+  if (parts_asked_for(wanted).size() < 2) return std::nullopt;
+  Way way;
+  way.length = 1;
+  way.mask = mask;
+  return std::vector<Way>{way};
+}
+
+// The input's gradient by batch. The weight's is a sum over the batch.
 std::vector<Way> convolution_backward(Inputs inputs) {
-  const c10::List<bool> wanted = inputs[10].toBoolList();
+  if (std::optional<std::vector<Way>> ways = in_turn(inputs, 10)) return *ways;
   const at::Tensor& gradient = inputs[0].toTensor();
-  const bool is_alone = wanted.get(0) && !wanted.get(1) && !wanted.get(2);
-  if (!is_alone || gradient.dim() < 3 || gradient.size(0) < 2) return {};
-  return all_along(inputs, {0, 1}, 0, 1);
+  return gradient.dim() < 3 || gradient.size(0) < 2 ? std::vector<Way>() : all_along(inputs, {0, 1}, 0, 1);
+}
+
+std::vector<Way> layer_norm_backward(Inputs inputs) {
+  if (std::optional<std::vector<Way>> ways = in_turn(inputs, 7)) return *ways;
+  const at::Tensor& input = inputs[1].toTensor();
+  const int64_t rows = input.dim() - static_cast<int64_t>(inputs[2].toDimVector().size());
+  return all_along(inputs, {0, 1, 3, 4}, first_dim(input.sizes(), rows), 1);
 }
 
 std::vector<Way> product(Inputs inputs, int32_t left, int32_t right, int32_t added) {
@@ -151,6 +226,20 @@ std::vector<Way> mm(Inputs inputs) { return product(inputs, 0, 1, -1); }
 std::vector<Way> addmm(Inputs inputs) { return product(inputs, 1, 2, 0); }
 std::vector<Way> bmm(Inputs inputs) {
   return inputs[0].toTensor().size(0) > 1 ? all_along(inputs, {0, 1}, 0, 1) : std::vector<Way>();
+}
+
+// Each head of each of the batch is by itself. What is dropped is drawn.
+std::vector<Way> attention(Inputs inputs) {
+  return inputs[3].toDouble() == 0 && inputs[0].toTensor().dim() == 4 ? by_batch(inputs, {0, 1, 2, 5}, 2) : std::vector<Way>();
+}
+std::vector<Way> attention_backward(Inputs inputs) {
+  return inputs[6].toDouble() == 0 && inputs[0].toTensor().dim() == 4 ? by_batch(inputs, {0, 1, 2, 3, 4, 5, 8}, 3) : std::vector<Way>();
+}
+
+// To another type, on the host.
+std::vector<Way> to_copy(Inputs inputs) {
+  const bool moves = inputs[3].isDevice() && !inputs[3].toDevice().is_cpu();
+  return moves ? std::vector<Way>() : elementwise(inputs);
 }
 
 std::vector<Way> cat(Inputs inputs) {
@@ -201,8 +290,11 @@ std::vector<Way> nll_loss_forward(Inputs inputs) {
 const std::unordered_map<std::string_view, SplitRule> kRules = {
     {"aten::_log_softmax", {&softmax, Bits::kExact}},
     {"aten::_log_softmax_backward_data", {&softmax_backward, Bits::kExact}},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu", {&attention, Bits::kSums}},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", {&attention_backward, Bits::kSums}},
     {"aten::_softmax", {&softmax, Bits::kExact}},
     {"aten::_softmax_backward_data", {&softmax_backward, Bits::kExact}},
+    {"aten::_to_copy", {&to_copy, Bits::kExact}},
     {"aten::add.Tensor", {&sum, Bits::kExact}},
     {"aten::addmm", {&addmm, Bits::kSums}},
     {"aten::avg_pool2d", {&pool<2, 1>, Bits::kExact}},
@@ -228,7 +320,10 @@ const std::unordered_map<std::string_view, SplitRule> kRules = {
     {"aten::max_pool2d_with_indices_backward", {&max_pool_backward<2>, Bits::kExact}},
     {"aten::mm", {&mm, Bits::kSums}},
     {"aten::mul.Tensor", {&elementwise, Bits::kExact}},
+    {"aten::native_batch_norm", {&batch_norm, Bits::kRows}},
+    {"aten::native_batch_norm_backward", {&batch_norm_backward, Bits::kRows}},
     {"aten::native_layer_norm", {&layer_norm, Bits::kRows}},
+    {"aten::native_layer_norm_backward", {&layer_norm_backward, Bits::kRows}},
     {"aten::nll_loss_forward", {&nll_loss_forward, Bits::kExact}},
     {"aten::nll_loss_backward", {&nll_loss_backward, Bits::kExact}},
     {"aten::nll_loss2d_backward", {&nll_loss_backward, Bits::kExact}},
@@ -246,12 +341,29 @@ const std::unordered_map<std::string_view, SplitRule> kRules = {
 };
 
 const std::unordered_set<std::string_view> kPassingOn = {
-    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::cross_entropy_loss", "aten::layer_norm", "aten::linear",
-    "aten::log_softmax.int", "aten::matmul", "aten::max_pool2d", "aten::nll_loss", "aten::nll_loss_nd", "aten::softmax.int",
-    "aten::adaptive_avg_pool2d",
+    "aten::_batch_norm_impl_index", "aten::_convolution_mode", "aten::_scaled_dot_product_attention_math", "aten::adaptive_avg_pool2d",
+    "aten::batch_norm", "aten::conv1d", "aten::conv1d.padding", "aten::conv2d", "aten::conv2d.padding", "aten::conv3d",
+    "aten::conv3d.padding", "aten::conv_transpose1d", "aten::conv_transpose2d.input", "aten::conv_transpose3d.input",
+    "aten::cross_entropy_loss", "aten::dropout", "aten::instance_norm", "aten::layer_norm", "aten::linear", "aten::log_softmax.int",
+    "aten::matmul", "aten::max_pool2d", "aten::nll_loss", "aten::nll_loss_nd", "aten::scaled_dot_product_attention", "aten::softmax.int",
+    "aten::to.device", "aten::to.dtype", "aten::to.dtype_layout", "aten::to.other",
 };
 
 }  // namespace
+
+std::vector<c10::List<bool>> parts_asked_for(const c10::List<bool>& wanted) {
+  std::vector<c10::List<bool>> parts;
+  for (const bool is_first : {true, false}) {
+    c10::List<bool> part = wanted.copy();
+    bool any = false;
+    for (size_t i = 0; i < part.size(); ++i) {
+      if ((i == 0) != is_first) part.set(i, false);
+      any = any || part.get(i);
+    }
+    if (any) parts.push_back(part);
+  }
+  return parts;
+}
 
 std::vector<Way> SplitRule::ways(Inputs inputs) const {
   std::vector<Way> found = cut(inputs);

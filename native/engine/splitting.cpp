@@ -22,8 +22,7 @@ constexpr int64_t kParts[] = {8, 64};
 bool is_splittable(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (is_wrapper(*impl) || !impl->has_storage() || impl->layout() != at::kStrided || impl->has_symbolic_sizes_strides()) return false;
-  if (!impl->is_cpu() || tensor.is_conj() || tensor.is_neg() || impl->is_quantized() || impl->is_nested()) return false;
-  return tensor.numel() > 0;
+  return impl->is_cpu() && !tensor.is_conj() && !tensor.is_neg() && !impl->is_quantized() && !impl->is_nested();
 }
 
 // Autocast, or a mode of Python's, has the call first: what computes is another.
@@ -63,7 +62,7 @@ struct Splitting::Operands {
 };
 
 std::vector<int64_t> Splitting::lengths(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs) {
-  if (way.gathers) return {way.length};
+  if (way.gathers || way.mask >= 0) return {way.length};
   std::vector<int64_t> found;
   const size_t least = way.bits == Bits::kVectors ? 4 * kLine : kLine;  // vectors stay whole
   const int64_t page = granule(way, inputs, outputs, Tier::kAlignment), line = granule(way, inputs, outputs, least);
@@ -139,7 +138,10 @@ void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) 
     call->ways = op.split_rule->ways(inputs);
     if (call->ways.empty()) return;
   } else if (is_limited || is_forced()) {
-    if (!is_to_be_split(thread, *call, op, inputs, *answer, *operands)) return;
+    if (!is_to_be_split(thread, *call, op, inputs, *answer, *operands)) {
+      thread.expected = std::max(thread.expected, answer->workspace_bytes);
+      return;
+    }
     make_way(thread, *call, inputs, *operands, available(operands->blocks));
   } else {
     return note_need(thread, op.split_rule->ways(inputs), inputs, *answer);
@@ -180,7 +182,7 @@ void Splitting::note_need(ThreadState& thread, const std::vector<Way>& ways, Inp
   const std::optional<Operands> operands = operands_of(inputs);
   SplitCall call;
   call.ways = ways;
-  if (!operands || !choose(call, inputs, answer, *operands, SIZE_MAX)) return;
+  if (!operands || !choose(call, inputs, answer, *operands, SIZE_MAX) || call.way.mask >= 0) return;
   for (Block* block : call.streams)
     if (block != nullptr && std::find(thread.sliced.begin(), thread.sliced.end(), block) == thread.sliced.end()) thread.sliced.push_back(block);
   if (!call.way.gathers)
@@ -245,13 +247,14 @@ bool Splitting::choose(SplitCall& call, Inputs inputs, const Answer& answer, con
     for (const Answer::Equal& equal : answer.equal)
       if (equal.way == static_cast<int32_t>(number)) call.steps.push_back(equal.steps);
     if (call.steps.empty()) continue;
+    if (call.way.mask >= 0) return true;
     std::sort(call.steps.begin(), call.steps.end());
     call.streams.clear();
     size_t whole = operands.bytes;
     for (const Cut& cut : call.way.cuts) {
       const at::Tensor& tensor = tensor_at(inputs, cut.argument, cut.item);
       Block* block = on_.books.find(*tensor.storage().unsafeGetStorageImpl());
-      const bool streams = block != nullptr && operands.uses_of(block) == 1 && !block->discarded && !block->copy &&
+      const bool streams = block != nullptr && !cut.is_written && operands.uses_of(block) == 1 && !block->discarded && !block->copy &&
                            tensor.is_non_overlapping_and_dense() && (!block->resident() || on_.memory.holds(*block));
       call.streams.push_back(streams ? block : nullptr);
       if (streams) whole -= on_.memory.arena->round(block->bytes);
@@ -269,6 +272,7 @@ bool Splitting::choose(SplitCall& call, Inputs inputs, const Answer& answer, con
 
 // Operands that are there stay as long as slices have a quarter of the room.
 void Splitting::make_way(ThreadState& thread, const SplitCall& call, Inputs inputs, const Operands& operands, size_t room) {
+  if (call.way.mask >= 0) thread.streamed = operands.blocks;  // each part brings in what it needs
   size_t whole = operands.bytes;
   std::vector<Block*> there;
   for (Block* block : call.streams) {
@@ -279,6 +283,7 @@ void Splitting::make_way(ThreadState& thread, const SplitCall& call, Inputs inpu
   }
   if (on_.planned.maps_any(thread)) return;
   on_.planned.drop();
+  if (call.way.mask >= 0) return;
   size_t left = room - std::min(room, whole);
   left -= std::min(left, std::max(left / 4, slice_bytes(call.way, inputs, call.outputs, call.steps.front())));
   std::sort(there.begin(), there.end(), [](const Block* a, const Block* b) { return a->bytes < b->bytes; });

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "split_rules.h"
+
 namespace memfit {
 
 // Bytes: tensors begin at multiples of them, and so do slices. Otherwise a kernel may go about it another way.
@@ -16,12 +18,13 @@ struct Strip {
   size_t offset = 0;  // of the tensor's first byte in its storage
   size_t outer = 1, length = 1, inner = 1;  // chunks, steps along the dimension, bytes of a step
 
-  // `tensor` is dense: its elements fill one stretch of the storage.
+  // `dim` is kEmpty where there are no elements. Otherwise `tensor` is dense: its elements fill one stretch of the storage.
   static Strip of(const at::Tensor& tensor, int64_t dim) {
     const auto itemsize = tensor.itemsize();
     return of(tensor.sizes(), tensor.strides(), itemsize, dim, static_cast<size_t>(tensor.storage_offset()) * itemsize);
   }
   static Strip of(c10::IntArrayRef sizes, c10::IntArrayRef strides, size_t itemsize, int64_t dim, size_t offset) {
+    if (dim == kEmpty) return {offset, 1, 0, 0};
     Strip strip{offset, 1, static_cast<size_t>(sizes[dim]), itemsize};
     for (size_t d = 0; d < sizes.size(); ++d) {
       if (static_cast<int64_t>(d) == dim || sizes[d] == 1) continue;

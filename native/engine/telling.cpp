@@ -65,7 +65,7 @@ bool shows_sums(const Way& way, Inputs inputs, const std::vector<OutputLayout>& 
   bool are_long = true;
   each_of(inputs, [&](const at::Tensor& tensor) { are_long &= tensor.itemsize() >= sizeof(float); });
   const size_t fewest = static_cast<size_t>(way.length % steps != 0 ? way.length % steps : steps);
-  for (size_t i = 0; i < outputs.size() && are_long; ++i) are_long = strip_of(way, outputs, i).bytes(fewest) >= kFewestSums;
+  for (size_t i = 0; i < outputs.size() && are_long; ++i) are_long = way.outputs[i] == kEmpty || strip_of(way, outputs, i).bytes(fewest) >= kFewestSums;
   return are_long;
 }
 
@@ -101,12 +101,15 @@ bool could_tell(const Way& way, Inputs inputs, const std::vector<OutputLayout>& 
   return way.bits != Bits::kSums || shows_sums(way, inputs, outputs, steps);
 }
 
+// (A bias, of one dimension, is added last, or first.)
+bool tells(const at::Tensor& tensor, Bits bits) { return (tensor.dim() < 2 && bits == Bits::kSums) || is_telling(tensor); }
+
 bool tell(const Way& way, Inputs inputs) {
   if (way.bits == Bits::kExact) return true;
-  bool any = false, all = true;  // (a bias, of one dimension, is added last, or first)
+  bool any = false, all = true;
   each_of(inputs, [&](const at::Tensor& tensor) {
     if (tensor.dim() < 2 && way.bits == Bits::kSums) return;
-    const bool does = is_telling(tensor);
+    const bool does = tells(tensor, way.bits);
     any |= does;
     all &= does;
   });

@@ -4,6 +4,8 @@
 // it would with them. So slices are tried only where other numbers could not show what these have not shown.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <vector>
 
 #include "gate.h"
@@ -15,5 +17,7 @@ namespace memfit {
 bool could_tell(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs, int64_t steps);
 // By the numbers in the inputs, which are in memory.
 bool tell(const Way& way, Inputs inputs);
+// By those in one of them, as far as they count.
+bool tells(const at::Tensor& tensor, Bits bits);
 
 }  // namespace memfit

@@ -77,6 +77,7 @@ struct ThreadState {
   uint64_t session = 0;  // in which its op began
   const OpInfo* op = nullptr;
   std::vector<Block*> touched;  // active until the op ends; a block may be listed twice
+  std::vector<Block*> resting;  // used by its op, and not now
   std::vector<Block*> wrote;           // of those, the ones that it was said to write to
   std::vector<Block*> missing;         // and those to be brought in
   std::vector<c10::Storage> foreign;   // ordinary memory to be adopted
@@ -84,6 +85,7 @@ struct ThreadState {
   size_t allocated = 0;  // in all
   size_t largest = 0;  // the largest storage it has touched or allocated
   size_t input_bytes = 0;
+  size_t expected = 0;  // what one of its calls allocated when that was tried in slices
   size_t promised = 0;  // what it may still allocate, as far as is known
   Needs::Known need;  // what has been looked up of its need
   uint64_t need_key = 0;    // the op and the sizes of its inputs' storages
@@ -115,6 +117,7 @@ struct ThreadState {
     missing.clear();
     foreign.clear();
     streamed.clear();
+    resting.clear();
     aside = false;
     followed = 0;
     row = -1;

@@ -50,19 +50,37 @@ bool Uses::streams(const ThreadState& thread, const Block& block) {
 
 // In use from now on until the thread's outermost op ends. False when it has been already.
 bool Uses::is_first(ThreadState& thread, Block& block) {
-  if (block.touched_by == thread.serial) return false;
-  thread.touched.push_back(&block);  // before anything that counts on its being there
-  ++block.active;
-  block.touched_by = thread.serial;
-  block.last_use = books_.now();
-  block.used_by = thread.op;
-  if (block.resident() || !streams(thread, block)) {
-    thread.input_bytes += memory_.arena->round(block.bytes);
-    thread.largest = std::max(thread.largest, block.bytes);
+  if (block.touched_by == thread.serial) {
+    const auto rests = std::find(thread.resting.begin(), thread.resting.end(), &block);
+    if (rests == thread.resting.end()) return false;
+    thread.resting.erase(rests);
+    take_up(thread, block);
+    return false;
   }
+  block.touched_by = thread.serial;
+  take_up(thread, block);
   if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
   if (!thread.recomputing) forecast_.on_access(block);
   return true;
+}
+
+void Uses::take_up(ThreadState& thread, Block& block) {
+  thread.touched.push_back(&block);  // before anything that counts on its being there
+  ++block.active;
+  block.last_use = books_.now();
+  block.used_by = thread.op;
+  if (!block.resident() && streams(thread, block)) return;
+  thread.input_bytes += memory_.arena->round(block.bytes);
+  thread.largest = std::max(thread.largest, block.bytes);
+}
+
+void Uses::rest(ThreadState& thread, Block& block) {
+  if (block.touched_by != thread.serial || block.mapped) return;
+  const size_t before = thread.touched.size();
+  thread.touched.erase(std::remove(thread.touched.begin(), thread.touched.end(), &block), thread.touched.end());
+  if (thread.touched.size() == before) return;
+  block.active -= static_cast<int>(before - thread.touched.size());
+  thread.resting.push_back(&block);
 }
 
 void Uses::show(ThreadState& thread, const c10::Storage& storage, Part part, bool held) {

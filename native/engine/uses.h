@@ -26,6 +26,8 @@ class Uses {
   // One that describes a tensor (the sizes of a nested one) is read through raw pointers at any time, without an op.
   void keep_in_place(ThreadState& thread, const c10::Storage& storage);
   void use(ThreadState& thread, Block& block, bool write);
+  // It is not used until it is used again.
+  void rest(ThreadState& thread, Block& block);
   // An output. `held`: the op leaves it uninitialised.
   void show(ThreadState& thread, const c10::Storage& storage, Part part, bool held);
 
@@ -35,6 +37,7 @@ class Uses {
   }
   static bool streams(const ThreadState& thread, const Block& block);
   bool is_first(ThreadState& thread, Block& block);
+  void take_up(ThreadState& thread, Block& block);
 
   Books& books_;
   const Memory& memory_;

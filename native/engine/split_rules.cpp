@@ -81,13 +81,21 @@ std::vector<Way> sum(Inputs inputs) {
   return ways;
 }
 
+// Which dimension is meant; nothing if there is none such. (The op has yet to look at what it is given.)
+std::optional<int64_t> wrapped(int64_t dim, int64_t dims) {
+  if (dim < -dims || dim >= dims) return std::nullopt;
+  return dim < 0 ? dim + dims : dim;
+}
+
 // Rows of a softmax along `along`; the tensors are the first `count` arguments. (Columns that lie beside each other are
 // computed by vectors, and how threads share them is not known.)
-std::vector<Way> beside(Inputs inputs, int32_t count, int64_t along) {
+std::vector<Way> beside(Inputs inputs, int32_t count, int64_t dim_named) {
   const at::Tensor& first = inputs[0].toTensor();
-  if (along < 0) along += first.dim();
+  const std::optional<int64_t> found = wrapped(dim_named, first.dim());
+  if (!found) return {};
+  const int64_t along = *found;
   std::vector<int64_t> sizes = first.sizes().vec();
-  if (along < static_cast<int64_t>(sizes.size())) sizes[along] = 1;
+  sizes[along] = 1;
   std::vector<int32_t> arguments;
   for (int32_t i = 0; i < count; ++i) arguments.push_back(i);
   const int64_t dim = first_dim(sizes, first.dim());
@@ -246,11 +254,10 @@ std::vector<Way> cat(Inputs inputs) {
   const auto items = inputs[0].toListRef();
   if (items.empty() || !has_tensor(items[0])) return {};
   const at::Tensor& first = items[0].toTensor();
-  int64_t along = inputs[1].toInt();
-  if (along < 0) along += first.dim();
+  const std::optional<int64_t> along = wrapped(inputs[1].toInt(), first.dim());
+  if (!along) return {};
   std::vector<int64_t> sizes = first.sizes().vec();
-  if (along >= static_cast<int64_t>(sizes.size())) return {};
-  sizes[along] = 1;
+  sizes[*along] = 1;
   const int64_t dim = first_dim(sizes, first.dim());
   if (dim < 0) return {};
   Way way{{}, {dim}, sizes[dim], false};
@@ -365,7 +372,7 @@ std::vector<c10::List<bool>> parts_asked_for(const c10::List<bool>& wanted) {
   return parts;
 }
 
-std::vector<Way> SplitRule::ways(Inputs inputs) const {
+std::vector<Way> SplitRule::ways(Inputs inputs) const try {
   std::vector<Way> found = cut(inputs);
   for (Way& way : found) way.bits = std::max(way.bits, bits);
   const auto cut_bytes = [inputs](const Way& way) {
@@ -375,6 +382,8 @@ std::vector<Way> SplitRule::ways(Inputs inputs) const {
   };
   std::stable_sort(found.begin(), found.end(), [&](const Way& a, const Way& b) { return cut_bytes(a) > cut_bytes(b); });
   return found;
+} catch (const std::exception&) {
+  return {};  // the op refuses what it is given, and says why
 }
 
 const SplitRule* split_rule(std::string_view name) {

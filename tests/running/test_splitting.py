@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import memfit
-from memfit.errors import BudgetError, TierError
+from memfit.errors import BudgetError, MemfitError, TierError
 from memfit.running import engine
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.session.splits import KeptSplits
@@ -422,6 +422,68 @@ def doctored() -> None:
         made = torch.ops.aten.gelu(mine).clone()
         assert session.stats.split_ops == 0 or answers.get("aten::gelu") == []
     assert answers["aten::gelu"] == [] and torch.equal(made, plain)
+
+
+ANY_SHAPE = st.sampled_from(
+    [(), (0,), (1,), (3,), (0, 3), (2, 3), (3, 2), (2, 3, 4), (2, 0, 4), (2, 3, 4, 5), (2, 2, 2, 2)]
+)
+ODD: dict[str, Callable[[Tensor, Tensor, int], object]] = {
+    "softmax": lambda a, b, n: torch.softmax(a, n),
+    "log_softmax backward": lambda a, b, n: aten._log_softmax_backward_data(a, a, n, a.dtype),
+    "cat": lambda a, b, n: torch.cat([a, b], n),
+    "add": lambda a, b, n: a + b,
+    "where": lambda a, b, n: torch.where(a > 0, a, b),
+    "layer norm": lambda a, b, n: F.layer_norm(a, b.shape),
+    "layer norm backward": lambda a, b, n: aten.native_layer_norm_backward(
+        a,
+        a,
+        a.shape[-1:],
+        *aten.native_layer_norm(a, a.shape[-1:], None, None, 1e-5)[1:],
+        None,
+        None,
+        [True, n > 0, False],
+    ),
+    "batch norm": lambda a, b, n: F.batch_norm(a, b, b, training=n > 0),
+    "batch norm backward": lambda a, b, n: (
+        aten.native_batch_norm_backward(
+            a, a, None, None, None, *[a.new_ones(a.shape[1:2])] * 2, True, 1e-5, [n != 0, True, n < 0]
+        )
+        if a.numel()
+        else a
+    ),  # of no elements torch itself ends the process
+    "max pool": lambda a, b, n: F.max_pool2d(a, 2),
+    "average pool": lambda a, b, n: F.adaptive_avg_pool2d(a, n),
+    "convolution": lambda a, b, n: F.conv2d(a, b, padding=max(n, 0)),
+    "convolution backward": lambda a, b, n: aten.convolution_backward(
+        a, a, b, [2], [1], [0], [1], False, [0], 1, [True, n > 0, n < 0]
+    ),
+    "mm": lambda a, b, n: torch.mm(a, b),
+    "bmm": lambda a, b, n: torch.bmm(a, b),
+    "addmm": lambda a, b, n: torch.addmm(a, b, b),
+    "attention": lambda a, b, n: F.scaled_dot_product_attention(a, b, b, attn_mask=a if n == 2 else None),
+    "embedding": lambda a, b, n: F.embedding(a.long() % 2, b),
+    "nll": lambda a, b, n: F.nll_loss(a, b.long()),
+    "another type": lambda a, b, n: a.to(torch.float64),
+}
+
+
+def outcome(call: Callable[[Tensor, Tensor, int], object], a: Tensor, b: Tensor, n: int) -> object:
+    try:
+        made = call(a.clone(), b.clone(), n)
+    except MemfitError:
+        raise
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return [(t.shape, bits(t)) for t in outputs(made)]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(ODD)), ANY_SHAPE, ANY_SHAPE, st.integers(-5, 5))
+def test_what_an_op_refuses_is_refused_in_its_own_words(name: str, one: tuple, other: tuple, number: int) -> None:
+    arguments = (ODD[name], *rows(one, other), number)
+    plain = outcome(*arguments)
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try"), stressed("split"):
+        assert [outcome(*arguments), outcome(*arguments)] == [plain, plain]
 
 
 def test_a_kernel_that_gives_other_bits_in_slices_is_never_split() -> None:

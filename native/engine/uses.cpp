@@ -33,6 +33,7 @@ void Uses::keep_in_place(ThreadState& thread, const c10::Storage& storage) {
 void Uses::use(ThreadState& thread, Block& block, bool write) {
   if (block.region != nullptr && block.arena != memory_.arena) return;  // left behind by an earlier session: it stays there
   block.held = block.recomputed = false;
+  const size_t counted = thread.input_bytes;
   bool first = is_first(thread, block);
   bool first_write = write && block.written_by != thread.serial;
   if (write) {
@@ -41,7 +42,11 @@ void Uses::use(ThreadState& thread, Block& block, bool write) {
     if (first_write) thread.wrote.push_back(&block);
   }
   if ((first || first_write) && recorder_.records(thread)) recorder_.op_accesses(thread.row, block, write);
-  if (!block.resident() && !streams(thread, block)) thread.missing.push_back(&block);
+  if (block.resident() || streams(thread, block)) return;
+  // (An earlier call of the op's may have made it away, or read it where it was.)
+  const bool is_known = std::find(thread.missing.begin(), thread.missing.end(), &block) != thread.missing.end();
+  if (thread.input_bytes == counted && !is_known) thread.input_bytes += memory_.arena->round(block.bytes);
+  thread.missing.push_back(&block);
 }
 
 bool Uses::streams(const ThreadState& thread, const Block& block) {

@@ -54,7 +54,8 @@ def same_bits(one: object, other: object) -> bool:
 
 def bytes_of(tensor: Tensor) -> Tensor:
     """Return what tells a NaN from another, and zero from its negative."""
-    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    return plain.new_empty(plain.numel()).copy_(plain.reshape(-1)).view(torch.uint8)
 
 
 def as_plainly(program: Callable[[], object], *about: object, **options: object) -> memfit.Session:

@@ -128,9 +128,9 @@ void Paging::stand_by(ThreadState& thread, const OpInfo& op) const {
   thread.operand_bytes = thread.input_bytes;
 }
 
-// The bytes of the op's inputs that are not mapped.
+// The bytes that are not mapped of the op's inputs, and of what earlier calls of it have made.
 size_t Paging::seen_in_arena(const ThreadState& thread) const {
-  size_t bytes = thread.operand_bytes;
+  size_t bytes = thread.operand_bytes + thread.window.live();
   std::vector<const Block*> mapped;
   for (const Block* block : thread.touched)
     if (block->mapped && std::find(mapped.begin(), mapped.end(), block) == mapped.end()) mapped.push_back(block);
@@ -226,7 +226,8 @@ bool Paging::is_better_mapped(ThreadState& thread, size_t bytes) const {
   if (on_.needs.knows(thread) && thread.window.live() + bytes <= on_.needs.wanted(thread)) return false;
   if (thread.window.live() + bytes <= thread.announced) return false;  // nothing comes after it that could be in need
   const size_t want = thread.input_bytes + thread.window.live() + on_.memory.arena->round(bytes);
-  return 2 * want > on_.memory.arena->ranges.limit() && want + frames_.bytes() > room();
+  // (Something small may come before what finds no room.)
+  return 2 * want > on_.memory.arena->ranges.limit() && want + frames_.bytes() + kLeastMapped > room();
 }
 
 // What is gone through again and again has all the room that is left.

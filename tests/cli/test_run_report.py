@@ -14,6 +14,9 @@ from cli.helpers_cli import memfit, run, write
 from cli.test_run_plan import ACTIVATIONS
 
 pytestmark = pytest.mark.timeout(300)
+PACED = ACTIVATIONS.replace("import torch\n", "import time, torch\n", 1).replace(  # plans are made meanwhile
+    "    optimizer.step()\n", "    optimizer.step()\n    time.sleep(0.06)\n"
+)
 
 
 def data_of(path: Path) -> dict:
@@ -25,11 +28,11 @@ def data_of(path: Path) -> dict:
 def reported(request, tmp_path_factory) -> tuple[Path, str]:
     """A folder with the report on a run, its timeline and its statistics; and what the plans of the run do."""
     folder = tmp_path_factory.mktemp(request.param)
-    write(folder, ACTIVATIONS)
-    plain = run("script.py", "--steps", "400", cwd=folder)
+    write(folder, PACED)
+    plain = run("script.py", "--steps", "120", cwd=folder)
     words = ("--budget", "75%", "--tier", "ram", "--moves", request.param, "--no-plan-cache")
     files = ("--report", "run.html", "--timeline", "run.json", "--stats", "stats.json")
-    result = memfit("run", *words, *files, "script.py", "--steps", "400", cwd=folder)
+    result = memfit("run", *words, *files, "script.py", "--steps", "120", cwd=folder)
     assert result.returncode == 0 and result.stdout == plain.stdout, result.stderr
     return folder, request.param
 

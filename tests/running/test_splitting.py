@@ -224,6 +224,22 @@ def test_gradients_are_computed_apart_where_they_do_not_fit_together() -> None:
         gradients(g.clone(), x.clone(), w.clone())
 
 
+def test_what_is_handed_on_is_moved_together_where_that_makes_room() -> None:
+    weight, bias = rows((16,), (16,))
+
+    def normalised() -> list[bytes]:
+        below, x = torch.randn(MIB // 4), torch.randn(32, 16, 32, 32, generator=torch.Generator().manual_seed(5))
+        x.add_(1)
+        del below  # x lies in the middle now
+        return [bits(F.batch_norm(x, weight, bias.square() + 1, training=False))]
+
+    plain = normalised()
+    tried(normalised)
+    with memfit.session(int(4.5 * MIB), "ram", device="cpu", plan=False, map="never") as session:
+        assert normalised() == plain
+    assert session.stats.split_ops == 0
+
+
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "expanded rows": lambda x: x[:1].expand(*x.shape),
     "expanded columns": lambda x: x[:, :1].expand(*x.shape),

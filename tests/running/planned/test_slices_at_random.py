@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -110,8 +110,18 @@ ANY = {
 pytestmark = [pytest.mark.unstressed("what is split"), pytest.mark.filterwarnings("ignore")]
 
 
+# What a call of an op made away had no room beside what that op had made before:
+@example(
+    layers=["attention with dropout"], channels=12, batch=16, side=24, trains=True, last=True, share=0.3774,
+    kind="ram", mapped="auto", plan=False,
+)  # fmt: skip
+# Something small took the last room for page frames:
+@example(
+    layers=["max pool", "convolution"], channels=12, batch=8, side=32, trains=False, last=False, share=0.5796,
+    kind="disk", mapped="auto", plan=False,
+)  # fmt: skip
 @pytest.mark.timeout(600)
-@settings(max_examples=6, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(**ANY)
 def test_some_networks_of_images_train_to_the_same_bits(tmp_path_factory, **network):
     check(tmp_path_factory, **network)

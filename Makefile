@@ -13,7 +13,7 @@ DEMO_ARGS := --layers 12 --width 384 --batch 16 --steps 4
 # A run that hangs below Python, where no test's own limit reaches it, ends with the stacks of all threads.
 ENDING := timeout --signal=ABRT 2700
 
-.PHONY: demo test slow stress asan tsan lint bench wheels gpu-first bench-gpu clean
+.PHONY: demo test long slow stress asan tsan lint bench wheels gpu-first bench-gpu clean
 
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*/* native/*/*/*) $(shell find src -name '*.py')
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -29,16 +29,20 @@ test: $(STAMP)
 	$(BIN)/memfit doctor  # builds the engine, so that no test has to wait for it
 	$(ENDING) $(BIN)/python -m pytest -q
 
+# The tests that take some seconds each, which `make test` leaves out.
+long: $(STAMP)
+	$(ENDING) $(BIN)/python -m pytest -q -m "long and not slow and not gpu"
+
 slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
 
 # The engine's tests with everything that may move evicted, moved, or discarded and made again, before every op, and with
 # all that may be split in slices.
 stress: $(STAMP)
-	MEMFIT_STRESS=evict $(BIN)/python -m pytest -q tests/running
-	MEMFIT_STRESS=move $(BIN)/python -m pytest -q tests/running
-	MEMFIT_STRESS=recompute $(BIN)/python -m pytest -q tests/running
-	MEMFIT_STRESS=split $(BIN)/python -m pytest -q tests/running
+	MEMFIT_STRESS=evict $(BIN)/python -m pytest -q -m "not slow and not gpu" tests/running
+	MEMFIT_STRESS=move $(BIN)/python -m pytest -q -m "not slow and not gpu" tests/running
+	MEMFIT_STRESS=recompute $(BIN)/python -m pytest -q -m "not slow and not gpu" tests/running
+	MEMFIT_STRESS=split $(BIN)/python -m pytest -q -m "not slow and not gpu" tests/running
 
 # What torch and Python leave lying about at the end is not looked at, and what they do is not instrumented. The engine
 # is built before the first test, as in `make test`.

@@ -225,6 +225,7 @@ def any_swaps(draw: st.DrawFn, trace: Trace) -> Swap:
     return Swap(storage, life.size_bytes, out_after, free_by, in_start, in_before, in_before >= count)
 
 
+@pytest.mark.long
 @given(traces(sizes=SIZES), st.data())
 @settings(max_examples=500)
 def test_the_first_broken_promise_is_the_one_that_a_walk_over_all_ops_finds(trace, data):

@@ -34,6 +34,7 @@ def test_an_error_has_its_text_what_was_noted_and_where_it_was_raised():
     assert "Traceback" in outcome["log"]
 
 
+@pytest.mark.long
 def test_a_cell_that_hangs_is_ended_and_its_log_says_where_it_hung():
     started = time.monotonic()
     outcome = run_cell({"call": "gpu_cells:hanging"}, 3)
@@ -60,6 +61,7 @@ def test_the_probe_sees_that_swapped_out_tensors_are_guarded():
     assert found["to_host"] == found["after_session"] == [1.0, 2.0, 3.0, 4.0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("work", ["adam", "embedding"])
 def test_ops_on_mapped_storages_give_the_same_bits(work):
     request = {"call": "benchmarks.gpu.mapped:calls", "device": "cpu", "quick": True, "work": work}

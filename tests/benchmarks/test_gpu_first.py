@@ -97,6 +97,7 @@ def test_on_a_cpu_the_steps_that_need_a_gpu_are_left_out(order):
     assert "register" not in asked and "loader" in asked and not any("on_gpu" in name for name in asked)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["fill", "loader", "lstm", "search"])
 def test_a_step_gives_on_a_cpu_what_its_line_says(name):
     began = time.monotonic()
@@ -113,6 +114,7 @@ def test_a_step_gives_on_a_cpu_what_its_line_says(name):
         assert outcome["result"]["planned_iterations"] >= 4 and outcome["result"]["swaps"] > 0
 
 
+@pytest.mark.long
 def test_a_program_that_fails_is_an_error_with_its_last_line():
     request = {"call": "benchmarks.gpu.first_cells:tests", "device": "cpu", "path": "no/such/file.py", "limit_s": 60.0}
     outcome = run_cell(request, 60.0, "spawn")

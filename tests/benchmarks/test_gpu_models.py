@@ -32,6 +32,7 @@ def test_the_tiny_vgg_has_a_block_for_each_stage():
     assert len(blocks(tiny(SPECS["vgg16"]).build())) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", EAGER)
 @pytest.mark.parametrize("name", ["vgg16", "resnet50", "gpt2_medium", "llama"])
 def test_every_way_of_saving_memory_trains_and_gives_the_losses_of_the_plain_run(name, mode):

@@ -34,6 +34,7 @@ def worker(folder: Path, name: str, steps: int, *more: str) -> Worker:
     return Worker(str(script), [str(steps), str(folder / "log"), name, *more], "plain", {"threads": 1})
 
 
+@pytest.mark.long
 def test_one_of_them_runs_at_a_time_for_some_steps(tmp_path):
     steps = {"a": 2 * STEPS_A_TURN, "b": STEPS_A_TURN + 1}
     found = run_in_turn({name: worker(tmp_path, name, count) for name, count in steps.items()})
@@ -44,6 +45,7 @@ def test_one_of_them_runs_at_a_time_for_some_steps(tmp_path):
     assert stops == [STEPS_A_TURN, 2 * STEPS_A_TURN]
 
 
+@pytest.mark.long
 def test_copies_under_way_have_time_to_end_before_a_worker_stops(tmp_path):
     steps = run_in_turn({"a": worker(tmp_path, "a", STEPS_A_TURN + 1)})["a"]["steps"]
     assert steps[-1]["at"] - steps[-2]["at"] >= COPYING_S
@@ -59,6 +61,7 @@ def test_iterations_are_compared_with_the_plain_ones_of_their_turn():
     assert moves.slower_by_turn([[2.0, 2.0], [30.0], []], [[1.0], [10.0, 10.0, 40.0], [1.0]]) == [2, 3]
 
 
+@pytest.mark.long
 def test_one_that_fails_says_why(tmp_path):
     with pytest.raises(RuntimeError, match="it failed"):
         run_in_turn({"a": worker(tmp_path, "a", 1, "fails"), "b": worker(tmp_path, "b", 2)})

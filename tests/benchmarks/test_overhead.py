@@ -18,6 +18,7 @@ def short(monkeypatch):
     overhead.wait_for_plans()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(overhead.operations()))
 def test_an_op_is_measured_in_each_way(short, name):
     found = overhead.compare(name, repeats=2)

@@ -15,6 +15,7 @@ from memfit.running.machine.doctor import _link, _plans
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.long
 def test_all_is_well_here(tmp_path):
     result = memfit("doctor", "--tier", f"disk:{tmp_path}", cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr

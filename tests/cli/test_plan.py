@@ -104,6 +104,7 @@ def test_the_addresses_of_a_joint_plan_are_within_the_budget(tmp_path, capsys, r
     assert plan.recomputes and 0 < plan.footprint_bytes <= plan.budget_bytes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -51,6 +51,7 @@ STATS = [
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.long
 def test_training_prints_the_same_and_the_statistics_are_written(tmp_path):
     write(tmp_path, TRAINING)
     plain = run("script.py", "--steps", "5", cwd=tmp_path)
@@ -73,6 +74,7 @@ def test_the_last_line_says_what_was_done(tmp_path):
     assert last.startswith("memfit: budget 97.7 KiB, 85 %, arena peak 9") and "over 4 iterations" in last
 
 
+@pytest.mark.long
 def test_the_statistics_of_a_script_that_fails_are_written_too(tmp_path):
     write(tmp_path, TRAINING + "raise SystemExit(5)\n")
     assert memfit("run", "--budget", "100000", "--stats", "stats.json", "script.py", cwd=tmp_path).returncode == 5
@@ -128,6 +130,7 @@ def test_a_mistake_is_named_and_the_script_is_not_run(tmp_path, words, code, par
 # --- budgets that cannot be met
 
 
+@pytest.mark.long
 def test_a_share_that_cannot_be_met_names_the_smallest_budget_the_op_and_the_line(tmp_path):
     write(tmp_path, TRAINING)
     result = memfit("run", "--budget", "5%", "script.py", cwd=tmp_path)
@@ -140,6 +143,7 @@ def test_a_share_that_cannot_be_met_names_the_smallest_budget_the_op_and_the_lin
     assert memfit("run", "--budget", f"{percent + 5}%", "script.py", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.long
 def test_bytes_that_cannot_be_met_name_the_op_the_line_and_what_it_needs(tmp_path):
     write(tmp_path, TRAINING)
     result = memfit("run", "--budget", "20KiB", "script.py", cwd=tmp_path)
@@ -148,6 +152,7 @@ def test_bytes_that_cannot_be_met_name_the_op_the_line_and_what_it_needs(tmp_pat
     assert "needs at least" in result.stderr and "script.py:" in result.stderr
 
 
+@pytest.mark.long
 def test_a_script_that_catches_the_error_decides_its_own_exit_code(tmp_path):
     caught = "import torch\ntry:\n    torch.ones(10**6)\nexcept RuntimeError as e:\n    print(type(e).__name__)\n"
     write(tmp_path, caught)
@@ -158,6 +163,7 @@ def test_a_script_that_catches_the_error_decides_its_own_exit_code(tmp_path):
 # --- what a newcomer has to be told
 
 
+@pytest.mark.long
 def test_the_limit_the_plan_the_sentence_and_the_sum_are_told_in_a_line_each(tmp_path):
     write(
         tmp_path,
@@ -202,6 +208,7 @@ if len(sys.argv) > 1:
 """
 
 
+@pytest.mark.long
 def test_a_share_that_never_took_effect_is_an_exit_code_and_a_reason_but_the_scripts_own_code_wins(tmp_path):
     write(tmp_path, WANDERS)
     result = memfit("run", "--budget", "60%", "--stats", "stats.json", "script.py", cwd=tmp_path)
@@ -212,6 +219,7 @@ def test_a_share_that_never_took_effect_is_an_exit_code_and_a_reason_but_the_scr
     assert memfit("run", "--budget", "60%", "script.py", "7", cwd=tmp_path).returncode == 7
 
 
+@pytest.mark.long
 def test_without_a_budget_none_is_missed_and_closed_streams_are_no_error(tmp_path):
     write(tmp_path, "import sys\nif len(sys.argv) < 2:\n    import torch\n    torch.ones(3) + 1\nsys.stderr.close()\n")
     for words in (["script.py"], ["--budget", "60%", "script.py", "--help"]):  # the other runs no op at all
@@ -248,6 +256,7 @@ print(y.sum().item())
 """
 
 
+@pytest.mark.long
 def test_a_forked_child_that_exits_touches_neither_the_session_nor_the_statistics_nor_the_summary(tmp_path):
     write(tmp_path, FORKS)
     result = memfit("run", "--budget", "9MiB", "--stats", "stats.json", "script.py", cwd=tmp_path)
@@ -256,6 +265,7 @@ def test_a_forked_child_that_exits_touches_neither_the_session_nor_the_statistic
     assert json.loads((tmp_path / "stats.json").read_text())["exit_code"] == 0
 
 
+@pytest.mark.long
 def test_a_limit_on_addresses_leaves_a_session_and_one_that_is_too_low_is_named(tmp_path):
     write(tmp_path, TRAINING)
     limited = ["bash", "-c", 'ulimit -v 9000000; exec "$@"', "bash", sys.executable, "-m", "memfit", "run"]
@@ -268,6 +278,7 @@ def test_a_limit_on_addresses_leaves_a_session_and_one_that_is_too_low_is_named(
         assert done.returncode == code and part in done.stderr, done.stderr
 
 
+@pytest.mark.long
 def test_a_second_run_has_the_plan_of_the_first_unless_it_is_not_to(tmp_path):
     write(tmp_path, TRAINING.replace("64", "128").replace("Tanh(), ", "Tanh(), nn.Linear(128, 128), nn.GELU(), "))
     environment = {"MEMFIT_PLAN_CACHE": str(tmp_path / "plans")}
@@ -287,6 +298,7 @@ def test_a_second_run_has_the_plan_of_the_first_unless_it_is_not_to(tmp_path):
     assert trained("--no-plan-cache")[0]["kept_plans"] == 0
 
 
+@pytest.mark.long
 def test_on_a_terminal_a_line_comes_and_goes_and_the_rest_is_as_without_it(tmp_path):
     write(
         tmp_path,
@@ -304,12 +316,14 @@ def test_on_a_terminal_a_line_comes_and_goes_and_the_rest_is_as_without_it(tmp_p
     assert [json.loads(line)["iteration"] for line in (tmp_path / "s.jsonl").read_text().splitlines()] == [4, 8]
 
 
+@pytest.mark.long
 def test_where_there_is_no_terminal_a_short_run_has_the_lines_that_it_has_without_watch(tmp_path):
     write(tmp_path, TRAINING)
     result = memfit("run", "--watch", "--json", "script.py", cwd=tmp_path)
     assert result.returncode == 0 and json.loads(result.stderr)["iterations"] == 4
 
 
+@pytest.mark.long
 def test_ctrl_c_takes_the_line_away_and_ends_the_run_as_it_ends_python(tmp_path):
     write(tmp_path, "import os, signal, time\ntime.sleep(1.2)\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
     code, screen = on_terminal(("-m", "memfit", "run", "--watch", "script.py"), tmp_path)
@@ -324,6 +338,7 @@ def test_a_module_is_found_behind_options_with_and_without_words_of_their_own(op
     assert program_of(args) == (Program("package.module", is_module=True), ["--budget", "5"])
 
 
+@pytest.mark.long
 def test_what_is_free_is_a_budget_that_is_said(tmp_path):
     write(tmp_path, TRAINING)
     result = memfit("run", "--budget", "auto", "script.py", cwd=tmp_path)

@@ -9,7 +9,7 @@ import pytest
 
 from cli.helpers_cli import memfit, run, write
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 SCRIPT = """\
 import argparse
@@ -39,8 +39,8 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("plan")
     write(folder, SCRIPT)
     assert memfit("trace", "script.py", "-o", "trace.json", cwd=folder).returncode == 0
-    planned = memfit("plan", "trace.json", "--budget", "62%", "--policy", "swap", "--addresses", "-o", "plan.json",
-                     cwd=folder)  # fmt: skip
+    planned = memfit("plan", "trace.json", "--budget", "62%", "--policy", "swap", "--addresses", "--effort", "20",
+                     "-o", "plan.json", cwd=folder)  # fmt: skip
     assert planned.returncode == 0, planned.stderr
     return folder
 

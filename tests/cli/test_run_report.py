@@ -13,7 +13,7 @@ import pytest
 from cli.helpers_cli import memfit, run, write
 from cli.test_run_plan import ACTIVATIONS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 PACED = ACTIVATIONS.replace("import torch\n", "import time, torch\n", 1).replace(  # plans are made meanwhile
     "    optimizer.step()\n", "    optimizer.step()\n    time.sleep(0.06)\n"
 )

@@ -57,6 +57,7 @@ atexit.register(lambda: print(x.sum().item()))
 RARE = {"sys.exit()", "sys.exit(-1)", "os._exit", "its end"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", [pytest.param(e, marks=pytest.mark.slow) if e in RARE else e for e in ENDINGS])
 def test_a_script_ends_as_it_does_plainly(tmp_path, ending):
     plain, budgeted = both(tmp_path, ENDINGS[ending])
@@ -100,6 +101,7 @@ print(sorted(name for name in globals() if not name.startswith("__")), vars(sys.
 ARGUMENTS = ["a b", "--budget", "5", "--", "-h", "--json", "", "--stats=x"]
 
 
+@pytest.mark.long
 def test_a_script_sees_what_it_sees_plainly(tmp_path):
     write(tmp_path, "value = 42", "neighbour.py")
     write(tmp_path, "read", "beside.txt")
@@ -120,6 +122,7 @@ def test_a_script_in_another_folder_imports_its_neighbours_and_reads_what_is_in_
     assert results[1].stdout == results[0].stdout
 
 
+@pytest.mark.long
 def test_what_is_printed_is_passed_on_byte_by_byte(tmp_path):
     write(
         tmp_path,
@@ -157,6 +160,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_a_script_may_spawn_processes(tmp_path):
     write(tmp_path, SPAWNS)
     result = memfit("run", "--budget", "1MiB", "script.py", cwd=tmp_path)
@@ -164,6 +168,7 @@ def test_a_script_may_spawn_processes(tmp_path):
     assert result.returncode == 0
 
 
+@pytest.mark.long
 def test_a_module_has_arguments_of_its_own(tmp_path):
     (tmp_path / "package").mkdir()
     write(tmp_path / "package", "import sys\nprint(sys.argv[1:], __package__)", "part.py")

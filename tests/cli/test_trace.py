@@ -14,6 +14,7 @@ from memfit.planning.lifetimes import peak_live
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.long
 def test_a_trace_is_written_that_info_reads(tmp_path, capsys):
     write(tmp_path, TRAINING)
     result = memfit("trace", "script.py", "-o", "trace.json.gz", cwd=tmp_path)
@@ -35,6 +36,7 @@ def test_a_trace_is_written_that_info_reads(tmp_path, capsys):
     assert f"script.py:{line_of(TRAINING, 'optimizer.step()')}" in sources
 
 
+@pytest.mark.long
 def test_the_script_gets_its_arguments_and_ends_with_its_second_step(tmp_path):
     write(tmp_path, TRAINING)
     result = memfit("trace", "script.py", "-o", "t.json", "--json", "--", "--steps", "50", cwd=tmp_path)
@@ -45,6 +47,7 @@ def test_the_script_gets_its_arguments_and_ends_with_its_second_step(tmp_path):
     assert json.loads(about)["signature"] == load_trace(tmp_path / "t.json").signature
 
 
+@pytest.mark.long
 def test_a_handler_in_the_script_does_not_keep_it_from_ending(tmp_path):
     guarded = TRAINING.replace(
         "    optimizer.step()", "    try:\n        optimizer.step()\n    except Exception:\n        pass"
@@ -54,6 +57,7 @@ def test_a_handler_in_the_script_does_not_keep_it_from_ending(tmp_path):
     assert result.returncode == 0 and "step 1 " not in result.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -77,6 +81,7 @@ def test_one_step_is_too_short(tmp_path):
     assert result.returncode == 1 and "let it run two steps or more" in result.stderr
 
 
+@pytest.mark.long
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     write(tmp_path, TRAINING)
     result = memfit("trace", "script.py", "-o", "nowhere/t.json", cwd=tmp_path)

@@ -48,6 +48,7 @@ def verify(tmp_path, capsys, monkeypatch):
     return Result(tmp_path, capsys, monkeypatch).of
 
 
+@pytest.mark.long
 def test_a_script_that_repeats_itself_is_equal_and_everything_is_counted(verify):
     result = verify(TRAINING, "--budget", "100000", "--json", "--", "--steps", "3")
     assert result.returncode == 0, result.stderr
@@ -67,6 +68,7 @@ def test_the_verdict_for_a_person_and_the_steps_it_stops_after(verify):
     assert result.stderr == "next: memfit run --budget 60% script.py --steps 100000\n"
 
 
+@pytest.mark.long
 def test_a_script_that_does_not_repeat_itself_is_found_out_with_the_op(verify):
     text = COUNTER + TRAINING.replace(
         "    x = torch.randn(32, 64)", "    x = torch.randn(32, 64).mul(runs if step == 1 else 1)"
@@ -79,6 +81,7 @@ def test_a_script_that_does_not_repeat_itself_is_found_out_with_the_op(verify):
     assert "two plain runs" in result.stderr
 
 
+@pytest.mark.long
 def test_a_difference_in_the_backward_pass_is_found_out_with_the_op(verify):
     """Reading a loss for its hash must not look like an op of one of the runs."""
     backward = "    loss.register_hook(lambda gradient: gradient.mul(runs))\n    loss.backward()"
@@ -113,6 +116,7 @@ with torch.inference_mode():
 """
 
 
+@pytest.mark.long
 def test_a_script_that_only_infers_is_compared_by_what_its_passes_return(verify):
     text = INFERENCE.replace("DISTURBED", "False")
     result = verify(text, "--budget", "30000", "--steps", "4", "--json")
@@ -122,6 +126,7 @@ def test_a_script_that_only_infers_is_compared_by_what_its_passes_return(verify)
     assert verdict["limited"]["stats"]["bytes_in"] > 0
 
 
+@pytest.mark.long
 def test_the_first_pass_that_differs_is_named_with_its_op(verify):
     text = COUNTER + INFERENCE.replace("DISTURBED", "runs % 2 == 0 and _ == 2").replace(
         "hidden = ", "hidden = 1 * x if 0 else "
@@ -138,6 +143,7 @@ def test_a_run_with_more_steps_than_the_other_is_a_difference(verify):
     assert result.returncode == 4 and "step 3" in result.stderr and "one run only" in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [pytest.param("10KiB", marks=pytest.mark.slow), "5%"])
 def test_a_budget_that_cannot_be_met_is_exit_code_3(verify, budget):
     result = verify(TRAINING, "--budget", budget)
@@ -146,6 +152,7 @@ def test_a_budget_that_cannot_be_met_is_exit_code_3(verify, budget):
     assert "script.py:" in result.stderr and "memfit: error: memfit" not in result.stderr.split("\n", 1)[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "part"),
     [("raise ValueError('own')", "own"), ("pass", "computes nothing")],

@@ -37,6 +37,7 @@ def cases(folder, *words):
     return json.loads(done.stdout)["cases"]
 
 
+@pytest.mark.long
 def test_a_script_is_recorded_for_every_value(tmp_path):
     script = write(tmp_path, VARIED)
     found = cases(
@@ -52,6 +53,7 @@ def test_a_script_is_recorded_for_every_value(tmp_path):
     assert all(case["fits"] == "as it is" and case["floor_bytes"] <= case["peak_bytes"] for case in found)
 
 
+@pytest.mark.long
 def test_a_name_that_no_argument_has_is_set_in_the_environment(tmp_path):
     script = write(tmp_path, VARIED)
     found = cases(tmp_path, script, "--vary", "WIDTH=64,512", "--json", "--", "--batch", "8")
@@ -59,6 +61,7 @@ def test_a_name_that_no_argument_has_is_set_in_the_environment(tmp_path):
     assert large > 16 * small and found[0]["device"].startswith("meta, timed as H100")
 
 
+@pytest.mark.long
 def test_a_recording_without_values_has_the_ops_and_the_bytes_of_one_with_them(tmp_path):
     script = write(tmp_path, TRAINING)
     done = memfit("trace", script, "-o", "t.json", cwd=tmp_path)
@@ -68,6 +71,7 @@ def test_a_recording_without_values_has_the_ops_and_the_bytes_of_one_with_them(t
     assert 0 <= ghost["ops"] - real["ops"] <= 12  # gradients that become ghosts are detached once more
 
 
+@pytest.mark.long
 def test_what_needs_values_is_named_with_its_line_and_another_way(tmp_path):
     script = write(tmp_path, "import torch\nweight = torch.nn.Parameter(torch.ones(4))\nweight[weight > 0].sum()\n")
     done = memfit("whatif", script, "--vary", "x=1,2", cwd=tmp_path)
@@ -76,6 +80,7 @@ def test_what_needs_values_is_named_with_its_line_and_another_way(tmp_path):
     assert "memfit trace" in done.stderr
 
 
+@pytest.mark.long
 def test_a_script_that_fails_says_how(tmp_path):
     script = write(tmp_path, "def main():\n    raise ValueError('too narrow')\n\nmain()\n")
     done = memfit("whatif", script, "--", "--width", "8", cwd=tmp_path)
@@ -95,6 +100,7 @@ def test_traces_are_compared_as_they_are(capsys, trace):
     assert found[0]["fits"] == "with a plan"
 
 
+@pytest.mark.long
 def test_techniques_are_foreseen_one_by_one_and_together(tmp_path):
     script = write(tmp_path, VARIED)
     done = memfit("trace", script, "-o", "t.json.gz", "--", "--batch", "64", "--adam", "1", cwd=tmp_path)

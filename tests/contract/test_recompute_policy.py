@@ -40,6 +40,7 @@ def added_us(name, trace, machine, budget):
     return result.added_us
 
 
+@pytest.mark.long
 @quick
 @given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0, 1.1))
 @settings(max_examples=60)

@@ -304,6 +304,7 @@ assert "<svg" in data["text/html"], data
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.long
 def test_jupyter_runs_such_cells_and_shows_what_they_leave():
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")

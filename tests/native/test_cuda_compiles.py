@@ -26,6 +26,7 @@ def cuda_headers() -> Path:
     return found[-1].parent
 
 
+@pytest.mark.long
 def test_it_compiles(tmp_path):
     for name, text in GENERATED.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

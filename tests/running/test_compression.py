@@ -35,6 +35,7 @@ def train(steps: int = 6) -> list[torch.Tensor]:
     return [tensor.detach() for p in net.parameters() for tensor in (p, optimizer.state[p]["exp_avg"])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", ["45%", 2_500_000])
 def test_training_changes_no_bit_and_writes_less_than_leaves(budget, tmp_path):
     stats = as_plainly(lambda: train(30), budget, slow(tmp_path)).stats

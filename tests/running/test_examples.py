@@ -93,6 +93,7 @@ def assert_equal(verdict: Verdict) -> None:
     assert stats["bytes_out"] > 0 and stats["bytes_in"] > 0
 
 
+@pytest.mark.long
 def test_at_its_lowest_feasible_budget_on_disk(example, tmp_path):
     assert_equal(example.verify(example.lowest_percent, "disk", tmp_path))
     assert not list(tmp_path.iterdir())

@@ -129,6 +129,7 @@ def test_training_goes_on_without_a_plan_when_there_is_no_thread_to_make_it(monk
         assert session.stats.plans == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["fail_read", "fail_write"])
 @pytest.mark.parametrize("program", [train, train_by_hand])
 def test_whatever_copy_fails_nothing_stays_in_use(kind, program):

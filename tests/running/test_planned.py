@@ -287,6 +287,7 @@ ROWS = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 16)), min_size=1, ma
 CHANGES = st.tuples(st.integers(0, 7), st.sampled_from(["late", "skip", "extra", "grow"]), st.integers(1, 12))
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(
     ROWS,

@@ -104,6 +104,7 @@ def check_under_stress(program: Program) -> None:
     CURRENT.unlink()
 
 
+@pytest.mark.long
 @quiet
 @pytest.mark.timeout(300)
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
@@ -131,6 +132,7 @@ def test_many_programs_are_bit_identical_under_stress(capsys):
     assert len(tried) >= 2000
 
 
+@pytest.mark.long
 @pytest.mark.copied("what there is room for")
 @quiet
 @pytest.mark.timeout(300)

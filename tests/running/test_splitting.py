@@ -493,6 +493,7 @@ def outcome(call: Callable[[Tensor, Tensor, int], object], a: Tensor, b: Tensor,
     return [(t.shape, bits(t)) for t in outputs(made)]
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(ODD)), ANY_SHAPE, ANY_SHAPE, st.integers(-5, 5))
 def test_what_an_op_refuses_is_refused_in_its_own_words(name: str, one: tuple, other: tuple, number: int) -> None:

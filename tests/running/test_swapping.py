@@ -106,6 +106,7 @@ def test_whatever_happens_in_planned_mode_changes_no_bit(event):
     assert stats.prefetches > 0 and stats.peak_footprint_bytes <= stats.budget_bytes
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.sampled_from(EVENTS), min_size=1, max_size=14),
@@ -134,6 +135,7 @@ def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
         assert same_bits(plain, planned)
 
 
+@pytest.mark.long
 @pytest.mark.unstressed("what there is left for a plan to swap")
 @pytest.mark.parametrize("change", [0.1, 10.0])
 def test_a_link_whose_speed_changes_in_mid_run_changes_no_bit(change):
@@ -157,6 +159,7 @@ def test_when_every_copy_fails_from_some_time_on_the_error_is_clear_and_nothing_
     assert same_bits(train(QUIET), train(QUIET))  # torch is as it was
 
 
+@pytest.mark.long
 def test_leaving_the_session_with_copies_under_way_loses_nothing():
     as_plainly(lambda: train(QUIET), "40%", DisturbedTier("ram", link_bytes_per_second=2e7))
     with pytest.raises(Failed), memfit.session("40%", DisturbedTier("ram", link_bytes_per_second=2e7)):

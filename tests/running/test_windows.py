@@ -38,6 +38,7 @@ def on_its_own() -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 @pytest.mark.copied("what is kept for re-runs, beside what the op needs")
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=16), st.integers(1, 30))
 @example([(True, 8), (True, 1), (True, 16), (False, 1), (False, 0), (True, 16), (True, 16)], 24)

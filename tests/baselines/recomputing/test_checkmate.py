@@ -76,6 +76,7 @@ def test_the_optimum_is_what_it_says_and_no_choice_is_better(trace, data):
     assert least >= found.bound_us * (1 - 1e-3) - 1e-3 or peak > budget
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("percent", [90, 75, 60, 50, 42])
 @pytest.mark.parametrize(("layers", "skips"), [(5, False), (11, True), (15, False), (18, True)])
 def test_memfits_remakings_are_near_the_optimum(layers, skips, percent):

@@ -153,6 +153,7 @@ NUMBER = st.integers(-1, 16)
 ANYTHING = st.builds(Recompute, NUMBER, NUMBER, NUMBER, st.lists(NUMBER, max_size=4).map(tuple))
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(traces(max_ops=14), st.data())
 def test_whatever_a_file_says_is_carried_out_or_refused(trace, data):

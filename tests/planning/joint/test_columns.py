@@ -123,6 +123,7 @@ def test_a_swap_frees_bytes_only_where_its_copies_have_the_time_and_waits_where_
     assert over["slow"].wait_us == over["fast"].wait_us == 0
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(traces(max_ops=16), st.data())
 def test_where_waits_are_timed_all_that_is_swapped_and_of_use_is_away(trace, data):

@@ -89,6 +89,7 @@ def test_the_same_question_has_the_same_answer():
     assert one.recomputes == other.recomputes and one.swaps.plan == other.swaps.plan
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("less", "more"), [(1.0, 2.0), (2.0, 3.5)])
 def test_more_effort_is_never_worse(less, more):
     link = Link.affine(0.0, 2e4)

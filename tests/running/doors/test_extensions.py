@@ -27,7 +27,7 @@ from running.plainly import same_bits
 from running.planned.training import plan_at_fixed_steps
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 NAME = "memfit_tested_extension"
 
 

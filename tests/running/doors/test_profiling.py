@@ -40,6 +40,7 @@ ALL = {"with_stack": True, "record_shapes": True, "profile_memory": True, "with_
 ORDERS: dict[str, tuple[Callable, Callable]] = {"the session first": (session, profiled), "after": (profiled, session)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{"with_stack": True}, ALL], ids=["stacks", "all"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_training_is_profiled_with_stacks_and_the_same(order, options):

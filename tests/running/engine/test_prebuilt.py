@@ -170,6 +170,7 @@ def installed(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_machine_without_a_compiler_trains_from_a_wheel_and_doctor_says_whose_engine_it_has(installed, tmp_path):
     (tmp_path / "script.py").write_text(TRAINING)
     settings = {"PYTHONPATH": str(installed), "MEMFIT_CACHE": str(tmp_path / "cache"), "CXX": "no-such-compiler"}

@@ -55,6 +55,7 @@ def script(folder: Path, text: str) -> str:
 TERMINATED = pytest.param(signal.SIGTERM, marks=pytest.mark.slow)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, TERMINATED])
 def test_a_signal_in_mid_step_leaves_no_file_and_the_exit_code_of_plain_python(tmp_path, how):
     folder = tmp_path / "tier"
@@ -67,6 +68,7 @@ def test_a_signal_in_mid_step_leaves_no_file_and_the_exit_code_of_plain_python(t
         assert "memfit" not in stderr.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_an_interrupt_of_memfit_run_leaves_no_file_and_the_exit_code_of_plain_python(tmp_path):
     folder = tmp_path / "tier"
     folder.mkdir()
@@ -78,6 +80,7 @@ def test_an_interrupt_of_memfit_run_leaves_no_file_and_the_exit_code_of_plain_py
     assert "KeyboardInterrupt" in stderr and "script.py" in stderr
 
 
+@pytest.mark.long
 def test_a_script_that_catches_the_interrupt_trains_on_with_the_right_weights(tmp_path):
     text = f"""{TRAINING}
 with memfit.session(200_000, 'disk:' + sys.argv[1]) as session:

@@ -52,6 +52,7 @@ def test_a_full_disk_in_the_midst_of_an_op_is_an_error_and_loses_no_input(paged,
         assert session.read_bytes(a.untyped_storage()) == plain
 
 
+@pytest.mark.long
 def test_changes_in_place_outlive_writes_that_fail(paged, tmp_path):
     expected = torch.full((LARGE // 4,), 3.0)
     tensor = torch.full((LARGE // 4,), 2.0)
@@ -137,6 +138,7 @@ CRASH = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "within", "never"])
 def test_a_crash_of_the_program_is_a_crash_with_its_own_message(when):
     enable = "faulthandler.enable()"

@@ -30,6 +30,7 @@ def within(work: Work, begin, budget: int, **settings) -> tuple[list[bytes], mem
         return [session.read_bytes(result.untyped_storage()) for result in results], before, after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("work", STREAMS + OTHERS, ids=lambda work: work.name)
 def test_the_bits_are_the_same_in_a_quarter_of_the_working_set(work, paged):
     expected = plainly(work)
@@ -118,6 +119,7 @@ def test_never_makes_it_an_error_that_names_the_op(paged):
         STREAMS[0].make()
 
 
+@pytest.mark.long
 def test_what_it_costs_is_said_once(paged, capfd):
     with paged(LARGE // 2):
         for _ in range(3):

@@ -14,7 +14,7 @@ import pytest
 from running.paging.counted import WORKS
 from running.paging.workloads import LARGE
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[3]
 
 

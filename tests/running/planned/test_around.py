@@ -47,6 +47,7 @@ def test_there_is_room_below_the_zone_for_what_stays(rows, other, spare, alignme
     assert begin >= other + spare + sum(size for offset, size, _ in spans if offset < begin)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("steady", "on_its_own")
 @pytest.mark.unstressed("where storages lie")

@@ -170,6 +170,7 @@ def compared(events: Sequence[str], moves: str, budget: str = "60%", end_at: int
     return program
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("read", READS)
 def test_a_dropped_tensor_that_is_read_before_its_return_is_made_again_then(read):
@@ -179,6 +180,7 @@ def test_a_dropped_tensor_that_is_read_before_its_return_is_made_again_then(read
         assert sum(first) > 0 and sum(second) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moves", ["recompute", pytest.param("joint", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("event", EVENTS)
 def test_what_the_program_does_otherwise_changes_no_bit_and_the_plan_is_taken_up_again(event, moves):
@@ -187,6 +189,7 @@ def test_what_the_program_does_otherwise_changes_no_bit_and_the_plan_is_taken_up
     assert stats.recomputations > 2 * stats.plans
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moves", ["recompute", "joint"])
 def test_a_session_that_ends_between_a_drop_and_its_return_gives_the_bytes_back(moves):
     program = compared([*QUIET, "train", "train"], moves, end_at=PLANNED)

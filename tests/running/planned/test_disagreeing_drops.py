@@ -32,6 +32,7 @@ def forgetful() -> Iterator[Forgetful]:
     assert torch.equal(F.silu(x), F.silu(x))
 
 
+@pytest.mark.long
 def test_a_storage_that_comes_out_different_is_named_and_never_dropped_again(forgetful):
     work = activated(nn.SiLU)
     plain = train(work, STEPS)
@@ -63,6 +64,7 @@ def nothing_handed_over(monkeypatch):
     hand_nothing_over(monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_handed_over")
 def test_a_value_that_the_kernel_makes_is_never_wrong_even_on_the_way_to_another(forgetful):
     """The wrong output of a re-run may be an input of the next: it is the drop's bytes that are compared."""
@@ -74,6 +76,7 @@ def test_a_value_that_the_kernel_makes_is_never_wrong_even_on_the_way_to_another
     assert forgetful.repeated > 0 and session.stats.failed_recomputations > 0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_handed_over")
 def test_a_storage_without_a_recipe_is_named_and_never_dropped_again():
     work = activated(Foreign)

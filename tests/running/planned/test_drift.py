@@ -64,6 +64,7 @@ def test_a_plan_that_adds_no_time_gains_nothing_by_a_faster_link():
     assert not gains_by_speed(replace(plan(), is_given=True)) and not gains_by_speed(replace(plan(), compute_us=None))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 @pytest.mark.unstressed("what there is left for a plan to swap")
 @pytest.mark.parametrize("change", [8.0, 0.125])

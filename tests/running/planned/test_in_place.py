@@ -63,6 +63,7 @@ def test_outputs_take_the_places_of_dying_inputs_in_every_iteration_of_a_plan():
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moves", ["swap", "recompute", "joint"])
 @pytest.mark.parametrize("name", [name for name in WORKS if name not in ("attentive", "masked")])
 def test_what_is_handed_over_goes_with_swaps_and_drops(name, moves):
@@ -110,6 +111,7 @@ def train_and_look(look: Callable[[Tensor, list[Tensor]], object]) -> list[Tenso
     return [*learnt, *(one.clone() for one in seen)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", LOOKS)
 @pytest.mark.parametrize("moves", ["swap", "joint"])
 def test_what_was_handed_over_is_made_again_when_it_is_read_after_all(how, moves):
@@ -172,6 +174,7 @@ def test_what_cannot_be_made_again_gives_no_place():
     assert session.not_made_again == () and stats[-1].plan_mismatches == 0 < stats[-1].handovers
 
 
+@pytest.mark.long
 def test_what_does_not_give_its_place_is_told_and_not_asked_again():
     made: list[Normed] = []
 

@@ -22,6 +22,7 @@ def done_between(first: Stats, last: Stats, name: str) -> int:
     return int(getattr(last, name) - getattr(first, name))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WORKS)
 def test_storages_that_are_dropped_come_back_to_the_same_bits_and_are_not_copied_after_the_trial(name):
     session, stats = trained_inside(WORKS[name], "recompute", "60%", STEPS)
@@ -37,6 +38,7 @@ def test_storages_that_are_dropped_come_back_to_the_same_bits_and_are_not_copied
 JOINTLY = [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in WORKS if name not in HIDDEN]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", JOINTLY)
 def test_a_joint_plan_copies_what_it_swaps_and_nothing_that_it_drops(name):
     session, stats = trained_inside(WORKS[name], "joint", "50%", STEPS)

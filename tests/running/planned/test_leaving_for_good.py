@@ -55,6 +55,7 @@ def plan_of(session: memfit.Session) -> EnginePlan:
     return session.planned
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moves", ["swap", "joint"])
 def test_gradients_that_are_cleared_late_leave_for_good(moves):
     session = as_plainly(train, "60%", "ram", moves=moves)
@@ -66,6 +67,7 @@ def test_gradients_that_are_cleared_late_leave_for_good(moves):
     assert stats.peak_footprint_bytes <= stats.budget_bytes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reads", ["gradient", "kept", "outputs", "clears early"])
 def test_what_is_used_after_all_is_there(reads):
     session = as_plainly(lambda: train(reads), "60%", "ram", moves="swap")
@@ -73,6 +75,7 @@ def test_what_is_used_after_all_is_there(reads):
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
 
 
+@pytest.mark.long
 def test_a_plan_without_them_waits_longer(monkeypatch):
     found = plan_of(as_plainly(train, "60%", "ram", moves="swap"))
     monkeypatch.setattr("memfit.planning.lifetimes._Ends.unused_until", lambda *_: None)

@@ -61,6 +61,7 @@ def plan_of(session: Session) -> Plan:
     return found
 
 
+@pytest.mark.long
 def test_the_plan_maps_what_does_not_fit_and_the_bits_are_the_same(tier):
     session = as_plainly(words, BUDGET, tier, plan_cache=False, split="never")
     assert session.planned_iterations >= 4 and not session.unplanned
@@ -71,6 +72,7 @@ def test_the_plan_maps_what_does_not_fit_and_the_bits_are_the_same(tier):
     assert stats.plan_mismatches <= 1 and stats.derailments == 0
 
 
+@pytest.mark.long
 def test_a_product_whose_bytes_are_mapped_all_three_moves_each_a_few_times(tmp_path):
     """At this budget frames lie beside a plan's zone now and then, and what an op maps has just been copied out."""
 
@@ -93,6 +95,7 @@ def test_a_product_whose_bytes_are_mapped_all_three_moves_each_a_few_times(tmp_p
     assert stats.mapped_bytes_in < STEPS * 300e6  # 9 MB of operands; a frame for each touch would move thousands
 
 
+@pytest.mark.long
 def test_as_many_ops_map_in_a_planned_iteration_as_the_plan_says(tier):
     counts = []
     with memfit.session(BUDGET, tier, plan_cache=False, split="never") as session:
@@ -103,6 +106,7 @@ def test_as_many_ops_map_in_a_planned_iteration_as_the_plan_says(tier):
     assert counts[-1] - counts[-2] == counts[-2] - counts[-3]
 
 
+@pytest.mark.long
 def test_planned_iterations_run_in_slices_what_was_tried(tier):
     counts = []
     plain = words()
@@ -113,6 +117,7 @@ def test_planned_iterations_run_in_slices_what_was_tried(tier):
     assert after == before + 1 and more > fewer
 
 
+@pytest.mark.long
 def test_making_again_keeps_away_from_what_is_mapped(tier):
     session = as_plainly(words, BUDGET, tier, plan_cache=False, moves="recompute")
     assert session.planned_iterations > 0 or session.unplanned
@@ -126,6 +131,7 @@ def test_without_mapping_there_is_no_plan():
         words()
 
 
+@pytest.mark.long
 def test_the_next_run_takes_the_plan_of_the_last(tier, tmp_path, monkeypatch):
     monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path / "plans"))
     first = as_plainly(words, BUDGET, tier)
@@ -134,6 +140,7 @@ def test_the_next_run_takes_the_plan_of_the_last(tier, tmp_path, monkeypatch):
     assert plan_of(first).maps == plan_of(again).maps
 
 
+@pytest.mark.long
 def test_a_plan_that_is_dropped_on_the_way_leaves_the_bits_as_they_are(tier):
     def drop(step: int) -> None:
         if step in (9, 11):

@@ -75,6 +75,7 @@ def drawn(layers: list[str], width: int, rows: int, words: int, optimizer: str, 
 
 
 # What an op makes, or brings in, after frames have taken all that was left:
+@pytest.mark.long
 @drawn(["batch norm"], 96, 100, 3000, "adam", 0.6875, "joint")
 @drawn(["gelu", "linear", "dropout", "linear"], 128, 100, 3000, "sgd", 0.7086, "joint")
 # Slices that were mapped themselves:

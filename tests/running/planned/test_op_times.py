@@ -91,6 +91,7 @@ def test_what_did_not_run_again_is_guessed_from_what_did():
     assert again.again_us[1:3] == (21.0, 19.0) and set(again.again_us[3:]) == {20.0}  # 4 beside what was recorded
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.unstressed("when plans are in force")
 @pytest.mark.parametrize("moves", ["swap", "joint"])

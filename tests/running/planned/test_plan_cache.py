@@ -68,6 +68,7 @@ def found_plan(session: memfit.Session) -> bool:
     return session.kept_plans == 1 and session.plan_searches == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moves", ["joint", "swap", "recompute"])
 def test_a_second_run_plans_nothing_and_gives_the_same_bits(folder, moves):
     budget = "70%" if moves == "recompute" else "45%"
@@ -81,6 +82,7 @@ def test_a_second_run_plans_nothing_and_gives_the_same_bits(folder, moves):
     assert second.stats.failed_recomputations == 0 and second.stats.peak_footprint_bytes <= second.stats.budget_bytes
 
 
+@pytest.mark.long
 def test_another_script_budget_or_way_has_no_plan_yet():
     limited()
     for other in ({"budget": "50%"}, {"width": 136}, {"moves": "joint"}):
@@ -141,6 +143,7 @@ def with_swaps(kept: KeptPlan, *swaps: object) -> KeptPlan:
     return replace(kept, plan=replace(kept.plan, swaps=swaps))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how", ["empty", "cut", "foreign", "of another iteration", "another storage", "another size", "too little",
             "unknown op", "unknown refusal"],
@@ -189,6 +192,7 @@ def test_a_plan_for_another_link_is_used_at_once_and_made_anew_beside_training(f
     assert load_kept_plan(path).machine == machine(5.0) and found_plan(limited(budget))
 
 
+@pytest.mark.long
 def test_a_storage_that_one_run_could_not_make_again_the_next_does_not_drop(folder, monkeypatch):
     hear, refused = Planner._hear_of_drops, []
 
@@ -239,6 +243,7 @@ def said(process: subprocess.Popen[str]) -> list:
     return json.loads(out)
 
 
+@pytest.mark.long
 def test_processes_at_once_do_not_disturb_each_other_and_the_next_plans_nothing(tmp_path, folder):
     both = [start(tmp_path, seed) for seed in (1, 2)]
     results = [said(process) for process in both]

@@ -173,6 +173,7 @@ def count(seeds: range, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_few_random_networks_train_to_the_same_bits(monkeypatch):
     monkeypatch.setattr(op_times, "_SAMPLES", 1)
     found = count(range(4, 8), monkeypatch)

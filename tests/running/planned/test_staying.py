@@ -36,6 +36,7 @@ def planned_of(name: str) -> tuple[Session, list[int]]:
     return session, counts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LOOPS)
 def test_nine_of_ten_iterations_run_by_a_plan_after_the_tenth(name):
     session, counts = planned_of(name)
@@ -43,6 +44,7 @@ def test_nine_of_ten_iterations_run_by_a_plan_after_the_tenth(name):
     assert session.stats.swaps > 0 and session.unplanned == ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", companions.LOOPS)
 def test_company_leaves_a_plan_in_force(name):
     plain, counts = companions.trained(name, STEPS), []
@@ -60,6 +62,7 @@ def test_ops_that_the_plan_does_not_have_leave_it_in_force():
     assert len(session.signature_counts) >= 3  # of the first iteration, of the others, and of those with a log
 
 
+@pytest.mark.long
 def test_kinds_that_come_by_turns_have_a_plan_each():
     session, counts = planned_of("two sizes of batch by turns")
     assert session.stats.plans >= counts[-1] - 1  # it is changed each time
@@ -74,6 +77,7 @@ def same_in_a_session(train: Callable[[], list[Tensor]], **settings: bool) -> Se
     return session
 
 
+@pytest.mark.long
 def test_ops_that_do_not_come_are_passed_over():
     """The first layer has no gradient in every third step."""
 
@@ -88,6 +92,7 @@ def test_ops_that_do_not_come_are_passed_over():
     assert session.stats.missing_ops > 0 and session.planned_iterations > 20
 
 
+@pytest.mark.long
 def test_what_the_plan_does_not_know_is_its_guest_until_the_bytes_are_wanted():
     """Tensors of a fifth of the budget are made between steps, when most of the zone is free, and are read in each."""
 
@@ -106,6 +111,7 @@ def test_what_the_plan_does_not_know_is_its_guest_until_the_bytes_are_wanted():
     assert stats.unplanned_ops > 0 and session.planned_iterations >= 30
 
 
+@pytest.mark.long
 def test_ops_of_another_thread_on_memory_of_its_own_disturb_no_plan():
     """At random moments, as the one has that pins a loader's batches."""
     memory, seen = torch.from_numpy(np.arange(4, dtype=np.float32)), list[float]()
@@ -139,6 +145,7 @@ def test_batches_of_other_processes_disturb_no_plan_however_many_come_at_a_time(
     assert session.stats.missing_ops == session.stats.derailments == 0 and session.planned_iterations > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("early", [(1, 2), (2, 4)])
 def test_a_kind_that_only_came_at_the_beginning_keeps_no_plan_from_the_others(early, capsys):
     """The first is recorded when there is no plan yet, the second when there is one for the others."""

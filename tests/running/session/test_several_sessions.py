@@ -74,6 +74,7 @@ def memory_bytes() -> tuple[int, int]:
     return int(pages[0]) * 4096, int(pages[1]) * 4096
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tier", TIERS)
 def test_fifty_sessions_in_a_row_leave_nothing_behind(tier):
     def one() -> None:

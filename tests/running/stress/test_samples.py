@@ -34,6 +34,7 @@ def finish(process: subprocess.Popen[bytes], report: Path) -> dict:
     return found
 
 
+@pytest.mark.long
 def test_some_samples_of_every_kind_are_bit_identical_under_stress(tmp_path):
     found = finish(start(tmp_path / "report", first=2, every=90, most=4), tmp_path / "report")
     assert found["samples"] > 60

@@ -2,9 +2,9 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/WrapDimMinimal.h>
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -35,19 +35,6 @@ std::vector<Way> all_along(Inputs inputs, const std::vector<int32_t>& arguments,
   }
   way.outputs.assign(outputs, dim);
   return {way};
-}
-
-// Batches, of what is given as large along the first dimension, or is missing, or has one step there (for all).
-std::vector<Way> by_batch(Inputs inputs, const std::vector<int32_t>& arguments, size_t outputs) {
-  Way way;
-  way.length = inputs[arguments[0]].toTensor().size(0);
-  for (int32_t argument : arguments) {
-    if (!has_tensor(inputs[argument])) continue;
-    const at::Tensor& tensor = inputs[argument].toTensor();
-    if (tensor.dim() > 0 && tensor.size(0) == way.length) way.cuts.push_back({argument, -1, 0});
-  }
-  way.outputs.assign(outputs, 0);
-  return way.length > 1 ? std::vector<Way>{way} : std::vector<Way>();
 }
 
 // As tensors are broadcast: what has one step along the dimension, or none, is given whole.
@@ -81,19 +68,14 @@ std::vector<Way> sum(Inputs inputs) {
   return ways;
 }
 
-// Which dimension is meant; nothing if there is none such. (The op has yet to look at what it is given.)
-std::optional<int64_t> wrapped(int64_t dim, int64_t dims) {
-  if (dim < -dims || dim >= dims) return std::nullopt;
-  return dim < 0 ? dim + dims : dim;
-}
+// Which dimension of the tensor's is meant. Raises if there is none such: the op has yet to look at what it is given.
+int64_t dim_of(const at::Tensor& tensor, const c10::IValue& dim) { return c10::maybe_wrap_dim(dim.toInt(), tensor.dim(), /*wrap_scalar=*/false); }
 
-// Rows of a softmax along `along`; the tensors are the first `count` arguments. (Columns that lie beside each other are
+// Rows of a softmax; the tensors are the first `count` arguments, and the next one says along which dimension. (Columns that lie beside each other are
 // computed by vectors, and how threads share them is not known.)
-std::vector<Way> beside(Inputs inputs, int32_t count, int64_t dim_named) {
+std::vector<Way> beside(Inputs inputs, int32_t count) {
   const at::Tensor& first = inputs[0].toTensor();
-  const std::optional<int64_t> found = wrapped(dim_named, first.dim());
-  if (!found) return {};
-  const int64_t along = *found;
+  const int64_t along = dim_of(first, inputs[count]);
   std::vector<int64_t> sizes = first.sizes().vec();
   sizes[along] = 1;
   std::vector<int32_t> arguments;
@@ -105,8 +87,8 @@ std::vector<Way> beside(Inputs inputs, int32_t count, int64_t dim_named) {
   return ways;
 }
 
-std::vector<Way> softmax(Inputs inputs) { return beside(inputs, 1, inputs[1].toInt()); }
-std::vector<Way> softmax_backward(Inputs inputs) { return beside(inputs, 2, inputs[2].toInt()); }
+std::vector<Way> softmax(Inputs inputs) { return beside(inputs, 1); }
+std::vector<Way> softmax_backward(Inputs inputs) { return beside(inputs, 2); }
 
 std::vector<Way> layer_norm(Inputs inputs) {
   const at::Tensor& input = inputs[0].toTensor();
@@ -189,30 +171,30 @@ std::vector<Way> convolution(Inputs inputs) {
   return ways;
 }
 
-// An input's gradient, and what sums over all of it, are computed apart.
-std::optional<std::vector<Way>> in_turn(Inputs inputs, int32_t mask) {
+// An input's gradient is computed apart from what sums over all of it, which is not cut; `first`: how it is cut, alone.
+std::vector<Way> apart(Inputs inputs, int32_t mask, std::vector<Way> (*first)(Inputs)) {
   const c10::List<bool> wanted = inputs[mask].toBoolList();
-  if (!wanted.get(0)) return std::vector<Way>();
-  if (parts_asked_for(wanted).size() < 2) return std::nullopt;
+  if (!wanted.get(0)) return {};
+  if (parts_asked_for(wanted).size() < 2) return first(inputs);
   Way way;
   way.length = 1;
   way.mask = mask;
-  return std::vector<Way>{way};
+  return {way};
 }
 
-// The input's gradient by batch. The weight's is a sum over the batch.
-std::vector<Way> convolution_backward(Inputs inputs) {
-  if (std::optional<std::vector<Way>> ways = in_turn(inputs, 10)) return *ways;
+// By batch.
+std::vector<Way> convolution_backward_input(Inputs inputs) {
   const at::Tensor& gradient = inputs[0].toTensor();
   return gradient.dim() < 3 || gradient.size(0) < 2 ? std::vector<Way>() : all_along(inputs, {0, 1}, 0, 1);
 }
+std::vector<Way> convolution_backward(Inputs inputs) { return apart(inputs, 10, &convolution_backward_input); }
 
-std::vector<Way> layer_norm_backward(Inputs inputs) {
-  if (std::optional<std::vector<Way>> ways = in_turn(inputs, 7)) return *ways;
+std::vector<Way> layer_norm_backward_input(Inputs inputs) {
   const at::Tensor& input = inputs[1].toTensor();
   const int64_t rows = input.dim() - static_cast<int64_t>(inputs[2].toDimVector().size());
   return all_along(inputs, {0, 1, 3, 4}, first_dim(input.sizes(), rows), 1);
 }
+std::vector<Way> layer_norm_backward(Inputs inputs) { return apart(inputs, 7, &layer_norm_backward_input); }
 
 std::vector<Way> product(Inputs inputs, int32_t left, int32_t right, int32_t added) {
   const at::Tensor& a = inputs[left].toTensor();
@@ -236,13 +218,17 @@ std::vector<Way> bmm(Inputs inputs) {
   return inputs[0].toTensor().size(0) > 1 ? all_along(inputs, {0, 1}, 0, 1) : std::vector<Way>();
 }
 
-// Each head of each of the batch is by itself. What is dropped is drawn.
-std::vector<Way> attention(Inputs inputs) {
-  return inputs[3].toDouble() == 0 && inputs[0].toTensor().dim() == 4 ? by_batch(inputs, {0, 1, 2, 5}, 2) : std::vector<Way>();
+// Each head of each of the batch is by itself. What is dropped is drawn. A mask of fewer dimensions is everyone's.
+std::vector<Way> attention_of(Inputs inputs, const std::vector<int32_t>& arguments, int32_t dropout, int32_t mask, size_t outputs) {
+  if (inputs[dropout].toDouble() != 0 || inputs[0].toTensor().dim() != 4 || inputs[0].toTensor().size(0) < 2) return {};
+  std::vector<Way> ways = all_along(inputs, arguments, 0, outputs);
+  for (Way& way : ways)
+    if (has_tensor(inputs[mask]) && inputs[mask].toTensor().dim() == 4 && inputs[mask].toTensor().size(0) == way.length)
+      way.cuts.push_back({mask, -1, 0});
+  return ways;
 }
-std::vector<Way> attention_backward(Inputs inputs) {
-  return inputs[6].toDouble() == 0 && inputs[0].toTensor().dim() == 4 ? by_batch(inputs, {0, 1, 2, 3, 4, 5, 8}, 3) : std::vector<Way>();
-}
+std::vector<Way> attention(Inputs inputs) { return attention_of(inputs, {0, 1, 2}, 3, 5, 2); }
+std::vector<Way> attention_backward(Inputs inputs) { return attention_of(inputs, {0, 1, 2, 3, 4, 5}, 6, 8, 3); }
 
 // To another type, on the host.
 std::vector<Way> to_copy(Inputs inputs) {
@@ -254,10 +240,8 @@ std::vector<Way> cat(Inputs inputs) {
   const auto items = inputs[0].toListRef();
   if (items.empty() || !has_tensor(items[0])) return {};
   const at::Tensor& first = items[0].toTensor();
-  const std::optional<int64_t> along = wrapped(inputs[1].toInt(), first.dim());
-  if (!along) return {};
   std::vector<int64_t> sizes = first.sizes().vec();
-  sizes[*along] = 1;
+  sizes[dim_of(first, inputs[1])] = 1;
   const int64_t dim = first_dim(sizes, first.dim());
   if (dim < 0) return {};
   Way way{{}, {dim}, sizes[dim], false};

@@ -108,7 +108,6 @@ bool tell(const Way& way, Inputs inputs) {
   if (way.bits == Bits::kExact) return true;
   bool any = false, all = true;
   each_of(inputs, [&](const at::Tensor& tensor) {
-    if (tensor.dim() < 2 && way.bits == Bits::kSums) return;
     const bool does = tells(tensor, way.bits);
     any |= does;
     all &= does;

@@ -33,7 +33,6 @@ void Uses::keep_in_place(ThreadState& thread, const c10::Storage& storage) {
 void Uses::use(ThreadState& thread, Block& block, bool write) {
   if (block.region != nullptr && block.arena != memory_.arena) return;  // left behind by an earlier session: it stays there
   block.held = block.recomputed = false;
-  const size_t counted = thread.input_bytes;
   bool first = is_first(thread, block);
   bool first_write = write && block.written_by != thread.serial;
   if (write) {
@@ -44,9 +43,9 @@ void Uses::use(ThreadState& thread, Block& block, bool write) {
   if ((first || first_write) && recorder_.records(thread)) recorder_.op_accesses(thread.row, block, write);
   if (block.resident() || streams(thread, block)) return;
   // (An earlier call of the op's may have made it away, or read it where it was.)
-  const bool is_known = std::find(thread.missing.begin(), thread.missing.end(), &block) != thread.missing.end();
-  if (thread.input_bytes == counted && !is_known) thread.input_bytes += memory_.arena->round(block.bytes);
+  if (!first && std::find(thread.missing.begin(), thread.missing.end(), &block) != thread.missing.end()) return;
   thread.missing.push_back(&block);
+  count(thread, block);
 }
 
 bool Uses::streams(const ThreadState& thread, const Block& block) {
@@ -74,7 +73,10 @@ void Uses::take_up(ThreadState& thread, Block& block) {
   ++block.active;
   block.last_use = books_.now();
   block.used_by = thread.op;
-  if (!block.resident() && streams(thread, block)) return;
+  if (block.resident()) count(thread, block);
+}
+
+void Uses::count(ThreadState& thread, const Block& block) const {
   thread.input_bytes += memory_.arena->round(block.bytes);
   thread.largest = std::max(thread.largest, block.bytes);
 }

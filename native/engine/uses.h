@@ -38,6 +38,7 @@ class Uses {
   static bool streams(const ThreadState& thread, const Block& block);
   bool is_first(ThreadState& thread, Block& block);
   void take_up(ThreadState& thread, Block& block);
+  void count(ThreadState& thread, const Block& block) const;
 
   Books& books_;
   const Memory& memory_;

@@ -122,6 +122,10 @@ RULES: dict[str, tuple[Call, list[tuple[int, ...]]]] = {
         ),
         [(8, 4, 64, 32)] * 4,
     ),
+    "attention with everyone's mask": (
+        lambda q, k, v, mask: aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask),
+        [(8, 32, 8, 32), (8, 32, 64, 32), (8, 32, 64, 32), (8, 64)],
+    ),
     "to another type": (lambda x: x.to(torch.float64), [T]),
     "cat": (lambda a, b: torch.cat([a, b], 1), [T, (96, 64)]),
     "nll backward": (
@@ -133,6 +137,20 @@ RULES: dict[str, tuple[Call, list[tuple[int, ...]]]] = {
     "nll": (lambda s: aten.nll_loss_forward(s, torch.arange(len(s)) % 7, None, 1, -100), [T]),
     "embedding": (lambda w: F.embedding(torch.arange(512) % 96, w), [T]),
 }
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_what_was_tried_with_equal_rows_holds_for_others(name: str) -> None:
+    call, shapes = RULES[name]
+    arguments, native = rows(*shapes), engine.load()
+    plain = outputs(call(*arguments))
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try"):
+        call(*(a[:1].expand(a.shape).clone() for a in arguments))
+        mine = [a.clone() for a in arguments]
+        native.allow_splits(True, True, True)
+        made = [bits(t) for t in outputs(call(*mine))]
+    assert made == [bits(t) for t in plain]
+
 
 PRODUCTS = ("mm", "addmm", "linear", "bmm", "convolution", "convolution's input gradient")
 

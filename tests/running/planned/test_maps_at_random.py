@@ -11,14 +11,11 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import memfit
-from memfit.planning.lifetimes import minimum_budget
-from memfit.running.engine.tiers import TierSpec
 from memfit.running.planned.making import Making
 from running.plainly import as_plainly
+from running.planned.too_large import budget_below, tier_of
 
 STEPS = 11
-LEAST = 1 << 20  # on a disk nothing is mapped in less
 
 LAYERS = {
     "linear": lambda width: nn.Linear(width, width),
@@ -100,10 +97,7 @@ def test_networks_train_to_the_same_bits(tmp_path_factory, **network):
 def check(tmp_path_factory, layers, width, rows, words, optimizer, share, moves, kind, split) -> None:
     """Train plainly and below the largest op's working set, and compare."""
     program = training(layers, width, rows, words, optimizer)
-    with memfit.session(None, "ram") as unlimited:
-        trace = unlimited.record_span(lambda: program(3))
-    budget = max(int(share * minimum_budget(trace)[0]) // 4096 * 4096, LEAST)
-    tier = TierSpec("ram") if kind == "ram" else TierSpec("disk", str(tmp_path_factory.mktemp("tier")))
+    budget, tier = budget_below(program, share), tier_of(kind, tmp_path_factory.mktemp)
     with pytest.MonkeyPatch.context() as patch:  # training waits for its plan
         done = Making.done
         patch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))

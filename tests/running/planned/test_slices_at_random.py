@@ -12,11 +12,8 @@ from torch import Tensor, nn
 
 import memfit
 from memfit.errors import BudgetError
-from memfit.planning.lifetimes import minimum_budget
-from memfit.running.engine.tiers import TierSpec
 from running.plainly import same_bits
-
-LEAST = 1 << 20  # on a disk nothing is mapped in less
+from running.planned.too_large import budget_below, tier_of
 
 
 class Attention(nn.Module):
@@ -140,13 +137,10 @@ def check(
 ) -> memfit.Session | None:
     """Train plainly, try slices, and train below the largest op's working set; None if that is refused."""
     train = training(layers, channels, batch, side, trains, last)
-    with memfit.session(None, "ram", device="cpu") as unlimited:
-        trace = unlimited.record_span(lambda: train(3))
+    budget, tier = budget_below(train, share), tier_of(kind, tmp_path_factory.mktemp)
     with memfit.session(None, "ram", device="cpu", plan=False, split="try"):
         tried = train(2)
     assert same_bits(tried, train(2)), "a trial changed a bit"
-    budget = max(int(share * minimum_budget(trace)[0]) // 4096 * 4096, LEAST)
-    tier = TierSpec("ram") if kind == "ram" else TierSpec("disk", str(tmp_path_factory.mktemp("tier")))
     steps = 11 if plan else 4
     try:
         with memfit.session(budget, tier, device="cpu", plan_cache=False, plan=plan, map=mapped) as session:

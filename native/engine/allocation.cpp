@@ -38,7 +38,8 @@ Block* Allocation::allocate_away(ThreadState& thread, size_t bytes) {
   if (on_.recorder.on()) on_.recorder.allocated(*block, /*inside_op=*/true, thread.source);
   on_.moves.note_peaks();
   block->active = 1;
-  block->touched_by = block->written_by = thread.serial;
+  block->touched_by = block->written_by = block->born_in = thread.serial;
+  block->ticket = thread.window.take(0, /*high=*/false);
   thread.touched.push_back(block);
   thread.wrote.push_back(block);
   return block;
@@ -122,7 +123,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   block.source = source;
   block.last_use = on_.books.now();
   on_.books.arrives(block);
-  block.temporary = thread.recomputing;
+  block.temporary = thread.recomputing || thread.is_slicing;
   if (!block.temporary || thread.again != 0) on_.planned.on_allocation(thread, block);
   if (!block.temporary) {
     on_.stats.live_bytes += block.bytes;

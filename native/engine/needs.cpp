@@ -38,4 +38,8 @@ size_t Needs::learn(const ThreadState& thread, size_t alignment) {
   return need.length;
 }
 
+size_t Needs::whole(ThreadState& thread, size_t alignment) const {
+  return knows(thread) ? thread.need.length : std::max(thread.window.length(alignment), thread.whole_workspace);
+}
+
 }  // namespace memfit

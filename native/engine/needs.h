@@ -25,6 +25,8 @@ class Needs {
   // It is over, and has needed its window: so it will when it runs on storages of the same sizes again. Returns the
   // length to reckon with.
   size_t learn(const ThreadState& thread, size_t alignment);
+  // It is over, and ran in slices: what it needs when it runs whole.
+  size_t whole(ThreadState& thread, size_t alignment) const;
 
   // Bytes of the heap, with the links of each node.
   size_t held() const { return needs_.size() * (sizeof(*needs_.begin()) + 2 * sizeof(void*)); }

@@ -66,7 +66,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
     for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
   if ((joins || thread.defers || op.passes_on) && thread.joined && defers(thread, op, inputs)) return;
   joins |= std::exchange(thread.defers, false);
-  if (thread.joined) guarded(thread, [&] { on_.splitting.op_begins(thread, op, inputs); });
+  if (thread.joined) guarded(thread, [&] { on_.splitting.op_begins(thread, op, inputs, /*stays_whole=*/thread.row >= 0 && on_.paging.may_map(op)); });
   const bool comes_in = thread.joined && use_inputs(thread, op, inputs, joins);
   if (!thread.joined) return;
   thread.starting = false;
@@ -116,7 +116,7 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int
   thread.op = &op;
   thread.joined = thread.defers = thread.was_split = thread.maps = false;
   thread.sliced.clear();
-  thread.sliced_output_bytes = thread.slice_bytes = thread.expected = 0;
+  thread.sliced_output_bytes = thread.slice_bytes = thread.parts_bytes = thread.whole_workspace = thread.expected = 0;
   thread.input_bytes = thread.largest = thread.allocated = 0;
   thread.window.clear();
   thread.need_key = op.name_hash;
@@ -286,8 +286,7 @@ std::function<void()> Ops::end(ThreadState& thread) {
   if (thread.joined) guarded(thread, [&] {
     const bool failed = thread.failure.kind != Failure::Kind::kNone;
     const size_t alignment = on_.memory.arena->ranges.alignment();
-    const size_t split = thread.was_split ? thread.window.length(alignment) : 0;  // whole it needs more
-    const size_t need = failed || !learns() ? 0 : thread.was_split ? split : on_.needs.learn(thread, alignment);
+    const size_t need = failed || !learns() ? 0 : thread.was_split ? on_.needs.whole(thread, alignment) : on_.needs.learn(thread, alignment);
     on_.paging.settle(thread);
     if (!thread.recomputing) on_.progress.op_ends(thread, need, on_.splitting.need_of(thread, need));
   });

@@ -41,7 +41,7 @@ void Ranges::change_hole(Region* region, size_t offset, size_t size) {
 // Into the list, `before` being nullptr for its beginning. Free, and no hole yet.
 Region* Ranges::insert_after(Region* before, size_t offset, size_t size) {
   Region*& link = before != nullptr ? before->next : head_;
-  link = new Region{offset, size, nullptr, before, link, {}};
+  link = new Region{offset, size, nullptr, before, link, {}, this};
   if (link->next != nullptr) link->next->prev = link;
   return link;
 }
@@ -129,6 +129,7 @@ bool Ranges::may_join(const Region* neighbour, const Region* region) const {
 }
 
 void Ranges::give_back(Region* region) {
+  if (region->home != this) throw std::logic_error("memfit: a range was given back to others than it was taken from");
   used_ -= region->size;
   region->owner = nullptr;
   if (region->offset < limit_ && region->end() > limit_) split_after(region, limit_ - region->offset);

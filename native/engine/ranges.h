@@ -16,6 +16,7 @@ constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; 
 // To a power of two, without a division.
 constexpr size_t align_up(size_t n, size_t alignment) { return (n + alignment - 1) & ~(alignment - 1); }
 
+class Ranges;
 struct Region;
 struct BySize {
   bool operator()(const Region* a, const Region* b) const;
@@ -30,6 +31,7 @@ struct Region {
   Region* prev;
   Region* next;
   Holes::iterator place;  // among the holes, while it is one
+  const Ranges* home = nullptr;  // a plan's have none
 
   bool is_free() const { return owner == nullptr; }
   size_t end() const { return offset + size; }
@@ -60,6 +62,7 @@ class Ranges {
   Region* take_outside(size_t size, void* owner, size_t avoid_from, size_t avoid_to);
   // The free region that holds `offset`; nullptr when it is taken.
   Region* hole_at(size_t offset) const;
+  // Raises std::logic_error if it is none of these ranges'.
   void give_back(Region* region);
   // Give back all but the region's last `size` bytes. Returns what is still taken.
   Region* keep_last(Region* region, size_t size);

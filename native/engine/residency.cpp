@@ -124,7 +124,7 @@ void Residency::consolidate(const std::vector<Block*>& own) {
   std::vector<Block*> movers;
   for (Block* block : own)
     if (memory_.holds(*block) && block->active == 1 && !block->pinned && !block->held &&
-        block->attached() && !memory_.arena->on_shelf(block->region))
+        block->attached() && !memory_.arena->on_shelf(block->region) && !memory_.arena->is_planned(block->region))
       movers.push_back(block);
   std::sort(movers.begin(), movers.end(), [](Block* a, Block* b) { return a->region->offset < b->region->offset; });
   ++stats_.consolidations;

@@ -11,6 +11,7 @@
 #include "observer.h"
 #include "pointers.h"
 #include "slices.h"
+#include "split_sizes.h"
 #include "splitting.h"
 #include "written.h"
 
@@ -110,11 +111,11 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
     const bool is_planned = session.planned.maps_any(thread);
     size_t room = std::max(arena.ranges.largest_free(), session.residency.widest_window(/*running=*/true));
     if (is_planned) room = std::max(room, session.memory.arena->plan()->widest_gap());
-    const size_t least = Splitting::slice_bytes(call.way, inputs, call.outputs, call.steps.front());
+    const size_t least = slice_bytes(call.way, inputs, call.outputs, call.steps.front());
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       const OutputLayout& output = call.outputs[i];
       const size_t bytes = arena.round(output.bytes());
-      const bool is_even = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return Splitting::is_in_pages(call, i, steps); });
+      const bool is_even = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return is_in_pages(call, i, steps); });
       const bool is_wanted_away =
           is_planned ? session.planned.will_be_mapped(thread, output.bytes()) || bytes > room : bytes + 2 * least > room;
       const bool is_away = bytes != 0 && is_even && (call.is_forced || is_wanted_away);
@@ -123,8 +124,8 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
     }
     for (int64_t steps : call.steps) {
       bool is_even = true;
-      for (size_t i = 0; i < call.outputs.size(); ++i) is_even &= !plan.away[i] || Splitting::is_in_pages(call, i, steps);
-      const size_t bytes = Splitting::slice_bytes(call.way, inputs, call.outputs, steps);
+      for (size_t i = 0; i < call.outputs.size(); ++i) is_even &= !plan.away[i] || is_in_pages(call, i, steps);
+      const size_t bytes = slice_bytes(call.way, inputs, call.outputs, steps);
       if (is_even && (plan.steps == 0 ? bytes : bytes * 2) <= room) plan.steps = steps;
     }
   });

@@ -1,5 +1,7 @@
 #include "split_trials.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -11,6 +13,7 @@
 #include "making.h"
 #include "observer.h"
 #include "operands.h"
+#include "split_sizes.h"
 #include "splitting.h"
 #include "stopwatch.h"
 #include "strip.h"
@@ -111,7 +114,7 @@ void SplitTrials::run(SplitCall& call, const Kernel& kernel, Stack& stack) {
   answer->workspace_bytes = workspace;
   answer->allocated_bytes = allocated;
   engine_.governing([&](Session& session) {
-    if (!answer->equal.empty()) session.splitting.note_need(thread, call.ways, inputs_in(inputs), *answer);
+    if (!answer->equal.empty()) session.splitting.note_need(thread, *call.op, call.ways, inputs_in(inputs), *answer);
     session.lasting.gate.note(call.key, std::move(*answer));
   });
 }
@@ -143,10 +146,12 @@ std::optional<Answer> SplitTrials::tried_against(const std::vector<at::Tensor>& 
   const PutBack at_the_end(after);
   try {
     const Aside aside;
+    bool is_left_out = false;
     for (size_t number = 0; number < call.ways.size(); ++number) {
       tried.way = call.ways[number];
       if (tried.way.mask < 0 && !tried.way.gathers && (!are_dense || tried.way.outputs.size() != answer.outputs.size())) continue;
       const std::vector<int64_t> all = lengths(tried, inputs_in(inputs), answer.outputs);
+      is_left_out |= all.empty();
       for (int64_t steps : all) {
         before.put_back();
         const bool is_same = tried.way.mask >= 0    ? is_same_in_parts(tried, kernel, inputs, outputs)
@@ -156,6 +161,7 @@ std::optional<Answer> SplitTrials::tried_against(const std::vector<at::Tensor>& 
       }
       if (!all.empty() && answer.equal.size() == all.size()) break;  // as good as any
     }
+    if (call.is_mapped && is_left_out && answer.equal.empty()) return std::nullopt;
   } catch (const std::exception&) {
     if (call.is_mapped) return std::nullopt;  // there may be room another time
     answer.equal.clear();
@@ -163,16 +169,18 @@ std::optional<Answer> SplitTrials::tried_against(const std::vector<at::Tensor>& 
   return answer;
 }
 
-// Where it runs mapped: the shortest two for which there is room.
+// Where it runs mapped: the shortest two for which there is room, and that read what waits about once.
 std::vector<int64_t> SplitTrials::lengths(const SplitCall& call, Inputs inputs, const std::vector<OutputLayout>& outputs) {
-  std::vector<int64_t> all = Splitting::lengths(call.way, inputs, outputs);
+  std::vector<int64_t> all = slice_lengths(call.way, inputs, outputs);
   if (!call.is_mapped || call.way.mask >= 0 || all.empty()) return all;
   const size_t room = engine_.governing([](Session& session) {
     return std::max(session.memory.arena->ranges.largest_free(), session.residency.widest_window(/*running=*/true));
   });
+  all.erase(std::remove_if(all.begin(), all.end(), [&](int64_t steps) { return !reads_pages(call.way, inputs, steps); }), all.end());
+  if (all.empty()) return all;
   std::sort(all.begin(), all.end());
   all.resize(std::min<size_t>(all.size(), 2));
-  all.erase(std::remove_if(all.begin(), all.end(), [&](int64_t steps) { return 2 * Splitting::slice_bytes(call.way, inputs, outputs, steps) > room; }),
+  all.erase(std::remove_if(all.begin(), all.end(), [&](int64_t steps) { return 2 * slice_bytes(call.way, inputs, outputs, steps) > room; }),
             all.end());
   if (all.empty()) throw std::bad_alloc();
   return all;
@@ -214,27 +222,35 @@ bool SplitTrials::is_same_gathered(const SplitCall& call, const Kernel& kernel, 
   return true;
 }
 
-// And what each part does in slices is tried, too.
+// And what each part does in slices is tried, too. (As an op of its own, whose window says what it needs.)
 bool SplitTrials::is_same_in_parts(const SplitCall& call, const Kernel& kernel, const Stack& inputs, const std::vector<at::Tensor>& outputs) {
+  const at::AutoDispatchBelowADInplaceOrView below;
   bool is_same = true;
   for (const c10::List<bool>& wanted : parts_in(call, inputs)) {
     Stack stack = part_of(call, inputs, wanted);
+    const Stack given = stack;
     SplitCall part;
     part.op = call.op;
-    part.key = Gate::key_of(*call.op, inputs_in(stack));
+    part.key = Gate::key_of(*call.op, inputs_in(given));
     part.is_tried = true, part.is_mapped = call.is_mapped;
-    part.ways = call.op->split_rule->ways(inputs_in(stack));
-    const Stack given = stack;
-    kernel(stack);
+    part.ways = call.op->split_rule->ways(inputs_in(given));
+    call.op->handle->callBoxed(stack);
+    const ThreadState& thread = this_thread();
+    const size_t workspace = engine_.governing([&](Session& session) { return thread.window.length(session.memory.arena->ranges.alignment()); });
+    const size_t allocated = thread.allocated;
     for (size_t i = 0; i < wanted.size(); ++i) is_same = is_same && (!wanted.get(i) || are_same(stack[i].toTensor(), outputs[i]));
-    if (part.ways.empty()) continue;
-    const Written nothing(part.ways.front(), inputs_in(given));
-    std::optional<Answer> answer = tried_against(tensors_of(stack), nothing, part, kernel, given);
+    std::optional<Answer> answer = part.ways.empty() ? Answer{call.op->name, {}, 0, 0, {}} : tried_part(part, kernel, given, stack);
     if (!answer) continue;
-    answer->workspace_bytes = call.workspace_bytes;  // at the most
+    answer->workspace_bytes = workspace;
+    answer->allocated_bytes = allocated;
     engine_.governing([&](Session& session) { session.lasting.gate.note(part.key, std::move(*answer)); });
   }
   return is_same;
+}
+
+std::optional<Answer> SplitTrials::tried_part(const SplitCall& part, const Kernel& kernel, const Stack& inputs, const Stack& outputs) {
+  const Written nothing(part.ways.front(), inputs_in(inputs));
+  return tried_against(tensors_of(outputs), nothing, part, kernel, inputs);
 }
 
 }  // namespace memfit

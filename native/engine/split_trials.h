@@ -30,6 +30,7 @@ class SplitTrials {
   bool is_same_in(const SplitCall& call, const Kernel& kernel, const Stack& inputs, const std::vector<at::Tensor>& outputs, int64_t steps);
   bool is_same_gathered(const SplitCall& call, const Kernel& kernel, const Stack& inputs, const std::vector<at::Tensor>& outputs);
   bool is_same_in_parts(const SplitCall& call, const Kernel& kernel, const Stack& inputs, const std::vector<at::Tensor>& outputs);
+  std::optional<Answer> tried_part(const SplitCall& part, const Kernel& kernel, const Stack& inputs, const Stack& outputs);
 
   Engine& engine_;
   Slices slices_;

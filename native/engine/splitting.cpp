@@ -3,20 +3,19 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "observer.h"
 #include "operands.h"
 #include "pointers.h"
-#include "strip.h"
-#include "telling.h"
+#include "split_sizes.h"
 
 namespace memfit {
 
 namespace {
 
 constexpr size_t kLeastSplit = size_t{64} << 10;  // bytes of a working set: smaller ones are not split
-constexpr int64_t kParts[] = {8, 64};
 
 // A tensor of the host's whose elements lie in a storage, and nothing else.
 bool is_splittable(const at::Tensor& tensor) {
@@ -32,21 +31,6 @@ bool is_computed_elsewhere(const OpInfo& op) {
          (keys.included_ - keys.excluded_).has_any(c10::functorch_transforms_ks);
 }
 
-size_t step_bytes(const OutputLayout& output, int64_t dim) {
-  return Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), dim, 0).inner;
-}
-
-// The fewest steps whose bytes are a multiple of a line's in every tensor that is cut, as far as that can be had.
-int64_t granule(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs, size_t line) {
-  for (int64_t steps = 1; steps <= static_cast<int64_t>(line); steps *= 2) {
-    bool is_even = true;
-    for (const Cut& cut : way.cuts) is_even &= Strip::of(tensor_at(inputs, cut.argument, cut.item), cut.dim).inner * steps % line == 0;
-    for (size_t i = 0; i < outputs.size(); ++i) is_even &= step_bytes(outputs[i], way.outputs[i]) * steps % line == 0;
-    if (is_even) return steps;
-  }
-  return 1;
-}
-
 }  // namespace
 
 // The storages of a call's tensors, each once, as far as the engine knows them.
@@ -60,42 +44,6 @@ struct Splitting::Operands {
     return found == blocks.end() ? 0 : uses[found - blocks.begin()];
   }
 };
-
-std::vector<int64_t> Splitting::lengths(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs) {
-  if (way.gathers || way.mask >= 0) return {way.length};
-  std::vector<int64_t> found;
-  const size_t least = way.bits == Bits::kVectors ? 4 * kLine : kLine;  // vectors stay whole
-  const int64_t page = granule(way, inputs, outputs, Tier::kAlignment), line = granule(way, inputs, outputs, least);
-  bool is_cut_up = false;
-  for (size_t i = 0; i < outputs.size(); ++i)
-    is_cut_up |= Strip::of(outputs[i].sizes, outputs[i].strides, c10::elementSize(outputs[i].dtype), way.outputs[i], 0).outer > 1;
-  for (int64_t parts : kParts) {
-    int64_t steps = (way.length + parts - 1) / parts;
-    const auto rounded = [steps](int64_t grain) { return (steps + grain - 1) / grain * grain; };
-    // (Slices that begin unevenly are copied, and an output of many chunks is written away by pages.)
-    steps = (steps >= page || is_cut_up) && rounded(page) < way.length ? rounded(page) : rounded(line) < way.length ? rounded(line) : steps;
-    if (!could_tell(way, inputs, outputs, steps)) continue;
-    if (steps < way.length && std::find(found.begin(), found.end(), steps) == found.end()) found.push_back(steps);
-  }
-  return found;
-}
-
-size_t Splitting::slice_bytes(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs, int64_t steps) {
-  if (way.gathers) return static_cast<size_t>(steps) * 2 * sizeof(int64_t);
-  size_t bytes = 0;
-  for (const Cut& cut : way.cuts) bytes += round_up(Strip::of(tensor_at(inputs, cut.argument, cut.item), cut.dim).bytes(steps), kLine);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const OutputLayout& output = outputs[i];
-    bytes += round_up(Strip::of(output.sizes, output.strides, c10::elementSize(output.dtype), way.outputs[i], 0).bytes(steps), kLine);
-  }
-  return bytes;
-}
-
-bool Splitting::is_in_pages(const SplitCall& call, size_t output, int64_t steps) {
-  const OutputLayout& layout = call.outputs[output];
-  const Strip strip = Strip::of(layout.sizes, layout.strides, c10::elementSize(layout.dtype), call.way.outputs[output], 0);
-  return strip.outer == 1 || (strip.inner * steps % Tier::kAlignment == 0 && strip.inner * strip.length % Tier::kAlignment == 0);
-}
 
 bool Splitting::is_worth_trying(size_t bytes) {
   largest_ = std::max(largest_, bytes);
@@ -119,7 +67,7 @@ bool Splitting::defers(const ThreadState& thread, const OpInfo& op, Inputs input
 
 // What has not been tried yet is: where there is a limit, if it turns out that it runs mapped; where there is none, if that
 // is asked for.
-void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) {
+void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, bool stays_whole) {
   if (op.split_rule == nullptr || !is_allowed() || !thread.working.is_outermost(thread.depth) || thread.recomputing) return;
   if (on_.memory.device->is_asynchronous() || is_computed_elsewhere(op)) return;
   if (!is_planned(thread)) return;
@@ -142,9 +90,12 @@ void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs) 
       thread.expected = std::max(thread.expected, answer->workspace_bytes);
       return;
     }
+    note_need(thread, op, call->ways, inputs, *answer);
+    if (stays_whole && !is_forced()) return;
+    thread.whole_workspace += answer->workspace_bytes;
     make_way(thread, *call, inputs, *operands, available(operands->blocks));
   } else {
-    return note_need(thread, op.split_rule->ways(inputs), inputs, *answer);
+    return note_need(thread, op, op.split_rule->ways(inputs), inputs, *answer);
   }
   thread.split = std::move(call);
   split_call = thread.split.get();
@@ -178,11 +129,15 @@ bool Splitting::may_be_too_large(const OpInfo& op, Inputs inputs) const {
   return bytes >= on_.memory.arena->ranges.limit() / 4;
 }
 
-void Splitting::note_need(ThreadState& thread, const std::vector<Way>& ways, Inputs inputs, const Answer& answer) const {
+void Splitting::note_need(ThreadState& thread, const OpInfo& op, const std::vector<Way>& ways, Inputs inputs, const Answer& answer) const {
   const std::optional<Operands> operands = operands_of(inputs);
   SplitCall call;
   call.ways = ways;
-  if (!operands || !choose(call, inputs, answer, *operands, SIZE_MAX) || call.way.mask >= 0) return;
+  if (!operands || !choose(call, inputs, answer, *operands, SIZE_MAX)) return;
+  if (call.way.mask >= 0) {
+    if (thread.op == &op) thread.parts_bytes = parts_bytes(op, call.way, inputs, *operands);
+    return;
+  }
   for (Block* block : call.streams)
     if (block != nullptr && std::find(thread.sliced.begin(), thread.sliced.end(), block) == thread.sliced.end()) thread.sliced.push_back(block);
   if (!call.way.gathers)
@@ -190,14 +145,34 @@ void Splitting::note_need(ThreadState& thread, const std::vector<Way>& ways, Inp
   thread.slice_bytes = std::max(thread.slice_bytes, slice_bytes(call.way, inputs, answer.outputs, call.steps.front()));
 }
 
+// The most that a part needs, in slices where it may; 0 if one of them has not been tried.
+size_t Splitting::parts_bytes(const OpInfo& op, const Way& way, Inputs inputs, const Operands& operands) const {
+  std::vector<c10::IValue> values(inputs.begin(), inputs.end());
+  const Inputs given(values.data(), values.size());
+  size_t most = 0;
+  for (const c10::List<bool>& wanted : parts_asked_for(values[way.mask].toBoolList())) {
+    values[way.mask] = wanted;
+    const Answer* answer = on_.gate.find(Gate::key_of(op, given));
+    if (answer == nullptr) return 0;
+    SplitCall call;
+    if (!answer->equal.empty()) call.ways = op.split_rule->ways(given);
+    size_t bytes = operands.bytes + answer->workspace_bytes;
+    if (choose(call, given, *answer, operands, SIZE_MAX)) bytes = whole_bytes(call, operands) + 2 * slice_bytes(call.way, given, call.outputs, call.steps.front());
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 size_t Splitting::need_of(const ThreadState& thread, size_t workspace) const {
-  if (thread.slice_bytes == 0) return 0;
-  size_t bytes = thread.input_bytes;
-  for (const Block* block : thread.sliced)
-    if (std::find(thread.touched.begin(), thread.touched.end(), block) != thread.touched.end() && block->born_in != thread.serial)
-      bytes -= std::min(bytes, on_.memory.arena->round(block->bytes));
-  bytes += workspace - std::min(workspace, thread.sliced_output_bytes);
-  return on_.memory.arena->round(bytes + 2 * thread.slice_bytes);
+  if (thread.slice_bytes == 0) return on_.memory.arena->round(thread.parts_bytes);
+  std::vector<const Block*> whole(thread.touched.begin(), thread.touched.end());
+  std::sort(whole.begin(), whole.end());
+  whole.erase(std::unique(whole.begin(), whole.end()), whole.end());
+  size_t bytes = workspace - std::min(workspace, thread.sliced_output_bytes) + 2 * thread.slice_bytes;
+  for (const Block* block : whole)
+    if (block->born_in != thread.serial && std::find(thread.sliced.begin(), thread.sliced.end(), block) == thread.sliced.end())
+      bytes += on_.memory.arena->round(block->bytes);
+  return on_.memory.arena->round(bytes);
 }
 
 // Nothing where one of the tensors is not plain.
@@ -236,6 +211,27 @@ size_t Splitting::available(const std::vector<Block*>& own) const {
   return bytes;
 }
 
+// What is in memory during all of the slices: what they are not read from, and outputs that cannot be made away.
+size_t Splitting::whole_bytes(const SplitCall& call, const Operands& operands) const {
+  size_t whole = operands.bytes;
+  for (const Block* block : call.streams)
+    if (block != nullptr) whole -= on_.memory.arena->round(block->bytes);
+  for (size_t i = 0; i < call.outputs.size() && !call.way.gathers; ++i) {
+    const bool may_be_away = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return is_in_pages(call, i, steps); });
+    if (!may_be_away) whole += on_.memory.arena->round(call.outputs[i].bytes());
+  }
+  return whole;
+}
+
+// Whether there are any: those in which bytes can be read where they wait. Otherwise all are left, for bytes that are here.
+bool Splitting::leave_lengths_to_stream(SplitCall& call, Inputs inputs) const {
+  if (on_.memory.tier->is_memory() || call.way.gathers) return true;
+  std::vector<int64_t> long_ones;
+  std::copy_if(call.steps.begin(), call.steps.end(), std::back_inserter(long_ones), [&](int64_t steps) { return reads_pages(call.way, inputs, steps); });
+  if (!long_ones.empty()) call.steps = long_ones;
+  return !long_ones.empty();
+}
+
 // The first way in which what is whole and the shortest slices fit.
 bool Splitting::choose(SplitCall& call, Inputs inputs, const Answer& answer, const Operands& operands, size_t room) const {
   call.outputs = answer.outputs;
@@ -249,20 +245,16 @@ bool Splitting::choose(SplitCall& call, Inputs inputs, const Answer& answer, con
     if (call.steps.empty()) continue;
     if (call.way.mask >= 0) return true;
     std::sort(call.steps.begin(), call.steps.end());
+    const bool may_stream = leave_lengths_to_stream(call, inputs);
     call.streams.clear();
-    size_t whole = operands.bytes;
     for (const Cut& cut : call.way.cuts) {
       const at::Tensor& tensor = tensor_at(inputs, cut.argument, cut.item);
       Block* block = on_.books.find(*tensor.storage().unsafeGetStorageImpl());
-      const bool streams = block != nullptr && !cut.is_written && operands.uses_of(block) == 1 && !block->discarded && !block->copy &&
+      const bool streams = may_stream && block != nullptr && !cut.is_written && operands.uses_of(block) == 1 && !block->discarded && !block->copy &&
                            tensor.is_non_overlapping_and_dense() && (!block->resident() || on_.memory.holds(*block));
       call.streams.push_back(streams ? block : nullptr);
-      if (streams) whole -= on_.memory.arena->round(block->bytes);
     }
-    for (size_t i = 0; i < call.outputs.size() && !call.way.gathers; ++i) {
-      const bool may_be_away = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return is_in_pages(call, i, steps); });
-      if (!may_be_away) whole += on_.memory.arena->round(call.outputs[i].bytes());
-    }
+    const size_t whole = whole_bytes(call, operands);
     const bool has_stream = std::any_of(call.streams.begin(), call.streams.end(), [](const Block* block) { return block != nullptr; });
     const size_t least = slice_bytes(call.way, inputs, call.outputs, call.steps.front());
     if ((has_stream || whole < room) && fits(whole, least)) return true;

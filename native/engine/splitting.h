@@ -45,20 +45,15 @@ class Splitting {
   // The op only hands on what it is given, which is too much to be brought in for that.
   bool defers(const ThreadState& thread, const OpInfo& op, Inputs inputs) const;
   // The thread's op is about to have its inputs brought in: those that it will read in slices stay where they are, or
-  // leave. Raises TierFailure.
-  void op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs);
+  // leave. Or, if it `stays_whole`, it runs as a plan has it: that is recorded, and slices would need less, and other
+  // storages. Raises TierFailure.
+  void op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, bool stays_whole);
 
   // A call of the thread's op could run in slices: so much less would do for it.
-  void note_need(ThreadState& thread, const std::vector<Way>& ways, Inputs inputs, const Answer& answer) const;
+  void note_need(ThreadState& thread, const OpInfo& op, const std::vector<Way>& ways, Inputs inputs, const Answer& answer) const;
   // The working set that the thread's op has then, if it allocates `workspace` bytes when it runs whole; 0: no less.
   size_t need_of(const ThreadState& thread, size_t workspace) const;
 
-  // The lengths of slices to be tried.
-  static std::vector<int64_t> lengths(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs);
-  // Bytes that slices of the call take: what is read into temporary storages, and what each slice's call returns.
-  static size_t slice_bytes(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs, int64_t steps);
-  // All chunks of such slices of the call's output begin with pages, so that they can be written to the tier.
-  static bool is_in_pages(const SplitCall& call, size_t output, int64_t steps);
   // A call has run whose operands and outputs have so many bytes. Small ones are not worth a trial.
   bool is_worth_trying(size_t bytes);
 
@@ -71,6 +66,9 @@ class Splitting {
   bool waits_apart(const ThreadState& thread, const SplitCall& call, const Operands& operands) const;
   bool is_to_be_split(const ThreadState& thread, SplitCall& call, const OpInfo& op, Inputs inputs, const Answer& answer, const Operands& operands) const;
   size_t available(const std::vector<Block*>& own) const;
+  size_t parts_bytes(const OpInfo& op, const Way& way, Inputs inputs, const Operands& operands) const;
+  bool leave_lengths_to_stream(SplitCall& call, Inputs inputs) const;
+  size_t whole_bytes(const SplitCall& call, const Operands& operands) const;
   bool choose(SplitCall& call, Inputs inputs, const Answer& answer, const Operands& operands, size_t room) const;
   void make_way(ThreadState& thread, const SplitCall& call, Inputs inputs, const Operands& operands, size_t room);
 

@@ -59,8 +59,10 @@ struct ThreadState {
   std::vector<Block*> streamed;      // what it will read where it is
   std::vector<const Block*> sliced;  // what its calls could read in slices, if they were to,
   size_t sliced_output_bytes = 0, slice_bytes = 0;  // and make so; and the most that slices would take at a time
-  bool is_slicing = false;           // what it allocates is a slice's, and no plan's
+  size_t parts_bytes = 0;  // what it would need in parts
+  bool is_slicing = false;           // what it allocates is a slice's, and no storage of the program's
   bool was_split = false;            // a call of its op's ran in slices, and needed less
+  size_t whole_workspace = 0;        // than what such calls had allocated when they were tried, whole
   bool recomputing = false;  // its ops are no ops of the program's
   uint32_t again = 0;        // 1 more than the plan's op that they are; 0: none
   int suspended = 0;         // frames of the same thread that wait for that

@@ -70,6 +70,7 @@
 #include "source.cpp"
 #include "split_kernels.cpp"
 #include "split_rules.cpp"
+#include "split_sizes.cpp"
 #include "split_trials.cpp"
 #include "splitting.cpp"
 #include "store.cpp"

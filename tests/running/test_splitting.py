@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import memfit
 from memfit.errors import BudgetError, MemfitError, TierError
+from memfit.planning.lifetimes import least_sets, working_sets
 from memfit.running import engine
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.session.splits import KeptSplits
@@ -218,28 +219,41 @@ def test_statistics_that_are_learned_in_slices_are_the_same(channels: int, train
     assert all(any(equal_steps(kind)) for kind in kinds)
 
 
+def gradients_of_a_convolution() -> list[bytes]:
+    g, x, w = rows((32, 16, 32, 32), (32, 8, 32, 32), (16, 8, 3, 3))
+    args: tuple[object, ...] = ([16], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True])
+    return [bits(t) for t in aten.convolution_backward(g, x, w, *args)]
+
+
 def test_gradients_are_computed_apart_where_they_do_not_fit_together() -> None:
-    shape, out = (32, 8, 32, 32), (32, 16, 32, 32)
-    g, x, w = rows(out, shape, (16, 8, 3, 3))
-
-    def gradients(g: Tensor, x: Tensor, w: Tensor) -> list[bytes]:
-        args: tuple[object, ...] = ([16], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True])
-        return [bits(t) for t in aten.convolution_backward(g, x, w, *args)]
-
-    plain = gradients(g, x, w)
-    tried(lambda: gradients(g.clone(), x.clone(), w.clone()))
+    plain = gradients_of_a_convolution()
+    tried(gradients_of_a_convolution)
     assert [(0, 1)] in equal_steps("aten::convolution_backward")
     whole = max(row[2] for row in engine.load().split_answers() if row[0] == "aten::convolution_backward")
-    given = g.nbytes + x.nbytes + w.nbytes
+    given = 4 * (32 * 16 + 32 * 8) * 32 * 32
     with memfit.session(given + whole - MIB // 2, "ram", device="cpu", plan=False, map="never") as session:
-        assert gradients(g.clone(), x.clone(), w.clone()) == plain
+        assert gradients_of_a_convolution() == plain
         assert session.stats.split_ops >= 1
     never = {"map": "never", "split": "never"}
     with (
         pytest.raises(BudgetError),
         memfit.session(given + whole - MIB // 2, "ram", device="cpu", plan=False, **never),  # type: ignore[call-overload]
     ):
-        gradients(g.clone(), x.clone(), w.clone())
+        gradients_of_a_convolution()
+
+
+def test_the_smallest_budget_of_gradients_apart_is_foreseen() -> None:
+    plain = gradients_of_a_convolution()
+    with memfit.session(None, "ram", device="cpu", plan=False, split="try") as session:
+        trace = session.record_span(gradients_of_a_convolution)
+    (op,) = (i for i, op in enumerate(trace.ops) if "convolution_backward" in op.name)
+    least, whole = least_sets(trace), working_sets(trace, aligned=True)
+    assert trace.ops[op].split_bytes == least[op] <= whole[op] - 2 * MIB // 3
+    assert op == int(least.argmax())
+    budget = int(least[op]) + MIB // 8  # what is small, and holes
+    with memfit.session(budget, "ram", device="cpu", plan=False, map="never") as session:
+        assert gradients_of_a_convolution() == plain
+        assert session.stats.split_ops >= 1 and session.stats.mapped_ops == 0
 
 
 def test_what_is_handed_on_is_moved_together_where_that_makes_room() -> None:

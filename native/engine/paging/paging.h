@@ -75,6 +75,8 @@ class Paging {
   // The op's inputs have been touched, and none has been brought in yet: those are mapped without which the others, and
   // what it is known to allocate, fit.
   void prepare(ThreadState& thread, const OpInfo& op);
+  // What the op uses could be mapped, if that is not there and not in its tier's reach.
+  bool may_map(const OpInfo& op) const;
   // The op runs in slices: an output of its that finds no room otherwise is mapped.
   void stand_by(ThreadState& thread, const OpInfo& op) const;
   // The op's inputs are in: rows of which its arguments tell come before it touches them, which would be a fault each.
@@ -104,7 +106,6 @@ class Paging {
 
  private:
   bool is_on() const { return on_.stats.budget_bytes != 0 && is_on_within(on_.memory.arena->ranges.limit()); }
-  bool may_map(const OpInfo& op) const;
   size_t frames_beside(const ThreadState& thread) const;
   size_t room() const;
   size_t seen_in_arena(const ThreadState& thread) const;

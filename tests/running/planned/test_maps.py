@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -175,3 +178,34 @@ def test_a_table_larger_than_the_budget_is_never_in_the_arena(tier):
     assert session.planned_iterations > 0
     stats = session.stats
     assert stats.peak_footprint_bytes <= budget and plan_of(session).maps
+
+
+def images_in_layers(steps: int = 24, after_step: Callable = lambda: None) -> list:
+    """Train the example's network, of which one op does not fit."""
+    vgg = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "vgg.py"))
+    torch.manual_seed(0)
+    net = vgg["VGG"](11, 16, 10)
+    optimizer, losses = torch.optim.AdamW(net.parameters(), lr=0.001), []
+    for _ in range(steps):
+        images, labels = torch.rand(64, 1, 8, 8), torch.randint(0, 10, (64,))
+        losses.append(vgg["train_step"](net, optimizer, images, labels).item())
+        after_step()
+    return [torch.tensor(losses), *(value for value in net.state_dict().values())]
+
+
+@pytest.mark.long
+def test_what_is_recorded_is_whole_so_that_slices_have_their_place_in_the_plan(tmp_path):
+    counts = []
+    with memfit.session("44%", TierSpec("disk", str(tmp_path)), plan_cache=False) as session:
+
+        def count() -> None:
+            counts.append((session.planned_iterations, session.stats.split_ops, session.stats.mapped_ops))
+
+        limited = images_in_layers(after_step=count)
+    assert all(torch.equal(a, b) for a, b in zip(images_in_layers(), limited, strict=True))
+    by_plan = [
+        (more - fewer, after - before)
+        for (first, fewer, before), (second, more, after) in pairwise(counts)
+        if second > first
+    ]
+    assert len(by_plan) >= 4 and by_plan.count((1, 0)) >= len(by_plan) - 2, counts

@@ -28,7 +28,7 @@ def shares(example: str) -> Row:
 
 def times(example: str, budget: str, steps: int, link: float) -> Row:
     """Return the steps of both ways, of the same turns."""
-    options = {"waits": True, "threads": 1, "link": link}
+    options = {"waits": True, "threads": 1, "link": link, "map": "auto", "split": "auto"}
     workers = {
         way: Worker(example, sized(example, steps, EXAMPLES), budget, {**options, "tier": tier})
         for way, tier in _WAYS.items()
@@ -87,7 +87,7 @@ def time_table(rows: Sequence[Row]) -> Table:
 def run(
     *,
     examples: Sequence[str] = ("decoder", "resnet", "unet"),
-    timed: Sequence[str] = ("resnet", "vgg"),
+    timed: Sequence[str] = ("resnet", "vgg", "unet"),
     links: Sequence[float] = (0.0, 3e8),
     budget: str = "50%",
     steps: int = 36,

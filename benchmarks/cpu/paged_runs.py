@@ -99,7 +99,7 @@ def measure(case: Case, budget_mib: int) -> Row:
     budget, maps = budget_mib * MIB, "auto" if case.draws else "always"
     with (
         tempfile.TemporaryDirectory() as folder,
-        Session(budget, f"disk:{folder}", device="cpu", map=maps, plan=False, record=False) as its,
+        Session(budget, f"disk:{folder}", device="cpu", map=maps, split="never", plan=False, record=False) as its,
     ):
         operands = case.make()
         moved = []

@@ -427,6 +427,23 @@ def test_a_loss_whose_scores_nearly_fill_the_budget_brings_their_softmax_in_neve
         assert session.stats.split_ops >= 1
 
 
+def test_slices_read_no_page_of_a_disk_many_times(tmp_path: Path) -> None:
+    """Along its columns a slice of 4,096 rows would be as many chunks of some bytes."""
+    a, b = rows((4096, 1024), (4096, 1024))
+    plain = bits(torch.cat([a, b]))
+    tried(lambda: torch.cat([a.clone(), b.clone()]))
+    assert any(equal_steps("aten::cat"))
+    tier = f"disk:{tmp_path}"
+    with memfit.session(64 * MIB, tier, device="cpu", plan=False, map="always") as session:
+        mine = [a.clone(), b.clone()]
+        for _ in range(4):
+            before = session.stats
+            made = torch.cat(mine)
+            after = session.stats
+            assert after.bytes_loaded - before.bytes_loaded <= 40 * MIB
+    assert bits(made) == plain
+
+
 def test_nothing_is_split_that_fits() -> None:
     plain = train_softmax()
     tried(train_softmax)

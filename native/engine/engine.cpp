@@ -254,10 +254,10 @@ void Engine::run_split(const Kernel& kernel, Stack& stack) {
   slicing_.run(std::move(this_thread().split), kernel, stack);
 }
 
-void Engine::allow_splits(bool is_allowed, bool tries_ahead, bool is_forced) {
+void Engine::allow_splits(bool is_allowed, bool tries_ahead, bool is_forced, bool is_planned_for) {
   if (is_allowed) override_kernels();
   governing([&](Session& session) {
-    session.splitting.allow(is_allowed, tries_ahead, is_forced);
+    session.splitting.allow(is_allowed, tries_ahead, is_forced, is_planned_for);
     lasting_.flags.splits = is_allowed || lasting_.stress == Stress::kSplit;
   });
 }

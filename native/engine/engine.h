@@ -112,7 +112,7 @@ class Engine {
   // A kernel is reached that may be run in slices. With no lock held.
   void run_split(const Kernel& kernel, Stack& stack);
   // Kernels look for calls to be split: once in a process, and for good.
-  void allow_splits(bool is_allowed, bool tries_ahead, bool is_forced);
+  void allow_splits(bool is_allowed, bool tries_ahead, bool is_forced, bool is_planned_for);
   // What has been tried so far, of which another process may be told.
   std::unordered_map<uint64_t, Answer> split_answers();
   void know_splits(std::unordered_map<uint64_t, Answer> answers);

@@ -67,7 +67,7 @@ bool Splitting::defers(const ThreadState& thread, const OpInfo& op, Inputs input
 
 // What has not been tried yet is: where there is a limit, if it turns out that it runs mapped; where there is none, if that
 // is asked for.
-void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, bool stays_whole) {
+void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, bool may_map) {
   if (op.split_rule == nullptr || !is_allowed() || !thread.working.is_outermost(thread.depth) || thread.recomputing) return;
   if (on_.memory.device->is_asynchronous() || is_computed_elsewhere(op)) return;
   if (!is_planned(thread)) return;
@@ -91,7 +91,7 @@ void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, 
       return;
     }
     note_need(thread, op, call->ways, inputs, *answer);
-    if (stays_whole && !is_forced()) return;
+    if (is_planned_for_ && may_map && thread.row >= 0 && !is_forced()) return;
     thread.whole_workspace += answer->workspace_bytes;
     make_way(thread, *call, inputs, *operands, available(operands->blocks));
   } else {

@@ -36,8 +36,9 @@ class Splitting {
 
   // `tries_ahead`: what is large is tried while there is no limit, too, which takes time.
   // `is_forced`, for tests: whatever may be split is, though it fits.
-  void allow(bool is_allowed, bool tries_ahead, bool is_forced) {
-    is_allowed_ = is_allowed, tries_ahead_ = tries_ahead, is_forced_ = is_forced;
+  // `is_planned_for`: plans are made of what is recorded.
+  void allow(bool is_allowed, bool tries_ahead, bool is_forced, bool is_planned_for) {
+    is_allowed_ = is_allowed, tries_ahead_ = tries_ahead, is_forced_ = is_forced, is_planned_for_ = is_planned_for;
   }
   // For tests: whatever may be is, however small.
   bool is_pressed() const { return on_.stress == Stress::kSplit; }
@@ -45,9 +46,9 @@ class Splitting {
   // The op only hands on what it is given, which is too much to be brought in for that.
   bool defers(const ThreadState& thread, const OpInfo& op, Inputs inputs) const;
   // The thread's op is about to have its inputs brought in: those that it will read in slices stay where they are, or
-  // leave. Or, if it `stays_whole`, it runs as a plan has it: that is recorded, and slices would need less, and other
-  // storages. Raises TierFailure.
-  void op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, bool stays_whole);
+  // leave. Where it is recorded for a plan, and `may_map`, it runs whole: slices would need less, and other storages.
+  // Raises TierFailure.
+  void op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, bool may_map);
 
   // A call of the thread's op could run in slices: so much less would do for it.
   void note_need(ThreadState& thread, const OpInfo& op, const std::vector<Way>& ways, Inputs inputs, const Answer& answer) const;
@@ -73,7 +74,7 @@ class Splitting {
   void make_way(ThreadState& thread, const SplitCall& call, Inputs inputs, const Operands& operands, size_t room);
 
   const Parts on_;
-  bool is_allowed_ = false, tries_ahead_ = false, is_forced_ = false;
+  bool is_allowed_ = false, tries_ahead_ = false, is_forced_ = false, is_planned_for_ = false;
   size_t largest_ = 0;  // working set of all that could have been split
 };
 

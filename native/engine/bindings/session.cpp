@@ -182,8 +182,8 @@ void bind_session(py::module_& m) {
   m.def("allow_growth", &allow_growth, py::arg("allowed"), NoGil());
   m.def("mapping", &mapping, py::arg("budget_bytes"), NoGil());
   m.def("set_mapping", &set_mapping, py::arg("when"), py::arg("mechanism") = "", py::arg("dies_after") = 0, NoGil());
-  m.def("allow_splits", [](bool allowed, bool tries_ahead, bool forced) { Engine::get().allow_splits(allowed, tries_ahead, forced); },
-        py::arg("allowed"), py::arg("tries_ahead"), py::arg("forced"), NoGil());
+  m.def("allow_splits", [](bool allowed, bool tries_ahead, bool forced, bool planned_for) { Engine::get().allow_splits(allowed, tries_ahead, forced, planned_for); },
+        py::arg("allowed"), py::arg("tries_ahead"), py::arg("forced"), py::arg("planned_for") = false, NoGil());
   m.def("split_answers", &split_answers);
   m.def("know_splits", &know_splits, py::arg("rows"));
   m.def("alignment", &alignment, NoGil());

@@ -143,10 +143,11 @@ class EngineModule(Protocol):
     def mapping(self, budget_bytes: int) -> str:
         """Return how ops see what is mapped in such a budget: "direct" in the tier, through "frames", or "never"."""
 
-    def allow_splits(self, allowed: bool, tries_ahead: bool, forced: bool) -> None:
+    def allow_splits(self, allowed: bool, tries_ahead: bool, forced: bool, planned_for: bool = False) -> None:
         """Set whether ops that do not fit run in slices; `forced`, for tests: those too that do.
 
-        `tries_ahead`: large ones are tried while there is no limit, too, which takes time.
+        `tries_ahead`: large ones are tried while there is no limit, too, which takes time. `planned_for`: plans are
+        made of recorded iterations, in which ops therefore run whole where they can be mapped.
         """
 
     def split_answers(self) -> list[SplitAnswer]:

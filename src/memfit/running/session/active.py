@@ -82,7 +82,7 @@ class Running:
             return
         if self._splits is not None:
             self._splits.tell(self.engine)
-        self.engine.allow_splits(True, settings.splitting is Splitting.TRY, False)
+        self.engine.allow_splits(True, settings.splitting is Splitting.TRY, False, settings.plans)
 
     def _enter_contexts(self) -> None:
         settings = self._settings

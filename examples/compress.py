@@ -217,7 +217,7 @@ def weight_bytes(model):
 
 def state_bytes(training):
     values = [v for state in training.optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
-    return sum({v.data_ptr(): v.nbytes for v in values}.values())
+    return sum({id(v): v.nbytes for v in values}.values())
 
 
 def step_bytes(training):

@@ -13,6 +13,7 @@ from benchmarks.common.paths import RESULTS, ROOT
 from benchmarks.common.result import Table
 from benchmarks.cpu import (
     checks,
+    compression,
     executed,
     how_low,
     inference,
@@ -52,6 +53,8 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "bounds": bounds.table,
     "checkpoints": moves.checkpoint_table,
     "checks": checks.table,
+    "compression": compression.share_table,
+    "compression_steps": compression.time_table,
     "executed": executed.table,
     "how_low": how_low.table,
     "in_place": in_place.table,

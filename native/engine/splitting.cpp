@@ -135,7 +135,7 @@ void Splitting::note_need(ThreadState& thread, const OpInfo& op, const std::vect
   call.ways = ways;
   if (!operands || !choose(call, inputs, answer, *operands, SIZE_MAX)) return;
   if (call.way.mask >= 0) {
-    if (thread.op == &op) thread.parts_bytes = parts_bytes(op, call.way, inputs, *operands);
+    if (thread.op == &op && !is_planned_for_) thread.parts_bytes = parts_bytes(op, call.way, inputs, *operands);  // by plan it is mapped
     return;
   }
   for (Block* block : call.streams)

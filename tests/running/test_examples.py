@@ -151,3 +151,22 @@ def test_the_stats_of_a_run_are_written_for_every_example(example, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "stats.json").read_text())["iterations"] >= STEPS
+
+
+@pytest.mark.long
+def test_compressed_models_train_within_a_budget_to_the_same_numbers():
+    """The ways of `compress.py` that need torch and scikit-learn alone; "a step" is not recorded inside a session."""
+    ways = "plain,pruned,low rank,shared,binarised,mixed precision,bfloat16,distilled"
+    script = [str(FOLDER / "compress.py"), "--steps", "4", "--only", ways]
+    memfit = ["-m", "memfit", "run", "--budget", "6MiB", "--tier", "ram", "--no-plan-cache"]
+    plain, limited = (
+        subprocess.run([sys.executable, *words, *script], capture_output=True, text=True, check=True)
+        for words in ([], memfit)
+    )
+    rows = [line for line in plain.stdout.splitlines() if not line.startswith("loss")]
+    assert [row[:16].strip() for row in rows] == ["", *ways.split(",")]
+    assert _without_a_step(plain.stdout) == _without_a_step(limited.stdout)
+
+
+def _without_a_step(printed: str) -> list[str]:
+    return [line if line.startswith("loss") else line[:46] + line[56:] for line in printed.splitlines()]

@@ -133,6 +133,7 @@ class Demand:
         workspace_bytes: The storages it allocates.
         fixed_bytes: Other storages, which cannot leave the arena meanwhile.
         small_bytes: Other storages, so small that they leave only if nothing else makes room.
+        split_bytes: What does for the op's own storages in slices; 0 if it is not known that it may run so.
     """
 
     name: str
@@ -141,11 +142,14 @@ class Demand:
     workspace_bytes: int
     fixed_bytes: int
     small_bytes: int
+    split_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
         """The budget in which the op fits alone."""
-        return self.operand_bytes + self.workspace_bytes + self.fixed_bytes + self.small_bytes
+        whole = self.operand_bytes + self.workspace_bytes
+        own = min(self.split_bytes, whole) if self.split_bytes else whole
+        return own + self.fixed_bytes + self.small_bytes
 
 
 @dataclass(frozen=True, slots=True)

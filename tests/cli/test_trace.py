@@ -9,7 +9,7 @@ import pytest
 from cli.helpers_cli import TRAINING, line_of, memfit, write
 from memfit.cli import main
 from memfit.files import load_trace
-from memfit.planning.lifetimes import peak_live
+from memfit.planning.lifetimes import comfortable_budget, peak_live
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -94,3 +94,35 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 def test_what_is_left_out_is_a_usage_error(words, capsys):
     assert main(words) == 2
     assert "--help" in capsys.readouterr().err
+
+
+CONVOLUTIONS = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.Conv2d(16, 8, 3, padding=1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(32, 8, 32, 32)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.long
+def test_the_smallest_budget_of_what_was_tried_in_slices_holds_from_the_first_op_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path / "kept"))  # the answers are, too
+    write(tmp_path, CONVOLUTIONS)
+    least = {}
+    for split in ("never", "try"):
+        result = memfit("trace", "--split", split, "script.py", "-o", f"{split}.json", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        trace = load_trace(tmp_path / f"{split}.json")
+        assert trace.before is not None
+        least[split] = max(comfortable_budget(trace)[0], trace.before.total_bytes)
+    assert least["try"] < 0.8 * least["never"]
+    words = ("--map", "never", "--tier", "ram", "script.py")
+    for split, budget, code in (("auto", 1.01 * least["try"], 0), ("never", 0.99 * least["never"], 3)):
+        result = memfit("verify", "--budget", int(budget), "--split", split, *words, cwd=tmp_path)
+        assert result.returncode == code, result.stdout + result.stderr

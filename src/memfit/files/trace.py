@@ -170,7 +170,9 @@ def _demand(fields: Fields) -> Demand | None:
         return None
     demand = fields.section("before")
     names = ("operand_bytes", "workspace_bytes", "fixed_bytes", "small_bytes")
-    return Demand(demand.text("name"), demand.text("source"), *(demand.integer(name, 0) for name in names))
+    parts = [demand.integer(name, 0) for name in names]
+    parts.append(demand.integer("split_bytes", 0) if "split_bytes" in demand.values else 0)  # an older file has none
+    return Demand(demand.text("name"), demand.text("source"), *parts)
 
 
 def _handovers(fields: Fields) -> tuple[Handover, ...]:

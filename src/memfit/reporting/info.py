@@ -150,7 +150,8 @@ def _minimum(minimum: MinimumBudget) -> RenderableType:
         at = f" at {short_line(before.source)}" if before.source else ""
         budget = exact_bytes(minimum.budget_bytes)
         lines = [f"Minimum feasible budget: {budget}, set before the iteration by {before.name}{at}"]
-        lines += _parts((before.operand_bytes, "that it uses"), (before.workspace_bytes, _WORKSPACE))
+        whole = ((before.operand_bytes, "that it uses"), (before.workspace_bytes, _WORKSPACE))
+        lines += _parts(*(whole if not before.split_bytes else ((before.split_bytes, _IN_SLICES),)))
         lines += _kept(before)
         lines.append(f"The iteration itself needs {exact_bytes(own)}, set by {full_op(minimum.op)}")
     else:

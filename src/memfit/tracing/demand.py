@@ -36,13 +36,13 @@ def _demands(
     raw: RawRecording, ops: int, accessed: dict[int, set[int]], alignment: int, small: int
 ) -> Iterator[Demand]:
     alive = _Alive(raw, alignment, small)
-    columns = ["name", "source", "forward_source", "first_tick", "workspace_bytes"]
-    for row, (name, source, forward, tick, workspace) in enumerate(raw.ops[:ops][columns].tolist()):
+    columns = ["name", "source", "forward_source", "first_tick", "workspace_bytes", "split_bytes"]
+    for row, (name, source, forward, tick, workspace, split) in enumerate(raw.ops[:ops][columns].tolist()):
         alive.go_on_to(tick)
         operands, small_operands = alive.use(accessed.get(row, ()))
         line = raw.source(forward if forward >= 0 else source)
         others = alive.small_bytes - small_operands
-        yield Demand(raw.op_names[name], line, operands, workspace, alive.fixed_bytes, others)
+        yield Demand(raw.op_names[name], line, operands, workspace, alive.fixed_bytes, others, split)
 
 
 def own_workspaces(raw: RawRecording, alignment: int) -> Int64Array:

@@ -82,7 +82,8 @@ class Running:
             return
         if self._splits is not None:
             self._splits.tell(self.engine)
-        self.engine.allow_splits(True, settings.splitting is Splitting.TRY, False, settings.plans)
+        is_planned_for = settings.plans and settings.budget is not None
+        self.engine.allow_splits(True, settings.splitting is Splitting.TRY, False, is_planned_for)
 
     def _enter_contexts(self) -> None:
         settings = self._settings

@@ -86,12 +86,13 @@ void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, 
     call->ways = op.split_rule->ways(inputs);
     if (call->ways.empty()) return;
   } else if (is_limited || is_forced()) {
-    if (!is_to_be_split(thread, *call, op, inputs, *answer, *operands)) {
+    const bool is_split = is_to_be_split(thread, *call, op, inputs, *answer, *operands);
+    if (is_split) note_need(thread, op, call->ways, inputs, *answer);
+    const bool stays_whole = is_planned_for_ && may_map && thread.row >= 0 && !is_forced();
+    if (!is_split || stays_whole) {
       thread.expected = std::max(thread.expected, answer->workspace_bytes);
       return;
     }
-    note_need(thread, op, call->ways, inputs, *answer);
-    if (is_planned_for_ && may_map && thread.row >= 0 && !is_forced()) return;
     thread.whole_workspace += answer->workspace_bytes;
     make_way(thread, *call, inputs, *operands, available(operands->blocks));
   } else {

@@ -98,6 +98,8 @@ using Extent = Region*;
 class Tier {
  public:
   static constexpr size_t kAlignment = 4096;
+  // Of what is compressed at least a stretch is unpacked.
+  static constexpr size_t kCompressedUnit = size_t{256} << 10;
 
   // No extent lies across `boundary` (0: there is none). `compressing`: the part of the medium, from there on, that does.
   explicit Tier(std::unique_ptr<Medium> medium, size_t boundary = 0, const Compressing* compressing = nullptr);
@@ -146,6 +148,11 @@ class Tier {
   uint64_t releases_ = 0;
   std::vector<Extent> released_while_frozen_;
 };
+
+// The least that is read at once, bytes.
+inline size_t unit_of(const Tier& tier) {
+  return tier.is_memory() ? 1 : tier.store().compresses() ? Tier::kCompressedUnit : Tier::kAlignment;
+}
 
 // The tier for swapped-out bytes of `device`. Raises TierFailure.
 std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe);

@@ -21,6 +21,8 @@ namespace memfit {
 
 namespace {
 
+static_assert(Tier::kCompressedUnit == compression::kMostBytes);
+
 using namespace compression;
 
 struct Packet {

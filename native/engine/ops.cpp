@@ -66,7 +66,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
     for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
   if ((joins || thread.defers || op.passes_on) && thread.joined && defers(thread, op, inputs)) return;
   joins |= std::exchange(thread.defers, false);
-  if (thread.joined) guarded(thread, [&] { on_.splitting.op_begins(thread, op, inputs, on_.paging.may_map(op)); });
+  if (thread.joined && op.split_rule != nullptr) guarded(thread, [&] { on_.splitting.op_begins(thread, op, inputs, on_.paging.may_map(op)); });
   const bool comes_in = thread.joined && use_inputs(thread, op, inputs, joins);
   if (!thread.joined) return;
   thread.starting = false;

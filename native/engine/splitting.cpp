@@ -68,7 +68,7 @@ bool Splitting::defers(const ThreadState& thread, const OpInfo& op, Inputs input
 // What has not been tried yet is: where there is a limit, if it turns out that it runs mapped; where there is none, if that
 // is asked for.
 void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, bool may_map) {
-  if (op.split_rule == nullptr || !is_allowed() || !thread.working.is_outermost(thread.depth) || thread.recomputing) return;
+  if (!is_allowed() || !thread.working.is_outermost(thread.depth) || thread.recomputing) return;
   if (on_.memory.device->is_asynchronous() || is_computed_elsewhere(op)) return;
   if (!is_planned(thread)) return;
   const bool is_limited = on_.stats.budget_bytes != 0;
@@ -165,15 +165,18 @@ size_t Splitting::parts_bytes(const OpInfo& op, const Way& way, Inputs inputs, c
 }
 
 size_t Splitting::need_of(const ThreadState& thread, size_t workspace) const {
-  if (thread.slice_bytes == 0) return on_.memory.arena->round(thread.parts_bytes);
-  std::vector<const Block*> whole(thread.touched.begin(), thread.touched.end());
-  std::sort(whole.begin(), whole.end());
-  whole.erase(std::unique(whole.begin(), whole.end()), whole.end());
-  size_t bytes = workspace - std::min(workspace, thread.sliced_output_bytes) + 2 * thread.slice_bytes;
-  for (const Block* block : whole)
-    if (block->born_in != thread.serial && std::find(thread.sliced.begin(), thread.sliced.end(), block) == thread.sliced.end())
-      bytes += on_.memory.arena->round(block->bytes);
-  return on_.memory.arena->round(bytes);
+  if (thread.slice_bytes == 0 && thread.parts_bytes == 0) return 0;
+  std::vector<const Block*> used(thread.touched.begin(), thread.touched.end());
+  std::sort(used.begin(), used.end());
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  size_t whole = workspace, split = workspace - std::min(workspace, thread.sliced_output_bytes) + 2 * thread.slice_bytes;
+  for (const Block* block : used) {
+    const size_t bytes = block->born_in == thread.serial ? 0 : on_.memory.arena->round(block->bytes);
+    whole += bytes;
+    if (std::find(thread.sliced.begin(), thread.sliced.end(), block) == thread.sliced.end()) split += bytes;
+  }
+  if (thread.slice_bytes == 0) split = thread.parts_bytes;
+  return split < whole ? on_.memory.arena->round(split) : 0;
 }
 
 // Nothing where one of the tensors is not plain.

@@ -45,9 +45,9 @@ class Splitting {
   bool is_allowed() const { return is_allowed_ || is_pressed(); }
   // The op only hands on what it is given, which is too much to be brought in for that.
   bool defers(const ThreadState& thread, const OpInfo& op, Inputs inputs) const;
-  // The thread's op is about to have its inputs brought in: those that it will read in slices stay where they are, or
-  // leave. Where it is recorded for a plan, and `may_map`, it runs whole: slices would need less, and other storages.
-  // Raises TierFailure.
+  // The thread's op, which has a rule, is about to have its inputs brought in: those that it will read in slices stay where
+  // they are, or leave. Where it is recorded for a plan, and `may_map`, it runs whole: slices would need less, and other
+  // storages. Raises TierFailure.
   void op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, bool may_map);
 
   // A call of the thread's op could run in slices: so much less would do for it.

@@ -200,6 +200,35 @@ def test_what_changes_its_content_gets_another_codec(functions):
         assert best < PACKET // 16  # (of those that leave little of zeros, which is cheapest is a matter of moments)
 
 
+def test_what_is_read_page_by_page_is_packed_no_more(functions):
+    """A page that is wanted of a packet has all of it unpacked: page faults would read it some 64 times."""
+    values = floats(4 * PACKET, 0.7)
+    with medium(functions) as under_test:
+        for _ in range(3):
+            under_test.write(0, values)
+            assert np.array_equal(under_test.read(0, values.nbytes), values)
+        assert under_test.takes(0, values.nbytes) < values.nbytes
+        for offset in range(0, values.nbytes, 4 * PAGE):
+            assert np.array_equal(under_test.read(offset, PAGE), values[offset : offset + PAGE])
+        under_test.write(0, values)
+        assert under_test.takes(0, values.nbytes) == values.nbytes
+        before = under_test.count("bytes_loaded")
+        under_test.read(0, PAGE)
+        assert under_test.count("bytes_loaded") - before == PAGE
+
+
+def test_what_is_read_whole_again_is_packed_again(functions):
+    values = floats(4 * PACKET, 0.7)
+    with medium(functions) as under_test:
+        under_test.write(0, values)
+        for offset in range(0, values.nbytes, 4 * PAGE):
+            under_test.read(offset, PAGE)
+        for _ in range(40):
+            under_test.write(0, values)
+            under_test.read(0, values.nbytes)
+        assert under_test.takes(0, values.nbytes) < values.nbytes
+
+
 def test_a_codec_that_pays_is_not_tried_again_and_again(functions):
     """A trial packs and unpacks a part with each codec: it would cost more than it saves."""
     with medium(functions, ns_per_byte=0.0) as under_test:

@@ -14,6 +14,7 @@ constexpr size_t kLeast = size_t{16} << 10;  // what is smaller is not worth the
 constexpr double kWorth = 0.9;               // a codec has to save that much: its time is a core's, which ops may want
 constexpr double kFarOff = 0.1;              // of a storage's bytes
 constexpr uint32_t kAgain = 4, kMostBetween = 64;  // departures: a trial is repeated after 4, 16, and every 64
+constexpr double kDepartures = 4;  // so many of a storage say how it is read
 constexpr size_t kMostKnown = size_t{1} << 16;
 
 template <typename Action>
@@ -29,6 +30,17 @@ void Pace::add(size_t bytes, double ns) {
   bytes_ += static_cast<double>(bytes);
   ns_ += ns;
   if (bytes_ > kWindow) bytes_ /= 2, ns_ /= 2;
+}
+
+void Reads::leaves(size_t bytes) {
+  const auto now = static_cast<double>(bytes);
+  if (left_ > kDepartures * now) left_ /= 2, asked_ /= 2, unpacked_ /= 2;
+  left_ += now;
+}
+
+void Reads::add(size_t asked, size_t unpacked) {
+  asked_ += static_cast<double>(asked);
+  unpacked_ += static_cast<double>(unpacked);
 }
 
 Trial try_codecs(const uint8_t* from, size_t size) {
@@ -63,28 +75,38 @@ void Choice::tried(size_t offset, size_t size, const Trial& trial) {
   }
 }
 
-double Choice::cost(CodecId codec, double share) const {
-  const double moved = share * (write_.ns_per_byte() + read_.ns_per_byte());
-  return codec == kRaw ? kWorth * moved : moved + pack_[codec].ns_per_byte() + unpack_[codec].ns_per_byte();
+// From one departure to the next, by a byte of the storage.
+double Choice::cost(CodecId codec, const Known& known) const {
+  const double share = known.shares[codec], write = write_.ns_per_byte(), read = read_.ns_per_byte();
+  if (codec == kRaw) return kWorth * (write + known.reads.asked() * read);
+  const double unpacked = known.reads.unpacked() * (share * read + unpack_[codec].ns_per_byte());
+  return share * write + pack_[codec].ns_per_byte() + unpacked;
 }
 
 CodecId Choice::of(size_t offset, size_t size) const {
   const auto found = known_.find({offset, size});
   CodecId best = kRaw;
   if (found == known_.end()) return best;
-  const auto& shares = found->second.shares;
+  const Known& known = found->second;
   for (CodecId codec = 1; codec < kCodecs.size(); ++codec)
-    if (shares[codec] < 1 && cost(codec, shares[codec]) < cost(best, shares[best])) best = codec;
+    if (known.shares[codec] < 1 && cost(codec, known) < cost(best, known)) best = codec;
   return best;
 }
 
 void Choice::left(size_t offset, size_t size, CodecId codec, size_t stored) {
   const auto found = known_.find({offset, size});
-  if (found == known_.end() || codec == kRaw) return;
+  if (found == known_.end()) return;
   Known& known = found->second;
+  known.reads.leaves(size);
+  if (codec == kRaw) return;
   const double share = static_cast<double>(stored) / static_cast<double>(size);
   if (std::abs(share - known.shares[codec]) > kFarOff) known.next_trial = std::min(known.next_trial, known.departures + kAgain);
   known.shares[codec] = share;
+}
+
+void Choice::wanted(const Key& storage, size_t asked, size_t unpacked) {
+  const auto found = known_.find(storage);
+  if (found != known_.end()) found->second.reads.add(asked, unpacked);
 }
 
 }  // namespace memfit::compression

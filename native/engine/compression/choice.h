@@ -32,16 +32,35 @@ struct Trial {
 // Of some of the `size` bytes, from their middle.
 Trial try_codecs(const uint8_t* from, size_t size);
 
+// How often a storage's bytes are read after they have left, of late: by page faults more than once, and a few at a time.
+// Once and whole, until it is known.
+class Reads {
+ public:
+  void leaves(size_t bytes);
+  void add(size_t asked, size_t unpacked);
+  // Bytes by those that left: wanted, and unpacked for them if all is packed.
+  double asked() const { return asked_ / left_; }
+  double unpacked() const { return unpacked_ / left_; }
+
+ private:
+  double left_ = 1, asked_ = 1, unpacked_ = 1;
+};
+
 // Nothing in here waits or takes long: the caller's mutex guards it.
 class Choice {
  public:
-  // A storage is known by where its copy lies and how large it is. Whether it is to be tried (again) before it goes there.
+  // A storage is known by where its copy lies and how large it is.
+  using Key = std::pair<size_t, size_t>;
+
+  // Whether it is to be tried (again) before it goes there.
   bool wants_trial(size_t offset, size_t size);
   void tried(size_t offset, size_t size, const Trial& trial);
   // The codec that costs least at present, there and back.
   CodecId of(size_t offset, size_t size) const;
   // That left `stored` bytes of the storage; a trial that was far off is repeated soon.
   void left(size_t offset, size_t size, CodecId codec, size_t stored);
+  // `asked` bytes of it were read or written anew, and `unpacked` ones have to be for that where they are packed.
+  void wanted(const Key& storage, size_t asked, size_t unpacked);
 
   void packed(CodecId codec, size_t bytes, double ns) { pack_[codec].add(bytes, ns); }
   void unpacked(CodecId codec, size_t bytes, double ns) { unpack_[codec].add(bytes, ns); }
@@ -52,10 +71,10 @@ class Choice {
   struct Known {
     std::array<double, kCodecs.size()> shares{};
     uint32_t departures = 0, next_trial = 1;
+    Reads reads;
   };
-  using Key = std::pair<size_t, size_t>;
 
-  double cost(CodecId codec, double share) const;
+  double cost(CodecId codec, const Known& known) const;
 
   std::map<Key, Known> known_;
   std::array<Pace, kCodecs.size()> pack_, unpack_;

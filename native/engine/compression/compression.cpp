@@ -30,6 +30,7 @@ struct Packet {
   CodecId codec = kRaw;
   bool is_summed = false;  // a raw one that was written to in part has no checksum
   uint64_t sum = 0;        // of what is stored
+  Choice::Key storage{};   // that it was written with
 };
 using Packets = std::map<size_t, Packet>;  // by offset
 
@@ -73,6 +74,7 @@ class Compressed final : public Compressing {
   void write_whole(size_t offset, const uint8_t* from, size_t size);
   void write_part(size_t begin, const Packet& packet, size_t offset, const uint8_t* from, size_t size);
   Packet write_packed(size_t offset, CodecId codec, const uint8_t* from, size_t size);
+  void note_wanted(const Packets& found, size_t begin, size_t end);
   void read_part(size_t begin, const Packet& packet, size_t offset, uint8_t* to, size_t size);
   void unpack(size_t begin, const Packet& packet, uint8_t* to);
   void check(const Packet& packet, const uint8_t* stored) const;
@@ -194,6 +196,7 @@ void Compressed::write_whole(size_t offset, const uint8_t* from, size_t size) {
     } else if (raw != 0) {
       write_raw(done);
     }
+    packet.storage = {offset, size};
     made.emplace(offset + done, packet);
     stored += packet.stored, done += now;
   }
@@ -233,7 +236,9 @@ void Compressed::write_part(size_t begin, const Packet& packet, size_t offset, c
     made = write_packed(begin, packet.codec, whole.data(), packet.size);
     if (made.codec == kRaw) put(begin, whole.data(), packet.size);
   }
+  made.storage = packet.storage;
   Guard guard(sync().mutex);
+  choice_.wanted(packet.storage, size, packet.size);
   packets_[begin] = made;
 }
 
@@ -257,8 +262,15 @@ void Compressed::read(size_t offset, void* to, size_t size) {
   }
   if (done < end) fail("were never written");
   read_raw();
+  note_wanted(found, offset, end);
   for (const auto& [at, packet] : found)
     if (packet.codec == kRaw && at >= offset && at + packet.size <= end) check(packet, bytes + (at - offset));
+}
+
+void Compressed::note_wanted(const Packets& found, size_t begin, size_t end) {
+  Guard guard(sync().mutex);
+  for (const auto& [at, packet] : found)
+    choice_.wanted(packet.storage, std::min(at + packet.size, end) - std::max(at, begin), packet.size);
 }
 
 void Compressed::read_part(size_t begin, const Packet& packet, size_t offset, uint8_t* to, size_t size) {

@@ -10,6 +10,14 @@ void ranges_delete(Ranges* ranges) { delete ranges; }
 Region* ranges_take(Ranges* ranges, size_t size, bool high) { return ranges->take(size, ranges, high); }
 Region* ranges_take_at(Ranges* ranges, size_t offset, size_t size) { return ranges->take_at(ranges->hole_at(offset), offset, size, ranges); }
 void ranges_give_back(Ranges* ranges, Region* region) { ranges->give_back(region); }
+bool ranges_refuses(Ranges* ranges, Region* region) {
+  try {
+    ranges->give_back(region);
+    return false;
+  } catch (const std::logic_error&) {
+    return true;
+  }
+}
 Region* ranges_keep_last(Ranges* ranges, Region* region, size_t size) { return ranges->keep_last(region, size); }
 void ranges_shrink(Ranges* ranges, size_t limit) { ranges->shrink(limit); }
 void ranges_grow(Ranges* ranges, size_t limit) { ranges->grow(limit); }

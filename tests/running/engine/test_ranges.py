@@ -86,6 +86,9 @@ class Ranges:
             del self.taken[region]
             self._call("give_back", region)
 
+    def refuses(self, region: int) -> bool:
+        return bool(self._call("refuses", region) & 1)
+
     def keep_last(self, which: int, size: int) -> None:
         if self.taken:
             region = sorted(self.taken, key=self.taken.get)[which % len(self.taken)]
@@ -131,3 +134,18 @@ def test_it_does_what_a_list_of_spans_does(library: Any, acts: list[Callable[[Ra
         act(ranges)
         ranges.check()
     ranges.close()
+
+
+def test_what_was_taken_elsewhere_is_not_given_back_here(library: Any):
+    """As a plan's storage, if it were given back to the arena's ranges: both would give out its bytes."""
+    ranges, others = Ranges(library), Ranges(library)
+    ranges.take(2 * UNIT, high=False)
+    others.take(2 * UNIT, high=False)
+    (foreign,) = others.taken
+    assert ranges.refuses(foreign)
+    ranges.check()
+    others.check()
+    (own,) = ranges.taken
+    assert not ranges.refuses(own)
+    ranges.close()
+    others.close()

@@ -122,6 +122,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   if (!block.mapped) block.arena = on_.memory.arena;
   block.source = source;
   block.last_use = on_.books.now();
+  block.pinned |= thread.pins || thread.carries_out;
   on_.books.arrives(block);
   block.temporary = thread.recomputing || thread.is_slicing;
   if (!block.temporary || thread.again != 0) on_.planned.on_allocation(thread, block);

@@ -154,8 +154,8 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   info.writes_any = !own;
   read_repeatability(info, schema);
   info.adapts = name.rfind("aten::cudnn_convolution", 0) == 0;
-  // Collectives go on after they have returned, in streams of their own.
-  info.keeps_pointers = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional::", 0) == 0;
+  // Collectives go on after they have returned. (What `_c10d_functional` has calls these.)
+  info.keeps_pointers = name.rfind("c10d::", 0) == 0;
   const auto* last = std::end(kUninitialisedFactories);
   info.uninitialised = std::find(std::begin(kUninitialisedFactories), last, name) != last;
 }

@@ -128,6 +128,7 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int
   thread.captures = thread.tries = false;
   thread.handovers.clear();
   thread.heir = 0;
+  thread.given_depth = 0;
   thread.captured.clear();
   thread.waited_ns = 0;
   Refusals::forget(thread);
@@ -194,8 +195,7 @@ void Ops::settle_dues(ThreadState& thread) {
 bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins) {
   touch_inputs(thread, op, inputs);
   if (joins && op.reads_data && learns()) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
-  if (op.keeps_pointers)
-    for (Block* block : thread.touched) block->pinned = true;
+  if (op.keeps_pointers) guarded(thread, [&] { on_.paging.bring_out_all(thread); });
   thread.starting = joins;
   if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);
   const bool runs_in_slices = thread.split && !thread.split->is_tried;
@@ -211,6 +211,7 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? thread.announced : 0, joins); });
   guarded(thread, [&] { on_.paging.bring_rows(thread, op, inputs); });
   thread.streamed.clear();
+  if (op.keeps_pointers) guarded(thread, [&] { on_.lasting.collectives.begins(thread, inputs); });
   return comes_in;
 }
 
@@ -276,7 +277,9 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
     on_.capturing.op_ends(thread, op, outputs);
     if (thread.leaf == 0 && !thread.recomputing) on_.in_place.op_ends(thread);
     if (thread.depth == 1) on_.trimming.op_ends(thread, op, outputs);
-    if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
+    if (op.keeps_pointers)
+      on_.lasting.collectives.returned(thread, outputs);
+    else if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
       for (Block* block : thread.touched) block->pinned = true;
   });
 }

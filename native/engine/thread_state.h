@@ -23,6 +23,9 @@ namespace memfit {
 struct Block;
 struct OpInfo;
 
+// Whether the calling thread is one that carries out collectives: it reads and writes by raw pointers between ops.
+bool carries_out_collectives();
+
 // Whether ops of a kind are under way: one, and those that it calls.
 class OpsUnderWay {
  public:
@@ -65,6 +68,11 @@ struct ThreadState {
   size_t whole_workspace = 0;        // than what such calls had allocated when they were tried, whole
   bool recomputing = false;  // its ops are no ops of the program's
   uint32_t again = 0;        // 1 more than the plan's op that they are; 0: none
+  std::vector<Block*> given;  // to the collective that runs,
+  size_t given_from = 0;      // which has made what it has touched from here on,
+  int given_depth = 0;        // and its depth; 0: none runs
+  bool pins = false;          // what it allocates stays where it is
+  bool carries_out = carries_out_collectives();  // it is one of gloo's
   int suspended = 0;         // frames of the same thread that wait for that
   bool in_frame = false;  // it has an op that counts, from its beginning to its end
   bool running = false;   // which has started

@@ -6,6 +6,7 @@
 #include "books.cpp"
 #include "capturing.cpp"
 #include "clearing.cpp"
+#include "collectives.cpp"
 #include "copies.cpp"
 #include "course.cpp"
 #include "discarding.cpp"

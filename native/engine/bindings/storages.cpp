@@ -126,6 +126,10 @@ bool has_instance(const py::type& type) {
   return found;
 }
 
+bool drop_bytes(py::object target) {
+  return without_gil(target, [](const c10::Storage& s) { return Engine::get().drop_bytes(s); });
+}
+
 py::bytes read_bytes(py::object target, size_t offset, size_t size) {
   return py::bytes(
       without_gil(target, [&](const c10::Storage& s) { return Engine::get().read_bytes(s, offset, size); }));
@@ -181,6 +185,9 @@ void bind_storages(py::module_& m) {
   m.def("release_cached", &release_cached, NoGil());
   m.def("warm_up", &warm_up, NoGil());
   m.def("has_instance", &has_instance, py::arg("type"));
+  m.def("drop_bytes", &drop_bytes, py::arg("target"));
+  m.def("pin_allocations", &Engine::pin_allocations, py::arg("on"));
+  m.def("coalesce_collectives", [](bool on) { Engine::get().coalesce_collectives(on); }, py::arg("on"), NoGil());
   m.def("read_bytes", &read_bytes, py::arg("target"), py::arg("offset"), py::arg("size_bytes"));
   m.def("block_id", &block_id, py::arg("target"));
   m.def("is_resident", &is_resident, py::arg("target"));

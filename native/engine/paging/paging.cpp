@@ -302,6 +302,11 @@ void Paging::bring_out(Block& block, bool stays) try {
   // It stays mapped: most callers can read it so.
 }
 
+void Paging::bring_out_all(ThreadState& thread) {
+  for (Block* block : thread.touched)
+    if (block->mapped && block->active == 1 && take_down(*block)) thread.missing.push_back(block);
+}
+
 void Paging::take_down_idle() {
   for (Block* block : std::vector<Block*>(on_.books.all())) try {
       if (block->mapped && block->active == 0) take_down(*block);

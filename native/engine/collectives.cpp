@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string_view>
+#include <typeinfo>
 #include <utility>
 
 #include "interpreter.h"
@@ -55,19 +57,23 @@ void Collectives::begins(ThreadState& thread, c10::ArrayRef<const c10::IValue> i
 void Collectives::returned(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) {
   if (thread.given_depth != thread.depth) return;
   thread.given_depth = 0;
-  std::vector<Block*> given = std::exchange(thread.given, {});
-  for (size_t i = thread.given_from; i < thread.touched.size(); ++i)
-    if (std::find(given.begin(), given.end(), thread.touched[i]) == given.end()) thread.touched[i]->pinned = true;
-  given.erase(std::remove_if(given.begin(), given.end(), [](const Block* block) { return block->dead || !block->resident(); }),
-              given.end());
+  std::vector<Block*> blocks = std::exchange(thread.given, {});
+  const auto is_gone = [](const Block* block) { return block->dead || !block->resident(); };
+  blocks.erase(std::remove_if(blocks.begin(), blocks.end(), is_gone), blocks.end());
+  const size_t given = blocks.size();
+  for (size_t i = thread.given_from; i < thread.touched.size(); ++i) {
+    Block* made = thread.touched[i];
+    if (!is_gone(made) && std::find(blocks.begin(), blocks.end(), made) == blocks.end()) blocks.push_back(made);
+  }
+  if (blocks.empty()) return;
   std::vector<Work> works = works_in(outputs);
   if (works.size() != 1 || coalesces_) {
-    for (Block* block : given) block->pinned = true;
+    for (Block* block : blocks) block->pinned = true;
     return;
   }
-  if (given.empty()) return;
-  for (Block* block : given) ++block->active, ++block->collectives;
-  pending_.push_back({std::move(works.front()), std::move(given)});
+  for (Block* block : blocks) ++block->active, ++block->collectives;
+  const bool is_hopeless = !completes_alone(works.front());
+  pending_.push_back({std::move(works.front()), std::move(blocks), given, is_hopeless});
   any_ = true;
 }
 
@@ -83,14 +89,29 @@ std::vector<Collectives::Work> Collectives::works_in(c10::ArrayRef<c10::IValue> 
   return works;
 }
 
+// Gloo's messages, and what it has made of several collectives.
+bool Collectives::completes_alone(const Work& work) {
+#ifdef MEMFIT_HAS_WORK
+  const std::string_view name = typeid(*static_cast<c10d::Work*>(work.get())).name();
+  for (std::string_view each : {"LambdaWork", "SendWork", "RecvWork"})
+    if (name.find(each) != std::string_view::npos) return false;
+#endif
+  return true;
+}
+
 // Gloo's Work that is only carried out by `wait` never says that it is complete; nor is there anything to wait for once
 // nobody else has it (the entry, and whoever asks, do). What NCCL does goes on without anybody.
-bool Collectives::is_complete(const Work& work, bool on_host) {
+Collectives::State Collectives::state_of(const Work& work, bool on_host) {
 #ifdef MEMFIT_HAS_WORK
-  return static_cast<c10d::Work*>(work.get())->isCompleted() || (on_host && work.use_count() <= 2);
-#else
-  return true;
+  if (!static_cast<c10d::Work*>(work.get())->isCompleted())
+    return on_host && work.use_count() <= 2 ? State::kAbandoned : State::kUnderWay;
 #endif
+  return State::kComplete;
+}
+
+// A part of it may go on with what it has made.
+void Collectives::abandon(const Pending& one) {
+  for (size_t i = one.given; i < one.blocks.size(); ++i) one.blocks[i]->pinned = true;
 }
 
 template <typename Action>
@@ -118,40 +139,59 @@ std::vector<Collectives::Pending> Collectives::take(const std::vector<Work>& ove
   return taken;
 }
 
-// The Works go before the storages may move: those that nobody waits for end with that, and not before.
 bool Collectives::reap(size_t most) {
   if (pending_.empty()) return false;
-  const bool on_host = !pending_.front().blocks.front()->device->is_asynchronous();
-  std::vector<Work> works = some(most);
+  const bool on_host = is_on_host();
+  std::vector<Work> asked = some(most), works, abandoned;
   unlocked([&] {
-    const auto is_under_way = [&](const Work& work) { return !is_complete(work, on_host); };
-    works.erase(std::remove_if(works.begin(), works.end(), is_under_way), works.end());
+    for (Work& work : asked) {
+      const State state = state_of(work, on_host);
+      if (state == State::kAbandoned) abandoned.push_back(std::move(work));
+      if (state == State::kComplete) works.push_back(std::move(work));
+    }
+    asked.clear();
   });
-  if (works.empty()) return false;
+  std::vector<Pending> over = take(works), left = take(abandoned);
+  for (Pending& each : left) {
+    abandon(each);
+    over.push_back(std::move(each));
+  }
+  works.insert(works.end(), abandoned.begin(), abandoned.end());
+  abandoned.clear();
+  return !works.empty() && end(std::move(works), std::move(over));
+}
+
+void Collectives::is_over(const void* work) {
+  const auto is_it = [&](const Pending& each) { return each.work.get() == work; };
+  const auto found = std::find_if(pending_.begin(), pending_.end(), is_it);
+  if (found == pending_.end() || !is_on_host()) return;
+  std::vector<Work> works{found->work};
   std::vector<Pending> over = take(works);
+  end(std::move(works), std::move(over));
+}
+
+// The Works go before the storages may move: those that nobody waits for end with that, and not before. What is done to the
+// bytes is done by then.
+bool Collectives::end(std::vector<Work> works, std::vector<Pending> over) {
   unlocked([&] {
     works.clear();
     for (Pending& each : over) each.work.reset();
   });
-  for (const Pending& each : over) let_go(each.blocks);
+  for (const Pending& each : over)
+    for (Block* block : each.blocks) {
+      block->dirty = true;
+      --block->collectives;
+      if (turns_.is_open())
+        books_.let_go(*block);
+      else
+        restoring_.let_go(*block);
+    }
   if (!over.empty()) turns_.somebody_let_go();
   return !over.empty();
 }
 
-// It may have written to them until now.
-void Collectives::let_go(const std::vector<Block*>& blocks) {
-  for (Block* block : blocks) {
-    block->dirty = true;
-    --block->collectives;
-    if (turns_.is_open())
-      books_.let_go(*block);
-    else
-      restoring_.let_go(*block);
-  }
-}
-
 bool Collectives::is_worth_waiting() const {
-  return turns_.is_open() && std::any_of(pending_.begin(), pending_.end(), [](const Pending& each) { return !each.was_waited_for; });
+  return turns_.is_open() && std::any_of(pending_.begin(), pending_.end(), [](const Pending& each) { return !each.is_hopeless; });
 }
 
 bool Collectives::wait(ThreadState& thread) {
@@ -161,7 +201,7 @@ bool Collectives::wait(ThreadState& thread) {
     if (turns_.wait(thread, Turns::For::kRoom, kBetween, /*others_prepare=*/true)) return true;
     if (reap(SIZE_MAX)) return true;
   }
-  for (Pending& each : pending_) each.was_waited_for = true;
+  for (Pending& each : pending_) each.is_hopeless = true;
   return false;
 }
 
@@ -171,10 +211,7 @@ void Collectives::close() {
   any_ = false;
   for (Pending& each : left)
     for (Block* block : each.blocks) block->pinned = true;
-  unlocked([&] {
-    for (Pending& each : left) each.work.reset();
-  });
-  for (const Pending& each : left) let_go(each.blocks);
+  end({}, std::move(left));
 }
 
 // Nothing of theirs may be run, or waited for, in a child.

@@ -1,7 +1,7 @@
 // Collectives: they go on after they have returned, so what they were given stays where it is until their Work is complete.
 //
-// What gloo's threads make for themselves they use through raw pointers between ops: it is pinned. So is what a collective
-// has made on its way, and all that one without a Work was given.
+// So does what they have made on their way. Pinned is what gloo's threads make for themselves, which use it through raw
+// pointers between ops; and all that a collective without a Work was given.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -34,6 +34,8 @@ class Collectives {
   // Those that follow are one, and their Works know nothing of its end; and no longer.
   void coalesce(bool on) { coalesces_ = on; }
 
+  // The program has waited for that Work (by identity): on a host its collective has ended.
+  void is_over(const void* work);
   // At most `most` are asked. Whether any was complete.
   bool reap(size_t most);
   // Room is short: waits until one is complete, or some op has let go of storages. False if there is none that could be
@@ -51,16 +53,21 @@ class Collectives {
   using Work = c10::intrusive_ptr<torch::CustomClassHolder>;
   struct Pending {
     Work work;
-    std::vector<Block*> blocks;  // active until it is complete
-    bool was_waited_for = false;  // in vain
+    std::vector<Block*> blocks;  // active until it is complete: what it was given,
+    size_t given = 0;            // so many of them, and what it has made
+    bool is_hopeless = false;  // to wait for: it was in vain, or only the program's own `wait` completes it
   };
 
   static std::vector<Work> works_in(c10::ArrayRef<c10::IValue> outputs);
-  static bool is_complete(const Work& work, bool on_host);
+  static bool completes_alone(const Work& work);
+  enum class State { kUnderWay, kComplete, kAbandoned };
+  static State state_of(const Work& work, bool on_host);
+  static void abandon(const Pending& one);
   bool is_worth_waiting() const;
   std::vector<Work> some(size_t most);
   std::vector<Pending> take(const std::vector<Work>& over);
-  void let_go(const std::vector<Block*>& blocks);
+  bool is_on_host() const { return !pending_.front().blocks.front()->device->is_asynchronous(); }
+  bool end(std::vector<Work> works, std::vector<Pending> over);
   template <typename Action>
   void unlocked(const Action& action);
 

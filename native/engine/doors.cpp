@@ -132,6 +132,7 @@ bool Engine::drop_bytes(const c10::Storage& storage) {
   at::DataPtr& pointer = impl._mutable_data_ptr_no_checks();
   dropped = std::move(pointer);
   pointer = at::DataPtr(nullptr, storage.device());
+  impl.set_nbytes(0);
   open_again(impl);
   return true;
 }
@@ -139,6 +140,11 @@ bool Engine::drop_bytes(const c10::Storage& storage) {
 void Engine::coalesce_collectives(bool on) {
   Lock lock(*this);
   lasting_.collectives.coalesce(on);
+}
+
+void Engine::collective_is_over(const void* work) {
+  Lock lock(*this);
+  if (lock.governing() != nullptr) lasting_.collectives.is_over(work);
 }
 
 std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_t size) {

@@ -96,6 +96,8 @@ class Engine {
   static bool pin_allocations(bool on) { return std::exchange(this_thread().pins, on); }
   // The collectives that follow are one (`Collectives::coalesce`).
   void coalesce_collectives(bool on);
+  // The program has waited for a collective's Work (by identity).
+  void collective_is_over(const void* work);
   std::string read_bytes(const c10::Storage& storage, size_t offset, size_t size);
   int64_t block_id(const c10::Storage& storage);
   bool is_resident(const c10::Storage& storage);

@@ -1,7 +1,5 @@
 #include "preparing.h"
 
-#include <torch/csrc/autograd/function.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -11,17 +9,6 @@
 #include "stopwatch.h"
 
 namespace memfit {
-
-namespace {
-
-// A hook of a gradient's runs, or what adds to it. DDP's looks at buckets between ops (c10::isSharedStorageAlias); of those
-// from before the session, which Python cannot see, this is the first use.
-bool accumulates_gradient() {
-  const auto node = torch::autograd::get_current_node();
-  return node && node->name() == "torch::autograd::AccumulateGrad";
-}
-
-}  // namespace
 
 void Preparing::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, size_t announced,
                            bool joins) {
@@ -61,16 +48,11 @@ void Preparing::bring_in(ThreadState& thread, std::vector<Block*>& missing, size
 void Preparing::adopt_foreign(ThreadState& thread, size_t more) {
   std::vector<c10::Storage> foreign;
   foreign.swap(thread.foreign);
-  if (foreign.empty()) return;
-  const bool is_in_hook = accumulates_gradient();
-  if (on_.memory.device->is_aside()) on_.memory.device->lead();  // where they may have been written
+  if (!foreign.empty() && on_.memory.device->is_aside()) on_.memory.device->lead();  // where they may have been written
   for (c10::Storage& storage : foreign) {
     auto is_ours = [&] { return on_.memory.is_closed || on_.books.find(*storage.unsafeGetStorageImpl()) != nullptr; };
     on_.room.with_room(thread, storage.nbytes(), [&] { return is_ours() || on_.adoption.into_arena(storage, more); });
-    if (Block* block = on_.books.find(*storage.unsafeGetStorageImpl())) {
-      on_.uses.use(thread, *block, /*write=*/true);
-      block->pinned |= is_in_hook;
-    }
+    if (Block* block = on_.books.find(*storage.unsafeGetStorageImpl())) on_.uses.use(thread, *block, /*write=*/true);
     on_.books.bury(Books::StorageRef::reclaim_copy(storage.unsafeGetStorageImpl()));
   }
 }

@@ -1,13 +1,13 @@
 """What torch.distributed does beside its collectives, which are ops.
 
-DDP's reducer looks at its buckets between ops, in C++: they stay where they are made. What it broadcasts when it is made
-goes in parts, so that no op needs all parameters once more.
+DDP's reducer asks between ops, in C++, whether gradients lie in its buckets; the engine answers. Where it cannot, its
+buckets stay where they are made. What is broadcast when a module is made goes in parts, so that no op needs all
+parameters twice.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -16,27 +16,27 @@ import torch
 import torch.distributed as dist
 
 from memfit.running.engine.module import EngineModule
-from memfit.running.engine.patching import held, replaced
+from memfit.running.engine.patching import replaced
 
 BROADCAST_BYTES = 1 << 20
-"""The most that is broadcast at once, if it is not one tensor. All ranks have to say the same, whatever their budgets."""
+"""The most that is broadcast at once, if it is not one tensor. It is the same for all ranks, whatever their budgets."""
 
 
 @contextmanager
 def collectives_seen(engine: EngineModule) -> Iterator[None]:
-    """Keep what DDP looks at where it is, and cut what it broadcasts, for as long as the context is open."""
+    """Answer what DDP asks, and cut what it broadcasts, for as long as the context is open."""
     if not dist.is_available():
         yield
         return
+    native: Any = torch._C._distributed_c10d
+    reducer, group, work = native.Reducer, native.ProcessGroup, native.Work
     with ExitStack() as stack:
-        for name in ("__init__", "_rebuild_buckets"):
-            stack.enter_context(replaced(dist.Reducer, name, _pinning(engine, getattr(dist.Reducer, name))))
-        stack.enter_context(replaced(dist, "_broadcast_coalesced", _in_parts(dist._broadcast_coalesced)))
-        group = torch._C._distributed_c10d.ProcessGroup
+        for name in () if engine.answer_for_aliases() else ("__init__", "_rebuild_buckets"):
+            stack.enter_context(replaced(reducer, name, _pinning(engine, getattr(reducer, name))))
+        stack.enter_context(replaced(dist, "_broadcast_coalesced", _in_parts(native._broadcast_coalesced)))
+        stack.enter_context(replaced(work, "wait", _telling(engine, work.wait)))
         for name, on in (("_start_coalescing", True), ("_end_coalescing", False)):
             stack.enter_context(replaced(group, name, _coalescing(engine, getattr(group, name), on)))
-        if dist.is_initialized():
-            _pin_buckets(engine)
         yield
 
 
@@ -60,6 +60,18 @@ def _in_parts(broadcast: Callable[..., Any]) -> Callable[..., Any]:
     return in_parts
 
 
+def _telling(engine: EngineModule, wait: Callable[..., Any]) -> Callable[..., Any]:
+    """Some of gloo's Works are carried out by `wait`, and do not know afterwards that they were."""
+
+    @functools.wraps(wait)
+    def telling(work: Any, *args: Any, **kwargs: Any) -> Any:
+        result = wait(work, *args, **kwargs)
+        engine.collective_is_over(work)
+        return result
+
+    return telling
+
+
 def _coalescing(engine: EngineModule, call: Callable[..., Any], on: bool) -> Callable[..., Any]:
     """Works of a block of collectives that are launched as one do not know when it ends."""
 
@@ -70,12 +82,3 @@ def _coalescing(engine: EngineModule, call: Callable[..., Any], on: bool) -> Cal
         return result
 
     return coalescing
-
-
-def _pin_buckets(engine: EngineModule) -> None:
-    """Pin gradients that lie in the buckets of a DDP module from before the session. (Others are, at their first use.)"""
-    ddp = torch.nn.parallel.DistributedDataParallel
-    for module in [thing for thing in gc.get_objects() if issubclass(type(thing), ddp)]:
-        grads = [p.grad for p in module.parameters() if p.grad is not None] if module.gradient_as_bucket_view else []
-        with held(engine, grads, pin=True):
-            pass

@@ -1,19 +1,34 @@
-"""Small trainings of each kind of torch.distributed: functions of a rank, which note every step's bits."""
+"""Small trainings of each kind of torch.distributed: functions of a rank, which is told of every step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from running.distributed.ranks import Rank
-
 STEPS, WIDTH, DEPTH, BATCH = 7, 128, 5, 512
+
+
+class Rank(Protocol):
+    """One process of several that train together."""
+
+    number: int
+    world: int
+    folder: Path
+
+    def note(self, *tensors: Tensor | None) -> None:
+        """Note the bits of a step."""
+
+
+def note_training(rank: Rank, loss: Tensor, model: nn.Module) -> None:
+    """Note a step: its loss, the gradients and the parameters."""
+    rank.note(loss, *(p.grad for p in model.parameters()), *model.parameters())
 
 
 def network(depth: int = DEPTH) -> nn.Sequential:
@@ -41,7 +56,7 @@ def train(rank: Rank, model: nn.Module, optimizer: torch.optim.Optimizer, same: 
                 loss = model(part).square().mean()
                 loss.backward()
         optimizer.step()
-        rank.note_training(loss, model)
+        note_training(rank, loss, model)
 
 
 def ddp(rank: Rank, parts: int = 1, hook: Any = None, **options: Any) -> None:
@@ -81,7 +96,7 @@ def by_hand(rank: Rank) -> None:
         for work in works:
             work.wait()
         optimizer.step()
-        rank.note_training(loss, model)
+        note_training(rank, loss, model)
 
 
 def every_collective(rank: Rank) -> None:
@@ -110,8 +125,9 @@ def every_collective(rank: Rank) -> None:
         for work in works:
             work.wait()
         dist.broadcast(own, 0)
-        functioned = functional.all_reduce(own, "sum", dist.group.WORLD)
-        loss = sum((x @ weight).square().mean() for x in (gathered, received, scattered, exchanged, functioned, *beside))
+        functioned = functional.all_reduce(own, "sum", list(range(rank.world)))
+        results = (gathered, received, scattered, exchanged, functioned, *beside)
+        loss = sum((x @ weight).square().mean() for x in results)
         optimizer.zero_grad()
         loss.backward()
         dist.all_reduce(weight.grad)
@@ -136,7 +152,8 @@ def sharded(depth: int = DEPTH) -> nn.Sequential:
     model = nn.Sequential(*(network(1) for _ in range(depth)))
     for block in model:
         fully_shard(block)
-    return fully_shard(model)
+    fully_shard(model)
+    return model
 
 
 def fsdp2(rank: Rank) -> None:
@@ -146,20 +163,21 @@ def fsdp2(rank: Rank) -> None:
 
 def checkpointed(rank: Rank) -> None:
     """FSDP2, whose checkpoints are written at once and beside training, and read back."""
-    import torch.distributed.checkpoint as dcp
+    import torch.distributed.checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
+    dcp: Any = torch.distributed.checkpoint
     model = sharded()
     optimizer = adam(model.parameters())
     train(rank, model, optimizer)
-    now, later = rank.folder / f"now{len(rank.pinned_bytes)}", rank.folder / f"later{len(rank.pinned_bytes)}"
+    now, later = rank.folder / "now", rank.folder / "later"
 
     def state() -> dict[str, Any]:
         weights, moments = get_state_dict(model, optimizer)
         return {"weights": weights, "moments": moments}
 
     dcp.save(state(), checkpoint_id=now)
-    writing = dcp.async_save(state(), checkpoint_id=later)
+    writing = dcp.async_save(state(), checkpoint_id=later, process_group=dist.new_group())
     train(rank, model, optimizer)  # beside it
     writing.result()
     for checkpoint in (now, later):
@@ -193,7 +211,7 @@ def zero_alone(rank: Rank) -> None:
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
         optimizer.step()
-        rank.note_training(loss, model)
+        note_training(rank, loss, model)
 
 
 def tensor_parallel(rank: Rank) -> None:
@@ -203,7 +221,7 @@ def tensor_parallel(rank: Rank) -> None:
     torch.manual_seed(1)
     layers = [nn.Linear(WIDTH, WIDTH) for _ in range(2 * DEPTH)]
     model = nn.Sequential(*(part for layer in layers for part in (layer, nn.GELU())))
-    styles = {str(2 * i): (ColwiseParallel, RowwiseParallel)[i % 2]() for i in range(2 * DEPTH)}
+    styles: dict[str, Any] = {str(2 * i): (ColwiseParallel, RowwiseParallel)[i % 2]() for i in range(2 * DEPTH)}
     parallelize_module(model, init_device_mesh("cpu", (rank.world,)), styles)
     train(rank, model, adam(model.parameters()), same=True)
 
@@ -227,4 +245,4 @@ def pipeline(rank: Rank) -> None:
         else:
             schedule.step()
         optimizer.step()
-        rank.note_training(sum(losses, torch.zeros(())), own)
+        note_training(rank, sum(losses, torch.zeros(())), own)

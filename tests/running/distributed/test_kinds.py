@@ -1,0 +1,53 @@
+"""Each kind of distributed training: every rank sees the bits that it sees without memfit, and nothing is pinned."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.common import distributed as kinds
+from memfit.running import engine
+from running.distributed.ranks import Run, plainly_and_within
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.unstressed("when things leave"),
+]
+KINDS = [
+    "ddp", "ddp_views", "ddp_no_sync", "ddp_static_graph", "ddp_hook", "by_hand", "every_collective", "fsdp1", "fsdp2",
+    "checkpointed", "zero", "zero_alone", "tensor_parallel", "pipeline",
+]  # fmt: skip
+BUDGETS = ["60%", "40%"]
+SLACK = 16 << 10  # what is small
+
+
+def check_pinned(runs: list[list[Run]], least: int = 0) -> None:
+    for number, (_, *limited) in enumerate(runs):
+        for each in limited:
+            last = each.pinned_bytes[-3:]
+            assert all(least <= pinned <= least + SLACK for pinned in last), f"rank {number}: {last}"
+
+
+def test_two_ranks_of_ddp_within_a_budget_train_as_plainly(tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "STEPS", 5)
+    check_pinned(plainly_and_within(kinds.ddp, ["60%"], tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["ddp", "ddp_views"])
+def test_where_nobody_answers_for_aliases_buckets_are_pinned_and_nothing_else(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "STEPS", 5)
+    monkeypatch.setattr(engine.load(), "answer_for_aliases", lambda: False)
+    parameters = sum(p.nbytes for p in kinds.network().parameters())
+    check_pinned(plainly_and_within(getattr(kinds, kind), ["60%"], tmp_path), parameters)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_ranks_train_as_plainly_with_nothing_pinned(kind, tmp_path):
+    check_pinned(plainly_and_within(getattr(kinds, kind), BUDGETS, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_four_ranks_train_as_plainly_with_nothing_pinned(kind, tmp_path):
+    check_pinned(plainly_and_within(getattr(kinds, kind), BUDGETS, tmp_path, world=4))

@@ -101,12 +101,14 @@ bool Collectives::completes_alone(const Work& work) {
 
 // Gloo's Work that is only carried out by `wait` never says that it is complete; nor is there anything to wait for once
 // nobody else has it (the entry, and whoever asks, do). What NCCL does goes on without anybody.
-Collectives::State Collectives::state_of(const Work& work, bool on_host) {
+Collectives::State Collectives::state_of(const Work& work, bool on_host) try {
 #ifdef MEMFIT_HAS_WORK
   if (!static_cast<c10d::Work*>(work.get())->isCompleted())
     return on_host && work.use_count() <= 2 ? State::kAbandoned : State::kUnderWay;
 #endif
   return State::kComplete;
+} catch (...) {  // one that is written in Python may raise anything
+  return State::kUnderWay;
 }
 
 // A part of it may go on with what it has made.

@@ -50,6 +50,7 @@ class Run:
     seen: list[str]
     pinned_bytes: list[int]
     budget_bytes: int = 0
+    planned_iterations: int = 0
     peak_footprint_bytes: int = 0
     moved: int = 0
     """Times that something left the arena, or was used where it waits."""
@@ -64,9 +65,9 @@ def run(program: Program, rank: Rank, budget: str | None, **options: Any) -> Run
     with memfit.session(budget, tier="ram", **options) as session:
         rank.session = session
         program(rank)
-        stats = session.stats
+        stats, planned = session.stats, session.planned_iterations
     moved = stats.evictions + stats.swaps + stats.mapped_storages + stats.split_ops
-    return Run(rank.seen, rank.pinned_bytes, stats.budget_bytes, stats.peak_footprint_bytes, moved)
+    return Run(rank.seen, rank.pinned_bytes, stats.budget_bytes, planned, stats.peak_footprint_bytes, moved)
 
 
 def together(job: Callable[[int], Any], folder: Path, world: int = 2) -> list[Any]:

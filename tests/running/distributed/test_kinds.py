@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.common import distributed as kinds
 from memfit.running import engine
+from memfit.running.planned.making import Making
 from running.distributed.ranks import Run, plainly_and_within
 
 pytestmark = [
@@ -45,6 +46,16 @@ def test_where_nobody_answers_for_aliases_buckets_are_pinned_and_nothing_else(ki
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_ranks_train_as_plainly_with_nothing_pinned(kind, tmp_path):
     check_pinned(plainly_and_within(getattr(kinds, kind), BUDGETS, tmp_path))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["by_hand", "ddp", "fsdp2", "zero_alone", "pipeline"])
+def test_iterations_of_ranks_run_by_plan_to_the_same_bits(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "STEPS", 16)
+    done = Making.done
+    monkeypatch.setattr(Making, "done", lambda self, timeout=None: done(self, None))
+    for _, limited in plainly_and_within(getattr(kinds, kind), ["50%"], tmp_path):
+        assert limited.planned_iterations >= 4
 
 
 @pytest.mark.slow

@@ -84,6 +84,21 @@ def ddp_hook(rank: Rank) -> None:
     ddp(rank, hook=fp16_compress_hook)
 
 
+def ddp_sparse(rank: Rank) -> None:
+    """A table whose gradients are sparse: gloo's own threads make what comes of them."""
+    torch.manual_seed(1)
+    table = nn.Embedding(4 * WIDTH, WIDTH, sparse=True)
+    model = DistributedDataParallel(nn.Sequential(table, network()))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for batch in batches(rank):
+        optimizer.zero_grad()
+        loss = model((1000 * batch[:, 0].abs()).long() % len(table.weight)).square().mean()
+        loss.backward()
+        optimizer.step()
+        assert table.weight.grad is not None
+        rank.note(loss, table.weight.grad.to_dense(), *model.parameters())
+
+
 def by_hand(rank: Rank) -> None:
     """Gradients are reduced asynchronously, each on its own, and waited for before the step."""
     model = network()

@@ -14,15 +14,17 @@ from benchmarks.common import distributed
 from benchmarks.common.ranks import Rank, Run, run_ranked, skew_ms, step_ms, together
 from benchmarks.common.result import Result, Row, Table, mb
 
-KINDS = ("ddp", "ddp_views", "ddp_no_sync", "ddp_static_graph", "ddp_hook", "fsdp1", "fsdp2", "zero", "zero_alone",
-         "tensor_parallel", "pipeline", "by_hand", "every_collective", "checkpointed")  # fmt: skip
+KINDS = (
+    "ddp", "ddp_views", "ddp_no_sync", "ddp_static_graph", "ddp_hook", "ddp_sparse", "fsdp1", "fsdp2", "zero",
+    "zero_alone", "tensor_parallel", "pipeline", "by_hand", "every_collective", "checkpointed",
+)  # fmt: skip
 _UNTIMED = {"checkpointed"}  # its steps are not all alike
 
 
 def measure(kind: str, budgets: Sequence[str], ranks: int, steps: int, batch: int, tier: str) -> Iterator[Row]:
     """Yield a row for each budget."""
     distributed.BATCH = batch
-    short = _runs(kind, [None, *budgets], ranks, 8, tier, hashes=True)
+    short = _runs(kind, [None, *budgets], ranks, 16, tier, hashes=True)
     timed = [] if kind in _UNTIMED else _runs(kind, [None, *budgets, None], ranks, steps, tier, hashes=False)
     for i, budget in enumerate(budgets, start=1):
         row = {"kind": kind, "ranks": ranks, "budget": budget}

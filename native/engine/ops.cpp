@@ -80,7 +80,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
 
 // What the op is given comes in with the first op that reads it. (One that is given nothing reads none of it.)
 bool Ops::defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  if (thread.recomputing) return false;
+  if (thread.is_apart()) return false;
   bool is_put_off = thread.defers && (op.passes_on || !op.reads_data || op.operands.empty());
   if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(thread, op, inputs); });
   if (is_put_off && thread.depth == 1) {
@@ -167,7 +167,7 @@ bool Ops::concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) co
 void Ops::join(ThreadState& thread) {
   thread.joined = true;
   on_.lasting.turns.op_begins(thread);
-  if (thread.recomputing) return;
+  if (thread.is_apart()) return;
   ++on_.stats.ops;
   guarded(thread, [&] { settle_dues(thread); });
   guarded(thread, [&] { on_.progress.record(thread, on_.lasting.phase.load()); });
@@ -291,11 +291,11 @@ std::function<void()> Ops::end(ThreadState& thread) {
     const size_t alignment = on_.memory.arena->ranges.alignment();
     const size_t need = failed || !learns() ? 0 : thread.was_split ? on_.needs.whole(thread, alignment) : on_.needs.learn(thread, alignment);
     on_.paging.settle(thread);
-    if (!thread.recomputing) on_.progress.op_ends(thread, need, on_.splitting.need_of(thread, need));
+    if (!thread.is_apart()) on_.progress.op_ends(thread, need, on_.splitting.need_of(thread, need));
   });
   guarded(thread, [&] { on_.in_place.op_ends(thread); });
   let_go(thread);
-  return thread.recomputing ? nullptr : on_.progress.due();
+  return thread.is_apart() ? nullptr : on_.progress.due();
 }
 
 void Ops::let_go(ThreadState& thread) {
@@ -304,7 +304,7 @@ void Ops::let_go(ThreadState& thread) {
     if (on_.lasting.books.let_go(block) && block.mapped) on_.paging.leave(thread, block);
   });
   on_.paging.op_ends(thread);
-  if (!thread.recomputing) guarded(thread, [&] { on_.planned.after_op(thread); });
+  if (!thread.is_apart()) guarded(thread, [&] { on_.planned.after_op(thread); });
   on_.refusals.put_off(thread);
   on_.lasting.turns.op_is_over(thread);
 }

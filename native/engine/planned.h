@@ -135,7 +135,7 @@ class Planned final : public LastResorts {
 
  private:
   void begin(PlanTables plan, std::unique_ptr<Swaps> swaps, size_t offset);
-  bool is_planned(const ThreadState& thread) const { return swaps_ && thread.course == course_ && !thread.recomputing; }
+  bool is_planned(const ThreadState& thread) const { return swaps_ && thread.course == course_ && !thread.is_apart(); }
   bool is_followed(const Remaking& remaking) const { return remakings_ && remaking.course == course_; }
   void begin_op(ThreadState& thread, size_t op);
   void pass_by(size_t op);

@@ -69,7 +69,7 @@ size_t Paging::room() const {
 }
 
 void Paging::prepare(ThreadState& thread, const OpInfo& op) {
-  thread.maps = !thread.recomputing && may_map(op);  // what is tried, or made again, does without where there is no room
+  thread.maps = !thread.is_apart() && may_map(op);  // what is tried, or made again, does without where there is no room
   if (!thread.maps) return;
   thread.access = access_of(op.name);
   thread.operand_bytes = thread.input_bytes;
@@ -123,7 +123,7 @@ void Paging::map_or_go_without(ThreadState& thread, const std::vector<Block*>& c
 }
 
 void Paging::stand_by(ThreadState& thread, const OpInfo& op) const {
-  thread.maps = !thread.recomputing && may_map(op);
+  thread.maps = !thread.is_apart() && may_map(op);
   thread.access = Access::kStream;
   thread.operand_bytes = thread.input_bytes;
 }
@@ -322,7 +322,7 @@ bool Paging::keep(Block& block) {
 }
 
 void Paging::op_ends(const ThreadState& thread) {
-  if (thread.recomputing) return;
+  if (thread.is_apart()) return;
   if (frames_.is_open() && !frames_.give_back()) {
     if (!any_stays_) frames_.shrink();  // (rows that are wanted again soon stay where they are)
     return;

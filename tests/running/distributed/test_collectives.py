@@ -185,9 +185,7 @@ def test_a_ddp_module_is_made_in_less_than_twice_its_parameters(tmp_path):
 
 @pytest.mark.parametrize("has_views", [False, True])
 @pytest.mark.parametrize("has_trained", [False, True])
-def test_buckets_from_before_the_session_stay_where_a_reducer_looks_at_them(
-    has_trained, has_views, tmp_path, monkeypatch
-):
+def test_a_ddp_module_from_before_the_session_trains_as_plainly(has_trained, has_views, tmp_path, monkeypatch):
     monkeypatch.setattr(kinds, "STEPS", 3)
 
     def job(number: int) -> list[Any]:

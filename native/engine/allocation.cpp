@@ -133,6 +133,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
     if (on_.recorder.on()) on_.recorder.allocated(block, inside, source);
   }
   on_.moves.note_peaks();
+  if (thread.carries_out) note_beside(block);
   if (!inside) return;
   block.held = false;
   block.active = 1;
@@ -141,7 +142,15 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   thread.wrote.push_back(&block);
 }
 
+// Plans leave room for that: they know nothing of it.
+void Allocation::note_beside(Block& block) {
+  block.is_beside = true;
+  beside_bytes_ += on_.memory.arena->round(block.bytes);
+  on_.stats.peak_beside_bytes = std::max(on_.stats.peak_beside_bytes, beside_bytes_);
+}
+
 void Allocation::release(ThreadState& thread, Block* block) {
+  if (block->is_beside && on_.books.is_of_session(*block)) beside_bytes_ -= std::min(beside_bytes_, on_.memory.arena->round(block->bytes));
   if (block->copy) on_.copies.settle(*block);
   if (!block->temporary && on_.books.is_of_session(*block)) {
     on_.stats.live_bytes -= block->bytes;

@@ -60,6 +60,7 @@ struct Block {
   std::shared_ptr<Value> value;
   std::unique_ptr<Discarded> discarded;
   bool recomputed = false;  // and not used since: not to be discarded once more
+  bool is_beside = false;   // made by a thread that carries out collectives
   bool temporary = false;   // made by a re-run or for a slice, or let go of by the program: no storage of the program's
 
   std::shared_ptr<Copy> copy;  // on its way to the tier or back; the block is active meanwhile

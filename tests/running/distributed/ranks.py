@@ -51,7 +51,7 @@ class Run:
     pinned_bytes: list[int]
     budget_bytes: int = 0
     planned_iterations: int = 0
-    peak_footprint_bytes: int = 0
+    peak_resident_bytes: int = 0
     moved: int = 0
     """Times that something left the arena, or was used where it waits."""
 
@@ -67,7 +67,7 @@ def run(program: Program, rank: Rank, budget: str | None, **options: Any) -> Run
         program(rank)
         stats, planned = session.stats, session.planned_iterations
     moved = stats.evictions + stats.swaps + stats.mapped_storages + stats.split_ops
-    return Run(rank.seen, rank.pinned_bytes, stats.budget_bytes, planned, stats.peak_footprint_bytes, moved)
+    return Run(rank.seen, rank.pinned_bytes, stats.budget_bytes, planned, stats.peak_resident_bytes, moved)
 
 
 def together(job: Callable[[int], Any], folder: Path, world: int = 2) -> list[Any]:
@@ -110,6 +110,6 @@ def plainly_and_within(
         for budget, each in zip(budgets, limited, strict=True):
             assert each.seen == plain.seen, f"rank {number} saw other bits within {budget}"
             assert each.budget_bytes > 0, f"rank {number} had no limit of {budget}"
-            assert each.peak_footprint_bytes <= each.budget_bytes
+            assert each.peak_resident_bytes <= each.budget_bytes
             assert each.moved > 0, f"nothing was moved on rank {number} within {budget}"
     return runs

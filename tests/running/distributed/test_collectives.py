@@ -126,6 +126,7 @@ def test_what_a_collective_was_given_that_nobody_waits_for_may_leave(tmp_path):
         given = torch.full((COUNT,), value)
         _reduce_scatter(given)  # its Work is gone
         dist.barrier()
+        time.sleep(0.3)  # what gloo had under way has ended
         push_out(4 * COUNT - 64)
         return is_full_of(given, value)
 

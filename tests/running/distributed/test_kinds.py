@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.unstressed("when things leave"),
 ]
 KINDS = [
-    "ddp", "ddp_views", "ddp_no_sync", "ddp_static_graph", "ddp_hook", "ddp_sparse", "by_hand", "every_collective",
+    "ddp", "ddp_views", "ddp_no_sync", "ddp_static_graph", "ddp_hook", "by_hand", "every_collective",
     "fsdp1", "fsdp2", "checkpointed", "zero", "zero_alone", "tensor_parallel", "pipeline",
 ]  # fmt: skip
 BUDGETS = ["60%", "40%"]
@@ -46,6 +46,13 @@ def test_where_nobody_answers_for_aliases_buckets_are_pinned_and_nothing_else(ki
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_ranks_train_as_plainly_with_nothing_pinned(kind, tmp_path):
     check_pinned(plainly_and_within(getattr(kinds, kind), BUDGETS, tmp_path))
+
+
+@pytest.mark.long
+def test_what_gloo_makes_of_sparse_gradients_is_pinned_until_it_dies(tmp_path):
+    table_bytes = 4 * kinds.WIDTH * (4 * kinds.WIDTH + 8)
+    for _, *limited in plainly_and_within(kinds.ddp_sparse, BUDGETS, tmp_path):
+        assert all(0 < pinned < table_bytes for each in limited for pinned in each.pinned_bytes[-3:])
 
 
 @pytest.mark.long

@@ -166,7 +166,7 @@ bool Ops::concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) co
 
 void Ops::join(ThreadState& thread) {
   thread.joined = true;
-  on_.lasting.turns.op_begins(thread);
+  if (!thread.carries_out) on_.lasting.turns.op_begins(thread);
   if (thread.is_apart()) return;
   ++on_.stats.ops;
   guarded(thread, [&] { settle_dues(thread); });

@@ -13,6 +13,7 @@ bool Admission::others_prepare(const ThreadState& thread) const {
 
 bool Admission::wait_for_others(ThreadState& thread, Turns::For what) {
   if (memory_.is_closed) return false;
+  if (what == Turns::For::kRoom && collectives_.wait(thread)) return true;
   const bool prepare = !turns_.others_run(thread) && others_prepare(thread);
   const bool is_short = prepare || what == Turns::For::kTurn;
   return turns_.wait(thread, what, is_short ? Turns::kShortPatience : Turns::kPatience, prepare);

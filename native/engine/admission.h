@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "books.h"
+#include "collectives.h"
 #include "memory.h"
 #include "planned.h"
 #include "residency.h"
@@ -14,10 +15,10 @@ namespace memfit {
 
 class Admission {
  public:
-  Admission(const Books& books, const Memory& memory, Turns& turns, const Residency& residency, Planned& planned)
-      : books_(books), memory_(memory), turns_(turns), residency_(residency), planned_(planned) {}
+  Admission(const Books& books, const Memory& memory, Turns& turns, Collectives& collectives, const Residency& residency, Planned& planned)
+      : books_(books), memory_(memory), turns_(turns), collectives_(collectives), residency_(residency), planned_(planned) {}
 
-  // Wait until some other op has let go of its storages, or the session ends. False when there is none that could
+  // Wait until some other op, or a collective, has let go of its storages, or the session ends. False when there is none that could
   // let go, or it takes too long.
   bool wait_for_others(ThreadState& thread, Turns::For what = Turns::For::kRoom);
   // An op begins beside running ones if all of them could cut up what is free as they like. Otherwise it waits for their
@@ -34,6 +35,7 @@ class Admission {
   const Books& books_;
   const Memory& memory_;
   Turns& turns_;
+  Collectives& collectives_;
   const Residency& residency_;
   Planned& planned_;
 };

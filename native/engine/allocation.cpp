@@ -102,7 +102,7 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
 }
 
 Region* Allocation::planned_place(ThreadState& thread, Block& block) {
-  if ((thread.recomputing && thread.again == 0) || thread.is_slicing) return nullptr;
+  if ((thread.is_apart() && thread.again == 0) || thread.is_slicing) return nullptr;
   InPlace::Offer offer = on_.in_place.offer(thread, block);
   if (offer.is_refused) on_.planned.refuse_handover(thread);
   Region* region = on_.planned.place(thread, block, offer.place());
@@ -112,7 +112,7 @@ Region* Allocation::planned_place(ThreadState& thread, Block& block) {
 }
 
 Region* Allocation::place_outside_ops(const ThreadState& thread, Block& block) {
-  Region* region = thread.recomputing ? nullptr : on_.planned.place(thread, block);
+  Region* region = thread.is_apart() ? nullptr : on_.planned.place(thread, block);
   // It has no op that would let it be moved there later: what lies above the shelf makes way now.
   if (region == nullptr && block.small) region = on_.shelf.place(block, /*evicts=*/true);
   return region != nullptr ? region : on_.placing.place(block.bytes, 0, &block);
@@ -122,8 +122,9 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   if (!block.mapped) block.arena = on_.memory.arena;
   block.source = source;
   block.last_use = on_.books.now();
+  block.pinned |= thread.pins || thread.carries_out;
   on_.books.arrives(block);
-  block.temporary = thread.recomputing || thread.is_slicing;
+  block.temporary = thread.is_apart() || thread.is_slicing;
   if (!block.temporary || thread.again != 0) on_.planned.on_allocation(thread, block);
   if (!block.temporary) {
     on_.stats.live_bytes += block.bytes;
@@ -132,6 +133,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
     if (on_.recorder.on()) on_.recorder.allocated(block, inside, source);
   }
   on_.moves.note_peaks();
+  if (thread.carries_out) note_beside(block);
   if (!inside) return;
   block.held = false;
   block.active = 1;
@@ -140,7 +142,15 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   thread.wrote.push_back(&block);
 }
 
+// Plans leave room for that: they know nothing of it.
+void Allocation::note_beside(Block& block) {
+  block.is_beside = true;
+  beside_bytes_ += on_.memory.arena->round(block.bytes);
+  on_.stats.peak_beside_bytes = std::max(on_.stats.peak_beside_bytes, beside_bytes_);
+}
+
 void Allocation::release(ThreadState& thread, Block* block) {
+  if (block->is_beside && on_.books.is_of_session(*block)) beside_bytes_ -= std::min(beside_bytes_, on_.memory.arena->round(block->bytes));
   if (block->copy) on_.copies.settle(*block);
   if (!block->temporary && on_.books.is_of_session(*block)) {
     on_.stats.live_bytes -= block->bytes;

@@ -59,9 +59,11 @@ class Allocation {
   Region* planned_place(ThreadState& thread, Block& block);
   Region* place_outside_ops(const ThreadState& thread, Block& block);
   void enter(ThreadState& thread, Block& block, bool inside, int64_t source);
+  void note_beside(Block& block);
   void leave(ThreadState& thread, Block& block);
 
   const Parts on_;
+  size_t beside_bytes_ = 0;  // that threads which carry out collectives have
 };
 
 }  // namespace memfit

@@ -60,6 +60,7 @@ struct Block {
   std::shared_ptr<Value> value;
   std::unique_ptr<Discarded> discarded;
   bool recomputed = false;  // and not used since: not to be discarded once more
+  bool is_beside = false;   // made by a thread that carries out collectives
   bool temporary = false;   // made by a re-run or for a slice, or let go of by the program: no storage of the program's
 
   std::shared_ptr<Copy> copy;  // on its way to the tier or back; the block is active meanwhile
@@ -67,6 +68,7 @@ struct Block {
   // Reasons to stay put.
   int32_t active = 0;  // running ops (and open holds) that use the bytes
   int32_t aside = 0;   // ops about to start that let others go first
+  int32_t collectives = 0;  // those that have yet to complete, and were given the bytes
   bool pinned = false;  // raw memory escaped (numpy, data_ptr, DLPack)
   bool small = false;   // lies on the shelf if it can, and moves only while no op runs
   bool held = true;  // made outside an op, or by an op that leaves it uninitialised: C++ may still write to it

@@ -122,6 +122,31 @@ bool Engine::pin_address(const void* address) {
   return block != nullptr;
 }
 
+bool Engine::drop_bytes(const c10::Storage& storage) {
+  at::DataPtr dropped;  // what is behind it goes where nothing is locked
+  Lock lock(*this);
+  c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
+  const Block* block = lasting_.books.find(impl);
+  const bool is_away = block != nullptr && !block->resident() && !block->copy && block->active == 0 && impl.resizable();
+  if (!is_away || lock.governing() == nullptr) return false;
+  at::DataPtr& pointer = impl._mutable_data_ptr_no_checks();
+  dropped = std::move(pointer);
+  pointer = at::DataPtr(nullptr, storage.device());
+  impl.set_nbytes(0);
+  open_again(impl);
+  return true;
+}
+
+void Engine::coalesce_collectives(bool on) {
+  Lock lock(*this);
+  lasting_.collectives.coalesce(on);
+}
+
+void Engine::collective_is_over(const void* work) {
+  Lock lock(*this);
+  if (lock.governing() != nullptr) lasting_.collectives.is_over(work);
+}
+
 std::string Engine::read_bytes(const c10::Storage& storage, size_t offset, size_t size) {
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   recomputing_.make_those([&](Session& session) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "interpreter.h"
@@ -89,6 +90,14 @@ class Engine {
   bool map(const c10::Storage& storage);
   // As `pin`; false: there is no such storage.
   bool pin_address(const void* address);
+  // The program wants the storage's bytes no longer, and it stays. False: they are where it can drop them itself.
+  bool drop_bytes(const c10::Storage& storage);
+  // Whether what the thread allocates stays where it is, from now on; returns whether it has so far.
+  static bool pin_allocations(bool on) { return std::exchange(this_thread().pins, on); }
+  // The collectives that follow are one (`Collectives::coalesce`).
+  void coalesce_collectives(bool on);
+  // The program has waited for a collective's Work (by identity).
+  void collective_is_over(const void* work);
   std::string read_bytes(const c10::Storage& storage, size_t offset, size_t size);
   int64_t block_id(const c10::Storage& storage);
   bool is_resident(const c10::Storage& storage);

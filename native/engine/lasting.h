@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "books.h"
+#include "collectives.h"
 #include "failure.h"
 #include "flags.h"
 #include "gate.h"
@@ -20,6 +21,7 @@ struct Lasting {
   Flags flags;
   Books books;
   Turns turns{mutex};
+  Collectives collectives{mutex, books, turns};
   Ghosts ghosts{books};
   Gate gate;
   Failure last_failure;

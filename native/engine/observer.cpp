@@ -154,8 +154,8 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
   info.writes_any = !own;
   read_repeatability(info, schema);
   info.adapts = name.rfind("aten::cudnn_convolution", 0) == 0;
-  // Collectives go on after they have returned, in streams of their own.
-  info.keeps_pointers = name.rfind("c10d::", 0) == 0 || name.rfind("_c10d_functional::", 0) == 0;
+  // Collectives go on after they have returned. (What `_c10d_functional` has calls these.)
+  info.keeps_pointers = name.rfind("c10d::", 0) == 0;
   const auto* last = std::end(kUninitialisedFactories);
   info.uninitialised = std::find(std::begin(kUninitialisedFactories), last, name) != last;
 }
@@ -332,7 +332,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
   const OpInfo& info = table().get(*schema);
   c10::ArrayRef<const c10::IValue> inputs = top(fn.inputs(), info.writes.size());
   if (!info.is_operator) return look_through(info, inputs);
-  bool record = thread.depth == 0 && engine.recording() && !thread.recomputing;
+  bool record = thread.depth == 0 && engine.recording() && !thread.is_apart();
   // A refusal names storages that are made and not filled yet, if they are in the way.
   bool asks = thread.depth == 0 && info.uninitialised && engine.active();
   engine.op_begins(thread, info, inputs, record || asks ? current_source() : -1, record ? fn.seqNr() : -1);

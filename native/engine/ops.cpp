@@ -80,7 +80,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
 
 // What the op is given comes in with the first op that reads it. (One that is given nothing reads none of it.)
 bool Ops::defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  if (thread.recomputing) return false;
+  if (thread.is_apart()) return false;
   bool is_put_off = thread.defers && (op.passes_on || !op.reads_data || op.operands.empty());
   if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(thread, op, inputs); });
   if (is_put_off && thread.depth == 1) {
@@ -128,6 +128,7 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int
   thread.captures = thread.tries = false;
   thread.handovers.clear();
   thread.heir = 0;
+  thread.given_depth = 0;
   thread.captured.clear();
   thread.waited_ns = 0;
   Refusals::forget(thread);
@@ -165,8 +166,8 @@ bool Ops::concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) co
 
 void Ops::join(ThreadState& thread) {
   thread.joined = true;
-  on_.lasting.turns.op_begins(thread);
-  if (thread.recomputing) return;
+  if (!thread.carries_out) on_.lasting.turns.op_begins(thread);
+  if (thread.is_apart()) return;
   ++on_.stats.ops;
   guarded(thread, [&] { settle_dues(thread); });
   guarded(thread, [&] { on_.progress.record(thread, on_.lasting.phase.load()); });
@@ -194,8 +195,7 @@ void Ops::settle_dues(ThreadState& thread) {
 bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins) {
   touch_inputs(thread, op, inputs);
   if (joins && op.reads_data && learns()) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
-  if (op.keeps_pointers)
-    for (Block* block : thread.touched) block->pinned = true;
+  if (op.keeps_pointers) guarded(thread, [&] { on_.paging.bring_out_all(thread); });
   thread.starting = joins;
   if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);
   const bool runs_in_slices = thread.split && !thread.split->is_tried;
@@ -211,6 +211,7 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? thread.announced : 0, joins); });
   guarded(thread, [&] { on_.paging.bring_rows(thread, op, inputs); });
   thread.streamed.clear();
+  if (op.keeps_pointers) guarded(thread, [&] { on_.lasting.collectives.begins(thread, inputs); });
   return comes_in;
 }
 
@@ -276,7 +277,9 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
     on_.capturing.op_ends(thread, op, outputs);
     if (thread.leaf == 0 && !thread.recomputing) on_.in_place.op_ends(thread);
     if (thread.depth == 1) on_.trimming.op_ends(thread, op, outputs);
-    if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
+    if (op.keeps_pointers)
+      on_.lasting.collectives.returned(thread, outputs);
+    else if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
       for (Block* block : thread.touched) block->pinned = true;
   });
 }
@@ -288,11 +291,11 @@ std::function<void()> Ops::end(ThreadState& thread) {
     const size_t alignment = on_.memory.arena->ranges.alignment();
     const size_t need = failed || !learns() ? 0 : thread.was_split ? on_.needs.whole(thread, alignment) : on_.needs.learn(thread, alignment);
     on_.paging.settle(thread);
-    if (!thread.recomputing) on_.progress.op_ends(thread, need, on_.splitting.need_of(thread, need));
+    if (!thread.is_apart()) on_.progress.op_ends(thread, need, on_.splitting.need_of(thread, need));
   });
   guarded(thread, [&] { on_.in_place.op_ends(thread); });
   let_go(thread);
-  return thread.recomputing ? nullptr : on_.progress.due();
+  return thread.is_apart() ? nullptr : on_.progress.due();
 }
 
 void Ops::let_go(ThreadState& thread) {
@@ -301,7 +304,7 @@ void Ops::let_go(ThreadState& thread) {
     if (on_.lasting.books.let_go(block) && block.mapped) on_.paging.leave(thread, block);
   });
   on_.paging.op_ends(thread);
-  if (!thread.recomputing) guarded(thread, [&] { on_.planned.after_op(thread); });
+  if (!thread.is_apart()) guarded(thread, [&] { on_.planned.after_op(thread); });
   on_.refusals.put_off(thread);
   on_.lasting.turns.op_is_over(thread);
 }

@@ -189,6 +189,7 @@ void Planned::forget_swaps() {
   tried_ = tried();
   if (remakings_) forget_recipes();
   swaps_.reset();
+  deferred_.clear();
   stream_.reset();
   remakings_.reset();
   for (Block* block : books_.all()) block->swapped = -1;

@@ -135,7 +135,7 @@ class Planned final : public LastResorts {
 
  private:
   void begin(PlanTables plan, std::unique_ptr<Swaps> swaps, size_t offset);
-  bool is_planned(const ThreadState& thread) const { return swaps_ && thread.course == course_ && !thread.recomputing; }
+  bool is_planned(const ThreadState& thread) const { return swaps_ && thread.course == course_ && !thread.is_apart(); }
   bool is_followed(const Remaking& remaking) const { return remakings_ && remaking.course == course_; }
   void begin_op(ThreadState& thread, size_t op);
   void pass_by(size_t op);
@@ -148,6 +148,7 @@ class Planned final : public LastResorts {
   void carry_over();
   size_t last_take(int64_t ordinal) const;
   void start_out(uint32_t swap);
+  void start_deferred();
   void finish_out(uint32_t swap);
   void start_in(uint32_t swap);
   void forget_swaps();
@@ -171,6 +172,7 @@ class Planned final : public LastResorts {
   bool is_shared_ = false;               // and whether it was not the only one
   bool is_another_ = false;  // the plan is not that of the iteration before it
   uint64_t course_ = 0;  // grows when a plan's iteration begins, and when it is no longer followed
+  std::vector<uint32_t> deferred_;  // swaps whose storages collectives have yet to let go of
   std::optional<uint32_t> number_;  // which of the plan's allocations the last one was
   bool wants_mapped_ = false;  // likewise
 };

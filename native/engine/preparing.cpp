@@ -17,7 +17,8 @@ void Preparing::make_ready(ThreadState& thread, const OpInfo& op, c10::ArrayRef<
   if (joins && limited && (is_tight(thread) || !on_.needs.knows(thread))) thread.tensors = describe(inputs);
   Stopwatch stopwatch(thread.waited_ns, nullptr, on_.recorder.on());
   bring_in_missing(thread);
-  if (!joins || on_.memory.is_closed || !limited) return;
+  // (One that carries out collectives takes no turns: the others wait for these, and a plan is not dropped for its sake.)
+  if (!joins || on_.memory.is_closed || !limited || thread.carries_out) return;
   on_.admission.take_turn(thread, std::max(on_.needs.wanted(thread), announced), [&] { bring_in_missing(thread); });
   if (!on_.memory.is_closed && op.reads_data) make_roomy(thread, announced);
 }

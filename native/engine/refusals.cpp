@@ -96,7 +96,7 @@ size_t Refusals::smallest_budget(const ThreadState& thread, size_t request, bool
 size_t Refusals::immovable_bytes() const {
   size_t bytes = 0;
   for (const Block* block : books_.all())
-    if (memory_.holds(*block) && block->active == 0 && !residency_.may_move(*block)) bytes += block->region->size;
+    if (memory_.holds(*block) && block->active == block->collectives && !residency_.may_move(*block)) bytes += block->region->size;
   return bytes;
 }
 
@@ -104,8 +104,9 @@ size_t Refusals::immovable_bytes() const {
 std::string Refusals::describe_immovable() const {
   std::map<std::string, size_t> counts;
   for (const Block* block : books_.all()) {
-    if (!memory_.holds(*block) || block->active > 0 || residency_.may_move(*block)) continue;
+    if (!memory_.holds(*block) || block->active > block->collectives || residency_.may_move(*block)) continue;
     const char* why = block->pinned       ? " pinned because raw memory escaped (numpy, data_ptr, DLPack)"
+                      : block->collectives > 0 ? " given to collectives that have yet to complete"
                       : !block->attached() ? " of a library's workspace"
                       : block->small       ? " of small storages, which stay while ops run"
                                            : " made but not used by any op yet";

@@ -60,6 +60,7 @@ Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit
 }
 
 void Session::set_budget(size_t budget) {
+  lasting.collectives.reap(SIZE_MAX);
   Standstill standstill(lasting.turns);
   if (memory.is_closed) return;
   planned.drop();
@@ -92,6 +93,7 @@ size_t Session::bytes_immovable_beyond(size_t most) const {
 }
 
 bool Session::use_plan(PlanTables plan, const std::vector<uint64_t>& resident) {
+  lasting.collectives.reap(SIZE_MAX);
   Standstill standstill(lasting.turns);
   if (!plan.remakes.empty()) begin_to_track();  // to the session's end: a plan may go in the midst of an op
   lasting.flags.repeats = !plan.remakes.drops.empty();
@@ -113,6 +115,11 @@ Stats Session::figures() const {
   figures.record_bytes = held_for_records();
   figures.iterations = progress.iterations().count();
   const Ranges& ranges = memory.arena->ranges;
+  for (const Block* block : lasting.books.all()) {
+    if (!memory.holds(*block)) continue;
+    if (block->pinned) figures.pinned_bytes += block->region->size;
+    if (!block->pinned && block->collectives > 0) figures.collective_bytes += block->region->size;
+  }
   figures.resident_bytes = memory.arena->used();
   figures.footprint_bytes = memory.arena->footprint();
   figures.peak_footprint_bytes = memory.arena->peak_footprint();
@@ -168,6 +175,7 @@ void Session::become_inert(ThreadState& forking) {
   progress.iterations().abandon();
   refusals.abandon();
   lasting.ghosts.record_to(nullptr);
+  lasting.collectives.forget();
   // No other thread came along, and the forking one's op moves nothing any more.
   lasting.turns.forget(forking);
   forking.end([this](Block& block) { lasting.books.let_go(block); });

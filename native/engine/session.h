@@ -103,7 +103,7 @@ struct Session {
   Planned planned{{lasting.books, memory, stats, forecast, moves, residency, discarding, shelf, clearing, copies}};
   Progress progress{{lasting.books, memory, stats, forecast, planned, copies, recorder, timeline, lasting.ghosts}};
   Blocks blocks{lasting.books, memory, shelf, planned};
-  Admission admission{lasting.books, memory, lasting.turns, residency, planned};
+  Admission admission{lasting.books, memory, lasting.turns, lasting.collectives, residency, planned};
   Room room{{memory, residency, shelf, placing, admission, growth, refusals, restoring, paging}};
   InPlace in_place{lasting.books, memory, discarding};
   Paging paging{{lasting.books, memory, stats, notices, moves, residency, shelf, placing, needs, refusals, planned}};

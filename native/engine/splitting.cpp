@@ -68,7 +68,7 @@ bool Splitting::defers(const ThreadState& thread, const OpInfo& op, Inputs input
 // What has not been tried yet is: where there is a limit, if it turns out that it runs mapped; where there is none, if that
 // is asked for.
 void Splitting::op_begins(ThreadState& thread, const OpInfo& op, Inputs inputs, bool may_map) {
-  if (!is_allowed() || !thread.working.is_outermost(thread.depth) || thread.recomputing) return;
+  if (!is_allowed() || !thread.working.is_outermost(thread.depth) || thread.is_apart()) return;
   if (on_.memory.device->is_asynchronous() || is_computed_elsewhere(op)) return;
   if (!is_planned(thread)) return;
   const bool is_limited = on_.stats.budget_bytes != 0;

@@ -21,6 +21,9 @@ namespace memfit {
   X(size_t, tier_footprint_bytes, "the highest used address of the tier")                                              \
   X(size_t, adopted_bytes, "storages made before the session")                                                         \
   X(size_t, stray_bytes, "immovable beyond the limit when a share took effect")                                        \
+  X(size_t, pinned_bytes, "storages that stay where they are until they die, since their addresses are known outside")      \
+  X(size_t, collective_bytes, "other storages that collectives were given which have yet to complete")                     \
+  X(size_t, peak_beside_bytes, "the most that gloo's threads have had for themselves: plans leave room for it")            \
   X(uint64_t, ops, "ops that have begun")                                                                              \
   X(uint64_t, allocations, "storages allocated")                                                                       \
   X(uint64_t, evictions, "storages that left the arena")                                                               \

@@ -2,6 +2,8 @@
 //
 // Out: the block stays resident and usable; if an op writes to it meanwhile the copy counts for nothing. In: the storage
 // stays guarded until somebody needs it.
+#include <algorithm>
+
 #include "planned.h"
 #include "pointers.h"
 
@@ -42,6 +44,7 @@ void Planned::pass_by(size_t op) {
 
 void Planned::act_before(size_t op) {
   const Together together(*memory_.device);
+  if (!deferred_.empty()) start_deferred();
   for (const Swaps::Action& action : swaps_->before(op)) {
     if (action.kind == Swaps::Action::Kind::kFinishOut)
       finish_out(action.swap);
@@ -54,6 +57,15 @@ void Planned::act_before(size_t op) {
 void Planned::act_after(size_t op) {
   const Together together(*memory_.device);
   for (uint32_t swap : swaps_->after(op)) start_out(swap);
+}
+
+// What was given to a collective leaves when that is complete.
+void Planned::start_deferred() {
+  const auto may_start = [this](uint32_t swap) { return swaps_->block_of(swap) == nullptr || swaps_->block_of(swap)->collectives == 0; };
+  const auto first = std::partition(deferred_.begin(), deferred_.end(), [&](uint32_t swap) { return !may_start(swap); });
+  const std::vector<uint32_t> due(first, deferred_.end());
+  deferred_.erase(first, deferred_.end());
+  for (uint32_t swap : due) start_out(swap);
 }
 
 // Ops of several threads need not end in the order in which they began, nor in the iteration.
@@ -73,6 +85,7 @@ void Planned::after_op(ThreadState& thread) {
 
 void Planned::start_out(uint32_t swap) {
   Block* block = swaps_->block_of(swap);
+  if (block != nullptr && block->collectives > 0) return deferred_.push_back(swap);
   if (block == nullptr || block->copy || !block->is_idle() || block->arena != memory_.arena || !block->dirty) return;
   if (movable_storage(*block) == nullptr) return;
   moves_.release_frozen_extent(*block);
@@ -90,6 +103,7 @@ void Planned::start_out(uint32_t swap) {
 
 // The block's bytes are to be out of the arena now.
 void Planned::finish_out(uint32_t swap) {
+  deferred_.erase(std::remove(deferred_.begin(), deferred_.end(), swap), deferred_.end());  // too late: it stays
   Block* block = swaps_->block_of(swap);
   if (block == nullptr) return;
   if (block->copy && block->copy->direction == Copy::Direction::kOut) copies_.settle(*block);

@@ -23,6 +23,9 @@ namespace memfit {
 struct Block;
 struct OpInfo;
 
+// Whether the calling thread is one that carries out collectives: it reads and writes by raw pointers between ops.
+bool carries_out_collectives();
+
 // Whether ops of a kind are under way: one, and those that it calls.
 class OpsUnderWay {
  public:
@@ -63,8 +66,13 @@ struct ThreadState {
   bool is_slicing = false;           // what it allocates is a slice's, and no storage of the program's
   bool was_split = false;            // a call of its op's ran in slices, and needed less
   size_t whole_workspace = 0;        // than what such calls had allocated when they were tried, whole
-  bool recomputing = false;  // its ops are no ops of the program's
+  bool recomputing = false;  // its ops run again
   uint32_t again = 0;        // 1 more than the plan's op that they are; 0: none
+  std::vector<Block*> given;  // to the collective that runs,
+  size_t given_from = 0;      // which has made what it has touched from here on,
+  int given_depth = 0;        // and its depth; 0: none runs
+  bool pins = false;          // what it allocates stays where it is
+  bool carries_out = carries_out_collectives();  // it is one of gloo's
   int suspended = 0;         // frames of the same thread that wait for that
   bool in_frame = false;  // it has an op that counts, from its beginning to its end
   bool running = false;   // which has started
@@ -107,6 +115,8 @@ struct ThreadState {
   size_t operand_bytes = 0;  // of all its inputs, the mapped ones too
   bool untold = false;  // and, if it makes none, from the next one of all
 
+  // Its ops are none of the program's: neither recorded nor planned, nor is what they allocate.
+  bool is_apart() const { return recomputing || carries_out; }
   // On a device that compares no bytes, only a verified op, with those it calls, is believed to leave its inputs as they
   // were. (What runs again was believed the first time.)
   bool doubts(const Device& device) const { return device.is_asynchronous() && !verified && !recomputing; }

@@ -33,7 +33,7 @@ size_t needed_bytes(const at::Tensor& tensor) {
 // What may be repeated does nothing but return its outputs: nobody knows the address of their bytes. (Beside the compute
 // stream they may not be there yet when that copies them.)
 void Trimming::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
-  if (!op.is_repeatable || op.uninitialised || thread.recomputing || thread.aside) return;
+  if (!op.is_repeatable || op.uninitialised || thread.is_apart() || thread.aside) return;
   if (thread.failure.kind != Failure::Kind::kNone) return;
   for (const c10::IValue& output : outputs)
     if (output.isTensor() && output.toTensor().defined()) trim(thread, output.toTensor());

@@ -70,6 +70,7 @@ class Turns {
   // A session has begun, or it has ended and everybody is to stop waiting.
   void open() { is_open_ = true, stands_still_ = false; }
   void close();
+  bool is_open() const { return is_open_; }
   // In a forked child: no other thread came along, and nobody waits.
   void forget(ThreadState& thread);
 

@@ -1,11 +1,13 @@
 // Everything but the bindings in one translation unit: torch's headers are most of what there is to compile.
 #include "admission.cpp"
 #include "adoption.cpp"
+#include "aliases.cpp"
 #include "allocation.cpp"
 #include "arena.cpp"
 #include "books.cpp"
 #include "capturing.cpp"
 #include "clearing.cpp"
+#include "collectives.cpp"
 #include "copies.cpp"
 #include "course.cpp"
 #include "discarding.cpp"

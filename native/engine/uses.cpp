@@ -64,7 +64,7 @@ bool Uses::is_first(ThreadState& thread, Block& block) {
   block.touched_by = thread.serial;
   take_up(thread, block);
   if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
-  if (!thread.recomputing) forecast_.on_access(block);
+  if (!thread.is_apart()) forecast_.on_access(block);
   return true;
 }
 

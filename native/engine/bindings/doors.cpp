@@ -1,6 +1,7 @@
 // Ways to a storage that are not ops, and a witness of what ops do, for tests.
 #include <torch/csrc/jit/api/module.h>
 
+#include "../aliases.h"
 #include "../redirect.h"
 #include "../witness.h"
 #include "bindings.h"
@@ -47,6 +48,7 @@ void bind_doors(py::module_& m) {
   m.def("original_of", &original, py::arg("function"));
   m.def("redirect", &redirect_to, py::arg("function"), py::arg("to"));
   m.def("watch_exchange", &watch, py::arg("capsule"), py::arg("on"));
+  m.def("answer_for_aliases", &answer_for_aliases);
   m.def("script_tensors", &script_tensors, py::arg("module"));
   m.def("set_witness", &set_witness, py::arg("on"));
   m.def("testimonies", &testimonies_by_name);

@@ -126,6 +126,17 @@ bool has_instance(const py::type& type) {
   return found;
 }
 
+bool drop_bytes(py::object target) {
+  return without_gil(target, [](const c10::Storage& s) { return Engine::get().drop_bytes(s); });
+}
+
+// By its address alone: torch may have been built without the class.
+void collective_is_over(py::handle work) {
+  const void* address = reinterpret_cast<py::detail::instance*>(work.ptr())->get_value_and_holder().value_ptr();
+  py::gil_scoped_release no_gil;
+  Engine::get().collective_is_over(address);
+}
+
 py::bytes read_bytes(py::object target, size_t offset, size_t size) {
   return py::bytes(
       without_gil(target, [&](const c10::Storage& s) { return Engine::get().read_bytes(s, offset, size); }));
@@ -181,6 +192,10 @@ void bind_storages(py::module_& m) {
   m.def("release_cached", &release_cached, NoGil());
   m.def("warm_up", &warm_up, NoGil());
   m.def("has_instance", &has_instance, py::arg("type"));
+  m.def("drop_bytes", &drop_bytes, py::arg("target"));
+  m.def("pin_allocations", &Engine::pin_allocations, py::arg("on"));
+  m.def("coalesce_collectives", [](bool on) { Engine::get().coalesce_collectives(on); }, py::arg("on"), NoGil());
+  m.def("collective_is_over", &collective_is_over, py::arg("work"));
   m.def("read_bytes", &read_bytes, py::arg("target"), py::arg("offset"), py::arg("size_bytes"));
   m.def("block_id", &block_id, py::arg("target"));
   m.def("is_resident", &is_resident, py::arg("target"));

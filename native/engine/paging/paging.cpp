@@ -69,7 +69,7 @@ size_t Paging::room() const {
 }
 
 void Paging::prepare(ThreadState& thread, const OpInfo& op) {
-  thread.maps = !thread.recomputing && may_map(op);  // what is tried, or made again, does without where there is no room
+  thread.maps = !thread.is_apart() && may_map(op);  // what is tried, or made again, does without where there is no room
   if (!thread.maps) return;
   thread.access = access_of(op.name);
   thread.operand_bytes = thread.input_bytes;
@@ -123,7 +123,7 @@ void Paging::map_or_go_without(ThreadState& thread, const std::vector<Block*>& c
 }
 
 void Paging::stand_by(ThreadState& thread, const OpInfo& op) const {
-  thread.maps = !thread.recomputing && may_map(op);
+  thread.maps = !thread.is_apart() && may_map(op);
   thread.access = Access::kStream;
   thread.operand_bytes = thread.input_bytes;
 }
@@ -302,6 +302,11 @@ void Paging::bring_out(Block& block, bool stays) try {
   // It stays mapped: most callers can read it so.
 }
 
+void Paging::bring_out_all(ThreadState& thread) {
+  for (Block* block : thread.touched)
+    if (block->mapped && block->active == 1 && take_down(*block)) thread.missing.push_back(block);
+}
+
 void Paging::take_down_idle() {
   for (Block* block : std::vector<Block*>(on_.books.all())) try {
       if (block->mapped && block->active == 0) take_down(*block);
@@ -317,7 +322,7 @@ bool Paging::keep(Block& block) {
 }
 
 void Paging::op_ends(const ThreadState& thread) {
-  if (thread.recomputing) return;
+  if (thread.is_apart()) return;
   if (frames_.is_open() && !frames_.give_back()) {
     if (!any_stays_) frames_.shrink();  // (rows that are wanted again soon stay where they are)
     return;

@@ -94,6 +94,8 @@ class Paging {
   // Who asks for the bytes is no op, and may give them to a system call, for which no fault is served: they are to come in. (Of a
   // GPU, where their address is to stay what it is: who gets that expects memory of the GPU's.)
   void bring_out(Block& block, bool stays);
+  // What the thread's op uses comes into the arena: it is given to system calls.
+  void bring_out_all(ThreadState& thread);
   // Whatever no op uses now is mapped no longer, and the frames' room is given back if it can be.
   void take_down_idle();
   // An op is over.

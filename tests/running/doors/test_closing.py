@@ -78,19 +78,3 @@ def test_a_door_that_fails_lets_go_of_the_tensor(session):
     press()
     gc.collect()
     assert not is_resident(tensor)
-
-
-def test_what_a_collective_is_given_stays_where_it_is(tmp_path):
-    distributed = pytest.importorskip("torch.distributed")
-    if not distributed.is_available() or distributed.is_initialized():
-        pytest.skip("there is no torch.distributed to begin")
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        with memfit.session(BUDGET, "ram"):
-            given = ramp()
-            distributed.all_reduce(given)
-            press()
-            assert is_resident(given)
-            assert torch.equal(given, ramp())
-    finally:
-        distributed.destroy_process_group()

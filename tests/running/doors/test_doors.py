@@ -59,6 +59,12 @@ def as_safetensors(tensor: torch.Tensor) -> float:
     return library.load(library.save({"a": tensor}))["a"][9].item()
 
 
+def compared_by_torch(tensor: torch.Tensor) -> float:
+    assert torch._C._is_alias_of(tensor, tensor[1:])
+    assert not torch._C._is_alias_of(tensor, ramp())
+    return 9.0 * torch._C._overlaps(tensor, tensor)
+
+
 def compared_by_transformers(tensor: torch.Tensor) -> float:
     library = pytest.importorskip("transformers.pytorch_utils")
     assert library.id_tensor_storage(tensor) == library.id_tensor_storage(tensor[1:])
@@ -96,7 +102,7 @@ DOORS: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "`torch.jit.save`, `ScriptModule.save`": (written_by_torchscript, RIGHT),
     "`Generator.set_state`, `set_rng_state`": (as_a_generator_s_state, RIGHT),
     "`torch.profiler`, with any options": (profiled, RIGHT),
-    "`is_alias_of`, `_overlaps`": (lambda t: 9.0 * torch._C._is_alias_of(t, t) * torch._C._overlaps(t, t), RIGHT),
+    "`is_alias_of` (in C++ too), `_overlaps`": (compared_by_torch, RIGHT),
     "a storage's bytes one by one, `copy_`, `fill_`, `byteswap`": (lambda t: t.storage()[9], RIGHT),
     "`share_memory_()`, queues": (lambda t: t.clone().share_memory_()[9].item(), RIGHT),
     "DLPack with `copy=True`": (lambda t: np.from_dlpack(t, copy=True)[9], COPIED),

@@ -16,7 +16,7 @@ import torch
 import torch.utils.dlpack
 from torch.overrides import has_torch_function_unary
 
-from memfit.running.doors import addresses, compiled, extensions, launches, profiling, scripted
+from memfit.running.doors import addresses, compiled, distributed, extensions, launches, profiling, scripted
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import answered, has_storage, held
 
@@ -36,7 +36,6 @@ _USES: tuple[tuple[Any, tuple[str, ...], tuple[int, ...]], ...] = (
             "tolist",
             "__setitem__",
             "fill_",
-            "resize_",
             "_share_filename_cpu_",
             "_share_fd_cpu_",
             "_share_cuda_",
@@ -69,6 +68,7 @@ def installed(engine: EngineModule) -> Iterator[None]:
         stack.enter_context(scripted.modules_held(engine))
         stack.enter_context(compiled.kernels_seen(engine))
         stack.enter_context(extensions.calls_seen(engine))
+        stack.enter_context(distributed.collectives_seen(engine))
         stack.enter_context(launches.launches_seen(engine))
         stack.enter_context(profiling.calls_unnamed(engine))
         yield
@@ -92,6 +92,7 @@ def _doors(engine: EngineModule) -> Iterator[tuple[Any, str, _Door]]:
     for name in ("_to_dlpack", "_to_dlpack_versioned"):
         yield torch._C, name, partial(_exporting, engine)
     yield torch.UntypedStorage, "__getitem__", partial(_getting, engine)
+    yield torch.UntypedStorage, "resize_", partial(_resizing, engine)
     yield torch._C, "_is_alias_of", partial(_comparing, engine)
 
 
@@ -181,6 +182,18 @@ def _getting(engine: EngineModule, original: Callable[..., Any]) -> Callable[...
             return original(storage, index)
 
     return getting
+
+
+def _resizing(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Nothing comes in only to be thrown away (FSDP frees what it has gathered so)."""
+
+    def resizing(storage: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        if args == (0,) and has_storage(storage) and engine.drop_bytes(storage):
+            return original(storage, 0)
+        with held(engine, storage):
+            return original(storage, *args, **kwargs)
+
+    return resizing
 
 
 def _comparing(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -197,6 +197,21 @@ class EngineModule(Protocol):
     def has_instance(self, type: type[Any]) -> bool:
         """Return whether anything is one that the garbage collector knows of."""
 
+    def drop_bytes(self, target: Any) -> bool:
+        """Drop the bytes of a storage that stays, if they are away; return whether they were."""
+
+    def answer_for_aliases(self) -> bool:
+        """Have C++ ask the engine whether storages share their bytes, for good; return whether all of torch does."""
+
+    def pin_allocations(self, on: bool) -> bool:
+        """Set whether what the calling thread allocates stays where it is; return whether it has so far."""
+
+    def collective_is_over(self, work: Any) -> None:
+        """Say that a collective's Work has been waited for."""
+
+    def coalesce_collectives(self, on: bool) -> None:
+        """Set whether the collectives that follow are launched as one, whose end their Works do not know."""
+
     def read_bytes(self, target: Any, offset: int, size_bytes: int) -> bytes:
         """Return a part of a storage's bytes, wherever they are."""
 

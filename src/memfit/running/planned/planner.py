@@ -187,9 +187,10 @@ class Planner:
 
     def _make(self, known: Known, *, anew: bool = False) -> Making:
         """Begin to make a plan; with `anew`, foresee the one in force by what is known now, to compare them."""
-        whole = self.engine.stats()["budget_bytes"]
+        stats = self.engine.stats()
+        whole = stats["budget_bytes"]
         whole -= whole % self.engine.page_bytes(whole)
-        spare = known.attempts * (whole // _SPARED)
+        spare = known.attempts * (whole // _SPARED) + (stats["peak_beside_bytes"] if whole else 0)
         in_the_way = self.engine.immovable() if known.attempts else ()
         wanted = Wanted(
             known.iterations, known.times, whole, whole if in_the_way else whole - spare, self._machine(),

@@ -29,7 +29,9 @@ class Stats:
     `check_ns`. `split_ops` did not fit at once and ran in `slices`, which read `slice_bytes_in` from the tier and wrote
     `slice_bytes_out` to it. `growths` are the times the budget was exceeded for an op, by `peak_growth_bytes` at most.
     `mapped_ops` needed more than the budget and ran on mapped storages, whose bytes came in by `faults` through page
-    frames of `peak_frame_bytes` at most, for which the arena has made room.
+    frames of `peak_frame_bytes` at most, for which the arena has made room. `pinned_bytes` stay where they are until
+    they die, and `collective_bytes` until the collectives that were given them are complete; gloo's
+    threads have had `peak_beside_bytes` for themselves at most.
     """
 
     budget_bytes: int
@@ -45,6 +47,9 @@ class Stats:
     tier_footprint_bytes: int
     adopted_bytes: int
     stray_bytes: int
+    pinned_bytes: int
+    collective_bytes: int
+    peak_beside_bytes: int
     ops: int
     allocations: int
     evictions: int

@@ -1,0 +1,84 @@
+// Collectives: they go on after they have returned, so what they were given stays where it is until their Work is complete.
+//
+// So does what they have made on their way. Pinned is what gloo's threads make for themselves, which use it through raw
+// pointers between ops; and all that a collective without a Work was given.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+#include "books.h"
+#include "restoring.h"
+#include "thread_state.h"
+#include "turns.h"
+
+namespace memfit {
+
+class Collectives {
+ public:
+  // Methods are called with the mutex held. Those that ask Works, or drop them, let go of it meanwhile, and of the
+  // interpreter: a Work may wait for either.
+  Collectives(std::mutex& mutex, Books& books, Turns& turns) : mutex_(mutex), books_(books), turns_(turns) {}
+
+  // For any thread, without the mutex: whether there is one that may have yet to complete.
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+
+  // The thread's collective begins, with its inputs in the arena, and has returned.
+  void begins(ThreadState& thread, c10::ArrayRef<const c10::IValue> inputs) const;
+  void returned(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs);
+  // Those that follow are one, and their Works know nothing of its end; and no longer.
+  void coalesce(bool on) { coalesces_ = on; }
+
+  // The program has waited for that Work (by identity): on a host its collective has ended.
+  void is_over(const void* work);
+  // At most `most` are asked. Whether any was complete.
+  bool reap(size_t most);
+  // Room is short: waits until one is complete, or some op has let go of storages. False if there is none that could be
+  // waited for, or it takes too long: what it waits for may come only after what the program does next.
+  bool wait(ThreadState& thread);
+  // The session ends: what has yet to complete keeps what it was given for good.
+  void close();
+  // In a forked child: they are its parent's.
+  void forget();
+
+  static constexpr size_t kFew = 8;  // are asked when an op begins
+
+ private:
+  // A c10d::Work; its header is there only where torch was built with it.
+  using Work = c10::intrusive_ptr<torch::CustomClassHolder>;
+  struct Pending {
+    Work work;
+    std::vector<Block*> blocks;  // active until it is complete: what it was given,
+    size_t given = 0;            // so many of them, and what it has made
+    bool is_hopeless = false;  // to wait for: it was in vain, or only the program's own `wait` completes it
+  };
+
+  static std::vector<Work> works_in(c10::ArrayRef<c10::IValue> outputs);
+  static bool completes_alone(const Work& work);
+  enum class State { kUnderWay, kComplete, kAbandoned };
+  static State state_of(const Work& work, bool on_host);
+  static void abandon(const Pending& one);
+  bool is_worth_waiting() const;
+  std::vector<Work> some(size_t most);
+  std::vector<Pending> take(const std::vector<Work>& over);
+  bool is_on_host() const { return !pending_.front().blocks.front()->device->is_asynchronous(); }
+  bool end(std::vector<Work> works, std::vector<Pending> over);
+  template <typename Action>
+  void unlocked(const Action& action);
+
+  std::mutex& mutex_;
+  Books& books_;
+  Turns& turns_;
+  Restoring restoring_{books_};
+  std::vector<Pending> pending_;
+  std::atomic<bool> any_{false};
+  size_t next_ = 0;  // the first to be asked
+  bool coalesces_ = false;
+};
+
+}  // namespace memfit

@@ -1,0 +1,71 @@
+"""Each kind of distributed training: every rank sees the bits that it sees without memfit, and nothing is pinned."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.common import distributed as kinds
+from memfit.running import engine
+from memfit.running.planned.making import Making
+from running.distributed.ranks import Run, plainly_and_within
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.unstressed("when things leave"),
+]
+KINDS = [
+    "ddp", "ddp_views", "ddp_no_sync", "ddp_static_graph", "ddp_hook", "by_hand", "every_collective",
+    "fsdp1", "fsdp2", "checkpointed", "zero", "zero_alone", "tensor_parallel", "pipeline",
+]  # fmt: skip
+BUDGETS = ["60%", "40%"]
+SLACK = 16 << 10  # what is small
+
+
+def check_pinned(runs: list[list[Run]], least: int = 0) -> None:
+    for number, (_, *limited) in enumerate(runs):
+        for each in limited:
+            last = each.pinned_bytes[-3:]
+            assert all(least <= pinned <= least + SLACK for pinned in last), f"rank {number}: {last}"
+
+
+def test_two_ranks_of_ddp_within_a_budget_train_as_plainly(tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "STEPS", 5)
+    check_pinned(plainly_and_within(kinds.ddp, ["60%"], tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["ddp", "ddp_views"])
+def test_where_nobody_answers_for_aliases_buckets_are_pinned_and_nothing_else(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "STEPS", 5)
+    monkeypatch.setattr(engine.load(), "answer_for_aliases", lambda: False)
+    parameters = sum(p.nbytes for p in kinds.network().parameters())
+    check_pinned(plainly_and_within(getattr(kinds, kind), ["60%"], tmp_path), parameters)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_ranks_train_as_plainly_with_nothing_pinned(kind, tmp_path):
+    check_pinned(plainly_and_within(getattr(kinds, kind), BUDGETS, tmp_path))
+
+
+@pytest.mark.long
+def test_what_gloo_makes_of_sparse_gradients_is_pinned_until_it_dies(tmp_path):
+    table_bytes = 4 * kinds.WIDTH * (4 * kinds.WIDTH + 8)
+    for _, *limited in plainly_and_within(kinds.ddp_sparse, BUDGETS, tmp_path):
+        assert all(0 < pinned < table_bytes for each in limited for pinned in each.pinned_bytes[-3:])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["by_hand", "ddp", "fsdp2", "zero_alone", "pipeline"])
+def test_iterations_of_ranks_run_by_plan_to_the_same_bits(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "STEPS", 16)
+    done = Making.done
+    monkeypatch.setattr(Making, "done", lambda self, timeout=None: done(self, None))
+    for _, limited in plainly_and_within(getattr(kinds, kind), ["50%"], tmp_path):
+        assert limited.planned_iterations >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_four_ranks_train_as_plainly_with_nothing_pinned(kind, tmp_path):
+    check_pinned(plainly_and_within(getattr(kinds, kind), BUDGETS, tmp_path, world=4))

@@ -16,7 +16,7 @@ import torch
 import torch.utils.dlpack
 from torch.overrides import has_torch_function_unary
 
-from memfit.running.doors import addresses, compiled, extensions, launches, profiling, scripted
+from memfit.running.doors import addresses, compiled, compiling, extensions, launches, profiling, scripted
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import answered, has_storage, held
 
@@ -67,6 +67,7 @@ def installed(engine: EngineModule) -> Iterator[None]:
         stack.enter_context(_exchange_watched(engine))
         stack.enter_context(addresses.readers_held(engine))
         stack.enter_context(scripted.modules_held(engine))
+        stack.enter_context(compiling.for_sessions())
         stack.enter_context(compiled.kernels_seen(engine))
         stack.enter_context(extensions.calls_seen(engine))
         stack.enter_context(launches.launches_seen(engine))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,12 +165,12 @@ def test_a_compiled_optimizer_is_cut_into_kernels_that_fit():
         return [weight.detach() for weight in weights]
 
     plain = run()
-    whole = len(PyCodeCache.modules)
     with memfit.session(BUDGET, "ram", map="never") as session:
         assert same_bits(run(), plain)
         assert session.stats.bytes_in > 0
-    parts = Path(str(PyCodeCache.modules[-1].__file__)).read_text().count("cpp_pybinding(")
-    assert len(PyCodeCache.modules) > whole and parts == 16
+    source = Path(str(PyCodeCache.modules[-1].__file__)).read_text()
+    largest = max(map(len, map(ast.literal_eval, re.findall(r"cpp_pybinding\((\[.*?\])", source))))
+    assert largest == 8, "one parameter's: of itself, its gradient, two moments and steps, and what is written"
 
 
 def test_settings_are_as_before_after_the_session():
@@ -186,25 +188,25 @@ def test_settings_are_as_before_after_the_session():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False], ids=["compiled before", "compiled within"])
-def test_a_wrapper_in_cpp_is_refused_in_one_line_when_it_is_called(before):
+def test_a_wrapper_in_cpp_is_refused_when_it_is_called(before):
     torch.compiler.reset()
     step = torch.compile(lambda x: (x.sin() + 1).sum(), options={"cpp_wrapper": True})
     if before:
         plain = step(ramp())
     with memfit.session(None, "ram"), pytest.raises(UsageError, match="cpp_wrapper=True does not run") as caught:
         step(ramp())
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).count("\n") == 2, "what, why and what to do"
     found = step(ramp())
     assert not before or torch.equal(found, plain)
 
 
 @pytest.mark.slow
-def test_a_package_is_refused_in_one_line_when_it_is_called(tmp_path):
+def test_a_package_is_refused_when_it_is_called(tmp_path):
     exported = torch.export.export(nn.Linear(8, 8), (torch.ones(2, 8),))
     path = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "model.pt2"))
     package = torch._inductor.aoti_load_package(path)
     plain = package(torch.ones(2, 8))
     with memfit.session(None, "ram"), pytest.raises(UsageError, match="AOTInductor compiled does not run") as caught:
         package(torch.ones(2, 8))
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).count("\n") == 2, "what, why and what to do"
     assert torch.equal(package(torch.ones(2, 8)), plain)

@@ -12,8 +12,8 @@ from typing import Any
 
 from memfit.running.engine.patching import replaced, when_imported
 
-_ARGUMENTS = 8
-"""A kernel takes no further loops once it has more arguments: of an optimizer's step, those of one parameter or two."""
+_ARGUMENTS = 7
+"""A kernel takes no further loops once it has more arguments. AdamW's loop has eight, for one parameter."""
 
 
 @contextmanager

@@ -96,7 +96,10 @@ def shapes_that_change() -> list[Tensor]:
     net = torch.compile(nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64)), dynamic=True)
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
     sizes = iter([200, 300, 400, 300, 200])
-    found = list(descend(optimizer, lambda: net(torch.ones(next(sizes), 64)).square().mean(), 5))
+    found = []
+    for loss in descend(optimizer, lambda: net(torch.ones(next(sizes), 64)).square().mean(), 5):
+        found.append(loss)
+        press()
     return [*found, *(each.detach() for each in net.parameters())]
 
 

@@ -8,7 +8,7 @@
 
 namespace memfit {
 
-ExtensionCall::ExtensionCall(const OpInfo& op, const std::vector<c10::IValue>& operands, int64_t source) : op_(op) {
+ExtensionCall::ExtensionCall(const OpInfo& op, const Operands& operands, int64_t source) : op_(op) {
   Engine& engine = Engine::get();
   ThreadState& thread = this_thread();
   const c10::ArrayRef<const c10::IValue> inputs(operands.data(), operands.size());  // (braces would make a list of two)

@@ -9,11 +9,13 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -210,6 +212,23 @@ class OpTable final : public c10::OpRegistrationListener {
     return *known;
   }
 
+  // (Graphs number their kernels: two of one name may read and write differently.)
+  const OpInfo& kernel(const std::string& name, const std::vector<bool>& tensors, std::vector<bool> writes) {
+    std::unique_lock<std::shared_mutex> lock(mutex_);
+    const OpInfo*& known = kernels_[{name, tensors, writes}];
+    if (known == nullptr) {
+      auto info = std::make_unique<OpInfo>();
+      info->name = name;
+      info->name_hash = fnv1a(name);
+      for (size_t i = 0; i < tensors.size(); ++i)
+        if (tensors[i]) info->operands.push_back(i);
+      info->writes = std::move(writes);
+      info->verified = true;
+      known = add(std::move(info));
+    }
+    return *known;
+  }
+
   void onOperatorRegistered(const c10::OperatorHandle&) override {}
   // Another operator's schema may come to lie at the same address.
   void onOperatorDeregistered(const c10::OperatorHandle& op) override {
@@ -270,6 +289,7 @@ class OpTable final : public c10::OpRegistrationListener {
   std::atomic<uint64_t> edition_{0};  // grows when an operator is gone
   std::unordered_map<const c10::FunctionSchema*, const OpInfo*> by_schema_;
   std::unordered_map<std::string, const OpInfo*> extensions_;
+  std::map<std::tuple<std::string, std::vector<bool>, std::vector<bool>>, const OpInfo*> kernels_;
   std::vector<std::unique_ptr<const OpInfo>> infos_;
 };
 
@@ -389,6 +409,10 @@ void observe_idly(bool on) {
 }
 
 const OpInfo& extension_op(const std::string& name) { return table().extension(name); }
+
+const OpInfo& kernel_op(const std::string& name, const std::vector<bool>& tensors, std::vector<bool> writes) {
+  return table().kernel(name, tensors, std::move(writes));
+}
 
 std::vector<std::string> op_names() { return table().names(); }
 

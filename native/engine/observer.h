@@ -68,6 +68,8 @@ void each_operand(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, con
 
 // Of a function that is no op: it may write to whatever it is given.
 const OpInfo& extension_op(const std::string& name);
+// Of a kernel, by argument: which are tensors, and which of these it writes to. It reads the others.
+const OpInfo& kernel_op(const std::string& name, const std::vector<bool>& tensors, std::vector<bool> writes);
 
 uint64_t add_observer();
 void remove_observer(uint64_t handle);

@@ -18,7 +18,7 @@ struct Redirect {
   PyObject* to = nullptr;
 };
 
-constexpr size_t kMost = 512;
+constexpr size_t kMost = 768;
 std::array<Redirect, kMost> redirects;  // the interpreter lock guards it; an entry stays, as its trampoline does
 size_t used = 0;
 
@@ -108,6 +108,20 @@ PyMethodDef* method_of(PyObject* function) {
   return PyCFunction_Check(function) ? reinterpret_cast<PyCFunctionObject*>(function)->m_ml : nullptr;
 }
 
+// A static method, as a function: there is one object. Torch's compiler looks its functions up, and Python tells builtin
+// functions apart by the code that their PyMethodDef leads to. So that stays, and the object itself has another way to it
+// (of which a function that takes a tuple and keywords has none of its own).
+bool is_static(const PyMethodDef& method) { return method.ml_flags == (METH_STATIC | METH_VARARGS | METH_KEYWORDS); }
+
+PyObject* call_static(PyObject* function, PyObject* const* values, size_t flags, PyObject* names) {
+  const PyMethodDef* method = method_of(function);
+  const auto* entry = std::find_if(redirects.begin(), redirects.begin() + used, [&](const Redirect& each) { return each.method == method; });
+  PyObject* to = Py_NewRef(entry->to != nullptr ? entry->to : entry->original);
+  PyObject* result = PyObject_Vectorcall(to, values, flags, names);
+  Py_DECREF(to);
+  return result;
+}
+
 PyObject* make_original(PyObject* function, PyMethodDef* method) {
   if (is_method(function)) return PyDescr_NewMethod(PyDescr_TYPE(function), method);
   auto* builtin = reinterpret_cast<PyCFunctionObject*>(function);
@@ -119,7 +133,7 @@ Redirect* entry_of(PyObject* function) {
   PyMethodDef* method = method_of(function);
   for (size_t i = 0; method != nullptr && i < used; ++i)
     if (redirects[i].method == method) return &redirects[i];
-  if (method == nullptr || used == kMost || trampoline(used, method->ml_flags) == nullptr) {
+  if (method == nullptr || used == kMost || (!is_static(*method) && trampoline(used, method->ml_flags) == nullptr)) {
     PyErr_SetString(PyExc_TypeError, "this function cannot be redirected");
     return nullptr;
   }
@@ -151,8 +165,12 @@ bool redirect(PyObject* function, PyObject* to) {
   if (entry == nullptr) return false;
   Py_XINCREF(to);
   PyObject* before = std::exchange(entry->to, to);
-  auto caught = trampoline(static_cast<size_t>(entry - redirects.data()), entry->before.ml_flags);
-  entry->method->ml_meth = to != nullptr ? reinterpret_cast<PyCFunction>(caught) : entry->before.ml_meth;
+  if (is_static(entry->before)) {
+    reinterpret_cast<PyCFunctionObject*>(function)->vectorcall = to != nullptr ? &call_static : nullptr;
+  } else {
+    auto caught = trampoline(static_cast<size_t>(entry - redirects.data()), entry->before.ml_flags);
+    entry->method->ml_meth = to != nullptr ? reinterpret_cast<PyCFunction>(caught) : entry->before.ml_meth;
+  }
   Py_XDECREF(before);
   return true;
 }

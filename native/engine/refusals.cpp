@@ -35,7 +35,9 @@ std::string describe(c10::ArrayRef<const c10::IValue> values) {
   for (const c10::IValue& value : values)
     each_tensor(value, [&](const at::Tensor& tensor) {
       if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->has_storage()) return;
-      size_t bytes = tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+      const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+      if (storage.sym_nbytes().is_heap_allocated()) return;  // of a tensor with symbols for sizes, which the compiler traces
+      size_t bytes = storage.nbytes();
       ++counts[shape_of(tensor) + " of a storage of " + format_bytes(bytes)];
     });
   return listed(counts);

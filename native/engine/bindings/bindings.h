@@ -23,6 +23,7 @@ void bind_plans(py::module_& m);
 void bind_callbacks(py::module_& m);
 void bind_doors(py::module_& m);
 void bind_extensions(py::module_& m);
+void bind_kernels(py::module_& m);
 
 // For such a function as touches nothing of Python's.
 using NoGil = py::call_guard<py::gil_scoped_release>;

@@ -4,6 +4,7 @@
 #include "doors.cpp"
 #include "errors.cpp"
 #include "extensions.cpp"
+#include "kernels.cpp"
 #include "plans.cpp"
 #include "recordings.cpp"
 #include "session.cpp"
@@ -18,4 +19,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   memfit::bind_callbacks(m);
   memfit::bind_doors(m);
   memfit::bind_extensions(m);
+  memfit::bind_kernels(m);
 }

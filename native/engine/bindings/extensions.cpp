@@ -24,7 +24,7 @@ namespace {
 constexpr int kDeepest = 16;  // containers in containers that are looked into: a list may hold itself
 
 // Every tensor and storage in `value`, a tuple, list or dict of such and of others.
-void gather_operands(PyObject* value, std::vector<c10::IValue>& operands, int depth = 0) {
+void gather_operands(PyObject* value, Operands& operands, int depth = 0) {
   if (THPVariable_Check(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
     if (tensor.defined()) operands.emplace_back(tensor);
@@ -55,7 +55,7 @@ struct Ending {
 };
 
 py::object call_as_op(const py::object& function, const std::string& name, const py::args& arguments, const py::kwargs& keywords) {
-  std::vector<c10::IValue> operands;
+  Operands operands;
   gather_operands(arguments.ptr(), operands);
   gather_operands(keywords.ptr(), operands);
   if (operands.empty() || !Engine::get().active()) return call(function.ptr(), arguments, keywords);
@@ -67,7 +67,7 @@ py::object call_as_op(const py::object& function, const std::string& name, const
     ending.call = std::make_unique<ExtensionCall>(op, operands, source);
   }
   py::object result = call(function.ptr(), arguments, keywords);
-  std::vector<c10::IValue> outputs;
+  Operands outputs;
   gather_operands(result.ptr(), outputs);
   ending.call->returned(std::move(outputs));
   return result;

@@ -72,9 +72,9 @@ PAGED_OPTIMIZER = Conflict(
     works=True,
 )
 COMPILED = Conflict(
-    "compiled code gains little from a budget",
-    why="each compiled kernel needs all its tensors in memory at once, and on a GPU memfit was not tried with them",
-    remedy="train without torch.compile (torch_compile=False, jit_compile=False)",
+    "compiled kernels were tried in sessions on a CPU only",
+    why="on a GPU launches of Triton's kernels are ops, but none has run in a session",
+    remedy="on a GPU train without torch.compile (torch_compile=False, jit_compile=False)",
     works=True,
 )
 ACTIVATION_OFFLOAD = Conflict(

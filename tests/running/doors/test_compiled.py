@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from torch._dynamo.trace_rules import get_torch_obj_rule_map
+from torch._inductor.codecache import PyCodeCache
 
 import memfit
-from memfit.errors import BudgetError
+from memfit.errors import BudgetError, UsageError
 from memfit.running import engine
 from memfit.running.session import chunking
 from memfit.running.session.active import Running
@@ -30,14 +34,64 @@ def add_one_unseen(*args: object) -> None:
 @pytest.fixture
 def wrapper(tmp_path, monkeypatch) -> ModuleType:
     """A module such as inductor writes and loads, with one kernel."""
-    from torch._inductor.codecache import PyCodeCache
-
     module = ModuleType("generated")
     module.__file__ = str(tmp_path / "generated.py")
-    (tmp_path / "generated.py").write_text("cpp_fused_add_0 = async_compile.cpp_pybinding(['float*'], '''...''')\n")
+    (tmp_path / "generated.py").write_text(
+        "cpp_fused_add_0 = async_compile.cpp_pybinding(['float*', 'const int64_t'], r'''...''')\n"
+        "cpp_fused_copy_1 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''...''')\n"
+        "async_compile.wait(globals())\n"
+    )
     module.cpp_fused_add_0 = add_one_unseen
+    module.cpp_fused_copy_1 = add_one_unseen
     monkeypatch.setattr(PyCodeCache, "modules", [module])
     return module
+
+
+def test_a_tensor_that_a_kernel_reads_is_dropped_and_one_that_it_writes_to_is_copied_out(wrapper):
+    wrapper.cpp_fused_copy_1 = lambda source, target: None
+    with memfit.session(BUDGET, "ram") as session:
+        source, target = evicted(), evicted()
+        before = session.stats
+        wrapper.cpp_fused_copy_1(source, target)
+        press()
+        assert not is_resident(source) and not is_resident(target)
+        assert session.stats.drops == before.drops + 1
+        assert session.stats.bytes_out >= before.bytes_out + target.nbytes
+        assert session.stats.unseen_writes == 0
+
+
+def test_a_kernel_is_an_op_with_its_own_name_and_arguments(wrapper):
+    wrapper.cpp_fused_add_0 = lambda *arguments: arguments
+    with memfit.session(BUDGET, "ram") as session:
+        tensor = evicted()
+        before = session.stats.ops
+        assert wrapper.cpp_fused_add_0(tensor, 3) == (tensor, 3)
+        assert session.stats.ops == before + 1
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            wrapper.cpp_fused_add_0(tensor, by=3)
+
+
+UNKNOWN = {
+    "a kind of kernel": "cpp_fused_add_0 = async_compile.halide(meta, 'x')\n",
+    "arguments": "cpp_fused_add_0 = async_compile.cpp_pybinding(types, 'x')\n",
+    "a kernel in a list": "kernels = [async_compile.cpp_pybinding(['float*'], 'x')]\n",
+    "a kernel that is not there": "cpp_fused_neg_3 = async_compile.cpp_pybinding(['float*'], 'x')\n",
+}
+
+
+@pytest.mark.parametrize("source", UNKNOWN.values(), ids=UNKNOWN)
+def test_a_kernel_of_an_unknown_form_is_an_error_and_not_missed(wrapper, source):
+    Path(wrapper.__file__).write_text(source)
+    with pytest.raises(UsageError, match="has a form that memfit does not know"), memfit.session(BUDGET, "ram"):
+        pass
+    assert wrapper.cpp_fused_add_0 is add_one_unseen
+
+
+def test_a_wrapper_that_the_cache_has_forgotten_is_known_still(wrapper, monkeypatch):
+    monkeypatch.setattr(PyCodeCache, "modules", [])
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.compile_tasks.forgotten", wrapper)
+    with memfit.session(BUDGET, "ram"):
+        assert wrapper.cpp_fused_add_0 is not add_one_unseen
 
 
 def test_what_a_kernel_writes_to_a_tensor_that_came_in_clean_is_kept(wrapper):
@@ -55,13 +109,22 @@ def test_what_a_kernel_writes_to_a_tensor_that_came_in_clean_is_kept(wrapper):
 
 @pytest.mark.copied("what there is no room for")
 def test_a_kernel_that_needs_more_than_the_budget_is_refused_by_its_name(wrapper):
-    with memfit.session(BUDGET, "ram"):
+    with memfit.session(BUDGET, "ram", map="never"):
         tensors = [evicted() for _ in range(5)]
-        with pytest.raises(BudgetError, match="cpp_fused_add_0") as caught:
+        with pytest.raises(BudgetError, match="inductor::cpp_fused_add_0") as caught:
             wrapper.cpp_fused_add_0(*tensors)
         assert caught.value.required_bytes == sum(tensor.nbytes for tensor in tensors) > BUDGET
         press()
         assert not any(is_resident(tensor) for tensor in tensors[:4])
+
+
+@pytest.mark.copied("what there is no room for")
+def test_a_kernel_that_needs_more_than_the_budget_runs_on_mapped_storages(wrapper):
+    with memfit.session(BUDGET, "ram") as session:
+        tensors = [evicted() for _ in range(5)]
+        wrapper.cpp_fused_add_0(*tensors)
+        assert session.stats.mapped_ops == 1
+        assert all(torch.equal(tensor, ramp() + 1) for tensor in tensors)
 
 
 def test_the_compiler_does_not_take_memfit_s_own_code_for_the_program_s(monkeypatch):
@@ -87,13 +150,51 @@ def test_the_compiler_does_not_take_memfit_s_own_code_for_the_program_s(monkeypa
     assert seen and seen == [None] * len(seen)
 
 
-def test_list_ops_are_compiled_as_they_are_without_a_session(monkeypatch):
-    calls = []
-    monkeypatch.setattr(torch, "_foreach_neg", lambda tensors: calls.append(len(tensors)))
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    with chunking.installed(1):
-        torch._foreach_neg([torch.ones(3)] * 4)
-    assert calls == [4]
+def test_list_ops_are_compiled_as_they_are_without_a_session():
+    def run() -> list[int]:
+        """Return how many tensors each list op of a compiled function has."""
+        torch._dynamo.reset()
+        lengths = []
+
+        def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+            lengths.extend(len(node.args[0]) for node in graph.graph.nodes if node.target is torch._foreach_neg)
+            return graph
+
+        torch.compile(lambda *tensors: torch._foreach_neg(tensors), backend=backend)(*[torch.ones(3)] * 4)
+        return lengths
+
+    with chunking.installed(engine.load(), 1):
+        assert run() == [4]
+    assert run() == [4]
+
+
+def test_the_compiler_remembers_nothing_of_a_session_that_is_over():
+    """The map is made once in a process."""
+    get_torch_obj_rule_map.cache_clear()
+    with chunking.installed(engine.load(), 1):
+        within = set(get_torch_obj_rule_map())
+    get_torch_obj_rule_map.cache_clear()
+    assert within == set(get_torch_obj_rule_map())
+
+
+def test_what_was_made_before_a_session_is_compiled_within_as_it_would_be_without():
+    """As one graph, though a session looks at every module's calls, and nothing is compiled again after it."""
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        graphs.append(graph)
+        return graph
+
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+    of_module = torch.compile(net, backend=backend, fullgraph=True)
+    of_function = torch.compile(lambda value: net(value), backend=backend, fullgraph=True)
+    with memfit.session(None):
+        for function in (of_module, of_function, of_module):
+            function(torch.ones(2, 8))
+    for function in (of_module, of_function):
+        function(torch.ones(2, 8))
+    assert len(graphs) == 2
 
 
 def train(backend: str) -> list[torch.Tensor]:

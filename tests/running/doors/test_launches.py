@@ -80,6 +80,31 @@ def test_what_is_away_comes_in_and_what_is_written_is_kept_and_nothing_is_pinned
         assert engine.load().may_leave(x) and engine.load().may_leave(out)
 
 
+@pytest.mark.copied("what is only read")
+@pytest.mark.parametrize(
+    ("about", "dropped"),
+    [
+        ({"mutated_arg_names": []}, 1),
+        ({"mutated_arg_names": ["in_ptr0"]}, 0),
+        ({}, 0),
+        ({"mutated_arg_names": [], "heuristic_type": "HeuristicType.USER_AUTOTUNE"}, 0),
+    ],
+    ids=["read", "mutated", "no list of what is mutated", "a user's names"],
+)
+def test_what_inductor_s_kernel_only_reads_is_not_taken_to_be_written(library, about, dropped):
+    kernel = launcher_of(library)
+    vars(kernel).update(about, triton_meta={"signature": {"in_ptr0": "*fp32", "out_ptr0": "*fp32", "by": "fp32"}})
+    with memfit.session(BUDGET, "ram") as session:
+        x, out = evicted(), evicted(torch.zeros(COUNT))
+        before = session.stats
+        kernel[(1,)](x, out, 2.0)
+        press()
+        assert not is_resident(x) and not is_resident(out)
+        after = session.stats
+        assert after.drops - before.drops == dropped and after.unseen_writes == 0
+        assert torch.equal(out, 2 * ramp()) and torch.equal(x, ramp())
+
+
 @pytest.mark.copied("what there is no room for")
 def test_a_launch_that_needs_more_than_the_budget_is_refused_by_its_name(library):
     kernel = launcher_of(library)

@@ -73,7 +73,8 @@ def test_the_status_of_an_exit_is_pythons(code, status):
 
 def test_a_traceback_has_no_frames_of_memfits_in_it_wherever_they_are(tmp_path, capsys):
     """The wrapper of torch's list ops stands in for any."""
-    script = "import torch\nfrom memfit.running.session import chunking\nwith chunking.installed(1 << 18):\n"
+    script = "import torch\nfrom memfit.running import engine\nfrom memfit.running.session import chunking\n"
+    script += "with chunking.installed(engine.load(), 1 << 18):\n"
     script += "    try:\n        torch._foreach_add_([object()], 1)\n    except TypeError as error:\n"
     script += "        raise ValueError('own') from error\n"
     assert run_program(str(write(tmp_path / "s.py", script)), []) == 1

@@ -99,19 +99,28 @@ def test_a_call_that_fails_is_no_pass_and_the_next_one_is():
         assert passes_of(work) == [(model, 1)]
 
 
-def test_nothing_is_watched_after_it_or_once_something_is_compiled():
-    model = Model()
+@pytest.mark.filterwarnings("error")  # torch warns of hooks on all modules: these do no harm
+def test_the_compiler_sees_nothing_of_it_and_passes_of_compiled_modules_are_seen():
     hooks = nn.modules.module._global_forward_hooks
     before = len(hooks)
+    seen = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        seen.append(len(hooks) - before)
+        return graph
+
+    compiled = torch.compile(nn.Linear(4, 4), backend=backend, fullgraph=True)
 
     def work() -> None:
         assert len(hooks) == before + 1
-        torch.compile(model)
-        assert len(hooks) == before
-        model(torch.ones(4))
+        compiled(torch.ones(4))
+        assert len(hooks) == before + 1
+        compiled(torch.ones(4))
 
     with torch.no_grad():
-        assert passes_of(work) == []
+        assert passes_of(work) == [(compiled, 1)] * 2
+        compiled(torch.ones(4))
+    assert seen == [0], "it was compiled with hooks, or again because of them"
     assert len(hooks) == before and not nn.modules.module._global_forward_pre_hooks
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from memfit.messages import say
+from memfit.running.doors import compiled
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import redirected, replaced
 
@@ -70,6 +71,8 @@ class Answers:
     def _cover(self, paths: list[str]) -> None:
         functions, modules = self.engine.parts_of(paths)
         for function in functions:
+            if compiled.is_kernel(function):
+                continue
             home = function if isinstance(function, BuiltinFunctionType) else function.__objclass__
             self._redirect(function, f"{home.__module__}::{function.__name__}")
         for module in modules:

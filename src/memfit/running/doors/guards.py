@@ -16,7 +16,16 @@ import torch
 import torch.utils.dlpack
 from torch.overrides import has_torch_function_unary
 
-from memfit.running.doors import addresses, compiled, distributed, extensions, launches, profiling, scripted
+from memfit.running.doors import (
+    addresses,
+    compiled,
+    compiling,
+    distributed,
+    extensions,
+    launches,
+    profiling,
+    scripted,
+)
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import answered, has_storage, held
 
@@ -66,6 +75,7 @@ def installed(engine: EngineModule) -> Iterator[None]:
         stack.enter_context(_exchange_watched(engine))
         stack.enter_context(addresses.readers_held(engine))
         stack.enter_context(scripted.modules_held(engine))
+        stack.enter_context(compiling.for_sessions())
         stack.enter_context(compiled.kernels_seen(engine))
         stack.enter_context(extensions.calls_seen(engine))
         stack.enter_context(distributed.collectives_seen(engine))

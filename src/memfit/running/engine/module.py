@@ -321,6 +321,14 @@ class EngineModule(Protocol):
     def redirect(self, function: Any, to: Callable[..., Any] | None) -> None:
         """Have every call of a C function go elsewhere; None: no more."""
 
+    def kernel_as_op(
+        self, kernel: Callable[..., Any], name: str, tensors: Sequence[bool], writes: Sequence[bool]
+    ) -> Callable[..., Any]:
+        """Return what calls a kernel as an op: by positional argument, which are tensors, and which it writes to.
+
+        Keywords are no operands. What it returns raises BudgetError when the tensors cannot all be there.
+        """
+
     def call_as_op(self, function: Callable[..., Any], name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Call a compiled function with its tensors in memory until it returns, as an op that may write to each.
 

@@ -30,6 +30,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from memfit.errors import MemfitError
 from memfit.messages import say_error
+from memfit.running.doors import compiling
+from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine.disturbed import tier_of
 from memfit.running.engine.patching import replaced
 from memfit.running.host import peak_rss_bytes
@@ -112,9 +114,10 @@ class Witness:
     def installed(self) -> ExitStack:
         """Return an open context that watches every backward pass, optimizer step and forward pass."""
         stack = ExitStack()
+        stack.enter_context(compiling.kernels_cut())  # in both runs
         stack.enter_context(replaced(torch.autograd, "backward", self._watching(torch.autograd.backward)))
-        stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
-        stack.callback(register_optimizer_step_post_hook(self._after_step).remove)
+        stack.callback(register_optimizer_step_pre_hook(uncompiled(self._before_step)).remove)
+        stack.callback(register_optimizer_step_post_hook(uncompiled(self._after_step)).remove)
         stack.enter_context(Passes(self._after_pass).watched())
         stack.callback(self._close_ops)
         self._open_ops()

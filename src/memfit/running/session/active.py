@@ -14,7 +14,7 @@ from memfit.errors import MemfitError, UsageError
 from memfit.ir import Timeline, Trace
 from memfit.running import host
 from memfit.running.doors import guards
-from memfit.running.doors.compiled import uncompiled
+from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine import EngineModule, devices
 from memfit.running.engine.disturbed import disturbance_of
 from memfit.running.planned.engine_plan import CompressedPlan
@@ -88,7 +88,8 @@ class Running:
     def _enter_contexts(self) -> None:
         settings = self._settings
         self._contexts.enter_context(guards.installed(self.engine))
-        self._contexts.enter_context(chunking.installed(devices.chunk_bytes(settings.device, settings.fixed_bytes)))
+        chunk_bytes = devices.chunk_bytes(settings.device, settings.fixed_bytes)
+        self._contexts.enter_context(chunking.installed(self.engine, chunk_bytes))
         self._contexts.enter_context(self.iterations.watched())
         if settings.accelerator is not None:
             self.engine.watch_meta()

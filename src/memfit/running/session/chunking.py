@@ -6,14 +6,15 @@ then the whole optimizer. They work tensor by tensor, so a call on a part of the
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
-from memfit.running.engine.patching import replaced
+from memfit.running.doors.uncompiled import uncompiled
+from memfit.running.engine.module import EngineModule
+from memfit.running.engine.patching import redirected
 
 _OTHERS = (
     "_fused_adam_",
@@ -25,21 +26,25 @@ _OTHERS = (
 
 
 @contextmanager
-def installed(chunk_bytes: int) -> Iterator[None]:
+def installed(engine: EngineModule, chunk_bytes: int) -> Iterator[None]:
     """Split calls of torch's list ops for as long as the context is open.
 
-    A part has at most `chunk_bytes` of tensors, or one entry of each list if that is more.
+    A part has at most `chunk_bytes` of tensors, or one entry of each list if that is more. The functions keep their
+    names and identities: the compiler remembers both for as long as the process lasts.
     """
+
+    def answer(original: Any) -> Any:
+        return uncompiled(_chunked(original, chunk_bytes))
+
     names = [name for name in dir(torch) if name.startswith("_foreach_")]
     names += [name for name in _OTHERS if hasattr(torch, name)]
     with ExitStack() as stack:
         for name in names:
-            stack.enter_context(replaced(torch, name, _chunked(getattr(torch, name), chunk_bytes)))
+            stack.enter_context(redirected(engine, getattr(torch, name), answer))
         yield
 
 
 def _chunked(op: Any, chunk_bytes: int) -> Any:
-    @functools.wraps(op)
     def in_chunks(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():  # compiled code is to be the same as without a session
             return op(*args, **kwargs)

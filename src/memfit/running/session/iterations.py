@@ -24,7 +24,7 @@ from torch.optim.optimizer import (
 )
 
 from memfit.ir import Phase
-from memfit.running.doors.compiled import uncompiled
+from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine.module import EngineModule
 from memfit.running.session.passes import Passes
 from memfit.tracing.build import Roles

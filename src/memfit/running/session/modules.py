@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch.nn import Module
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from memfit.running.doors.compiled import uncompiled
+from memfit.running.doors import module_hooks
 
 
 @dataclass(slots=True)
@@ -50,15 +49,8 @@ class Modules:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch every module for as long as the context is open."""
-        hooks = (
-            register_module_forward_pre_hook(uncompiled(self._begins)),
-            register_module_forward_hook(uncompiled(self._ends), always_call=True),
-        )
-        try:
+        with module_hooks.installed(self._begins, self._ends):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     def calls(self) -> list[tuple[int, int, str]]:
         """Return the first tick of each call so far, one more than its last, and the module; outer calls first."""

@@ -10,17 +10,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, is_dataclass
-from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer
 
-from memfit.running.doors.compiled import uncompiled
-from memfit.running.engine.patching import replaced
+from memfit.running.doors import module_hooks
 
 
 class _Outermost(threading.local):
@@ -46,17 +43,8 @@ class Passes:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch every module for as long as the context is open, or until `stop`."""
-        compile_ = torch.compile
-
-        @wraps(compile_)
-        def compiled(*args: Any, **kwargs: Any) -> Any:
-            self.stop()  # the compiler looks at hooks: with them it would make other kernels
-            return compile_(*args, **kwargs)
-
-        self._hooks.callback(register_module_forward_pre_hook(uncompiled(self._begins)).remove)
-        ends = register_module_forward_hook(uncompiled(self._ends), always_call=True)
-        self._hooks.callback(ends.remove)
-        with self._hooks, replaced(torch, "compile", compiled):
+        self._hooks.enter_context(module_hooks.installed(self._begins, self._ends))
+        with self._hooks:
             yield
 
     def stop(self) -> None:

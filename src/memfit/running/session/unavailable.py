@@ -41,7 +41,7 @@ def _no_op(error: RuntimeError) -> MemfitError:
     if any(_is_compiled(frame) for frame, _ in frames):
         return UsageError(
             f"this use of torch.compile does not work in a session: a kernel met a tensor that is moved out{where}",
-            why="memfit brings back what ops and inductor's C++ kernels use, and it does not see this kernel",
+            why="memfit brings back what ops and inductor's kernels use, and it does not see this kernel",
             remedy="leave torch.compile out, or use its backend 'eager' or 'aot_eager'",
         )
     door = "TorchScript" if "TorchScript interpreter" in str(error) else _door(frames)

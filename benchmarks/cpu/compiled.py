@@ -1,0 +1,130 @@
+"""Compiled models: bits at shares of the peak, how low a budget can be, and the cost of a kernel's call.
+
+How low: the smallest budget at which no op is mapped, beside the largest op's working set. A generated kernel is an op.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.common.compiled_programs import COMPILED_OPTIMIZER, PROGRAMS, STEPS, train
+from benchmarks.common.result import Result, Row, Table, mb
+from benchmarks.common.timing import in_turn, ns_a_call
+from benchmarks.common.waiting import wait_for_plans
+from memfit.errors import BudgetError
+from memfit.ir import Trace
+from memfit.planning.lifetimes import working_sets
+from memfit.running.session import Session
+
+SHARES = ("60%", "40%", "25%")
+FLOORS = (1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
+"""Of the largest working set."""
+TENSORS = (2, 4, 8, 16)
+_CALLS = 200
+_REPEATS = 300
+
+
+def equality(name: str, plain: Sequence[Tensor], share: str) -> Row:
+    """Train under a share of the peak; return whether each bit is that of the plain run, and what the session did."""
+    with Session(share, "ram", device="cpu") as session:
+        found = train(name)
+        equal = all(torch.equal(one, other) for one, other in zip(found, plain, strict=True))
+    return {
+        "share": share, "equal": equal, "planned_iterations": session.planned_iterations,
+        "bytes_out": session.stats.bytes_out, "mapped_ops": session.stats.mapped_ops,
+    }  # fmt: skip
+
+
+def largest(trace: Trace) -> tuple[str, int]:
+    """Return the op of an iteration with the largest working set, and that."""
+    sizes = working_sets(trace)
+    at = int(sizes.argmax())
+    return trace.ops[at].name, int(sizes[at])
+
+
+def floor(name: str) -> Row:
+    """Return the smallest of the budgets in which it trains with nothing mapped, beside the largest working set."""
+    with Session(None, "ram", device="cpu") as session:
+        train(name, 4)
+    op, size = largest(session.trace)
+    for share in FLOORS:
+        try:
+            with Session(int(size * share), "ram", device="cpu", plan=False, map="never", split="never"):
+                train(name, 2)
+        except BudgetError:
+            continue
+        return {"op": op, "working_set": size, "budget": int(size * share), "share": share}
+    return {"op": op, "working_set": size, "budget": None, "share": None}
+
+
+def program(name: str) -> Row:
+    """Return what there is to say of one program."""
+    plain = [tensor.clone() for tensor in train(name)]
+    return {"program": name, "compiled_optimizer": name in COMPILED_OPTIMIZER, "floor": floor(name),
+            "shares": [equality(name, plain, share) for share in SHARES]}  # fmt: skip
+
+
+def kernel(tensors: int) -> Callable[[], object]:
+    """Return a call of a kernel of so many small tensors, half of which it writes to, as a graph calls it."""
+    from torch._inductor.codecache import PyCodeCache
+
+    torch.compiler.reset()
+    given = [torch.ones(16) for _ in range(tensors // 2)]
+    torch.compile(lambda *inputs: [each + 1 for each in inputs])(*given)
+    wrapper: Any = PyCodeCache.modules[-1]
+    name = next(name for name in vars(wrapper) if name.startswith("cpp_fused"))
+    arguments = [*given, *(torch.ones(16) for _ in given)]
+    return lambda: getattr(wrapper, name)(*arguments)
+
+
+def us_a_call(tensors: int) -> dict[str, list[float]]:
+    """Return the microseconds of a call plainly, in a session without a limit, and in one with a limit."""
+    call = kernel(tensors)
+
+    def within(inside: Callable[[], AbstractContextManager[object]]) -> Callable[[], float]:
+        def measured() -> float:
+            with inside():
+                return min(ns_a_call(call, _CALLS) for _ in range(_REPEATS)) / 1000
+
+        return measured
+
+    def attached(budget: int | None) -> Callable[[], float]:
+        return within(lambda: Session(budget, "ram", device="cpu", record=False))
+
+    return in_turn({"plain": within(nullcontext), "attached": attached(None), "limited": attached(1 << 30)}, 5)
+
+
+def tables(figures: Row) -> list[Table]:
+    """Return what each program and each call has cost."""
+    rows = [
+        [row["program"], *(_share(each) for each in row["shares"]), mb(row["floor"]["working_set"]), row["floor"]["op"],
+         "-" if row["floor"]["share"] is None else f"{row['floor']['share']:.2f}x"]
+        for row in figures["programs"]
+    ]  # fmt: skip
+    columns = ["compiled", *SHARES, "largest working set", "of", "smallest budget"]
+    calls = [[tensors, _added(us, "attached"), _added(us, "limited")] for tensors, us in figures["calls_us"].items()]
+    called = Table("A call of a kernel", ["tensors", "attached", "with a limit"], calls)
+    return [Table("Compiled models", columns, rows), called]
+
+
+def _share(row: Row) -> str:
+    return f"{'equal' if row['equal'] else 'DIFFERENT'}, {row['planned_iterations']} of {STEPS} planned"
+
+
+def _added(us: dict[str, list[float]], way: str) -> str:
+    return f"+{statistics.median(b - a for a, b in zip(us['plain'], us[way], strict=True)):.2f} us"
+
+
+def run(*, only: Sequence[str] = tuple(PROGRAMS)) -> Iterator[Result]:
+    """Train each of the programs plainly and under budgets, and time kernels that do nearly nothing."""
+    wait_for_plans()
+    figures: Row = {"calls_us": {tensors: us_a_call(tensors) for tensors in TENSORS}, "programs": []}
+    figures["programs"] = [program(name) for name in only]
+    failed = any(not share["equal"] for row in figures["programs"] for share in row["shares"])
+    yield Result("compiled", figures, tables(figures), exit_code=int(failed))

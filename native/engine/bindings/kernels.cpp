@@ -1,0 +1,104 @@
+// Generated kernels, whose signature says what they read and what they write: each is called as an op.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../extension.h"
+#include "../observer.h"
+#include "../thread_state.h"
+#include "bindings.h"
+
+namespace memfit {
+
+namespace {
+
+// What stands in a kernel's place. Calls take Python's shortest way (vectorcall): a kernel may take microseconds.
+struct KernelOp {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* kernel;
+  const OpInfo* op;
+};
+
+// The interpreter is everybody's while the engine waits: for others' ops, say, which need it.
+class WithoutInterpreter {
+ public:
+  WithoutInterpreter() : state_(PyEval_SaveThread()) {}
+  WithoutInterpreter(const WithoutInterpreter&) = delete;
+  WithoutInterpreter& operator=(const WithoutInterpreter&) = delete;
+  ~WithoutInterpreter() { PyEval_RestoreThread(state_); }
+
+ private:
+  PyThreadState* state_;
+};
+
+PyObject* call_in_session(const KernelOp& self, PyObject* const* args, size_t flags, PyObject* keywords, const Operands& operands) {
+  const int64_t source = this_thread().depth == 0 && Engine::get().recording() ? current_source() : -1;
+  std::optional<ExtensionCall> call;
+  {
+    const WithoutInterpreter released;
+    call.emplace(*self.op, operands, source);
+  }
+  PyObject* result = PyObject_Vectorcall(self.kernel, args, flags, keywords);
+  const WithoutInterpreter released;
+  call.reset();
+  return result;
+}
+
+PyObject* call_kernel(PyObject* object, PyObject* const* args, size_t flags, PyObject* keywords) {
+  HANDLE_TH_ERRORS
+  const auto& self = *reinterpret_cast<KernelOp*>(object);
+  if (!Engine::get().active()) return PyObject_Vectorcall(self.kernel, args, flags, keywords);
+  Operands operands(static_cast<size_t>(PyVectorcall_NARGS(flags)));
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (THPVariable_Check(args[i])) operands[i] = THPVariable_Unpack(args[i]);
+  return call_in_session(self, args, flags, keywords, operands);
+  END_HANDLE_TH_ERRORS
+}
+
+int visit_kernel(PyObject* object, visitproc visit, void* arg) {
+  Py_VISIT(reinterpret_cast<KernelOp*>(object)->kernel);
+  return 0;
+}
+
+void free_kernel(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  Py_XDECREF(reinterpret_cast<KernelOp*>(object)->kernel);
+  Py_TYPE(object)->tp_free(object);
+}
+
+PyTypeObject kernel_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+void make_type() {
+  kernel_type.tp_name = "memfit_engine.KernelOp";
+  kernel_type.tp_basicsize = sizeof(KernelOp);
+  kernel_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC;
+  kernel_type.tp_vectorcall_offset = offsetof(KernelOp, vectorcall);
+  kernel_type.tp_call = &PyVectorcall_Call;
+  kernel_type.tp_traverse = &visit_kernel;
+  kernel_type.tp_dealloc = &free_kernel;
+  if (PyType_Ready(&kernel_type) < 0) throw py::error_already_set();
+}
+
+py::object kernel_as_op(const py::object& kernel, const std::string& name, const std::vector<bool>& tensors, const std::vector<bool>& writes) {
+  auto* made = PyObject_GC_New(KernelOp, &kernel_type);
+  if (made == nullptr) throw py::error_already_set();
+  made->vectorcall = &call_kernel;
+  made->kernel = py::object(kernel).release().ptr();
+  made->op = &kernel_op(name, tensors, writes);
+  PyObject_GC_Track(made);
+  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
+}
+
+}  // namespace
+
+void bind_kernels(py::module_& m) {
+  make_type();
+  m.def("kernel_as_op", &kernel_as_op, py::arg("kernel"), py::arg("name"), py::arg("tensors"), py::arg("writes"));
+}
+
+}  // namespace memfit

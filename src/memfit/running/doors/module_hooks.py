@@ -1,0 +1,82 @@
+"""Hooks of memfit's on all modules, which the compiler does not see.
+
+It would look at them, break its graphs there, and so make other kernels than without a session. So they are away while
+something is compiled; what has been compiled does not ask for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+
+from torch.nn.modules import module as modules
+from torch.utils.hooks import RemovableHandle
+
+from memfit.running.doors.uncompiled import uncompiled
+from memfit.running.engine.patching import replaced, when_imported
+
+
+@contextmanager
+def installed(begins: Callable[..., None], ends: Callable[..., None]) -> Iterator[None]:
+    """Call `begins` before each forward pass and `ends` after it, for as long as the context is open.
+
+    `begins` is given the module and its inputs, `ends` the module, its inputs and its output.
+    """
+    hooks = _Hooks(uncompiled(begins), uncompiled(ends))
+    with ExitStack() as stack:
+        stack.callback(hooks.remove)
+        stack.enter_context(_compilations(hooks.remove, hooks.set))
+        stack.enter_context(replaced(modules, "_has_any_global_hook", _are_others))
+        hooks.set()
+        yield
+
+
+class _Hooks:
+    def __init__(self, begins: Callable[..., None], ends: Callable[..., None]) -> None:
+        self._begins, self._ends = begins, ends
+        self._handles: list[RemovableHandle] = []
+
+    def set(self) -> None:
+        if not self._handles:
+            self._handles.append(modules.register_module_forward_pre_hook(self._begins))
+            self._handles.append(modules.register_module_forward_hook(self._ends, always_call=True))
+
+    def remove(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+
+@contextmanager
+def _compilations(begin: Callable[[], None], end: Callable[[], None]) -> Iterator[None]:
+    """Call `begin` and `end` around all that is compiled for as long as the context is open.
+
+    (The list of callbacks that torch has for this is emptied by `torch.compiler.reset`.)
+    """
+    with ExitStack() as stack:
+
+        def found(callback: ModuleType) -> None:
+            handler: Any = callback.CompilationCallbackHandler
+            starts, ends = handler.run_start_callbacks, handler.run_end_callbacks
+
+            def run_start_callbacks(self: Any, *args: Any) -> None:
+                begin()
+                starts(self, *args)
+
+            def run_end_callbacks(self: Any, *args: Any) -> None:
+                ends(self, *args)
+                end()
+
+            stack.enter_context(replaced(handler, "run_start_callbacks", run_start_callbacks))
+            stack.enter_context(replaced(handler, "run_end_callbacks", run_end_callbacks))
+
+        stack.enter_context(when_imported("torch._dynamo.callback", found))
+        yield
+
+
+def _are_others() -> bool:
+    """Return whether anybody else has hooks on all modules: torch warns of such that see a compiled module twice."""
+    kinds = ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")
+    hooks = [hook for kind in kinds for hook in getattr(modules, f"_global_{kind}").values()]
+    return any(hook.__module__ != uncompiled.__module__ for hook in hooks)

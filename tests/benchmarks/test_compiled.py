@@ -1,0 +1,36 @@
+"""The benchmark of compiled models: what it says of its figures, and that it times a real kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.cpu import compiled
+from trace_builder import TraceBuilder
+
+
+def test_the_largest_op_is_named_with_its_working_set() -> None:
+    builder = TraceBuilder()
+    one, other = builder.before(1024), builder.before(2048)
+    builder.op("small", reads=[one])
+    builder.op("large", reads=[one], writes=[other])
+    assert compiled.largest(builder.build()) == ("large", 3072)
+
+
+def test_the_tables_say_what_was_equal_how_low_it_went_and_what_a_call_costs() -> None:
+    shares = [{"share": share, "equal": share != "25%", "planned_iterations": 9} for share in compiled.SHARES]
+    floor = {"op": "inductor::one", "working_set": 2_000_000, "share": 1.05}
+    us = {"plain": [0.1, 0.1, 0.1], "attached": [0.6, 0.7, 5.0], "limited": [1.1, 1.0, 0.9]}
+    figures = {"programs": [{"program": "mlp", "shares": shares, "floor": floor}], "calls_us": {4: us}}
+    models, calls = compiled.tables(figures)
+    assert models.rows == [
+        ["mlp", "equal, 9 of 14 planned", "equal, 9 of 14 planned", "DIFFERENT, 9 of 14 planned", "2.0 MB",
+         "inductor::one", "1.05x"]
+    ]  # fmt: skip
+    assert calls.rows == [[4, "+0.60 us", "+0.90 us"]]
+
+
+@pytest.mark.slow
+def test_calls_of_a_kernel_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_REPEATS", 3)
+    us = compiled.us_a_call(4)
+    assert min(us["attached"]) > min(us["plain"]) > 0 and min(us["limited"]) > min(us["plain"])

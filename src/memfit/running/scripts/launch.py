@@ -14,7 +14,8 @@ from memfit.errors import MemfitError, NoLimitError
 from memfit.files import load_plan
 from memfit.files.document import check_folder, write_text
 from memfit.ir import Trace
-from memfit.messages import say
+from memfit.messages import say_for_all
+from memfit.ranks import this_rank, world_size
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.host import peak_rss_bytes
 from memfit.running.planned.ran import Ran
@@ -51,6 +52,7 @@ class Outcome:
     seconds: float = 0.0
     peak_rss_bytes: int = 0
     tier_host_bytes: int = 0  # the most that the tier took of the host's memory
+    rank: int | None = None  # in a run of several
 
     def to_json(self) -> str:
         """Return everything as a JSON object."""
@@ -62,12 +64,16 @@ class Outcome:
                  "unplanned", "forward_only", "tier", "seconds", "peak_rss_bytes", "tier_host_bytes")  # fmt: skip
         return {
             "exit_code": self.exit_code,
+            **self._rank(),
             **asdict(self.stats),
             "fragmentation": self.stats.fragmentation,
             "signatures": dict(self.signatures),
             **{name: getattr(self, name) for name in names},
             "slowdown": self.slowdown,
         }
+
+    def _rank(self) -> dict[str, int]:
+        return {} if self.rank is None else {"rank": self.rank, "world_size": world_size()}
 
     @property
     def peak_above(self) -> int | None:
@@ -210,7 +216,7 @@ def launch(
 
 
 def _announce(text: str) -> None:
-    say(f"memfit: {text}")
+    say_for_all(f"memfit: {text}")
 
 
 def outcome_of(session: Session, code: int, budget: str | int | None, measures: bool = False) -> Outcome:
@@ -240,6 +246,7 @@ def outcome_of(session: Session, code: int, budget: str | int | None, measures: 
         seconds=time.monotonic() - (session.began or 0.0),
         peak_rss_bytes=peak_rss_bytes(),
         tier_host_bytes=_host_bytes(session.tier, session.stats.tier_footprint_bytes),
+        rank=this_rank(),
     )
 
 

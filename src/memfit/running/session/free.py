@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from memfit.errors import BudgetError, InputError
-from memfit.messages import say
+from memfit.messages import say_for_all
 from memfit.running import host
 from memfit.running.engine.tiers import TierSpec
 from memfit.units import Budget, format_bytes
@@ -31,8 +31,10 @@ def auto_budget(device: torch.device, tier: TierSpec) -> Budget:
     if budget < _LEAST_BUDGET:
         raise _too_little(free, margin + beside, where)
     for_tier = f" and {format_bytes(beside)} to the tier" if beside else ""
-    say(f"memfit: the budget is {format_bytes(budget)}: {format_bytes(free)} of {where} are free, of which at least "
-        f"{format_bytes(margin)} are left to what is not in the arena{for_tier}")  # fmt: skip
+    say_for_all(
+        f"memfit: the budget is {format_bytes(budget)}: {format_bytes(free)} of {where} are free, of which at least "
+        f"{format_bytes(margin)} are left to what is not in the arena{for_tier}"
+    )
     return Budget(bytes=budget)
 
 

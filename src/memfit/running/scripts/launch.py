@@ -44,6 +44,7 @@ class Outcome:
     planned_iterations: int = 0
     plan_searches: int = 0
     kept_plans: int = 0
+    shared_plans: int = 0
     not_made_again: tuple[str, ...] = ()  # with the op and the reason
     unplanned: tuple[str, ...] = ()  # why kinds of iterations had no plan at last
     forward_only: bool = False  # whether iterations were forward passes without gradients
@@ -60,8 +61,9 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
-        names = ("given_plan", "no_limit", "planned_iterations", "plan_searches", "kept_plans", "not_made_again",
-                 "unplanned", "forward_only", "tier", "seconds", "peak_rss_bytes", "tier_host_bytes")  # fmt: skip
+        names = ("given_plan", "no_limit", "planned_iterations", "plan_searches", "kept_plans", "shared_plans",
+                 "not_made_again", "unplanned", "forward_only", "tier", "seconds",
+                 "peak_rss_bytes", "tier_host_bytes")  # fmt: skip
         return {
             "exit_code": self.exit_code,
             **self._rank(),
@@ -238,6 +240,7 @@ def outcome_of(session: Session, code: int, budget: str | int | None, measures: 
         planned_iterations=session.planned_iterations,
         plan_searches=session.plan_searches,
         kept_plans=session.kept_plans,
+        shared_plans=session.shared_plans,
         not_made_again=session.not_made_again,
         unplanned=session.unplanned,
         forward_only=session.forward_only,

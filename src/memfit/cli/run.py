@@ -32,7 +32,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--budget",
         metavar="B",
-        help='bytes ("2GiB"), a share of the first whole iteration\'s peak ("60%%"), or what is free ("auto")',
+        help='bytes ("2GiB"), a share of the first whole iteration\'s peak ("60%%"), bytes that the ranks of a machine '
+        'share ("12GiB/node"), or what is free ("auto")',
     )
     add_tier(parser)
     add_device(parser)

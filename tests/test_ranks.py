@@ -55,7 +55,7 @@ def test_a_group_that_the_script_has_begun_tells_the_rank(started, monkeypatch):
     begun = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 3,
                             get_world_size=lambda: 4)  # fmt: skip
     monkeypatch.setitem(sys.modules, "torch.distributed", begun)
-    assert ranks.this_rank() == 3
+    assert (ranks.this_rank(), ranks.world_size()) == (3, 4)
     begun.is_initialized = lambda: False
     assert ranks.this_rank() is None
 

@@ -13,17 +13,16 @@ from pathlib import Path
 
 def world_size() -> int:
     """Return the number of processes of the run; 1 where it is not distributed."""
-    return max(_number("WORLD_SIZE") or 1, 1)
+    told = _told_size()
+    return told if told > 1 else _group()[1]
 
 
 def this_rank() -> int | None:
     """Return this process's rank in a run of several processes; None in any other run."""
-    if world_size() > 1:
+    if _told_size() > 1:
         return _number("RANK")
-    distributed = sys.modules.get("torch.distributed")  # nothing is imported to ask
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return int(distributed.get_rank()) if distributed.get_world_size() > 1 else None
+    rank, size = _group()
+    return rank if size > 1 else None
 
 
 def local_rank() -> int | None:
@@ -53,6 +52,18 @@ def file_of_rank(path: str, rank: int | None = None) -> str:
     endings = Path(name).suffixes
     ending = "".join(endings[-2:] if endings[-1:] == [".gz"] else endings[-1:])
     return f"{path.removesuffix(ending)}.rank{rank}{ending}"
+
+
+def _told_size() -> int:
+    return max(_number("WORLD_SIZE") or 1, 1)
+
+
+def _group() -> tuple[int, int]:
+    """Return this process's rank in the process group that the script has begun, and the group's size."""
+    distributed = sys.modules.get("torch.distributed")  # nothing is imported to ask
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0, 1
+    return int(distributed.get_rank()), int(distributed.get_world_size())
 
 
 def _number(name: str) -> int | None:

@@ -9,7 +9,7 @@ from textwrap import indent
 
 import pytest
 
-from cli.helpers_cli import line_of, write
+from cli.helpers_cli import TRAINING, line_of, memfit, write
 from cli.helpers_ranks import DATA_PARALLEL, lines, one_by_one, torchrun
 from memfit.cli import main
 
@@ -77,6 +77,17 @@ def test_a_plan_may_be_for_all_ranks_or_each_rank_has_its_own(tmp_path, monkeypa
     (tmp_path / "plan.rank1.json").write_text("{}")
     assert main(["run", "--plan", "plan.json", "script.py"]) == 1
     assert "rank 1: error: plan.rank1.json" in capsys.readouterr().err
+
+
+def test_processes_that_the_script_starts_itself_are_said_to_have_no_budget(tmp_path):
+    group = "import torch.distributed as dist\nfrom torch.testing._internal.distributed.fake_pg import FakeStore\n"
+    group += "dist.init_process_group('fake', rank=0, world_size=2, store=FakeStore())\n"
+    write(tmp_path, group + TRAINING)
+    done = memfit("run", "--budget", "70%", "script.py", cwd=tmp_path)
+    [warning] = lines(done, "warning: the script")
+    assert done.returncode == 0 and "a group of 2 processes of which memfit was not told" in warning
+    told = torchrun("-m", "memfit", "run", "--budget", "70%", "script.py", cwd=tmp_path)
+    assert told.returncode == 0 and lines(told, "warning: the script") == []
 
 
 def test_each_rank_records_a_trace_of_its_own(tmp_path):

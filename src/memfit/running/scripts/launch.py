@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,7 +15,7 @@ from memfit.errors import MemfitError, NoLimitError
 from memfit.files import load_plan
 from memfit.files.document import check_folder, write_text
 from memfit.ir import Trace
-from memfit.messages import say_for_all
+from memfit.messages import say, say_for_all
 from memfit.ranks import this_rank, world_size
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.host import peak_rss_bytes
@@ -200,7 +201,7 @@ def launch(
         with logged or nullcontext(), session.watch() if watch else nullcontext():
             yield
 
-    failure, code = None, 0
+    failure, code, was_rank = None, 0, this_rank() is not None
     try:
         code = run_program(program, arguments, session, watched)
     except MemfitError as error:
@@ -208,6 +209,8 @@ def launch(
         if session.began is None:
             raise
     outcome = outcome_of(session, code, budget, measures)
+    if not was_rank and outcome.rank is not None:
+        _tell_of_others(program)
     try:
         if stats_file is not None:
             write_text(stats_file, json.dumps(outcome.as_dict(), indent=1) + "\n")
@@ -219,6 +222,15 @@ def launch(
 
 def _announce(text: str) -> None:
     say_for_all(f"memfit: {text}")
+
+
+def _tell_of_others(program: Program) -> None:
+    """Say that the script has begun a group of processes of which nobody had told memfit."""
+    say(
+        f"memfit: warning: the script has begun a group of {world_size()} processes of which memfit was not told: "
+        "those that it has started ran without a budget; start them all with torchrun --nproc-per-node N -m memfit run "
+        f"... {shlex.join(program.words())}, or set RANK and WORLD_SIZE for each"
+    )
 
 
 def outcome_of(session: Session, code: int, budget: str | int | None, measures: bool = False) -> Outcome:

@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "memfit"
 
 # Lower levels may be imported by higher ones, and `errors` by all; a package may import itself.
 LEVELS = [
-    {"terminal"},
+    {"ranks", "terminal"},
     {"errors", "messages", "progress", "shapes", "units", "arrays", "_native", "_version"},
     {"ir"},
     {"events", "machine"},
@@ -34,7 +34,9 @@ REPORTED = {"errors", "units", "arrays", "ir"}
 # The rooms of `running`, likewise: lower ones may be imported by higher ones.
 ROOMS = [{"host"}, {"engine"}, {"doors", "machine", "planned"}, {"session"}, {"scripts"}]
 # `memfit --help` imports these: the standard library and names without weight.
-LIGHT = {"memfit", "memfit._version", "memfit.errors", "memfit.messages", "memfit.terminal", "memfit.cli"}
+LIGHT = {
+    "memfit", "memfit._version", "memfit.errors", "memfit.messages", "memfit.ranks", "memfit.terminal", "memfit.cli",
+}  # fmt: skip
 
 
 def level(package: str) -> int:

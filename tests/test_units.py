@@ -149,3 +149,21 @@ def test_printed_bytes_read_back_within_a_percent(size_bytes):
 )
 def test_shares_have_a_sign_unless_they_are_nothing(share, text):
     assert format_share(share) == text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size_bytes"), [(None, 12 << 30), ("1", 12 << 30), ("4", 3 << 30), ("7", (12 << 30) // 7)]
+)
+def test_a_node_s_budget_is_shared_by_its_ranks(monkeypatch, ranks, size_bytes):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if ranks is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert parse_budget("12GiB/node") == parse_budget(" 12 gib/NODE ") == Budget(bytes=size_bytes)
+    assert parse_budget("12GiB") == Budget(bytes=12 << 30)
+
+
+@pytest.mark.parametrize("value", ["60%/node", "auto/node", "/node", "12GiB/rank", "3/node"])
+def test_a_node_s_budget_is_bytes_and_enough_of_them(monkeypatch, value):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.raises(InputError):
+        parse_budget(value)

@@ -69,7 +69,7 @@ class _Module:
         """Yield what the file raises and says, except for finished messages that it only hands on."""
         for node in self._calls:
             name = _name(node.func)
-            if name in ("say", "announce") and node.args:
+            if name in ("say", "say_for_all", "announce") and node.args:
                 yield from self._message("notice", node)
             elif name in EXIT_CODES and node.args:
                 is_bare = isinstance(node.func, ast.Name)

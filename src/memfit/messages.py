@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 
+from memfit.ranks import speaks_for_all, this_rank
 from memfit.terminal import printing
+
+_OWN = re.compile("^memfit: ", re.MULTILINE)
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print `text` on standard error if that is possible; a run goes on without a line that nobody could read."""
+    """Print `text` on standard error if that is possible; a run goes on without a line that nobody could read.
+
+    In a run of several ranks, memfit's own lines name the one that says so.
+    """
     stream = getattr(sys, "stderr", None)
+    if (rank := this_rank()) is not None:
+        text = _OWN.sub(f"memfit: rank {rank}: ", text)
     if stream is not None:  # to print, None would be standard output
         with contextlib.suppress(Exception), printing():
             print(f"{text}{end}", end="", file=stream, flush=True)  # whole: other processes may print there, too
+
+
+def say_for_all(text: str) -> None:
+    """Print what every rank of a run would say alike, or nearly so: the first one does."""
+    if speaks_for_all():
+        say(text)
 
 
 def flush_output() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from memfit.ranks import speaks_for_all
 from memfit.terminal import line_on
 
 _EVERY = 0.5  # seconds between two lines
@@ -100,7 +101,7 @@ def counted(efforts: Iterable[float]) -> Iterator[float]:
 @contextmanager
 def shown(text: Callable[[], str]) -> Iterator[None]:
     """Show `text()` twice a second, for as long as this is open, if standard error is a terminal."""
-    line = line_on(sys.stderr)
+    line = line_on(sys.stderr) if speaks_for_all() else None  # ranks would write over each other's
     if line is None:
         yield
         return

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from memfit import ranks
 from memfit.errors import InputError
 
 # Exponents of three digits at most, so that "1e999999999" cannot ask for a gigabyte of digits.
@@ -37,6 +38,7 @@ _MAX_BYTES = 2**63 - 1
 
 _BYTES_REMEDY = 'write bytes as "2GiB" (1024-based), "512 MB" (1000-based), "1.5g" (1024-based) or 1073741824'
 _BUDGET_REMEDY = 'write a budget as "60%" of the peak, or in bytes as "2GiB"'
+_OF_A_NODE = "/node"  # behind the bytes that all processes of a machine have together
 
 
 AUTO = "auto"
@@ -85,11 +87,15 @@ def parse_bytes(value: str | int | float) -> int:
 def parse_budget(value: str | int) -> Budget:
     """Return the budget that `value` writes: "60%" (of the peak live bytes), or anything `parse_bytes` takes.
 
+    "12GiB/node" is shared alike by the ranks of a machine (LOCAL_WORLD_SIZE); a process that is none has it all.
+
     Raises InputError if it is malformed, not positive, or more than 100 %.
     """
     if is_auto(value):
         why = "it is what is free when a run begins, and nothing is run here"
         raise InputError("a budget of 'auto' is for runs alone", why=why, remedy=_BUDGET_REMEDY)
+    if isinstance(value, str) and value.strip().lower().endswith(_OF_A_NODE):
+        return Budget(bytes=_part_of_a_node(value))
     if not isinstance(value, str) or not value.strip().endswith("%"):
         return Budget(bytes=parse_bytes(value))
     percent, unit = _split(value, "budget", _BUDGET_REMEDY)
@@ -100,6 +106,18 @@ def parse_budget(value: str | int) -> Budget:
         why = "a percentage of the peak is above 0% and at most 100%"
         raise InputError(f"{value!r} is not a usable budget", why=why, remedy=_BUDGET_REMEDY)
     return Budget(fraction=fraction)
+
+
+def _part_of_a_node(value: str) -> int:
+    text = value.strip()[: -len(_OF_A_NODE)]
+    remedy = 'write a node\'s budget in bytes: "12GiB/node"'
+    if text.endswith("%") or is_auto(text):
+        why = "a share of the peak, and what is free, are each process's own already"
+        raise InputError(f"{value!r} is not a budget", why=why, remedy=remedy)
+    size_bytes = parse_bytes(text) // ranks.local_world_size()
+    if not size_bytes:
+        raise InputError(f"{value!r} is not a usable budget", why="it is less than a byte a process", remedy=remedy)
+    return size_bytes
 
 
 def format_bytes(size_bytes: float) -> str:

@@ -13,7 +13,7 @@ from cli.helpers_cli import TRAINING, line_of, write
 from memfit.cli import main
 from memfit.cli.verify import _same_run
 from memfit.running.scripts.script import Program
-from memfit.running.scripts.verify import Steps, _failure
+from memfit.running.scripts.verify import Steps, failure
 from memfit.running.scripts.witness import Request
 from pseudo_terminal import on_terminal
 
@@ -182,7 +182,7 @@ def test_mistakes_are_found_before_anything_runs(tmp_path, words, code, capsys, 
 
 
 def test_the_next_command_has_the_scripts_arguments_and_all_options_that_are_not_the_defaults():
-    args = argparse.Namespace(budget="40%", tier="ram", device="cpu", map="auto", split="never")
+    args = argparse.Namespace(budget="40%", tier="ram", device="cpu", map="auto", split="never", nproc_per_node=None)
     command = _same_run(args, Program("pkg.train", is_module=True), ["--name", "a b"])
     assert command == "memfit run --budget 40% --tier ram --device cpu --split never -m pkg.train --name 'a b'"
 
@@ -192,14 +192,14 @@ def test_under_torchrun_it_refuses_to_wait_for_ever(tmp_path, monkeypatch, capsy
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert main(["verify", str(path), "--budget", "1MiB"]) == 2
     err = capsys.readouterr().err
-    assert "torchrun" in err and "torchrun --no-python memfit run" in err and not (tmp_path / "ran").exists()
+    assert "torchrun" in err and "memfit verify --nproc-per-node 2" in err and not (tmp_path / "ran").exists()
 
 
 def test_a_script_that_fails_under_the_budget_alone_is_said_to_have_run_plainly():
     request = Request("s.py", [], "log")
     done = subprocess.CompletedProcess([], 1, stderr="Traceback: own")
-    assert "plain run succeeded" not in str(_failure(request, done))
-    assert "plain run succeeded" in str(_failure(replace(request, budget="40%"), done))
+    assert "plain run succeeded" not in str(failure(request, done))
+    assert "plain run succeeded" in str(failure(replace(request, budget="40%"), done))
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def literals(folder: Path, suffix: str, beginning: str) -> list[str]:
 
 def test_no_message_is_missed_that_a_search_for_its_words_finds():
     page = PAGE.read_text()
-    python = literals(messages.SOURCE, ".py", rf"(?:{'|'.join(messages.EXIT_CODES)}|say|announce)")
+    python = literals(messages.SOURCE, ".py", rf"(?:{'|'.join(messages.EXIT_CODES)}|say|say_for_all|announce)")
     native = literals(native_messages.NATIVE, ".cpp", r"(?:TierFailure|std::\w+_(?:argument|error))")
     assert len(python) > 80 and len(native) > 30
     assert [words for words in [*python, *native] if words.removeprefix("memfit: ").strip() not in page] == []

@@ -32,7 +32,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--budget",
         metavar="B",
-        help='bytes ("2GiB"), a share of the first whole iteration\'s peak ("60%%"), or what is free ("auto")',
+        help='bytes ("2GiB"), a share of the first whole iteration\'s peak ("60%%"), bytes that the ranks of a machine '
+        'share ("12GiB/node"), or what is free ("auto")',
     )
     add_tier(parser)
     add_device(parser)
@@ -105,7 +106,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     """Add --device, which every command that runs a script has."""
     parser.add_argument(
         "--device", default="auto", metavar="D", help="the device whose memory the budget limits: cpu, cuda or cuda:N "
-        "(default: the current GPU if there is one, otherwise the CPU)"
+        "(default: the current GPU, or that of LOCAL_RANK, if there is one, otherwise the CPU)"
     )  # fmt: skip
 
 
@@ -116,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
     """
     from memfit.cli.program import program_of
     from memfit.files.document import check_folder
-    from memfit.messages import say, say_error
+    from memfit.messages import say, say_error, say_for_all
+    from memfit.ranks import speaks_for_all
     from memfit.running.scripts.launch import launch
     from memfit.running.scripts.script import die_as
     from memfit.units import is_auto, parse_budget
@@ -125,25 +127,43 @@ def run(args: argparse.Namespace) -> int:
     _check_options(args, program, arguments)
     if args.budget is not None and not is_auto(args.budget):
         parse_budget(args.budget)
+    _take_own_files(args)
     for name in ("timeline", "report"):
         if file := getattr(args, name):
             check_folder(file)
             setattr(args, name, os.path.abspath(file))  # wherever the script goes
     outcome = launch(program, arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
                      plan_file=args.plan, moves=args.moves, measures=bool(args.timeline or args.report),
-                     grow=args.grow, plan_cache=args.plan_cache, watch=args.watch, map=args.map, split=args.split,
-                     log=_stats_every(args.stats_every))  # fmt: skip
+                     grow=args.grow, plan_cache=args.plan_cache, watch=args.watch and speaks_for_all(), map=args.map,
+                     split=args.split, log=_stats_every(args.stats_every))  # fmt: skip
     if args.report:
         _write_report(args.report, outcome)
     if args.timeline:
         _write_timelines(args.timeline, outcome)
-    say(outcome.to_json() if args.json else outcome.summary())
+    if args.json:
+        say(outcome.to_json())
+    else:
+        tell = say if outcome.exit_code else say_for_all
+        tell(outcome.summary())
     missing = outcome.missing_limit()
     if missing is not None and not args.json:
         say_error(missing)
     if outcome.exit_code < 0:
         die_as(outcome.exit_code)
     return outcome.exit_code or (missing.exit_code if missing is not None else 0)
+
+
+def _take_own_files(args: argparse.Namespace) -> None:
+    """Put this rank's files in the place of those that are named for all ranks; a plan may be for all of them."""
+    from memfit.ranks import file_of_rank
+
+    for name in ("stats", "timeline", "report"):
+        if file := getattr(args, name):
+            setattr(args, name, file_of_rank(file))
+    if args.stats_every:
+        args.stats_every[1] = file_of_rank(args.stats_every[1])
+    if args.plan and os.path.exists(own := file_of_rank(args.plan)):
+        args.plan = own
 
 
 def _stats_every(words: list[str] | None) -> StatsEvery | None:
@@ -165,7 +185,7 @@ def _check_options(args: argparse.Namespace, program: Program, arguments: list[s
     Raises UsageError for --budget, without which the run has no limit; "--" before the script says it is the script's.
     """
     from memfit.errors import UsageError
-    from memfit.messages import say
+    from memfit.messages import say_for_all
 
     def misplaced(name: str) -> bool:
         return any(word == name or word.startswith(f"{name}=") for word in arguments)
@@ -180,7 +200,8 @@ def _check_options(args: argparse.Namespace, program: Program, arguments: list[s
             f"memfit run -- {shlex.join([*program.words(), *arguments])}",
         )
     if misplaced("--tier") and args.tier is None:
-        say("memfit: warning: --tier comes after the script, so it belongs to the script; memfit uses its default tier")
+        say_for_all("memfit: warning: --tier comes after the script, so it belongs to the script; memfit uses its "
+                    "default tier")  # fmt: skip
 
 
 def _write_timelines(path: str, outcome: Outcome) -> None:

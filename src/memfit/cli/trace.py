@@ -36,10 +36,12 @@ def run(args: argparse.Namespace) -> int:
     from memfit.cli.program import program_of
     from memfit.files import save_trace
     from memfit.files.document import check_folder
+    from memfit.ranks import file_of_rank
     from memfit.reporting.recording import RecordingReport, to_text
     from memfit.reporting.show import show
     from memfit.running.scripts.record import record_script
 
+    args.output = file_of_rank(args.output)
     check_folder(args.output)
     output = os.path.abspath(args.output)  # wherever the script goes
     trace = record_script(*program_of(args), split=args.split)

@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memfit.reporting.verdict import VerdictReport
+    from memfit.reporting.verdict import RanksReport, VerdictReport
     from memfit.running.scripts.script import Program
     from memfit.running.scripts.verify import Verdict
 
@@ -23,7 +23,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "verify",
         help="run a script plainly and under a budget and compare every bit",
         usage="memfit verify SCRIPT|-m MODULE --budget B [--tier T] [--device D] [--map M] [--split S] [--steps N] "
-        "[--json] [-- ARGS ...]",
+        "[--nproc-per-node N] [--json] [-- ARGS ...]",
     )
     add_program(parser)
     parser.add_argument(
@@ -39,6 +39,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--steps", type=int, default=0, metavar="N", help="stop after N optimizer steps or forward passes"
     )
+    parser.add_argument(
+        "--nproc-per-node", type=int, metavar="N", help="start N ranks on this machine with torchrun, and compare each"
+    )
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.set_defaults(run=run)
 
@@ -49,28 +52,38 @@ def run(args: argparse.Namespace) -> int:
     from memfit.cli.program import program_of
     from memfit.errors import UsageError, VerificationError
     from memfit.reporting.show import show
-    from memfit.reporting.verdict import to_text
+    from memfit.reporting.verdict import ranks_to_text, to_text
     from memfit.running.engine.devices import parse_device
     from memfit.running.engine.tiers import tier_for
     from memfit.running.scripts.verify import verify
+    from memfit.running.scripts.verify_ranks import verify_ranks
     from memfit.units import is_auto, parse_budget
 
     if not is_auto(args.budget):
         parse_budget(args.budget)
     if args.steps < 0:
         raise UsageError(f"--steps {args.steps} is negative", remedy="--steps 4")
+    processes = args.nproc_per_node
+    if processes is not None and processes < 1:
+        raise UsageError(f"--nproc-per-node {processes} is less than one", remedy="--nproc-per-node 2")
     device = parse_device(args.device)
     tier = tier_for(args.tier, device)
     program, arguments = program_of(args)
-    verdict = verify(program, arguments, args.budget, tier, args.steps, str(device), args.deterministic,
-                     map=args.map, split=args.split)  # fmt: skip
-    show(_report(verdict), to_text, as_json=args.json, indent=None)
+    if processes is None:
+        verdicts = [verify(program, arguments, args.budget, tier, args.steps, str(device), args.deterministic,
+                           map=args.map, split=args.split)]  # fmt: skip
+        show(_report(verdicts[0]), to_text, as_json=args.json, indent=None)
+    else:
+        verdicts = verify_ranks(program, arguments, args.budget, tier, processes, args.steps, args.device,
+                                args.deterministic, map=args.map, split=args.split)  # fmt: skip
+        show(_ranks_report(verdicts), ranks_to_text, as_json=args.json, indent=None)
+    unequal = [(rank, verdict.difference) for rank, verdict in enumerate(verdicts) if verdict.difference is not None]
     if args.json:
-        return 0 if verdict.difference is None else VerificationError.exit_code
-    if verdict.difference is not None:
+        return VerificationError.exit_code if unequal else 0
+    if unequal:
         raise VerificationError(
             "the two runs are not the same",
-            why=str(verdict.difference),
+            why="; ".join(str(found) if processes is None else f"rank {rank}, {found}" for rank, found in unequal),
             remedy="seed the script, or --deterministic; a script that repeats itself plainly and differs here has met "
             "a bug of memfit: file an issue with this message",
         )
@@ -84,7 +97,16 @@ def _same_run(args: argparse.Namespace, program: Program, arguments: list[str]) 
     options += ["--tier", args.tier] if args.tier else []
     options += [word for name in ("device", "map", "split") if (value := getattr(args, name)) != "auto"
                 for word in (f"--{name}", value)]  # fmt: skip
-    return shlex.join(["memfit", "run", *options, *program.words(), *arguments])
+    start = ["memfit"]
+    if args.nproc_per_node is not None:
+        start = ["torchrun", "--nproc-per-node", str(args.nproc_per_node), "-m", "memfit"]
+    return shlex.join([*start, "run", *options, *program.words(), *arguments])
+
+
+def _ranks_report(verdicts: list[Verdict]) -> RanksReport:
+    from memfit.reporting.verdict import RanksReport
+
+    return RanksReport(all(verdict.difference is None for verdict in verdicts), tuple(map(_report, verdicts)))
 
 
 def _report(verdict: Verdict) -> VerdictReport:

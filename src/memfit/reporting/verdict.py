@@ -38,6 +38,20 @@ class VerdictReport:
     limited: RunInfo
 
 
+@dataclass(frozen=True, slots=True)
+class RanksReport:
+    """The verdict on each rank of a distributed run, by number."""
+
+    equal: bool
+    ranks: tuple[VerdictReport, ...]
+
+
+def ranks_to_text(report: RanksReport) -> str:
+    """Return `report` for a person."""
+    texts = (to_text(verdict).replace("\n", "\n  ") for verdict in report.ranks)
+    return "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(texts))
+
+
 def to_text(report: VerdictReport) -> str:
     """Return `report` for a person."""
     counts = ", ".join(f"{count} x {kind}" for kind, count in report.compared.items())

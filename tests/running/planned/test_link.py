@@ -83,3 +83,13 @@ def test_of_a_tier_that_compresses_it_is_the_speed_of_what_is_written_and_read()
     assert machine.into.copy_us(MIB // 5) == pytest.approx(100 / 0.9, rel=0.01)
     plain = SessionLink(TierSpec("disk")).machine(stats, None)
     assert plain.out.copy_us(MIB) == pytest.approx(100 / 0.9, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["ram", "disk"])
+def test_processes_share_a_link_until_their_own_copies_are_timed(kind):
+    alone, shared = (SessionLink(TierSpec(kind), None, processes) for processes in (1, 4))
+    guess = alone.machine(NOTHING, None).out.copy_us(MIB)
+    assert shared.machine(NOTHING, None).out.copy_us(MIB) == pytest.approx(4 * guess)
+    assert shared.machine(copies(4, MIB, 100), None).out == alone.machine(copies(4, MIB, 100), None).out
+    gpu = SessionLink(TierSpec("ram"), GPU, 4)
+    assert gpu.machine(NOTHING, None) == SessionLink(TierSpec("ram"), GPU).machine(NOTHING, None)

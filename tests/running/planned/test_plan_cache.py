@@ -214,7 +214,7 @@ def test_a_storage_that_one_run_could_not_make_again_the_next_does_not_drop(fold
 
 
 SCRIPT = """\
-import json, sys
+import json, os, sys, time
 import pytest, torch
 sys.path.insert(0, sys.argv[1])
 import memfit
@@ -222,17 +222,21 @@ from running.planned.test_plan_cache import by_known_times, train
 
 torch.set_num_threads(1)
 by_known_times(pytest.MonkeyPatch())
+if folder := os.environ.get("MEETING"):  # of processes that begin together
+    open(os.path.join(folder, f"here{os.getpid()}"), "w").close()
+    while sum(name.startswith("here") for name in os.listdir(folder)) < int(os.environ["LOCAL_WORLD_SIZE"]):
+        time.sleep(0.01)
 kept = [torch.ones(100 + i) for i in range(int(sys.argv[2]))]  # of other numbers in the engine
-with memfit.session("1800KiB", "ram", moves="swap") as session:
+with memfit.session("1800KiB", "ram", moves=sys.argv[3]) as session:
     result = train()
 bits = [value.double().sum().item().hex() for value in result]
 print(json.dumps([session.kept_plans, session.plan_searches, session.stats.plans, bits]))
 """
 
 
-def start(tmp_path: Path, seed: int, before: int = 0) -> subprocess.Popen[str]:
+def start(tmp_path: Path, seed: int, before: int = 0, moves: str = "swap") -> subprocess.Popen[str]:
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, tmp_path / "script.py", Path(__file__).parents[2], str(before)]
+    command = [sys.executable, tmp_path / "script.py", Path(__file__).parents[2], str(before), moves]
     environment = os.environ | {"PYTHONHASHSEED": str(seed)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
@@ -251,6 +255,21 @@ def test_processes_at_once_do_not_disturb_each_other_and_the_next_plans_nothing(
     kept, searches, _, bits = said(start(tmp_path, 3, before=5))
     assert (kept, searches) == (1, 0)
     assert all(other == bits for *_, other in results)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moves", ["swap", "joint"])
+def test_of_ranks_that_want_a_plan_at_once_one_searches(tmp_path, folder, monkeypatch, moves):
+    alone = said(start(tmp_path, 0, moves=moves))
+    for path in folder.iterdir():
+        path.unlink()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    monkeypatch.setenv("MEETING", str(tmp_path))
+    results = [said(process) for process in [start(tmp_path, seed, moves=moves) for seed in (1, 2, 3)]]
+    assert sum(searches for _, searches, *_ in results) == alone[1] > 0
+    assert all(in_force > 0 for *_, in_force, _ in results)
+    assert [bits for *_, bits in results] == 3 * [alone[-1]]
+    assert len(list(folder.iterdir())) == 1  # no claim is left
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 3))

@@ -47,6 +47,17 @@ def test_training_within_it_gives_the_same_bits():
     assert 0 < session.stats.budget_bytes < host.host_memory_bytes()
 
 
+def test_ranks_of_a_machine_share_what_is_free_on_the_cpu(free, monkeypatch, capsys):
+    free(8 * GIB)
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "8"), ("LOCAL_WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    assert auto_budget(CPU, TierSpec("disk", "/tmp")).bytes == rounded(2 * GIB - 256 * MIB)
+    assert "2.00 GiB of memory are free for each of 4 ranks" in capsys.readouterr().err
+    monkeypatch.setenv("RANK", "1")
+    auto_budget(CPU, TierSpec("disk", "/tmp"))
+    assert capsys.readouterr().err == ""
+
+
 def test_a_session_that_is_made_and_begins_later_takes_what_is_free_then(free):
     free(4 * GIB)
     session = memfit.session("auto")

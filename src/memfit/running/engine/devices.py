@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from memfit import ranks
 from memfit.errors import InputError, UsageError
 from memfit.running.engine.patching import replaced
 
@@ -17,12 +18,12 @@ _FEWEST_CHUNKS = 8  # however small the budget is
 
 
 def parse_device(text: str) -> torch.device:
-    """Read "auto" (the current GPU if torch has one, otherwise the CPU), "cpu", "cuda" or "cuda:N".
+    """Read "auto" (the current GPU, or the rank's, if torch has one, otherwise the CPU), "cpu", "cuda" or "cuda:N".
 
     Raises InputError for anything else, or for a GPU that is not there.
     """
     if text == "auto":
-        text = "cuda" if torch.cuda.is_available() else "cpu"
+        text = f"cuda:{_current_gpu()}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(text)
     except RuntimeError as error:
@@ -34,7 +35,24 @@ def parse_device(text: str) -> torch.device:
     count = torch.cuda.device_count()
     if not torch.cuda.is_available() or (device.index or 0) >= count:
         raise _no_device(text, f"torch sees {count} CUDA GPUs")
-    return torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+    return torch.device("cuda", _current_gpu() if device.index is None else device.index)
+
+
+def _current_gpu() -> int:
+    """Return the current GPU or, where none was chosen yet, the one that LOCAL_RANK says this process will choose.
+
+    Raises InputError for a rank that has none: two sessions that govern one GPU count each other's bytes.
+    """
+    current, local, count = torch.cuda.current_device(), ranks.local_rank(), torch.cuda.device_count()
+    if current or local is None or count == 1:  # a launcher that shows each rank its own GPU alone has chosen
+        return current
+    if local >= count:
+        raise InputError(
+            f"there is no GPU for the process of LOCAL_RANK {local}",
+            why=f"torch sees {count} CUDA GPUs, and each process of a machine governs one of its own",
+            remedy=f"start at most {count} processes on this machine, or name a GPU: --device cuda:0",
+        )
+    return local
 
 
 def _no_device(text: str, why: str) -> InputError:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from memfit.errors import InputError, MemfitError
-from memfit.messages import say
+from memfit.messages import say_for_all
 from memfit.running.engine.devices import default_tier
 from memfit.running.host import host_memory_bytes, is_in_memory, reservable_bytes
 from memfit.units import format_bytes, parse_bytes
@@ -86,8 +86,10 @@ def _parse_places(named: str, text: str) -> TierSpec:
 def warn_if_in_memory(tier: TierSpec, device: torch.device) -> None:
     """Say so where a disk tier's folder is in the very memory that the budget is to save."""
     if device.type == "cpu" and tier.kind == "disk" and is_in_memory(tier.folder):
-        say(f"memfit: warning: the disk tier's folder '{tier.folder}' is in memory (tmpfs), so what leaves the arena "
-            "still takes memory; name a folder on a disk: --tier disk:PATH")  # fmt: skip
+        say_for_all(
+            f"memfit: warning: the disk tier's folder '{tier.folder}' is in memory (tmpfs), so what leaves the arena "
+            "still takes memory; name a folder on a disk: --tier disk:PATH"
+        )
 
 
 def _no_tier(text: str) -> InputError:

@@ -17,10 +17,14 @@ _WAYS = {"out": "timed_copies_out", "in": "timed_copies_in"}  # each way's count
 
 @dataclass
 class SessionLink:
-    """The link to a session's tier. `measured` is a GPU's machine, by size of copy; otherwise None."""
+    """The link to a session's tier. `measured` is a GPU's machine, by size of copy; otherwise None.
+
+    `processes` share the link, unless it is a GPU's own: copies that were timed tell what is left for this one.
+    """
 
     tier: TierSpec
     measured: Machine | None = None
+    processes: int = 1
     _since: Mapping[str, int] = field(default_factory=dict)  # the stats from which on copies count
 
     def machine(self, stats: Mapping[str, int], before: Mapping[str, int] | None) -> Machine:
@@ -35,7 +39,8 @@ class SessionLink:
         return self._of_rates(stats) if self.measured is None else self._of_curve(self.measured, stats)
 
     def _of_rates(self, stats: Mapping[str, int]) -> Machine:
-        rates = (self._copied_rate(stats, way) or _GUESS_GB_PER_S[self.tier.kind] for way in _WAYS)
+        guess = _GUESS_GB_PER_S[self.tier.kind] / self.processes
+        rates = (self._copied_rate(stats, way) or guess for way in _WAYS)
         out, into = (Link.of_bandwidth(_DERATING * rate, latency_us=0.0) for rate in rates)
         return Machine(f"{self.tier} as measured", out, into)
 

@@ -22,7 +22,9 @@ class Made:
     anew: CompressedPlan | None = None
     refused: Refused | None = None  # the plan that was passed
     key: str = ""
-    is_kept: bool = False  # it was kept by an earlier run
+    is_kept: bool = False  # it was kept by an earlier run, or by another rank of this one
+    is_shared: bool = False  # by another rank of this one
+    claim: str = ""  # other ranks wait until it is settled
     searched: bool = False  # what leaves, and how, was looked for
     never: Mapping[int, str] = field(default_factory=dict)
 

@@ -50,6 +50,7 @@ _NOT_FOUND = "none was found that fits the budget"
 _NO_ROOM = "the other live storages leave no room for it"
 _ANOTHER = "several in a row allocated something else than the plan had foreseen, or needed its room"
 _NEVER_ALIKE = "hardly two of them are alike"
+_FIRST, _JOINT = "first", "joint"  # stages to which every rank comes
 _UNLIKE = 0  # stands for the kinds of iterations of which that is said
 _STAYS = "it did not give its place to an output"
 _TOO_SHORT = "the script ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
@@ -78,6 +79,8 @@ class Planner:
     """Times that it was looked for what should leave, and how."""
     kept_plans: int = 0
     """Times that a plan of an earlier run came into force."""
+    shared_plans: int = 0
+    """Times that a plan came into force that another rank of this run had found."""
     _state: Watching | InForce | Closed = field(default_factory=Watching)
     _recording: RecordedKinds | None = None  # while iterations are recorded
     _kinds: Kinds = field(default_factory=Kinds)
@@ -182,11 +185,14 @@ class Planner:
 
     def _plan_for(self, signature: int, iterations: CompressedIterations) -> None:
         self.known[signature] = known = Known(signature, iterations)
-        known.making = self._make(known)
+        known.making = self._make(known, stage=_FIRST)
         known.making.done(_PATIENCE)
 
-    def _make(self, known: Known, *, anew: bool = False) -> Making:
-        """Begin to make a plan; with `anew`, foresee the one in force by what is known now, to compare them."""
+    def _make(self, known: Known, *, anew: bool = False, stage: str = "") -> Making:
+        """Begin to make a plan; with `anew`, foresee the one in force by what is known now, to compare them.
+
+        Every rank comes to the `stage`, and needs the plan then: one of them searches.
+        """
         stats = self.engine.stats()
         whole = stats["budget_bytes"]
         whole -= whole % self.engine.page_bytes(whole)
@@ -196,7 +202,7 @@ class Planner:
             known.iterations, known.times, whole, whole if in_the_way else whole - spare, self._machine(),
             self.engine.op_hash, self.moves, tuple(known.never), known.plan is None, known.plan if anew else None,
             self.given, self.cache, frozenset(self._unfit), Around(in_the_way, spare) if in_the_way else None,
-            self._frames(whole),
+            self._frames(whole), stage,
         )  # fmt: skip
         return Making(wanted.make)
 
@@ -223,7 +229,7 @@ class Planner:
 
     def _use_when_made(self, known: Known, end: End) -> None:
         """Put a plan in force as soon as there is one; otherwise leave things as they are."""
-        is_new = False
+        made = Made()
         if known.making is not None:
             if not known.making.done():
                 return
@@ -234,7 +240,7 @@ class Planner:
                 self._confirm(known, made)
                 return
             known.take(made)
-            is_new = made.plan is not None
+        is_new = made.plan is not None
         plan = known.plan
         if plan is not None and self._put_in_force(
             plan.plan(), end.at_boundary, known.signature != self._kinds.history[-1]
@@ -245,11 +251,13 @@ class Planner:
             self.pauses.end(_UNLIKE)
             self.given_plan = Used() if plan.is_given else self.given_plan
             if is_new:
-                self.kept_plans += known.is_kept
+                self.kept_plans += made.is_kept and not made.is_shared
+                self.shared_plans += made.is_shared
                 self._keep(known)
-            is_for_another_link = is_new and known.is_kept and not alike(self._machine(), plan.machine)
+            # The link of another rank of this machine is this one's: what differs is how busy it was.
+            is_for_another_link = made.is_kept and not made.is_shared and not alike(self._machine(), plan.machine)
             if is_for_another_link or (self.moves is Moves.JOINT and plan.may_be_improved):
-                known.making = self._make(known)
+                known.making = self._make(known, stage="" if is_for_another_link else _JOINT)
             return
         if plan is not None:
             self._become(Watching())
@@ -263,26 +271,32 @@ class Planner:
         """Note that no better plan than the one in force was found."""
         if known.plan is not None and made.plan is not None and made.plan.is_joint:
             known.plan, known.is_kept = replace(known.plan, is_joint=True), False
+        known.claim = made.claim
         self._keep(known)
 
     def _keep(self, known: Known) -> None:
         """Let the next run have the plan, unless it is from there, was passed, or nothing leaves by it."""
-        cache, plan, key, never = self.cache, known.plan, known.key, dict(known.never)
-        if cache is None or plan is None or not key or plan.is_given or plan.machine is None or known.is_kept:
+        cache, plan, key, never, claim = self.cache, known.plan, known.key, dict(known.never), known.claim
+        if cache is None:
             return
-        cache.keep(lambda: kept_plan(plan, key, never))
+        if plan is None or not key or plan.is_given or plan.machine is None or known.is_kept:
+            cache.settled(claim)
+        else:
+            cache.keep(key, lambda: kept_plan(plan, key, never), claim)
 
     def _plan_again(self, known: Known, why: str) -> None:
         """Plan once more, for less of the budget, and around what cannot move: these took what the plan needed."""
         known.attempts += 1
         known.refused = 0
         self._unfit.add(known.key)
+        if self.cache is not None:
+            self.cache.settled(known.claim)
         known.plan = None
         if known.attempts >= _ATTEMPTS or self.given is not None:
             del self.known[known.signature]
             self.pauses.begin(known.signature, why, self._ended[-1]["iterations"])
         else:
-            known.making = self._make(known)
+            known.making = self._make(known, stage=f"{_FIRST}, attempt {known.attempts}")
 
     def _put_in_force(self, plan: EnginePlan, at_boundary: bool, is_another: bool) -> bool:
         table = plan.addresses

@@ -30,10 +30,12 @@ class Known:
     attempts: int = 0  # to plan it that came to nothing
     never: dict[int, str] = field(default_factory=dict)  # storages that cannot be made again, and why
     key: str = ""  # that its plan is kept by on disk
-    is_kept: bool = False  # the plan was kept there by an earlier run
+    claim: str = ""  # other ranks wait for its plan until this is settled
+    is_kept: bool = False  # the plan was kept there by an earlier run, or by another rank
 
     def take(self, made: Made) -> None:
         """Take the plan that was made, if there is one."""
+        self.claim = made.claim
         if made.plan is not None:
             self.plan, self.key, self.is_kept = made.plan, made.key, made.is_kept
             self.never |= made.never

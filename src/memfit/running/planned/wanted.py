@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from memfit.files.kept_plan import KeptPlan
 from memfit.ir import Plan
 from memfit.machine import Machine
 from memfit.planning.autoswap.search import least_held
@@ -42,6 +43,8 @@ class Wanted:
         unfit: The keys of those that were wrong, or found no room.
         around: What plans have to lie around; None where nothing was in their way yet.
         frames: The page frames that ops need for what they map; None where nothing is mapped.
+        stage: Of the way to a plan that every rank of a machine goes, so that one of them searches for all; "" for
+            what this rank alone wants.
     """
 
     iterations: CompressedIterations
@@ -59,6 +62,7 @@ class Wanted:
     unfit: frozenset[str]
     around: Around | None = None
     frames: Frames | None = None
+    stage: str = ""
 
     def make(self, stop: threading.Event) -> Made:
         """Return what is found before `stop` is set."""
@@ -77,7 +81,11 @@ class Wanted:
                 return Made(CompressedPlan.of(found, self.iterations))
             refused = found
         key = self._key(recorded)
-        return self._kept(recorded, key, refused) or self._searched(recorded, key, refused, stop)
+        return (
+            self._kept(recorded, key, refused)
+            or self._from_another_rank(recorded, key, refused, stop)
+            or self._searched(recorded, key, refused, stop)
+        )
 
     def _fitting(self, recorded: Recorded) -> Recorded:
         """Return the iterations with in-place reuse, and, if plans cannot meet the budget so, with maps."""
@@ -98,7 +106,24 @@ class Wanted:
         """Return the plan of an earlier run, if training has none yet and there is one that does."""
         if self.cache is None or not key or not self.is_first or key in self.unfit:
             return None
-        kept = self.cache.find(key)
+        return self._restored(recorded, self.cache.find(key), key, refused)
+
+    def _from_another_rank(
+        self, recorded: Recorded, key: str, refused: Refused | None, stop: threading.Event
+    ) -> Made | None:
+        """Return the plan for which another rank of this machine searches, unless this one is to search."""
+        if self.cache is None or not key or not self.stage:
+            return None
+        is_joint, is_another = not self.is_first, key in self.unfit
+        kept = self.cache.from_another_rank(key, self._claim(key), stop, is_joint=is_joint, is_another=is_another)
+        made = self._restored(recorded, kept, key, refused)
+        return None if made is None else replace(made, is_shared=True)
+
+    def _claim(self, key: str) -> str:
+        return f"{key}.{self.stage}" if key and self.stage else ""
+
+    def _restored(self, recorded: Recorded, kept: KeptPlan | None, key: str, refused: Refused | None) -> Made | None:
+        """Return a kept plan with addresses for these iterations, if there is one and it does."""
         if kept is None:
             return None
         plan = engine_plan_of_kept(recorded, kept, self.budget_bytes, self.machine, self.op_hash)
@@ -110,7 +135,7 @@ class Wanted:
         plan = self._search(recorded, stop.is_set)
         compressed = None if plan is None else CompressedPlan.of(plan, self.iterations)
         searched = plan is None or plan.plan is not None
-        return Made(compressed, self._anew(recorded), refused, key, searched=searched)
+        return Made(compressed, self._anew(recorded), refused, key, searched=searched, claim=self._claim(key))
 
     def _search(self, recorded: Recorded, stopped: Callable[[], bool]) -> EnginePlan | None:
         """Return the first plan that may do when training waits for one: swaps are found much sooner."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,7 +15,8 @@ from memfit.errors import MemfitError, NoLimitError
 from memfit.files import load_plan
 from memfit.files.document import check_folder, write_text
 from memfit.ir import Trace
-from memfit.messages import say
+from memfit.messages import say, say_for_all
+from memfit.ranks import this_rank, world_size
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.host import peak_rss_bytes
 from memfit.running.planned.ran import Ran
@@ -43,6 +45,7 @@ class Outcome:
     planned_iterations: int = 0
     plan_searches: int = 0
     kept_plans: int = 0
+    shared_plans: int = 0
     not_made_again: tuple[str, ...] = ()  # with the op and the reason
     unplanned: tuple[str, ...] = ()  # why kinds of iterations had no plan at last
     forward_only: bool = False  # whether iterations were forward passes without gradients
@@ -51,6 +54,7 @@ class Outcome:
     seconds: float = 0.0
     peak_rss_bytes: int = 0
     tier_host_bytes: int = 0  # the most that the tier took of the host's memory
+    rank: int | None = None  # in a run of several
 
     def to_json(self) -> str:
         """Return everything as a JSON object."""
@@ -58,16 +62,21 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: exit code, statistics, and how often each iteration signature was seen."""
-        names = ("given_plan", "no_limit", "planned_iterations", "plan_searches", "kept_plans", "not_made_again",
-                 "unplanned", "forward_only", "tier", "seconds", "peak_rss_bytes", "tier_host_bytes")  # fmt: skip
+        names = ("given_plan", "no_limit", "planned_iterations", "plan_searches", "kept_plans", "shared_plans",
+                 "not_made_again", "unplanned", "forward_only", "tier", "seconds",
+                 "peak_rss_bytes", "tier_host_bytes")  # fmt: skip
         return {
             "exit_code": self.exit_code,
+            **self._rank(),
             **asdict(self.stats),
             "fragmentation": self.stats.fragmentation,
             "signatures": dict(self.signatures),
             **{name: getattr(self, name) for name in names},
             "slowdown": self.slowdown,
         }
+
+    def _rank(self) -> dict[str, int]:
+        return {} if self.rank is None else {"rank": self.rank, "world_size": world_size()}
 
     @property
     def peak_above(self) -> int | None:
@@ -192,7 +201,7 @@ def launch(
         with logged or nullcontext(), session.watch() if watch else nullcontext():
             yield
 
-    failure, code = None, 0
+    failure, code, was_rank = None, 0, this_rank() is not None
     try:
         code = run_program(program, arguments, session, watched)
     except MemfitError as error:
@@ -200,6 +209,8 @@ def launch(
         if session.began is None:
             raise
     outcome = outcome_of(session, code, budget, measures)
+    if not was_rank and outcome.rank is not None:
+        _tell_of_others(program)
     try:
         if stats_file is not None:
             write_text(stats_file, json.dumps(outcome.as_dict(), indent=1) + "\n")
@@ -210,7 +221,16 @@ def launch(
 
 
 def _announce(text: str) -> None:
-    say(f"memfit: {text}")
+    say_for_all(f"memfit: {text}")
+
+
+def _tell_of_others(program: Program) -> None:
+    """Say that the script has begun a group of processes of which nobody had told memfit."""
+    say(
+        f"memfit: warning: the script has begun a group of {world_size()} processes of which memfit was not told: "
+        "those that it has started ran without a budget; start them all with torchrun --nproc-per-node N -m memfit run "
+        f"... {shlex.join(program.words())}, or set RANK and WORLD_SIZE for each"
+    )
 
 
 def outcome_of(session: Session, code: int, budget: str | int | None, measures: bool = False) -> Outcome:
@@ -232,6 +252,7 @@ def outcome_of(session: Session, code: int, budget: str | int | None, measures: 
         planned_iterations=session.planned_iterations,
         plan_searches=session.plan_searches,
         kept_plans=session.kept_plans,
+        shared_plans=session.shared_plans,
         not_made_again=session.not_made_again,
         unplanned=session.unplanned,
         forward_only=session.forward_only,
@@ -240,6 +261,7 @@ def outcome_of(session: Session, code: int, budget: str | int | None, measures: 
         seconds=time.monotonic() - (session.began or 0.0),
         peak_rss_bytes=peak_rss_bytes(),
         tier_host_bytes=_host_bytes(session.tier, session.stats.tier_footprint_bytes),
+        rank=this_rank(),
     )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from memfit.running.engine.tiers import TierSpec
 from memfit.running.scripts.launch import no_limit_error
 from memfit.running.scripts.script import Program, as_program, check_program
 from memfit.running.scripts.witness import Request
+
+_LATER = "not looked for, since another rank differed in an earlier step"
+OWN_ERROR = re.compile(r"^memfit: (rank \d+: )?error: ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -91,24 +95,47 @@ def verify(
     """
     program = as_program(script)
     check_program(program)
-    _refuse_torchrun()
+    refuse_torchrun()
     with tempfile.TemporaryDirectory(prefix="memfit-verify-") as folder:
-        plain = Request(
-            program.name, list(arguments), f"{folder}/plain", program.is_module,
-            steps=steps, device=device, deterministic=deterministic,
-        )  # fmt: skip
-        limited = replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier), map=map, split=split)
-        with shown(Steps((plain, limited)).line):
-            runs = _run(plain), _run(limited)
-        if runs[1].no_limit:
-            raise no_limit_error(budget, runs[1].no_limit, "nothing was verified")
-        unequal = _first_difference(runs[0].rows, runs[1].rows)
-        difference = None
-        if unequal is not None:
-            step, what = unequal
-            again = [_run(replace(request, steps=step, op_step=step)).rows for request in (plain, plain, limited)]
-            difference = Difference(step, what, _first_op(*again))
-    return Verdict(_steps(runs[0].rows), _counts(runs[0].rows), difference, *runs)
+        requests = two_requests(program, arguments, budget, tier, folder, steps, device, deterministic, map, split)
+        [verdict] = compared(*requests, _run, requests)
+    return verdict
+
+
+def two_requests(
+    program: Program, arguments: Sequence[str], budget: str, tier: TierSpec, folder: str, steps: int, device: str,
+    deterministic: bool, map: str, split: str,
+) -> tuple[Request, Request]:  # fmt: skip
+    """Return the plain run and the one under the budget, with logs in `folder`; arguments as of `verify`."""
+    plain = Request(
+        program.name, list(arguments), f"{folder}/plain", program.is_module,
+        steps=steps, device=device, deterministic=deterministic,
+    )  # fmt: skip
+    return plain, replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier), map=map, split=split)
+
+
+def compared(
+    plain: Request, limited: Request, run: Callable[[Request], list[Run]], counted: tuple[Request, Request]
+) -> list[Verdict]:
+    """Return the verdict on each process of the two runs, which `run` carries out; the steps of `counted` are shown.
+
+    Raises NoLimitError if a share never took effect in one of them.
+    """
+    with shown(Steps(counted).line):
+        runs = list(zip(run(plain), run(limited), strict=True))
+    for _, of_limited in runs:
+        if of_limited.no_limit:
+            raise no_limit_error(str(limited.budget), of_limited.no_limit, "nothing was verified")
+    unequal = [_first_difference(a.rows, b.rows) for a, b in runs]
+    differences: list[Difference | None] = [None] * len(runs)
+    if first := min((found[0] for found in unequal if found is not None), default=0):
+        again = [run(replace(request, steps=first, op_step=first)) for request in (plain, plain, limited)]
+        for at, found in enumerate(unequal):
+            if found is not None:
+                op = _first_op(*(each[at].rows for each in again)) if found[0] == first else _LATER
+                differences[at] = Difference(*found, op)
+    return [Verdict(_steps(a.rows), _counts(a.rows), difference, a, b)
+            for (a, b), difference in zip(runs, differences, strict=True)]  # fmt: skip
 
 
 class Steps:
@@ -143,22 +170,26 @@ def _made(request: Request) -> int:
         return 0
 
 
-def _refuse_torchrun() -> None:
+def refuse_torchrun() -> None:
     """Raise UsageError where each process is one of a group: both runs would meet in one store, and wait for ever."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise UsageError(
             "memfit verify cannot run under torchrun",
             why="it runs the script twice, and the second run's process group would wait in the store of the first's",
-            remedy="verify the script as one process (memfit verify SCRIPT --budget B), or train both ways and compare "
-            "(torchrun --no-python memfit run --budget B SCRIPT)",
+            remedy="memfit verify starts torchrun itself: memfit verify --nproc-per-node 2 SCRIPT --budget B",
         )
 
 
-def _run(request: Request) -> Run:
+def _run(request: Request) -> list[Run]:
     command = [sys.executable, "-m", "memfit.running.scripts.witness", json.dumps(asdict(request))]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise _failure(request, done)
+        raise failure(request, done)
+    return [run_of(request)]
+
+
+def run_of(request: Request) -> Run:
+    """Return what a process that has carried out `request` did. Raises InputError if there is nothing to compare."""
     *rows, end = [json.loads(line) for line in Path(request.log).read_text().splitlines()]
     if not rows:
         raise InputError(
@@ -170,12 +201,13 @@ def _run(request: Request) -> Run:
     return Run(rows, end["seconds"], end["peak_rss_bytes"], end["stats"], end["no_limit"])
 
 
-def _failure(request: Request, done: subprocess.CompletedProcess[str]) -> MemfitError:
+def failure(request: Request, done: subprocess.CompletedProcess[str]) -> MemfitError:
+    """Return the error for a run that has failed."""
     how = "plainly" if request.budget is None else f"under a budget of {request.budget}"
-    message = done.stderr.strip().removeprefix("memfit: error: ")
+    message = OWN_ERROR.sub(lambda found: found[1] or "", done.stderr.strip(), count=1)
     if done.returncode == BudgetError.exit_code and request.budget is not None:
         return BudgetError(message)
-    if "memfit: error:" in done.stderr:
+    if OWN_ERROR.search(done.stderr):
         return TierError(message)
     remedy = f"run it plainly until it works: python {request.program}"
     if request.budget is not None:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from memfit.errors import MemfitError
 from memfit.messages import say_error
+from memfit.ranks import file_of_rank
 from memfit.running.doors import compiling
 from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine.disturbed import tier_of
@@ -68,6 +69,11 @@ class Request:
     def steps_file(self) -> str:
         """A file with as many bytes as steps have been made."""
         return f"{self.log}.steps"
+
+    @property
+    def failure_file(self) -> str:
+        """A file that a run which fails makes: when it did, and with which exit code."""
+        return f"{self.log}.failed"
 
     @property
     def program(self) -> Program:
@@ -268,12 +274,17 @@ def _end(session: Session | None, seconds: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Read a request as JSON from the command line and run it."""
+    """Read a request as JSON from the command line and run it; each rank of several has a log of its own."""
+    request = Request(**json.loads(sys.argv[1]))
+    request = replace(request, log=file_of_rank(request.log))
     try:
-        return run(Request(**json.loads(sys.argv[1])))
+        code = run(request)
     except MemfitError as error:
         say_error(error)
-        return error.exit_code
+        code = error.exit_code
+    if code:
+        Path(request.failure_file).write_text(json.dumps([time.time(), code]))
+    return code
 
 
 if __name__ == "__main__":

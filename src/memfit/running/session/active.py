@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from memfit import ranks
 from memfit.errors import MemfitError, UsageError
 from memfit.ir import Timeline, Trace
 from memfit.running import host
@@ -48,8 +49,8 @@ class Running:
         self.iterations = Iterations(engine, self._iteration_ended, self._log_stats)
         self.modules = Modules(engine.recorded_ticks)
         self.planner = Planner(
-            engine, SessionLink(settings.tier, settings.measured_machine()), settings.given, settings.measures,
-            settings.moves, settings.plan_cache(),
+            engine, SessionLink(settings.tier, settings.measured_machine(), ranks.local_world_size()), settings.given,
+            settings.measures, settings.moves, settings.plan_cache(),
         )  # fmt: skip
         self._settings = settings
         self._splits = (
@@ -110,7 +111,7 @@ class Running:
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
             self.planned_iterations, self.compressed_plan, self.measured, self.given_plan, self.plan_searches,
-            self.kept_plans, self.not_made_again, self.unplanned, self.forward_only,
+            self.kept_plans, self.shared_plans, self.not_made_again, self.unplanned, self.forward_only,
         )  # fmt: skip
 
     def stop(self) -> list[str]:
@@ -165,6 +166,11 @@ class Running:
     def kept_plans(self) -> int:
         """The number of times that a plan of an earlier run came into force."""
         return self.planner.kept_plans
+
+    @property
+    def shared_plans(self) -> int:
+        """The number of times that a plan came into force that another rank of this run had found."""
+        return self.planner.shared_plans
 
     @property
     def not_made_again(self) -> tuple[str, ...]:

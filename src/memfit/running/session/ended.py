@@ -83,6 +83,7 @@ class Ended:
     given_plan: GivenPlan
     plan_searches: int
     kept_plans: int
+    shared_plans: int
     not_made_again: tuple[str, ...]
     unplanned: tuple[str, ...]
     forward_only: bool

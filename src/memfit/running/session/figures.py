@@ -121,6 +121,11 @@ class Figures:
         return self._known.kept_plans
 
     @property
+    def shared_plans(self) -> int:
+        """The number of times that a plan came into force that another rank of this run had found."""
+        return self._known.shared_plans
+
+    @property
     def not_made_again(self) -> tuple[str, ...]:
         """The storages that plans dropped and that could not be made again: the op that made each, and the reason."""
         return self._known.not_made_again

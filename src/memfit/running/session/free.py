@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from memfit import ranks
 from memfit.errors import BudgetError, InputError
-from memfit.messages import say
+from memfit.messages import say_for_all
 from memfit.running import host
 from memfit.running.engine.tiers import TierSpec
 from memfit.units import Budget, format_bytes
@@ -23,16 +24,20 @@ def auto_budget(device: torch.device, tier: TierSpec) -> Budget:
 
     Raises InputError for a tier on the CPU that takes memory without a bound, and BudgetError where hardly any is free.
     """
-    free = _free_bytes(device)
+    sharers = ranks.local_world_size() if device.type == "cpu" else 1  # each rank has a GPU of its own
+    free = _free_bytes(device) // sharers
     beside = _tier_bytes(device, tier)
     margin = max(free // _MARGIN[device.type], _LEAST_MARGIN[device.type])
     budget = rounded(free - margin - beside)
     where = "memory" if device.type == "cpu" else f"{device}'s memory"
     if budget < _LEAST_BUDGET:
         raise _too_little(free, margin + beside, where)
+    each = f" for each of {sharers} ranks" if sharers > 1 else ""
     for_tier = f" and {format_bytes(beside)} to the tier" if beside else ""
-    say(f"memfit: the budget is {format_bytes(budget)}: {format_bytes(free)} of {where} are free, of which at least "
-        f"{format_bytes(margin)} are left to what is not in the arena{for_tier}")  # fmt: skip
+    say_for_all(
+        f"memfit: the budget is {format_bytes(budget)}: {format_bytes(free)} of {where} are free{each}, of which at "
+        f"least {format_bytes(margin)} are left to what is not in the arena{for_tier}"
+    )
     return Budget(bytes=budget)
 
 

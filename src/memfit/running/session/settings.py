@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import torch
 
+from memfit import ranks
 from memfit._version import __version__
 from memfit.ir import Plan
 from memfit.machine import Machine
@@ -15,6 +16,7 @@ from memfit.planning.joint.program import Moves
 from memfit.running.engine.plans import plans_folder
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.machine.measure_cuda import cuda_machine
+from memfit.running.planned.claims import Claims
 from memfit.running.planned.plan_cache import PlanCache
 from memfit.tracing.roofline import Accelerator
 from memfit.units import Budget
@@ -89,7 +91,7 @@ class Settings:
         tier = f"{self.tier.kind}{'+disk' if self.tier.kind == 'ram' and self.tier.folder else ''}"
         tier += ",compress" if self.tier.compress else ""
         about = (__version__, torch.__version__, device, tier, self.moves, str(torch.get_num_threads()))
-        return PlanCache(folder, about)
+        return PlanCache(folder, about, Claims(folder) if ranks.local_world_size() > 1 else None)
 
     def measured_machine(self) -> Machine | None:
         """Return the GPU's machine, whose link no session's first copies tell; None for the CPU and for a disk."""

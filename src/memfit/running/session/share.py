@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from memfit.errors import BudgetError
 from memfit.ir import Demand, Trace, align_up
-from memfit.messages import say
+from memfit.messages import say, say_for_all
 from memfit.planning.lifetimes import minimum_budget, operands, peak_live
 from memfit.running.engine import EngineModule
 from memfit.running.session.ended import FirstIteration
@@ -49,7 +49,7 @@ class Share:
         """Say once that what trains now has a limit that is a share of forward passes."""
         if self._is_of_a_pass:
             self._is_of_a_pass = False
-            say(
+            say_for_all(
                 "memfit: warning: the limit is a share of the forward passes that came before training, which needs "
                 "more; make the optimizer before the first pass, or give the budget in bytes"
             )

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from memfit.ir import Plan, Trace
 from memfit.machine import Link, Machine
 from memfit.running.engine import plans
 from memfit.running.planned import plan_cache
+from memfit.running.planned.claims import Claims
 from memfit.running.planned.link import SessionLink
 from memfit.running.planned.planner import Planner
 from memfit.running.planned.recorded import in_order_of_use
@@ -218,11 +220,14 @@ import json, os, sys, time
 import pytest, torch
 sys.path.insert(0, sys.argv[1])
 import memfit
+from memfit.running.planned import wanted
 from running.planned.test_plan_cache import by_known_times, train
 
 torch.set_num_threads(1)
 by_known_times(pytest.MonkeyPatch())
-if folder := os.environ.get("MEETING"):  # of processes that begin together
+if folder := os.environ.get("MEETING"):  # of processes that begin together, and search for long
+    search = wanted.make_engine_plan
+    wanted.make_engine_plan = lambda *about: time.sleep(3) or search(*about)
     open(os.path.join(folder, f"here{os.getpid()}"), "w").close()
     while sum(name.startswith("here") for name in os.listdir(folder)) < int(os.environ["LOCAL_WORLD_SIZE"]):
         time.sleep(0.01)
@@ -255,6 +260,27 @@ def test_processes_at_once_do_not_disturb_each_other_and_the_next_plans_nothing(
     kept, searches, _, bits = said(start(tmp_path, 3, before=5))
     assert (kept, searches) == (1, 0)
     assert all(other == bits for *_, other in results)
+
+
+def test_another_ranks_plan_is_taken_if_it_is_joint_or_another_than_was_found(folder):
+    def kept(is_joint: bool) -> KeptPlan:
+        return KeptPlan("key", Plan("s", 4, "p", "m", 9, ()), machine(1.0), is_joint)
+
+    def asked(**wanted: bool) -> KeptPlan | None:
+        cache.claims.release_all()
+        return cache.from_another_rank("key", "claim", threading.Event(), **wanted)
+
+    cache, file = plan_cache.PlanCache(folder, claims=Claims(folder)), folder / f"key{plans.ENDING}"
+    assert asked(is_joint=False, is_another=False) is None and (folder / f".claim{plans.ENDING}.claim.tmp").exists()
+    save_kept_plan(kept(is_joint=False), file)
+    assert asked(is_joint=True, is_another=False) is None
+    assert asked(is_joint=False, is_another=False) == kept(is_joint=False)
+    assert asked(is_joint=False, is_another=True) is None
+    save_kept_plan(kept(is_joint=True), file)
+    assert asked(is_joint=True, is_another=True) == kept(is_joint=True)
+    assert plan_cache.PlanCache(folder).from_another_rank(
+        "key", "claim", threading.Event(), is_joint=True, is_another=False
+    ) is None  # fmt: skip
 
 
 @pytest.mark.long

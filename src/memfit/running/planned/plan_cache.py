@@ -64,8 +64,12 @@ class PlanCache:
         the one that was last found.
         """
 
+        seen = self._found.get(key, 0) if is_another else 0
+
         def look() -> KeptPlan | None:
-            if is_another and self._file_number(key) == self._found.get(key, 0):
+            nonlocal seen
+            before, seen = seen, self._file_number(key)
+            if seen == before:  # read only once
                 return None
             kept = self.find(key)
             return kept if kept is not None and (kept.is_joint or not is_joint) else None
@@ -81,8 +85,11 @@ class PlanCache:
         """Write what `make` returns in a thread beside training; where that cannot be done, it is not kept."""
         about = (key, make, claim, [*self._writers])
         writer = threading.Thread(target=self._write, args=about, name="memfit plan cache")
-        with contextlib.suppress(RuntimeError):  # the system has no thread left
+        try:
             writer.start()
+        except RuntimeError:  # the system has no thread left
+            self.settled(claim)
+        else:
             self._writers.append(writer)
 
     def close(self) -> None:

@@ -42,6 +42,7 @@ def compiled() -> Callable[..., Tensor]:
     return function
 
 
+@pytest.mark.long
 def test_a_function_from_before_the_session_finds_its_tensors_and_its_writes_are_kept(compiled):
     x, total = rows(), rows()
     plain = [compiled(x, total).clone(), compiled(x, total).clone(), total]

@@ -123,6 +123,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   block.source = source;
   block.last_use = on_.books.now();
   block.pinned |= thread.pins || thread.carries_out;
+  block.kept_for = thread.keeps ? &thread : nullptr;
   on_.books.arrives(block);
   block.temporary = thread.is_apart() || thread.is_slicing;
   if (!block.temporary || thread.again != 0) on_.planned.on_allocation(thread, block);
@@ -135,7 +136,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   on_.moves.note_peaks();
   if (thread.carries_out) note_beside(block);
   if (!inside) return;
-  block.held = false;
+  block.held = thread.keeps;
   block.active = 1;
   block.touched_by = block.written_by = block.born_in = thread.serial;
   thread.touched.push_back(&block);

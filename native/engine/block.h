@@ -18,6 +18,7 @@ namespace memfit {
 
 class Arena;
 class Device;
+struct ThreadState;
 struct Copy;
 class Mapped;
 struct OpInfo;
@@ -72,6 +73,7 @@ struct Block {
   bool pinned = false;  // raw memory escaped (numpy, data_ptr, DLPack)
   bool small = false;   // lies on the shelf if it can, and moves only while no op runs
   bool held = true;  // made outside an op, or by an op that leaves it uninitialised: C++ may still write to it
+  const ThreadState* kept_for = nullptr;  // whose C++ function has yet to return, and may use it by a raw pointer between ops
   const void* maker = nullptr;  // the thread that made it, by identity
   int64_t source = -1;  // the line that pinned it, or that made it outside an op
   bool dead = false;  // released while active; deleted when the last user ends

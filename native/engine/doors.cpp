@@ -32,7 +32,7 @@ void Engine::adopt(const c10::Storage& storage) {
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   if (Block* block = lasting_.books.find(impl)) {
     lasting_.books.attach(*block, storage);
-    block->held = false;
+    block->held = block->kept_for != nullptr;
     block->idle_since = lasting_.books.now();  // whoever held it may have written to it until now
   } else if (session->adoption.is_adoptable(impl)) {
     in_order(*session->memory.device, [&] { return session->adoption.somewhere(storage), true; });
@@ -135,6 +135,16 @@ bool Engine::drop_bytes(const c10::Storage& storage) {
   impl.set_nbytes(0);
   open_again(impl);
   return true;
+}
+
+void Engine::keep_allocations(bool on) {
+  ThreadState& thread = this_thread();
+  Lock lock(*this);
+  thread.keeps = on;
+  if (on) return;
+  for (Block* block : lasting_.books.all())
+    if (block->kept_for == &thread) block->kept_for = nullptr, block->held = false;
+  if (lasting_.turns.any_waits()) lasting_.turns.somebody_let_go();
 }
 
 void Engine::coalesce_collectives(bool on) {

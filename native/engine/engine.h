@@ -94,6 +94,8 @@ class Engine {
   bool drop_bytes(const c10::Storage& storage);
   // Whether what the thread allocates stays where it is, from now on; returns whether it has so far.
   static bool pin_allocations(bool on) { return std::exchange(this_thread().pins, on); }
+  // Whether what the thread allocates stays where it is until this is called again with false.
+  void keep_allocations(bool on);
   // The collectives that follow are one (`Collectives::coalesce`).
   void coalesce_collectives(bool on);
   // The program has waited for a collective's Work (by identity).

@@ -32,7 +32,8 @@ void Uses::keep_in_place(ThreadState& thread, const c10::Storage& storage) {
 
 void Uses::use(ThreadState& thread, Block& block, bool write) {
   if (block.region != nullptr && block.arena != memory_.arena) return;  // left behind by an earlier session: it stays there
-  block.held = block.recomputed = false;
+  block.held = block.kept_for != nullptr;
+  block.recomputed = false;
   bool first = is_first(thread, block);
   bool first_write = write && block.written_by != thread.serial;
   if (write) {

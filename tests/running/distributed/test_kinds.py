@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from benchmarks.common import distributed as kinds
@@ -40,6 +42,18 @@ def test_where_nobody_answers_for_aliases_buckets_are_pinned_and_nothing_else(ki
     monkeypatch.setattr(engine.load(), "answer_for_aliases", lambda: False)
     parameters = sum(p.nbytes for p in kinds.network().parameters())
     check_pinned(plainly_and_within(getattr(kinds, kind), ["60%"], tmp_path), parameters)
+
+
+@pytest.mark.parametrize("stress", ["move", "evict"])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp1"])
+def test_what_a_rank_s_library_keeps_between_ops_stays_where_it_is(kind, stress, tmp_path, monkeypatch):
+    """With all that may move in motion: DDP agrees on its buckets through raw pointers that outlive ops."""
+    monkeypatch.setattr(kinds, "STEPS", 3)
+    engine.load().set_stress(stress)
+    try:
+        plainly_and_within(getattr(kinds, kind), ["60%"], tmp_path)
+    finally:
+        engine.load().set_stress(os.environ.get("MEMFIT_STRESS", ""))
 
 
 @pytest.mark.long

@@ -31,13 +31,28 @@ def collectives_seen(engine: EngineModule) -> Iterator[None]:
     native: Any = torch._C._distributed_c10d
     reducer, group, work = native.Reducer, native.ProcessGroup, native.Work
     with ExitStack() as stack:
-        for name in () if engine.answer_for_aliases() else ("__init__", "_rebuild_buckets"):
-            stack.enter_context(replaced(reducer, name, _pinning(engine, getattr(reducer, name))))
+        keeping = _keeping if engine.answer_for_aliases() else _pinning
+        for name in ("__init__", "_rebuild_buckets"):
+            stack.enter_context(replaced(reducer, name, keeping(engine, getattr(reducer, name))))
         stack.enter_context(replaced(dist, "_broadcast_coalesced", _in_parts(native._broadcast_coalesced)))
         stack.enter_context(replaced(work, "wait", _telling(engine, work.wait)))
         for name, on in (("_start_coalescing", True), ("_end_coalescing", False)):
             stack.enter_context(replaced(group, name, _coalescing(engine, getattr(group, name), on)))
         yield
+
+
+def _keeping(engine: EngineModule, call: Callable[..., Any]) -> Callable[..., Any]:
+    """The reducer writes and reads, by raw pointers, what it broadcasts to agree on its buckets."""
+
+    @functools.wraps(call)
+    def keeping(*args: Any, **kwargs: Any) -> Any:
+        engine.keep_allocations(True)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            engine.keep_allocations(False)
+
+    return keeping
 
 
 def _pinning(engine: EngineModule, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -206,6 +206,9 @@ class EngineModule(Protocol):
     def pin_allocations(self, on: bool) -> bool:
         """Set whether what the calling thread allocates stays where it is; return whether it has so far."""
 
+    def keep_allocations(self, on: bool) -> None:
+        """Have what the calling thread allocates stay where it is until this is called again with false."""
+
     def collective_is_over(self, work: Any) -> None:
         """Say that a collective's Work has been waited for."""
 

@@ -22,15 +22,22 @@ from memfit.running.engine.patching import replaced, when_imported
 def installed(begins: Callable[..., None], ends: Callable[..., None]) -> Iterator[None]:
     """Call `begins` before each forward pass and `ends` after it, for as long as the context is open.
 
-    `begins` is given the module and its inputs, `ends` the module, its inputs and its output.
+    `begins` is given the module and its inputs, `ends` the module, its inputs and its output. Contexts may close in any
+    order.
     """
     hooks = _Hooks(uncompiled(begins), uncompiled(ends))
-    with ExitStack() as stack:
-        stack.callback(hooks.remove)
-        stack.enter_context(_compilations(hooks.remove, hooks.set))
-        stack.enter_context(replaced(modules, "_has_any_global_hook", _are_others))
+    if not _all:
+        _unseen.enter_context(_compilations(_remove_all, _set_all))
+        _unseen.enter_context(replaced(modules, "_has_any_global_hook", _are_others))
+    _all.append(hooks)
+    try:
         hooks.set()
         yield
+    finally:
+        hooks.remove()
+        _all.remove(hooks)
+        if not _all:
+            _unseen.close()
 
 
 class _Hooks:
@@ -46,6 +53,20 @@ class _Hooks:
     def remove(self) -> None:
         while self._handles:
             self._handles.pop().remove()
+
+
+_all: list[_Hooks] = []
+_unseen = ExitStack()  # what keeps all of them from the compiler
+
+
+def _remove_all() -> None:
+    for hooks in _all:
+        hooks.remove()
+
+
+def _set_all() -> None:
+    for hooks in _all:
+        hooks.set()
 
 
 @contextmanager

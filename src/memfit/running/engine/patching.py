@@ -95,7 +95,7 @@ def when_imported(name: str, found: Callable[[ModuleType], None]) -> Iterator[No
     try:
         yield
     finally:
-        if finder in sys.meta_path:
+        if sys.meta_path is not None and finder in sys.meta_path:  # it is None when the interpreter ends
             sys.meta_path.remove(finder)
 
 

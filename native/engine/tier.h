@@ -98,8 +98,6 @@ using Extent = Region*;
 class Tier {
  public:
   static constexpr size_t kAlignment = 4096;
-  // Of what is compressed at least a stretch is unpacked.
-  static constexpr size_t kCompressedUnit = size_t{256} << 10;
 
   // No extent lies across `boundary` (0: there is none). `compressing`: the part of the medium, from there on, that does.
   explicit Tier(std::unique_ptr<Medium> medium, size_t boundary = 0, const Compressing* compressing = nullptr);
@@ -151,7 +149,7 @@ class Tier {
 
 // The least that is read at once, bytes.
 inline size_t unit_of(const Tier& tier) {
-  return tier.is_memory() ? 1 : tier.store().compresses() ? Tier::kCompressedUnit : Tier::kAlignment;
+  return tier.is_memory() ? 1 : Tier::kAlignment;
 }
 
 // The tier for swapped-out bytes of `device`. Raises TierFailure.

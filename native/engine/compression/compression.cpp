@@ -21,8 +21,6 @@ namespace memfit {
 
 namespace {
 
-static_assert(Tier::kCompressedUnit == compression::kMostBytes);
-
 using namespace compression;
 
 struct Packet {

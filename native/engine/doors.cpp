@@ -137,13 +137,14 @@ bool Engine::drop_bytes(const c10::Storage& storage) {
   return true;
 }
 
-void Engine::keep_allocations(bool on) {
+void Engine::begin_to_keep() { this_thread().keeps = true; }
+
+void Engine::end_keeping(bool for_good) {
   ThreadState& thread = this_thread();
   Lock lock(*this);
-  thread.keeps = on;
-  if (on) return;
+  thread.keeps = false;
   for (Block* block : lasting_.books.all())
-    if (block->kept_for == &thread) block->kept_for = nullptr, block->held = false;
+    if (block->kept_for == &thread) block->kept_for = nullptr, block->held = false, block->pinned |= for_good;
   if (lasting_.turns.any_waits()) lasting_.turns.somebody_let_go();
 }
 

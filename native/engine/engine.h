@@ -92,10 +92,9 @@ class Engine {
   bool pin_address(const void* address);
   // The program wants the storage's bytes no longer, and it stays. False: they are where it can drop them itself.
   bool drop_bytes(const c10::Storage& storage);
-  // Whether what the thread allocates stays where it is, from now on; returns whether it has so far.
-  static bool pin_allocations(bool on) { return std::exchange(this_thread().pins, on); }
-  // Whether what the thread allocates stays where it is until this is called again with false.
-  void keep_allocations(bool on);
+  // What the thread allocates stays where it is from now on; or until now, and if it is to stay `for_good`, until it dies.
+  void begin_to_keep();
+  void end_keeping(bool for_good);
   // The collectives that follow are one (`Collectives::coalesce`).
   void coalesce_collectives(bool on);
   // The program has waited for a collective's Work (by identity).

@@ -59,10 +59,10 @@ size_t slice_bytes(const Way& way, Inputs inputs, const std::vector<OutputLayout
   return bytes;
 }
 
-bool reads_units(const Way& way, Inputs inputs, int64_t steps, size_t unit) {
+bool reads_pages(const Way& way, Inputs inputs, int64_t steps) {
   return std::all_of(way.cuts.begin(), way.cuts.end(), [&](const Cut& cut) {
     const Strip strip = Strip::of(tensor_at(inputs, cut.argument, cut.item), cut.dim);
-    return !cut.is_read || strip.outer == 1 || strip.inner * steps >= unit;
+    return !cut.is_read || strip.outer == 1 || strip.inner * steps >= Tier::kAlignment;
   });
 }
 

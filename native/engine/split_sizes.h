@@ -13,8 +13,8 @@ namespace memfit {
 std::vector<int64_t> slice_lengths(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs);
 // Bytes that slices of the call take: what is read into temporary storages, and what each slice's call returns.
 size_t slice_bytes(const Way& way, Inputs inputs, const std::vector<OutputLayout>& outputs, int64_t steps);
-// What is cut is read in chunks of `unit` bytes at least: of less, each unit would be read several times.
-bool reads_units(const Way& way, Inputs inputs, int64_t steps, size_t unit);
+// What is cut is read in chunks of pages, not of less, of which each page would be read several times.
+bool reads_pages(const Way& way, Inputs inputs, int64_t steps);
 // All chunks of such slices of the call's output begin with pages, so that they can be written to the tier.
 bool is_in_pages(const SplitCall& call, size_t output, int64_t steps);
 

@@ -173,12 +173,10 @@ std::optional<Answer> SplitTrials::tried_against(const std::vector<at::Tensor>& 
 std::vector<int64_t> SplitTrials::lengths(const SplitCall& call, Inputs inputs, const std::vector<OutputLayout>& outputs) {
   std::vector<int64_t> all = slice_lengths(call.way, inputs, outputs);
   if (!call.is_mapped || call.way.mask >= 0 || all.empty()) return all;
-  size_t unit = 0;
-  const size_t room = engine_.governing([&](Session& session) {
-    unit = std::max(unit_of(*session.memory.tier), Tier::kAlignment);
+  const size_t room = engine_.governing([](Session& session) {
     return std::max(session.memory.arena->ranges.largest_free(), session.residency.widest_window(/*running=*/true));
   });
-  all.erase(std::remove_if(all.begin(), all.end(), [&](int64_t steps) { return !reads_units(call.way, inputs, steps, unit); }), all.end());
+  all.erase(std::remove_if(all.begin(), all.end(), [&](int64_t steps) { return !reads_pages(call.way, inputs, steps); }), all.end());
   if (all.empty()) return all;
   std::sort(all.begin(), all.end());
   all.resize(std::min<size_t>(all.size(), 2));

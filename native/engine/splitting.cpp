@@ -229,10 +229,9 @@ size_t Splitting::whole_bytes(const SplitCall& call, const Operands& operands) c
 
 // Whether there are any: those in which bytes can be read where they wait. Otherwise all are left, for bytes that are here.
 bool Splitting::leave_lengths_to_stream(SplitCall& call, Inputs inputs) const {
-  if (call.way.gathers) return true;
-  const size_t unit = unit_of(*on_.memory.tier);
+  if (on_.memory.tier->is_memory() || call.way.gathers) return true;
   std::vector<int64_t> long_ones;
-  std::copy_if(call.steps.begin(), call.steps.end(), std::back_inserter(long_ones), [&](int64_t steps) { return reads_units(call.way, inputs, steps, unit); });
+  std::copy_if(call.steps.begin(), call.steps.end(), std::back_inserter(long_ones), [&](int64_t steps) { return reads_pages(call.way, inputs, steps); });
   if (!long_ones.empty()) call.steps = long_ones;
   return !long_ones.empty();
 }

@@ -147,11 +147,6 @@ class Tier {
   std::vector<Extent> released_while_frozen_;
 };
 
-// The least that is read at once, bytes.
-inline size_t unit_of(const Tier& tier) {
-  return tier.is_memory() ? 1 : Tier::kAlignment;
-}
-
 // The tier for swapped-out bytes of `device`. Raises TierFailure.
 std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe);
 

@@ -25,26 +25,15 @@ struct KernelOp {
 };
 
 // The interpreter is everybody's while the engine waits: for others' ops, say, which need it.
-class WithoutInterpreter {
- public:
-  WithoutInterpreter() : state_(PyEval_SaveThread()) {}
-  WithoutInterpreter(const WithoutInterpreter&) = delete;
-  WithoutInterpreter& operator=(const WithoutInterpreter&) = delete;
-  ~WithoutInterpreter() { PyEval_RestoreThread(state_); }
-
- private:
-  PyThreadState* state_;
-};
-
 PyObject* call_in_session(const KernelOp& self, PyObject* const* args, size_t flags, PyObject* keywords, const Operands& operands) {
   const int64_t source = this_thread().depth == 0 && Engine::get().recording() ? current_source() : -1;
   std::optional<ExtensionCall> call;
   {
-    const WithoutInterpreter released;
+    const py::gil_scoped_release released;
     call.emplace(*self.op, operands, source);
   }
   PyObject* result = PyObject_Vectorcall(self.kernel, args, flags, keywords);
-  const WithoutInterpreter released;
+  const py::gil_scoped_release released;
   call.reset();
   return result;
 }

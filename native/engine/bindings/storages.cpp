@@ -193,8 +193,8 @@ void bind_storages(py::module_& m) {
   m.def("warm_up", &warm_up, NoGil());
   m.def("has_instance", &has_instance, py::arg("type"));
   m.def("drop_bytes", &drop_bytes, py::arg("target"));
-  m.def("pin_allocations", &Engine::pin_allocations, py::arg("on"));
-  m.def("keep_allocations", [](bool on) { Engine::get().keep_allocations(on); }, py::arg("on"), NoGil());
+  m.def("begin_to_keep", [] { Engine::get().begin_to_keep(); });
+  m.def("end_keeping", [](bool for_good) { Engine::get().end_keeping(for_good); }, py::arg("for_good"), NoGil());
   m.def("coalesce_collectives", [](bool on) { Engine::get().coalesce_collectives(on); }, py::arg("on"), NoGil());
   m.def("collective_is_over", &collective_is_over, py::arg("work"));
   m.def("read_bytes", &read_bytes, py::arg("target"), py::arg("offset"), py::arg("size_bytes"));

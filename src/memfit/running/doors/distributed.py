@@ -31,9 +31,9 @@ def collectives_seen(engine: EngineModule) -> Iterator[None]:
     native: Any = torch._C._distributed_c10d
     reducer, group, work = native.Reducer, native.ProcessGroup, native.Work
     with ExitStack() as stack:
-        keeping = _keeping if engine.answer_for_aliases() else _pinning
+        for_good = not engine.answer_for_aliases()
         for name in ("__init__", "_rebuild_buckets"):
-            stack.enter_context(replaced(reducer, name, keeping(engine, getattr(reducer, name))))
+            stack.enter_context(replaced(reducer, name, _keeping(engine, getattr(reducer, name), for_good)))
         stack.enter_context(replaced(dist, "_broadcast_coalesced", _in_parts(native._broadcast_coalesced)))
         stack.enter_context(replaced(work, "wait", _telling(engine, work.wait)))
         for name, on in (("_start_coalescing", True), ("_end_coalescing", False)):
@@ -41,30 +41,18 @@ def collectives_seen(engine: EngineModule) -> Iterator[None]:
         yield
 
 
-def _keeping(engine: EngineModule, call: Callable[..., Any]) -> Callable[..., Any]:
+def _keeping(engine: EngineModule, call: Callable[..., Any], for_good: bool) -> Callable[..., Any]:
     """The reducer writes and reads, by raw pointers, what it broadcasts to agree on its buckets."""
 
     @functools.wraps(call)
     def keeping(*args: Any, **kwargs: Any) -> Any:
-        engine.keep_allocations(True)
+        engine.begin_to_keep()
         try:
             return call(*args, **kwargs)
         finally:
-            engine.keep_allocations(False)
+            engine.end_keeping(for_good)
 
     return keeping
-
-
-def _pinning(engine: EngineModule, call: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(call)
-    def pinning(*args: Any, **kwargs: Any) -> Any:
-        before = engine.pin_allocations(True)
-        try:
-            return call(*args, **kwargs)
-        finally:
-            engine.pin_allocations(before)
-
-    return pinning
 
 
 def _in_parts(broadcast: Callable[..., Any]) -> Callable[..., Any]:

@@ -203,11 +203,11 @@ class EngineModule(Protocol):
     def answer_for_aliases(self) -> bool:
         """Have C++ ask the engine whether storages share their bytes, for good; return whether all of torch does."""
 
-    def pin_allocations(self, on: bool) -> bool:
-        """Set whether what the calling thread allocates stays where it is; return whether it has so far."""
+    def begin_to_keep(self) -> None:
+        """Have what the calling thread allocates stay where it is."""
 
-    def keep_allocations(self, on: bool) -> None:
-        """Have what the calling thread allocates stay where it is until this is called again with false."""
+    def end_keeping(self, for_good: bool) -> None:
+        """Let what it has allocated since then move; or, with `for_good`, stay until it dies."""
 
     def collective_is_over(self, work: Any) -> None:
         """Say that a collective's Work has been waited for."""

@@ -93,20 +93,23 @@ def verify(
     Raises InputError if the script fails by itself, BudgetError or TierError if the budget run ends so, NoLimitError
     if a share never took effect, and UsageError in a process of torchrun's.
     """
-    program = as_program(script)
-    check_program(program)
-    refuse_torchrun()
     with tempfile.TemporaryDirectory(prefix="memfit-verify-") as folder:
-        requests = two_requests(program, arguments, budget, tier, folder, steps, device, deterministic, map, split)
+        requests = two_requests(script, arguments, budget, tier, folder, steps, device, deterministic, map, split)
         [verdict] = compared(*requests, _run, requests)
     return verdict
 
 
 def two_requests(
-    program: Program, arguments: Sequence[str], budget: str, tier: TierSpec, folder: str, steps: int, device: str,
+    script: Program | str, arguments: Sequence[str], budget: str, tier: TierSpec, folder: str, steps: int, device: str,
     deterministic: bool, map: str, split: str,
 ) -> tuple[Request, Request]:  # fmt: skip
-    """Return the plain run and the one under the budget, with logs in `folder`; arguments as of `verify`."""
+    """Return the plain run and the one under the budget, with logs in `folder`; arguments as of `verify`.
+
+    Raises InputError if there is no such script, and UsageError in a process of torchrun's.
+    """
+    program = as_program(script)
+    check_program(program)
+    _refuse_torchrun()
     plain = Request(
         program.name, list(arguments), f"{folder}/plain", program.is_module,
         steps=steps, device=device, deterministic=deterministic,
@@ -170,7 +173,7 @@ def _made(request: Request) -> int:
         return 0
 
 
-def refuse_torchrun() -> None:
+def _refuse_torchrun() -> None:
     """Raise UsageError where each process is one of a group: both runs would meet in one store, and wait for ever."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise UsageError(

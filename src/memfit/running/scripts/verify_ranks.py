@@ -12,14 +12,13 @@ from pathlib import Path
 
 from memfit.ranks import file_of_rank
 from memfit.running.engine.tiers import TierSpec
-from memfit.running.scripts.script import Program, as_program, check_program
+from memfit.running.scripts.script import Program
 from memfit.running.scripts.verify import (
     OWN_ERROR,
     Run,
     Verdict,
     compared,
     failure,
-    refuse_torchrun,
     run_of,
     two_requests,
 )
@@ -44,11 +43,8 @@ def verify_ranks(
 
     `device` is read by each rank. Raises as `verify` does; the message names the rank that failed first.
     """
-    program = as_program(script)
-    check_program(program)
-    refuse_torchrun()
     with tempfile.TemporaryDirectory(prefix="memfit-verify-") as folder:
-        plain, limited = two_requests(program, arguments, budget, tier, folder, steps, device, deterministic,
+        plain, limited = two_requests(script, arguments, budget, tier, folder, steps, device, deterministic,
                                       map, split)  # fmt: skip
         shown = _of_rank(plain, 0, processes), _of_rank(limited, 0, processes)
         return compared(plain, limited, lambda request: _run(request, processes), shown)

@@ -73,8 +73,20 @@ void Collectives::returned(ThreadState& thread, c10::ArrayRef<c10::IValue> outpu
   }
   for (Block* block : blocks) ++block->active, ++block->collectives;
   const bool is_hopeless = !completes_alone(works.front());
-  pending_.push_back({std::move(works.front()), std::move(blocks), given, is_hopeless});
+  const bool is_recorded = recorder_ != nullptr && recorder_->on();
+  pending_.push_back({std::move(works.front()), std::move(blocks), given, is_hopeless, is_recorded ? recorder_->number() : 0,
+                      is_recorded ? recorder_->op_count() : 0});
   any_ = true;
+}
+
+void Collectives::record(const Pending& one) const {
+  if (recorder_ == nullptr || !recorder_->on()) return;
+  for (const Block* block : one.blocks)
+    if (!block->dead) recorder_->held(*block, one.recording == recorder_->number() ? one.begun_at : 0);
+}
+
+void Collectives::record_pending() const {
+  for (const Pending& each : pending_) record(each);
 }
 
 std::vector<Collectives::Work> Collectives::works_in(c10::ArrayRef<c10::IValue> outputs) {
@@ -101,8 +113,9 @@ bool Collectives::completes_alone(const Work& work) {
 
 // Gloo's Work that is only carried out by `wait` never says that it is complete; nor is there anything to wait for once
 // nobody else has it (the entry, and whoever asks, do). What NCCL does goes on without anybody.
-Collectives::State Collectives::state_of(const Work& work, bool on_host) try {
+Collectives::State Collectives::state_of(const Work& work, bool on_host, bool has_patience) try {
 #ifdef MEMFIT_HAS_WORK
+  if (has_patience && work.use_count() > 2) return State::kUnderWay;
   if (!static_cast<c10d::Work*>(work.get())->isCompleted())
     return on_host && work.use_count() <= 2 ? State::kAbandoned : State::kUnderWay;
 #endif
@@ -141,13 +154,13 @@ std::vector<Collectives::Pending> Collectives::take(const std::vector<Work>& ove
   return taken;
 }
 
-bool Collectives::reap(size_t most) {
+bool Collectives::reap(size_t most, bool has_patience) {
   if (pending_.empty()) return false;
   const bool on_host = is_on_host();
   std::vector<Work> asked = some(most), works, abandoned;
   unlocked([&] {
     for (Work& work : asked) {
-      const State state = state_of(work, on_host);
+      const State state = state_of(work, on_host, has_patience);
       if (state == State::kAbandoned) abandoned.push_back(std::move(work));
       if (state == State::kComplete) works.push_back(std::move(work));
     }
@@ -175,6 +188,7 @@ void Collectives::is_over(const void* work) {
 // The Works go before the storages may move: those that nobody waits for end with that, and not before. What is done to the
 // bytes is done by then.
 bool Collectives::end(std::vector<Work> works, std::vector<Pending> over) {
+  for (const Pending& each : over) record(each);
   unlocked([&] {
     works.clear();
     for (Pending& each : over) each.work.reset();
@@ -198,17 +212,17 @@ bool Collectives::is_worth_waiting() const {
 
 bool Collectives::wait(ThreadState& thread) {
   if (pending_.empty() || thread.carries_out) return false;
-  if (reap(SIZE_MAX)) return true;
+  if (reap()) return true;
   for (const auto until = Clock::now() + kPatience; is_worth_waiting() && Clock::now() < until;) {
     if (turns_.wait(thread, Turns::For::kRoom, kBetween, /*others_prepare=*/true)) return true;
-    if (reap(SIZE_MAX)) return true;
+    if (reap()) return true;
   }
   for (Pending& each : pending_) each.is_hopeless = true;
   return false;
 }
 
 void Collectives::close() {
-  reap(SIZE_MAX);
+  reap();
   std::vector<Pending> left = std::exchange(pending_, {});
   any_ = false;
   for (Pending& each : left)
@@ -220,6 +234,7 @@ void Collectives::close() {
 void Collectives::forget() {
   if (!pending_.empty()) new std::vector<Pending>(std::exchange(pending_, {}));
   any_ = false;
+  recorder_ = nullptr;
 }
 
 }  // namespace memfit

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "books.h"
+#include "recorder.h"
 #include "restoring.h"
 #include "thread_state.h"
 #include "turns.h"
@@ -31,13 +32,21 @@ class Collectives {
   // The thread's collective begins, with its inputs in the arena, and has returned.
   void begins(ThreadState& thread, c10::ArrayRef<const c10::IValue> inputs) const;
   void returned(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs);
+  // The session's recorder, from now on until null. What is recorded of a storage is that it was read all the time that it
+  // was not to move, so that no plan wants it elsewhere.
+  void record_to(Recorder* recorder) { recorder_ = recorder; }
+  // Of those that have yet to complete, too.
+  void record_pending() const;
   // Those that follow are one, and their Works know nothing of its end; and no longer.
   void coalesce(bool on) { coalesces_ = on; }
 
   // The program has waited for that Work (by identity): on a host its collective has ended.
   void is_over(const void* work);
-  // At most `most` are asked. Whether any was complete.
-  bool reap(size_t most);
+  // An op begins: a few are asked. While a recording is under way those that the program has yet to wait for go on, as they
+  // would if they took longer.
+  void reap_few() { reap(kFew, recorder_ != nullptr && recorder_->on()); }
+  // All are asked. Whether any was complete.
+  bool reap() { return reap(SIZE_MAX, /*has_patience=*/false); }
   // Room is short: waits until one is complete, or some op has let go of storages. False if there is none that could be
   // waited for, or it takes too long: what it waits for may come only after what the program does next.
   bool wait(ThreadState& thread);
@@ -45,8 +54,6 @@ class Collectives {
   void close();
   // In a forked child: they are its parent's.
   void forget();
-
-  static constexpr size_t kFew = 8;  // are asked when an op begins
 
  private:
   // A c10d::Work; its header is there only where torch was built with it.
@@ -56,20 +63,26 @@ class Collectives {
     std::vector<Block*> blocks;  // active until it is complete: what it was given,
     size_t given = 0;            // so many of them, and what it has made
     bool is_hopeless = false;  // to wait for: it was in vain, or only the program's own `wait` completes it
+    uint64_t recording = 0;    // that it was begun in, if any,
+    int64_t begun_at = 0;      // and how many ops that had had
   };
 
   static std::vector<Work> works_in(c10::ArrayRef<c10::IValue> outputs);
   static bool completes_alone(const Work& work);
   enum class State { kUnderWay, kComplete, kAbandoned };
-  static State state_of(const Work& work, bool on_host);
+  static State state_of(const Work& work, bool on_host, bool has_patience);
   static void abandon(const Pending& one);
   bool is_worth_waiting() const;
   std::vector<Work> some(size_t most);
   std::vector<Pending> take(const std::vector<Work>& over);
   bool is_on_host() const { return !pending_.front().blocks.front()->device->is_asynchronous(); }
+  bool reap(size_t most, bool has_patience);
+  void record(const Pending& one) const;
   bool end(std::vector<Work> works, std::vector<Pending> over);
   template <typename Action>
   void unlocked(const Action& action);
+
+  static constexpr size_t kFew = 8;
 
   std::mutex& mutex_;
   Books& books_;
@@ -78,6 +91,7 @@ class Collectives {
   std::vector<Pending> pending_;
   std::atomic<bool> any_{false};
   size_t next_ = 0;  // the first to be asked
+  Recorder* recorder_ = nullptr;
   bool coalesces_ = false;
 };
 

@@ -197,7 +197,7 @@ void Engine::release_by_block(Block* block) {
 void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs,
                        int64_t source, int64_t sequence_number) {
   ++thread.depth;
-  if (thread.depth == 1 && lasting_.collectives.any()) governing([this](Session&) { return lasting_.collectives.reap(Collectives::kFew); });
+  if (thread.depth == 1 && lasting_.collectives.any()) governing([this](Session&) { lasting_.collectives.reap_few(); });
   thread.verified.op_begins(op.verified, thread.depth);
   thread.adapting.op_begins(op.adapts, thread.depth);
   thread.working.op_begins(!op.passes_on, thread.depth);

@@ -89,6 +89,12 @@ void Recorder::op_accesses(int64_t row, const Block& block, bool write) {
   token = mix(token, (block.bytes << 1) | (write ? 1 : 0));
 }
 
+// (What decides that is not the program alone: it is no part of the ops' tokens.)
+void Recorder::held(const Block& block, int64_t from) {
+  for (int64_t row = from; row < op_count(); ++row)
+    events_.accesses.insert(events_.accesses.end(), {row, static_cast<int64_t>(block.id), /*is_write=*/0});
+}
+
 void Recorder::op_ends(int64_t row, int64_t workspace_bytes, int64_t split_bytes, uint64_t waited_ns) {
   int64_t* columns = &events_.ops[static_cast<size_t>(row) * OpColumn::count];
   columns[OpColumn::end_ns] = device_->stamp();

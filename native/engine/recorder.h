@@ -87,6 +87,8 @@ class Recorder {
   int64_t copies_begin(const ThreadState& thread);
   void copies_end(const ThreadState& thread, int64_t ticket);
   void op_accesses(int64_t row, const Block& block, bool write);
+  // Nothing moved it since there were `from` ops.
+  void held(const Block& block, int64_t from);
   std::string& shapes(int64_t row);
   void op_ends(int64_t row, int64_t workspace_bytes, int64_t split_bytes, uint64_t waited_ns);
   void handed_over(int64_t row, uint64_t giver, uint64_t taker);

@@ -54,13 +54,19 @@ Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit
   memory.device->on_exhausted([this] { ordinary.give_up(*memory.device); });
   stats.budget_bytes = settings.budget;
   shelf.begin();
+  lasting.collectives.record_to(&recorder);
   progress.restart_clock();
   growth.allow(settings.budget != 0 && settings.grows);
   growth.set_limit(settings.budget != 0 ? limit : memory.arena->ranges.limit());
 }
 
+Recording Session::stop_recording() {
+  lasting.collectives.record_pending();
+  return recorder.stop();
+}
+
 void Session::set_budget(size_t budget) {
-  lasting.collectives.reap(SIZE_MAX);
+  lasting.collectives.reap();
   Standstill standstill(lasting.turns);
   if (memory.is_closed) return;
   planned.drop();
@@ -93,7 +99,7 @@ size_t Session::bytes_immovable_beyond(size_t most) const {
 }
 
 bool Session::use_plan(PlanTables plan, const std::vector<uint64_t>& resident) {
-  lasting.collectives.reap(SIZE_MAX);
+  lasting.collectives.reap();
   Standstill standstill(lasting.turns);
   if (!plan.remakes.empty()) begin_to_track();  // to the session's end: a plan may go in the midst of an op
   lasting.flags.repeats = !plan.remakes.drops.empty();
@@ -151,6 +157,7 @@ void Session::close() {
   planned.drop();  // otherwise its zone would stay as long as anything that stays in the arena
   planned.end_swaps();
   recorder.stop();
+  lasting.collectives.record_to(nullptr);
   timeline.stop();
   notices.take();
   forget_recipes();

@@ -64,6 +64,8 @@ struct Session {
   void set_budget(size_t budget);
   // From an iteration's end on. False when the plan does not fit: the reactive mode goes on. `resident`: ids of the
   // blocks that stay in the arena throughout; what the plan swaps comes and goes; all else makes way for the zone.
+  // With what collectives that go on have held so far.
+  Recording stop_recording();
   bool use_plan(PlanTables plan, const std::vector<uint64_t>& resident);
   Stats figures() const;
   void reset_peaks();

@@ -47,7 +47,7 @@ py::bytes moved_out(std::vector<int64_t>& values) {
 }
 
 py::dict stop_recording() {
-  Recording recording = Engine::get().in_session([](Session& session) { return session.recorder.stop(); });
+  Recording recording = Engine::get().in_session([](Session& session) { return session.stop_recording(); });
   give_back(recording.tokens);
   py::dict d;
   d["ops"] = moved_out(recording.ops);

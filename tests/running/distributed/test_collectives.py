@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -19,6 +20,7 @@ import memfit
 from benchmarks.common import distributed as kinds
 from memfit.errors import BudgetError
 from memfit.running import engine
+from memfit.tracing.build import RawRecording
 from running.distributed.ranks import Rank, run, together
 from running.pressure import BUDGET, COUNT, is_full_of, is_resident
 
@@ -73,6 +75,35 @@ def test_what_a_collective_was_given_stays_until_it_has_ended_and_then_may_leave
             return [*seen, is_resident(given), session.stats.collective_bytes, is_full_of(given, 3.0)]
 
     assert first_of(tmp_path, first, joins_when_told(tmp_path, dist.all_reduce)) == [True, BYTES, 0, False, 0, True]
+
+
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_what_a_collective_holds_is_recorded_as_used_until_the_program_has_waited(is_waited_for, tmp_path):
+    def first() -> list[int]:
+        with limited():
+            loaded = engine.load()
+            loaded.start_recording()
+            given, other = torch.full((COUNT,), 1.0), torch.zeros(1)
+            other.exp_()
+            work = dist.all_reduce(given, async_op=True)
+            until_told(tmp_path)  # so that it is complete when the next op begins
+            time.sleep(0.1)
+            for _ in range(20):
+                other.add_(1)
+            if is_waited_for:
+                work.wait()
+            other.sub_(1)
+            raw = RawRecording.of(loaded.stop_recording())
+            users = raw.accesses["op"][raw.accesses["block"] == loaded.block_id(given)]
+            names = [raw.op_names[raw.ops["name"][op]] for op in np.unique(users)]
+            assert work.is_completed()
+            return [names.count("aten::add_.Tensor"), names.count("aten::sub_.Tensor"), names.count("aten::exp_")]
+
+    def other() -> None:
+        dist.all_reduce(torch.full((COUNT,), 2.0))
+        (tmp_path / "go").touch()
+
+    assert first_of(tmp_path, first, other) == [20, 0 if is_waited_for else 1, 0]
 
 
 def test_an_op_that_lacks_room_waits_for_a_collective(tmp_path):

@@ -19,12 +19,13 @@ from benchmarks.common.timing import in_turn, ns_a_call
 from benchmarks.common.waiting import wait_for_plans
 from memfit.errors import BudgetError
 from memfit.ir import Trace
-from memfit.planning.lifetimes import working_sets
+from memfit.planning.lifetimes import peak_live, working_sets
 from memfit.running.session import Session
 
 SHARES = ("60%", "40%", "25%")
 FLOORS = (1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
 """Of the largest working set."""
+PARTITIONED = "40%"
 TENSORS = (2, 4, 8, 16)
 _CALLS = 200
 _REPEATS = 300
@@ -63,11 +64,32 @@ def floor(name: str) -> Row:
     return {"op": op, "working_set": size, "budget": None, "share": None}
 
 
+def partitions(name: str) -> dict[str, Row]:
+    """Return what its passes keep with torch's partition and with memfit's: peaks, and what moves within one budget."""
+    found: dict[str, Row] = {}
+    budget: str | int = PARTITIONED
+    for way in ("torch", "recompute"):
+        torch.compiler.reset()
+        with Session(budget, "ram", device="cpu", partition=way) as session:
+            train(name)
+        stats = session.stats
+        budget = stats.budget_bytes
+        found[way] = {
+            "peak": peak_live(session.trace)[0], "budget": budget, "bytes_out": stats.bytes_out,
+            "seconds": stats.iterations_ns / max(stats.measured_iterations, 1) / 1e9,
+            "planned_iterations": session.planned_iterations,
+        }  # fmt: skip
+    torch.compiler.reset()
+    return found
+
+
 def program(name: str) -> Row:
     """Return what there is to say of one program."""
     plain = [tensor.clone() for tensor in train(name)]
-    return {"program": name, "compiled_optimizer": name in COMPILED_OPTIMIZER, "floor": floor(name),
-            "shares": [equality(name, plain, share) for share in SHARES]}  # fmt: skip
+    shares = [equality(name, plain, share) for share in SHARES]
+    del plain  # sessions would count it
+    return {"program": name, "compiled_optimizer": name in COMPILED_OPTIMIZER, "floor": floor(name), "shares": shares,
+            "partitions": partitions(name)}  # fmt: skip
 
 
 def kernel(tensors: int) -> Callable[[], object]:
@@ -110,7 +132,19 @@ def tables(figures: Row) -> list[Table]:
     columns = ["compiled", *SHARES, "largest working set", "of", "smallest budget"]
     calls = [[tensors, _added(us, "attached"), _added(us, "limited")] for tensors, us in figures["calls_us"].items()]
     called = Table("A call of a kernel", ["tensors", "attached", "with a limit"], calls)
-    return [Table("Compiled models", columns, rows), called]
+    return [Table("Compiled models", columns, rows), called, _partition_table(figures)]
+
+
+def _partition_table(figures: Row) -> Table:
+    rows = []
+    for row in figures["programs"]:
+        usual, own = row["partitions"]["torch"], row["partitions"]["recompute"]
+        rows.append([
+            row["program"], mb(usual["peak"]), mb(own["peak"]), mb(own["budget"]),
+            f"{own['bytes_out'] / max(usual['bytes_out'], 1):.2f}x", f"{own['seconds'] / usual['seconds']:.2f}x",
+        ])  # fmt: skip
+    columns = ["compiled", "peak", "with recomputation", "budget of both", "bytes moved", "step"]
+    return Table("What compiled passes keep", columns, rows)
 
 
 def _share(row: Row) -> str:

@@ -31,6 +31,44 @@ constexpr std::chrono::milliseconds kBetween{1};  // questions
 constexpr const char kWork[] = "__torch__.torch.classes.c10d.Work";
 constexpr const char kGlooThread[] = "pt_gloo_runloop";
 
+using Work = Collectives::Work;
+enum class State { kUnderWay, kComplete, kAbandoned };
+
+std::vector<Work> works_in(c10::ArrayRef<c10::IValue> outputs) {
+  std::vector<Work> works;
+#ifdef MEMFIT_HAS_WORK
+  for (const c10::IValue& output : outputs) {
+    if (!output.isObject() || !output.isCustomClass()) continue;
+    const c10::ivalue::Object& object = output.toObjectRef();
+    if (object.type()->name()->qualifiedName() == kWork) works.push_back(object.getSlot(0).toCapsule());
+  }
+#endif
+  return works;
+}
+
+// Gloo's messages, and what it has made of several collectives.
+bool completes_alone(const Work& work) {
+#ifdef MEMFIT_HAS_WORK
+  const std::string_view name = typeid(*static_cast<c10d::Work*>(work.get())).name();
+  for (std::string_view each : {"LambdaWork", "SendWork", "RecvWork"})
+    if (name.find(each) != std::string_view::npos) return false;
+#endif
+  return true;
+}
+
+// Gloo's Work that is only carried out by `wait` never says that it is complete; nor is there anything to wait for once
+// nobody else has it (the entry, and whoever asks, do). What NCCL does goes on without anybody.
+State state_of(const Work& work, bool on_host, bool has_patience) try {
+#ifdef MEMFIT_HAS_WORK
+  if (has_patience && work.use_count() > 2) return State::kUnderWay;
+  if (!static_cast<c10d::Work*>(work.get())->isCompleted())
+    return on_host && work.use_count() <= 2 ? State::kAbandoned : State::kUnderWay;
+#endif
+  return State::kComplete;
+} catch (...) {  // one that is written in Python may raise anything
+  return State::kUnderWay;
+}
+
 }  // namespace
 
 bool carries_out_collectives() {
@@ -89,46 +127,6 @@ void Collectives::record_pending() const {
   for (const Pending& each : pending_) record(each);
 }
 
-std::vector<Collectives::Work> Collectives::works_in(c10::ArrayRef<c10::IValue> outputs) {
-  std::vector<Work> works;
-#ifdef MEMFIT_HAS_WORK
-  for (const c10::IValue& output : outputs) {
-    if (!output.isObject() || !output.isCustomClass()) continue;
-    const c10::ivalue::Object& object = output.toObjectRef();
-    if (object.type()->name()->qualifiedName() == kWork) works.push_back(object.getSlot(0).toCapsule());
-  }
-#endif
-  return works;
-}
-
-// Gloo's messages, and what it has made of several collectives.
-bool Collectives::completes_alone(const Work& work) {
-#ifdef MEMFIT_HAS_WORK
-  const std::string_view name = typeid(*static_cast<c10d::Work*>(work.get())).name();
-  for (std::string_view each : {"LambdaWork", "SendWork", "RecvWork"})
-    if (name.find(each) != std::string_view::npos) return false;
-#endif
-  return true;
-}
-
-// Gloo's Work that is only carried out by `wait` never says that it is complete; nor is there anything to wait for once
-// nobody else has it (the entry, and whoever asks, do). What NCCL does goes on without anybody.
-Collectives::State Collectives::state_of(const Work& work, bool on_host, bool has_patience) try {
-#ifdef MEMFIT_HAS_WORK
-  if (has_patience && work.use_count() > 2) return State::kUnderWay;
-  if (!static_cast<c10d::Work*>(work.get())->isCompleted())
-    return on_host && work.use_count() <= 2 ? State::kAbandoned : State::kUnderWay;
-#endif
-  return State::kComplete;
-} catch (...) {  // one that is written in Python may raise anything
-  return State::kUnderWay;
-}
-
-// A part of it may go on with what it has made.
-void Collectives::abandon(const Pending& one) {
-  for (size_t i = one.given; i < one.blocks.size(); ++i) one.blocks[i]->pinned = true;
-}
-
 template <typename Action>
 void Collectives::unlocked(const Action& action) {
   WithoutInterpreter without;
@@ -138,7 +136,7 @@ void Collectives::unlocked(const Action& action) {
   mutex_.lock();
 }
 
-std::vector<Collectives::Work> Collectives::some(size_t most) {
+std::vector<Work> Collectives::some(size_t most) {
   std::vector<Work> works;
   for (size_t i = 0; i < std::min(most, pending_.size()); ++i) works.push_back(pending_[(next_ + i) % pending_.size()].work);
   next_ = pending_.empty() ? 0 : (next_ + works.size()) % pending_.size();
@@ -168,7 +166,7 @@ bool Collectives::reap(size_t most, bool has_patience) {
   });
   std::vector<Pending> over = take(works), left = take(abandoned);
   for (Pending& each : left) {
-    abandon(each);
+    for (size_t i = each.given; i < each.blocks.size(); ++i) each.blocks[i]->pinned = true;  // a part of it may go on with those
     over.push_back(std::move(each));
   }
   works.insert(works.end(), abandoned.begin(), abandoned.end());

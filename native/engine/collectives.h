@@ -22,6 +22,9 @@ namespace memfit {
 
 class Collectives {
  public:
+  // A c10d::Work; its header is there only where torch was built with it.
+  using Work = c10::intrusive_ptr<torch::CustomClassHolder>;
+
   // Methods are called with the mutex held. Those that ask Works, or drop them, let go of it meanwhile, and of the
   // interpreter: a Work may wait for either.
   Collectives(std::mutex& mutex, Books& books, Turns& turns) : mutex_(mutex), books_(books), turns_(turns) {}
@@ -56,8 +59,6 @@ class Collectives {
   void forget();
 
  private:
-  // A c10d::Work; its header is there only where torch was built with it.
-  using Work = c10::intrusive_ptr<torch::CustomClassHolder>;
   struct Pending {
     Work work;
     std::vector<Block*> blocks;  // active until it is complete: what it was given,
@@ -67,11 +68,6 @@ class Collectives {
     int64_t begun_at = 0;      // and how many ops that had had
   };
 
-  static std::vector<Work> works_in(c10::ArrayRef<c10::IValue> outputs);
-  static bool completes_alone(const Work& work);
-  enum class State { kUnderWay, kComplete, kAbandoned };
-  static State state_of(const Work& work, bool on_host, bool has_patience);
-  static void abandon(const Pending& one);
   bool is_worth_waiting() const;
   std::vector<Work> some(size_t most);
   std::vector<Pending> take(const std::vector<Work>& over);

@@ -12,6 +12,7 @@ import pytest
 from cli.helpers_cli import TRAINING, line_of, write
 from memfit.cli import main
 from memfit.cli.verify import _same_run
+from memfit.planning.partition import Speeds
 from memfit.running.scripts.script import Program
 from memfit.running.scripts.verify import Steps, failure
 from memfit.running.scripts.witness import Request
@@ -27,6 +28,9 @@ counter = Path("runs")
 runs = int(counter.read_text()) + 1 if counter.exists() else 1
 counter.write_text(str(runs))
 """
+
+FAST = Speeds(1e18, 1e18, 1.0)
+"""On such a machine all that may be is made again."""
 
 
 class Result:
@@ -58,6 +62,31 @@ def test_a_script_that_repeats_itself_is_equal_and_everything_is_counted(verify)
     assert verdict["plain"]["stats"] is None
     assert 0 < verdict["limited"]["stats"]["peak_footprint_bytes"] <= 100_000
     assert verdict["limited"]["stats"]["bytes_out"] > 0
+
+
+COMPILED = """\
+import torch
+from torch import nn
+
+torch.manual_seed(1)
+model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU(), nn.Dropout(0.2))))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+run = torch.compile(model)
+for _ in range(4):
+    optimizer.zero_grad()
+    run(torch.randn(256, 64)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.long
+def test_both_runs_of_a_compiled_script_keep_what_the_budget_run_does(verify, monkeypatch):
+    made = []
+    monkeypatch.setattr("memfit.running.scripts.verify.speeds_to", lambda tier, device: made.append(tier) or FAST)
+    result = verify(COMPILED, "--budget", "80%", "--tier", "ram", "--partition", "recompute", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["equal"] is True
+    assert len(made) == 1
 
 
 @pytest.mark.slow

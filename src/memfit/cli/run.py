@@ -73,6 +73,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="neither use the plans of earlier runs nor keep this run's",
     )
     add_split(parser)
+    add_partition(parser)
     parser.add_argument("--json", action="store_true", help="end with the statistics as JSON on standard error")
     add_program(parser, takes_the_rest=True)
     parser.set_defaults(run=run)
@@ -99,6 +100,14 @@ def add_split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", choices=("auto", "never", "try"), default="auto", help="whether an op that does not fit at once "
         "runs in slices, where these were tried to give the same bits (default: auto); try: large ones are tried ahead"
+    )  # fmt: skip
+
+
+def add_partition(parser: argparse.ArgumentParser) -> None:
+    """Add --partition, likewise."""
+    parser.add_argument(
+        "--partition", choices=("torch", "recompute"), default="torch", help="what a forward pass of torch.compile's "
+        "keeps for its backward pass: what torch would (the default), or what takes longer to make again than to copy"
     )  # fmt: skip
 
 
@@ -135,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
     outcome = launch(program, arguments, args.budget, args.tier, device=args.device, stats_file=args.stats,
                      plan_file=args.plan, moves=args.moves, measures=bool(args.timeline or args.report),
                      grow=args.grow, plan_cache=args.plan_cache, watch=args.watch and speaks_for_all(), map=args.map,
-                     split=args.split, log=_stats_every(args.stats_every))  # fmt: skip
+                     split=args.split, partition=args.partition, log=_stats_every(args.stats_every))  # fmt: skip
     if args.report:
         _write_report(args.report, outcome)
     if args.timeline:

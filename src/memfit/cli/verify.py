@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     """Add the `verify` subcommand."""
     from memfit.cli.program import add_program
-    from memfit.cli.run import add_device, add_map, add_split, add_tier
+    from memfit.cli.run import add_device, add_map, add_partition, add_split, add_tier
 
     parser = subparsers.add_parser(
         "verify",
         help="run a script plainly and under a budget and compare every bit",
-        usage="memfit verify SCRIPT|-m MODULE --budget B [--tier T] [--device D] [--map M] [--split S] [--steps N] "
-        "[--nproc-per-node N] [--json] [-- ARGS ...]",
+        usage="memfit verify SCRIPT|-m MODULE --budget B [--tier T] [--device D] [--map M] [--split S] "
+        "[--partition P] [--steps N] [--nproc-per-node N] [--json] [-- ARGS ...]",
     )
     add_program(parser)
     parser.add_argument(
@@ -33,6 +33,7 @@ def add_parser(subparsers: Subparsers) -> None:
     add_device(parser)
     add_map(parser)
     add_split(parser)
+    add_partition(parser)
     parser.add_argument(
         "--deterministic", action="store_true", help="with torch's deterministic algorithms, in both runs"
     )
@@ -71,11 +72,12 @@ def run(args: argparse.Namespace) -> int:
     program, arguments = program_of(args)
     if processes is None:
         verdicts = [verify(program, arguments, args.budget, tier, args.steps, str(device), args.deterministic,
-                           map=args.map, split=args.split)]  # fmt: skip
+                           map=args.map, split=args.split, partition=args.partition)]  # fmt: skip
         show(_report(verdicts[0]), to_text, as_json=args.json, indent=None)
     else:
         verdicts = verify_ranks(program, arguments, args.budget, tier, processes, args.steps, args.device,
-                                args.deterministic, map=args.map, split=args.split)  # fmt: skip
+                                args.deterministic, map=args.map, split=args.split,
+                                partition=args.partition)  # fmt: skip
         show(_ranks_report(verdicts), ranks_to_text, as_json=args.json, indent=None)
     unequal = [(rank, verdict.difference) for rank, verdict in enumerate(verdicts) if verdict.difference is not None]
     if args.json:
@@ -97,6 +99,7 @@ def _same_run(args: argparse.Namespace, program: Program, arguments: list[str]) 
     options += ["--tier", args.tier] if args.tier else []
     options += [word for name in ("device", "map", "split") if (value := getattr(args, name)) != "auto"
                 for word in (f"--{name}", value)]  # fmt: skip
+    options += ["--partition", args.partition] if args.partition != "torch" else []
     start = ["memfit"]
     if args.nproc_per_node is not None:
         start = ["torchrun", "--nproc-per-node", str(args.nproc_per_node), "-m", "memfit"]

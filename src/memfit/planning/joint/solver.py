@@ -84,6 +84,17 @@ class LinearProgram:
         bound = self._bound(np.array(found.row_dual)) if found.dual_valid else -INFINITY
         return Solution(values, bound, float(np.dot(values, self.cost)))
 
+    def vertex(self) -> Float64Array | None:
+        """Return the columns of a solution at a vertex; None if there is no solution.
+
+        Where each row is a difference of two columns, and its limits are whole, so is a vertex.
+        """
+        solver = solver_of(self.model(), solver="simplex")
+        solver.run()
+        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        return np.array(solver.getSolution().col_value)
+
     def whole_bound(self, whole: Collection[int], seconds: float) -> float:
         """Return what no solution is below in which `whole` (not none) are integers: as high as it gets in that time.
 

@@ -22,8 +22,8 @@ def for_sessions() -> Iterator[None]:
     with ExitStack() as stack:
 
         def found(config: ModuleType) -> None:
-            stack.enter_context(_set(config, "memory_planning", False))  # one storage for many: all in use, or none
-            stack.enter_context(_set(config, "cudagraph_policy", _WithoutGraphs()))
+            stack.enter_context(setting(config, "memory_planning", False))  # one storage for many: all in use, or none
+            stack.enter_context(setting(config, "cudagraph_policy", _WithoutGraphs()))
 
         stack.enter_context(when_imported("torch._inductor.config", found))
         stack.enter_context(kernels_cut())
@@ -45,7 +45,7 @@ def kernels_cut() -> Iterator[None]:
 
         def found_config(config: ModuleType) -> None:
             mine, tag = f";kernels of {_ARGUMENTS} arguments", str(getattr(config, "cache_key_tag", ""))
-            stack.enter_context(_set(config, "cache_key_tag", tag.removesuffix(mine) + mine))
+            stack.enter_context(setting(config, "cache_key_tag", tag.removesuffix(mine) + mine))
 
         stack.enter_context(when_imported("torch._inductor.codegen.cpp", found_scheduling))
         stack.enter_context(when_imported("torch.compiler.config", found_config))
@@ -53,7 +53,7 @@ def kernels_cut() -> Iterator[None]:
 
 
 @contextmanager
-def _set(config: Any, name: str, value: Any) -> Iterator[None]:
+def setting(config: Any, name: str, value: Any) -> Iterator[None]:
     """Set one of torch's settings, if there is one of the name, for as long as the context is open."""
     if not hasattr(config, name):
         yield

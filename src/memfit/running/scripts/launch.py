@@ -170,6 +170,7 @@ def launch(
     grow: bool | None = None,
     plan_cache: bool = True,
     split: str = "auto",
+    partition: str = "torch",
     watch: bool = False,
     log: StatsEvery | None = None,
     map: str = "auto",
@@ -177,7 +178,8 @@ def launch(
     """Run `script` as `__main__` within `budget`, by the plan in `plan_file` if there is one.
 
     `measures`: the outcome has the last planned iteration as it was, otherwise the first. `moves`, `grow`, `map`,
-    `plan_cache` and `split` are as of `memfit.session`, `watch` and `log` as of its `watch` and `log_stats`.
+    `plan_cache`, `split` and `partition` are as of `memfit.session`, `watch` and `log` as of its `watch` and
+    `log_stats`.
 
     The script's own exceptions are reported as Python reports them and become its exit code. Raises
     InputError for a missing script, a malformed tier or an unwritable `stats_file` or `log`; BudgetError and
@@ -193,7 +195,7 @@ def launch(
         budget = plan.budget_bytes
     session = Session(budget, tier, device=device, script=str(program), plan=plan or True, moves=moves,
                       measures=measures, announce=None if budget is None else _announce, grow=grow,
-                      plan_cache=plan_cache, map=map, split=split)  # fmt: skip
+                      plan_cache=plan_cache, map=map, split=split, partition=partition)  # fmt: skip
     logged = None if log is None else session.log_stats(log.path, log.every)
 
     @contextmanager

@@ -20,10 +20,13 @@ from typing import Any
 
 from memfit.errors import BudgetError, InputError, MemfitError, TierError, UsageError
 from memfit.progress import about, clock, shown
+from memfit.running.engine.devices import parse_device
 from memfit.running.engine.tiers import TierSpec
+from memfit.running.machine.compute import speeds_to
 from memfit.running.scripts.launch import no_limit_error
 from memfit.running.scripts.script import Program, as_program, check_program
 from memfit.running.scripts.witness import Request
+from memfit.running.session.settings import Partition
 
 _LATER = "not looked for, since another rank differed in an earlier step"
 OWN_ERROR = re.compile(r"^memfit: (rank \d+: )?error: ", re.MULTILINE)
@@ -82,26 +85,28 @@ def verify(
     deterministic: bool = False,
     map: str = "auto",
     split: str = "auto",
+    partition: str = "torch",
 ) -> Verdict:
     """Compare a plain run of `script` with one under `budget` of `device`, for `steps` steps (0: all).
 
     A step is an optimizer's or, in a script that does not train, a forward pass.
 
     `deterministic` asks torch for algorithms that repeat themselves, in both runs. `map` and `split` are as of
-    `memfit.session`.
+    `memfit.session`, and so is `partition`, which is for both runs.
 
     Raises InputError if the script fails by itself, BudgetError or TierError if the budget run ends so, NoLimitError
     if a share never took effect, and UsageError in a process of torchrun's.
     """
     with tempfile.TemporaryDirectory(prefix="memfit-verify-") as folder:
-        requests = two_requests(script, arguments, budget, tier, folder, steps, device, deterministic, map, split)
+        requests = two_requests(script, arguments, budget, tier, folder, steps, device, deterministic, map, split,
+                                partition)  # fmt: skip
         [verdict] = compared(*requests, _run, requests)
     return verdict
 
 
 def two_requests(
     script: Program | str, arguments: Sequence[str], budget: str, tier: TierSpec, folder: str, steps: int, device: str,
-    deterministic: bool, map: str, split: str,
+    deterministic: bool, map: str, split: str, partition: str,
 ) -> tuple[Request, Request]:  # fmt: skip
     """Return the plain run and the one under the budget, with logs in `folder`; arguments as of `verify`.
 
@@ -113,6 +118,7 @@ def two_requests(
     plain = Request(
         program.name, list(arguments), f"{folder}/plain", program.is_module,
         steps=steps, device=device, deterministic=deterministic,
+        speeds=speeds_to(tier, parse_device(device)).as_tuple() if partition == Partition.RECOMPUTE else None,
     )  # fmt: skip
     return plain, replace(plain, log=f"{folder}/limited", budget=budget, tier=asdict(tier), map=map, split=split)
 

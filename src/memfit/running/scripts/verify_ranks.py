@@ -38,6 +38,7 @@ def verify_ranks(
     deterministic: bool = False,
     map: str = "auto",
     split: str = "auto",
+    partition: str = "torch",
 ) -> list[Verdict]:
     """Compare as `verify` does, with `processes` ranks on this machine; return the verdict on each.
 
@@ -45,7 +46,7 @@ def verify_ranks(
     """
     with tempfile.TemporaryDirectory(prefix="memfit-verify-") as folder:
         plain, limited = two_requests(script, arguments, budget, tier, folder, steps, device, deterministic,
-                                      map, split)  # fmt: skip
+                                      map, split, partition)  # fmt: skip
         shown = _of_rank(plain, 0, processes), _of_rank(limited, 0, processes)
         return compared(plain, limited, lambda request: _run(request, processes), shown)
 

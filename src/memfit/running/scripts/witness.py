@@ -30,8 +30,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from memfit.errors import MemfitError
 from memfit.messages import say_error
+from memfit.planning.partition import Speeds
 from memfit.ranks import file_of_rank
-from memfit.running.doors import compiling
+from memfit.running.doors import compiling, partitioning
 from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine.disturbed import tier_of
 from memfit.running.engine.patching import replaced
@@ -64,6 +65,7 @@ class Request:
     deterministic: bool = False  # ask torch for its deterministic algorithms
     map: str = "auto"  # as of `memfit.session`, and so is `split`
     split: str = "auto"
+    speeds: tuple[float, float, float] | None = None  # that decide what compiled passes keep, in both runs
 
     @property
     def steps_file(self) -> str:
@@ -121,6 +123,8 @@ class Witness:
         """Return an open context that watches every backward pass, optimizer step and forward pass."""
         stack = ExitStack()
         stack.enter_context(compiling.kernels_cut())  # in both runs
+        if self._request.speeds is not None:
+            stack.enter_context(partitioning.recomputed(Speeds(*self._request.speeds)))
         stack.enter_context(replaced(torch.autograd, "backward", self._watching(torch.autograd.backward)))
         stack.callback(register_optimizer_step_pre_hook(uncompiled(self._before_step)).remove)
         stack.callback(register_optimizer_step_post_hook(uncompiled(self._after_step)).remove)

@@ -14,7 +14,7 @@ from memfit import ranks
 from memfit.errors import MemfitError, UsageError
 from memfit.ir import Timeline, Trace
 from memfit.running import host
-from memfit.running.doors import guards
+from memfit.running.doors import guards, partitioning
 from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine import EngineModule, devices
 from memfit.running.engine.disturbed import disturbance_of
@@ -53,6 +53,7 @@ class Running:
             settings.measures, settings.moves, settings.plan_cache(),
         )  # fmt: skip
         self._settings = settings
+        self._speeds = settings.speeds()
         self._splits = (
             KeptSplits.of_this_machine() if settings.splitting is not Splitting.NEVER and settings.keeps_plans else None
         )
@@ -90,6 +91,8 @@ class Running:
         settings = self._settings
         self._contexts.enter_context(guards.installed(self.engine))
         chunk_bytes = devices.chunk_bytes(settings.device, settings.fixed_bytes)
+        if self._speeds is not None:
+            self._contexts.enter_context(partitioning.recomputed(self._speeds))
         self._contexts.enter_context(chunking.installed(self.engine, chunk_bytes))
         self._contexts.enter_context(self.iterations.watched())
         if settings.accelerator is not None:

@@ -24,7 +24,7 @@ from memfit.running.session.active import Running
 from memfit.running.session.ended import Ended
 from memfit.running.session.figures import Figures
 from memfit.running.session.free import auto_budget
-from memfit.running.session.settings import Mapping, Settings, Splitting
+from memfit.running.session.settings import Mapping, Partition, Settings, Splitting
 from memfit.running.session.stats_log import StatsLog
 from memfit.running.session.unavailable import typed
 from memfit.running.session.undisturbed import Undisturbed
@@ -56,7 +56,7 @@ class Session(Figures):
         record: bool = True, script: str = "", plan: bool | Plan = True, measures: bool = False,
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
-        map: str = "auto", split: str = "auto", notes_shapes: bool = False,
+        map: str = "auto", split: str = "auto", partition: str = "torch", notes_shapes: bool = False,
     ) -> None:  # fmt: skip
         parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
@@ -70,6 +70,7 @@ class Session(Figures):
             splitting=splitting if accelerator is None and where.type == "cpu" else Splitting.NEVER,
             grow=parsed is not None and parsed.bytes is None if grow is None else grow,
             mapping=_one_of(Mapping, map, "does not say when storages are mapped", Mapping.AUTO),
+            partition=_one_of(Partition, partition, "does not say what compiled passes keep", Partition.TORCH),
             plans=plan is not False and accelerator is None,
             moves=_one_of(Moves, moves, "is nothing that plans can do", Moves.JOINT),
             given=plan if isinstance(plan, Plan) else None,
@@ -287,7 +288,7 @@ def _one_of(kind: type[_Choice], text: str, complaint: str, usual: _Choice) -> _
 
 def session(budget: str | int | None, tier: str | TierSpec | None = None, *, device: str | torch.device = "auto",
             plan: bool | Plan = True, moves: str = "joint", grow: bool | None = None, plan_cache: bool = True,
-            map: str = "auto", split: str = "auto") -> Session:  # fmt: skip
+            map: str = "auto", split: str = "auto", partition: str = "torch") -> Session:  # fmt: skip
     """Return a context manager that keeps every tensor storage of one device within a budget.
 
     Only one session can be active in a process. On leaving the block, every tensor has ordinary memory again.
@@ -314,12 +315,16 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
         split: "auto": an op that does not fit the budget at once runs in slices, where these were tried to give the
             same bits: after the op has run on mapped storages, or in an earlier run. "try": large ops are tried while
             there is no limit, too, which makes the first iteration several times slower. "never": none is split.
+        partition: What a forward pass keeps for its backward pass, if `torch.compile` makes both in the session.
+            "torch": what it would keep without one. "recompute": what takes longer to make again than to copy to the
+            tier and back. That changes which ops are joined in a kernel, and with them roundings: the bits are those
+            of the same graphs without a budget (`memfit verify --partition recompute` compares them).
 
     Returns:
         The session. It takes effect in a `with` block, and gives `stats` and `trace` also after it.
 
     Raises:
-        InputError: The budget, the tier, the device, `moves` or `map` is malformed.
+        InputError: The budget, the tier, the device, `moves`, `map`, `split` or `partition` is malformed.
         UsageError: On entering, another session is active.
         EngineError: On entering, the engine could not be built or loaded.
         BudgetError: From the op or the optimizer step that finds out that the budget cannot be met; on entering, if
@@ -328,4 +333,4 @@ def session(budget: str | int | None, tier: str | TierSpec | None = None, *, dev
         AccessError: From a call that is not an op and asks for bytes that are not in memory.
     """
     return Session(budget, tier, device=device, plan=plan, moves=moves, grow=grow, plan_cache=plan_cache,
-                   map=map, split=split)  # fmt: skip
+                   map=map, split=split, partition=partition)  # fmt: skip

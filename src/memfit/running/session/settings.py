@@ -13,8 +13,10 @@ from memfit._version import __version__
 from memfit.ir import Plan
 from memfit.machine import Machine
 from memfit.planning.joint.program import Moves
+from memfit.planning.partition import Speeds
 from memfit.running.engine.plans import plans_folder
 from memfit.running.engine.tiers import TierSpec
+from memfit.running.machine.compute import speeds_to
 from memfit.running.machine.measure_cuda import cuda_machine
 from memfit.running.planned.claims import Claims
 from memfit.running.planned.plan_cache import PlanCache
@@ -42,6 +44,15 @@ class Splitting(StrEnum):
     """Those that do not fit; large ones are tried beforehand, while there is no limit."""
 
 
+class Partition(StrEnum):
+    """Which values a forward pass that `torch.compile` makes keeps for its backward pass."""
+
+    TORCH = "torch"
+    """Those that torch would."""
+    RECOMPUTE = "recompute"
+    """Those that take longer to make again than to copy."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of a session, given when it is made."""
@@ -57,6 +68,8 @@ class Settings:
     """Whether an op that does not fit gets more than the budget."""
     mapping: Mapping
     """Which storages ops see where they wait, in the tier."""
+    partition: Partition
+    """What graphs keep that are compiled in the session."""
     plans: bool
     """Whether iterations that repeat are run by a plan."""
     moves: Moves
@@ -81,6 +94,10 @@ class Settings:
     def fixed_bytes(self) -> int | None:
         """The budget that holds from the first op; None for a share, or for none."""
         return None if self.budget is None else self.budget.bytes
+
+    def speeds(self) -> Speeds | None:
+        """Return the machine's speeds, if they decide what compiled graphs keep; not to be called inside a session."""
+        return speeds_to(self.tier, self.device) if self.partition is Partition.RECOMPUTE else None
 
     def plan_cache(self) -> PlanCache | None:
         """Return the plans that are kept on disk for runs like this one; None if none are."""

@@ -1,0 +1,86 @@
+"""Which values of a compiled forward pass are kept for its backward pass, and which are made again there.
+
+A kept value may have to be copied to the tier and back; one that is made again costs the time of its op, and needs the
+op's inputs. `cheapest` finds the choice that costs least in all, exactly: one decision implies others, which makes it a
+closure problem (Picard, "Maximal closure of a graph", Management Science 22(11), 1976), whose linear program has whole
+vertices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memfit.planning.joint.solver import LinearProgram
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """What decides: speeds of a machine, rounded so that one that is measured again decides alike.
+
+    Attributes:
+        flops: Operations a second of a matrix product in float32.
+        memory_bytes_per_s: Bytes that an elementwise op reads and writes a second.
+        tier_bytes_per_s: Bytes that go to the tier and come back a second.
+    """
+
+    flops: float
+    memory_bytes_per_s: float
+    tier_bytes_per_s: float
+
+    def rounded(self) -> Speeds:
+        """Return the speeds, each the nearest power of two."""
+        return Speeds(*(2.0 ** round(math.log2(each)) for each in self.as_tuple()))
+
+    def as_tuple(self) -> tuple[float, float, float]:
+        """Return the three numbers."""
+        return self.flops, self.memory_bytes_per_s, self.tier_bytes_per_s
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of the forward pass. Times are in microseconds; infinity: it cannot be had that way.
+
+    Attributes:
+        inputs: The values it is made from, by index; each comes before it.
+        kept_us: What keeping it costs; 0 for what is there anyway, such as a parameter.
+        again_us: What its op costs.
+        is_wanted: Whether the backward pass reads it.
+    """
+
+    inputs: tuple[int, ...]
+    kept_us: float
+    again_us: float
+    is_wanted: bool
+
+
+def cheapest(values: Sequence[Value]) -> frozenset[int]:
+    """Return the values that are made again, by index, in a choice that costs least.
+
+    Every value that is wanted is kept or made again, and so is each input of one that is made again.
+
+    Raises ValueError if some value that is wanted can be had in no way.
+    """
+    program = LinearProgram()
+    there = [program.column(cost=value.kept_us if value.kept_us < math.inf else 0.0) for value in values]
+    again = [_made_again(program, value) for value in values]
+    for i, value in enumerate(values):
+        program.row([(again[i], 1.0), (there[i], -1.0)], upper=0.0)
+        if value.kept_us == math.inf:
+            program.row([(again[i], 1.0), (there[i], -1.0)], lower=0.0)
+        if value.is_wanted:
+            program.row([(there[i], 1.0)], lower=1.0)
+        for each in value.inputs:
+            program.row([(again[i], 1.0), (there[each], -1.0)], upper=0.0)
+    found = program.vertex()
+    if found is None:
+        raise ValueError("a value is wanted that can be neither kept nor made again")
+    return frozenset(i for i, column in enumerate(again) if found[column] > 0.5)
+
+
+def _made_again(program: LinearProgram, value: Value) -> int:
+    """Add the column that says whether a value is made again, instead of being kept."""
+    if value.again_us == math.inf:
+        return program.column(upper=0.0)
+    return program.column(cost=value.again_us - (value.kept_us if value.kept_us < math.inf else 0.0))

@@ -13,7 +13,9 @@ from benchmarks.common.paths import RESULTS, ROOT
 from benchmarks.common.result import Table
 from benchmarks.cpu import (
     checks,
+    compiled,
     compression,
+    distributed,
     executed,
     how_low,
     inference,
@@ -53,8 +55,12 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "bounds": bounds.table,
     "checkpoints": moves.checkpoint_table,
     "checks": checks.table,
+    "compiled": compiled.table,
+    "compiled_calls": compiled.call_table,
+    "compiled_kept": compiled.kept_table,
     "compression": compression.share_table,
     "compression_steps": compression.time_table,
+    "distributed": distributed.table,
     "executed": executed.table,
     "how_low": how_low.table,
     "in_place": in_place.table,

@@ -99,6 +99,38 @@ def ddp_sparse(rank: Rank) -> None:
         rank.note(loss, table.weight.grad.to_dense(), *model.parameters())
 
 
+def ddp_join(rank: Rank) -> None:
+    """Ranks have different numbers of batches: those that are through take part in the others' collectives."""
+    from itertools import islice
+
+    model = DistributedDataParallel(network())
+    optimizer = adam(model.parameters())
+    with model.join():
+        for batch in islice(batches(rank), max(STEPS - 2 * rank.number, 1)):
+            optimizer.zero_grad()
+            loss = model(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            note_training(rank, loss, model)
+    note_training(rank, loss, model)  # that is of the rank that was through last
+
+
+def coalesced(rank: Rank) -> None:
+    """All gradients are reduced by one collective, which is begun as several."""
+    model = network()
+    optimizer = adam(model.parameters())
+    for batch in batches(rank):
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        with dist.distributed_c10d._coalescing_manager(async_ops=True) as manager:
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+        manager.wait()
+        optimizer.step()
+        note_training(rank, loss, model)
+
+
 def by_hand(rank: Rank) -> None:
     """Gradients are reduced asynchronously, each on its own, and waited for before the step."""
     model = network()

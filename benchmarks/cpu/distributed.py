@@ -15,10 +15,10 @@ from benchmarks.common.ranks import Rank, Run, run_ranked, skew_ms, step_ms, tog
 from benchmarks.common.result import Result, Row, Table, mb
 
 KINDS = (
-    "ddp", "ddp_views", "ddp_no_sync", "ddp_static_graph", "ddp_hook", "ddp_sparse", "fsdp1", "fsdp2", "zero",
-    "zero_alone", "tensor_parallel", "pipeline", "by_hand", "every_collective", "checkpointed",
+    "ddp", "ddp_views", "ddp_no_sync", "ddp_static_graph", "ddp_hook", "ddp_join", "ddp_sparse", "fsdp1", "fsdp2",
+    "zero", "zero_alone", "tensor_parallel", "pipeline", "by_hand", "coalesced", "every_collective", "checkpointed",
 )  # fmt: skip
-_UNTIMED = {"checkpointed"}  # its steps are not all alike
+_UNTIMED = {"checkpointed", "ddp_join"}  # their steps are not all alike, or not as many on each rank
 
 
 def measure(kind: str, budgets: Sequence[str], ranks: int, steps: int, batch: int, tier: str) -> Iterator[Row]:

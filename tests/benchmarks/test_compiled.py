@@ -16,17 +16,18 @@ def test_the_largest_op_is_named_with_its_working_set() -> None:
     assert compiled.largest(builder.build()) == ("large", 3072)
 
 
-def test_the_tables_say_what_was_equal_how_low_it_went_and_what_a_call_costs() -> None:
+def test_the_tables_say_what_was_equal_how_low_it_went_what_a_call_costs_and_what_is_kept() -> None:
     shares = [{"share": share, "equal": share != "25%", "planned_iterations": 9} for share in compiled.SHARES]
     floor = {"op": "inductor::one", "working_set": 2_000_000, "share": 1.05}
     us = {"plain": [0.1, 0.1, 0.1], "attached": [0.6, 0.7, 5.0], "limited": [1.1, 1.0, 0.9]}
-    figures = {"programs": [{"program": "mlp", "shares": shares, "floor": floor}], "calls_us": {4: us}}
-    models, calls = compiled.tables(figures)
-    assert models.rows == [
+    kept = {"program": "mlp", "torch": {"peak": 20_000_000, "budget": 8_000_000, "bytes_out": 100},
+            "recompute": {"peak": 15_000_000, "budget": 8_000_000, "bytes_out": 80}}  # fmt: skip
+    assert compiled.table([{"program": "mlp", "shares": shares, "floor": floor}]).rows == [
         ["mlp", "equal, 9 of 14 planned", "equal, 9 of 14 planned", "DIFFERENT, 9 of 14 planned", "2.0 MB",
          "inductor::one", "1.05x"]
     ]  # fmt: skip
-    assert calls.rows == [[4, "+0.60 us", "+0.90 us"]]
+    assert compiled.call_table({"4": us}).rows == [["4", "+0.60 us", "+0.90 us"]]
+    assert compiled.kept_table([kept]).rows == [["mlp", "20 MB", "15 MB", "8.0 MB", "0.80x"]]
 
 
 @pytest.mark.slow

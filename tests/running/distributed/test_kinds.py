@@ -17,8 +17,8 @@ pytestmark = [
     pytest.mark.unstressed("when things leave"),
 ]
 KINDS = [
-    "ddp", "ddp_views", "ddp_no_sync", "ddp_static_graph", "ddp_hook", "by_hand", "every_collective",
-    "fsdp1", "fsdp2", "checkpointed", "zero", "zero_alone", "tensor_parallel", "pipeline",
+    "ddp", "ddp_views", "ddp_no_sync", "ddp_static_graph", "ddp_hook", "ddp_join", "by_hand", "coalesced",
+    "every_collective", "fsdp1", "fsdp2", "checkpointed", "zero", "zero_alone", "tensor_parallel", "pipeline",
 ]  # fmt: skip
 BUDGETS = ["60%", "40%"]
 SLACK = 16 << 10  # what is small

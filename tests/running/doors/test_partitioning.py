@@ -49,7 +49,8 @@ def kept_bytes(speeds: Speeds | None) -> int:
 def test_what_is_cheap_to_make_again_is_not_kept():
     usual, little, much = kept_bytes(None), kept_bytes(ALWAYS), kept_bytes(NEVER)
     activation = 4 * ROWS * WIDTH
-    assert little < 3 * activation < 4 * activation <= much <= usual
+    assert little < much - 0.9 * activation  # every other product
+    assert much < usual - 2 * activation  # what is elementwise
 
 
 def gradients(speeds: Speeds | None, backend: str) -> list[Tensor]:

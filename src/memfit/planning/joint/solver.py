@@ -84,15 +84,17 @@ class LinearProgram:
         bound = self._bound(np.array(found.row_dual)) if found.dual_valid else -INFINITY
         return Solution(values, bound, float(np.dot(values, self.cost)))
 
-    def vertex(self) -> Float64Array | None:
-        """Return the columns of a solution at a vertex; None if there is no solution.
+    def whole(self) -> Float64Array | None:
+        """Return the columns of the best solution in which all are integers; None if there is none.
 
-        Where each row is a difference of two columns, and its limits are whole, so is a vertex.
+        Raises RuntimeError where the solver gives up.
         """
-        solver = solver_of(self.model(), solver="simplex")
+        solver = solver_of(self._of_integers(range(len(self.cost))), mip_rel_gap=0.0)
         solver.run()
-        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
             return None
+        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            raise RuntimeError(f"HiGHS gave up: {solver.getModelStatus()}")
         return np.array(solver.getSolution().col_value)
 
     def whole_bound(self, whole: Collection[int], seconds: float) -> float:
@@ -100,12 +102,7 @@ class LinearProgram:
 
         Of branch and bound, which is not made safe from rounding. Infinite if there is no such solution.
         """
-        model = self.model()
-        kinds = [highspy.HighsVarType.kContinuous] * len(self.cost)
-        for column in whole:
-            kinds[column] = highspy.HighsVarType.kInteger
-        model.integrality_ = kinds
-        solver = solver_of(model, time_limit=seconds)
+        solver = solver_of(self._of_integers(whole), time_limit=seconds)
         solver.run()
         if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
             return INFINITY
@@ -127,6 +124,14 @@ class LinearProgram:
         rows = np.repeat(np.arange(len(self.row_lower)), np.diff(self.start))
         weights = np.array(self.value) * dual[rows]
         return np.bincount(self.index, weights, minlength=len(self.cost)).astype(np.float64)
+
+    def _of_integers(self, whole: Collection[int]) -> highspy.HighsLp:
+        model = self.model()
+        kinds = [highspy.HighsVarType.kContinuous] * len(self.cost)
+        for column in whole:
+            kinds[column] = highspy.HighsVarType.kInteger
+        model.integrality_ = kinds
+        return model
 
     def model(self) -> highspy.HighsLp:
         """Return the program as HiGHS takes it."""

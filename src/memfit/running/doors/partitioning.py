@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from torch import fx
 
 from memfit.errors import UsageError
+from memfit.planning import partition
 from memfit.planning.partition import Speeds, Value, cheapest
 from memfit.running.doors.compiling import setting
 from memfit.running.engine.patching import replaced, when_imported
@@ -98,7 +100,7 @@ def _solver_of(base: Any, speeds: Speeds) -> Any:
 
         def uuid(self) -> Any:
             """Return what keys torch's caches of compiled graphs: whatever decides."""
-            return ("memfit", 1, speeds.as_tuple())
+            return (*(Path(file).read_text() for file in (__file__, partition.__file__)), speeds.as_tuple())
 
     return Solver()
 
@@ -117,6 +119,7 @@ def made_again(info: Any, speeds: Speeds) -> set[fx.Node]:
             kept_us=0.0 if node in there else 1e6 * _size_bytes(node) / speeds.tier_bytes_per_s,
             again_us=_again_us(node, speeds) if _is_repeatable(node) else math.inf,
             is_wanted=any(info.is_required_bw(user) for user in node.users),
+            is_joined=_is_joined(node),
         )
         for node in nodes
     ]
@@ -132,16 +135,28 @@ def _is_repeatable(node: fx.Node) -> bool:
     return is_own and torch.Tag.nondeterministic_seeded not in target.tags  # type: ignore[union-attr]
 
 
+def _is_view(node: fx.Node) -> bool:
+    return node.target is operator.getitem or getattr(node.target, "is_view", False)
+
+
+def _is_joined(node: fx.Node) -> bool:
+    """Whether Inductor joins it with the kernels that read it: it is elementwise, or a view."""
+    return _is_view(node) or torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
 def _again_us(node: fx.Node, speeds: Speeds) -> float:
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or getattr(node.target, "is_view", False):  # `getitem`, or a view: no kernel
+    if _is_view(node):
         return 0.0
     outputs = tuple(_tensors(node))
     inputs = tuple(tensor for each in node.all_input_nodes for tensor in _tensors(each))
-    # What is elementwise is joined with the kernel that reads it.
-    is_joined = torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
+    is_joined = _is_joined(node)
     moved = sum(tensor.size_bytes for tensor in (outputs if is_joined else (*inputs, *outputs)))
-    return _of(speeds).duration_us(schema.name, Shapes(() if is_joined else inputs, outputs), moved, 0)
+    return _of(speeds).duration_us(_name(node), Shapes(() if is_joined else inputs, outputs), moved, 0)
+
+
+def _name(node: fx.Node) -> str:
+    target: Any = node.target  # an op of torch's own
+    return str(target._schema.name)
 
 
 def _of(speeds: Speeds) -> Accelerator:

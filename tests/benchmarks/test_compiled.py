@@ -27,7 +27,7 @@ def test_the_tables_say_what_was_equal_how_low_it_went_what_a_call_costs_and_wha
          "inductor::one", "1.05x"]
     ]  # fmt: skip
     assert compiled.call_table({"4": us}).rows == [["4", "+0.60 us", "+0.90 us"]]
-    assert compiled.kept_table([kept]).rows == [["mlp", "20 MB", "15 MB", "8.0 MB", "0.80x"]]
+    assert compiled.kept_table([kept]).rows == [["mlp", "20.0 MB", "15.0 MB", "8.0 MB", "0.80x"]]
 
 
 @pytest.mark.slow

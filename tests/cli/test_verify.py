@@ -211,9 +211,10 @@ def test_mistakes_are_found_before_anything_runs(tmp_path, words, code, capsys, 
 
 
 def test_the_next_command_has_the_scripts_arguments_and_all_options_that_are_not_the_defaults():
-    args = argparse.Namespace(budget="40%", tier="ram", device="cpu", map="auto", split="never", nproc_per_node=None)
+    args = argparse.Namespace(budget="40%", tier="ram", device="cpu", map="auto", split="never", nproc_per_node=None,
+                              partition="recompute")  # fmt: skip
     command = _same_run(args, Program("pkg.train", is_module=True), ["--name", "a b"])
-    assert command == "memfit run --budget 40% --tier ram --device cpu --split never -m pkg.train --name 'a b'"
+    assert command == "memfit run --budget 40% --tier ram --device cpu --split never --partition recompute -m pkg.train --name 'a b'"
 
 
 def test_under_torchrun_it_refuses_to_wait_for_ever(tmp_path, monkeypatch, capsys):

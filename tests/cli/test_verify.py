@@ -214,7 +214,8 @@ def test_the_next_command_has_the_scripts_arguments_and_all_options_that_are_not
     args = argparse.Namespace(budget="40%", tier="ram", device="cpu", map="auto", split="never", nproc_per_node=None,
                               partition="recompute")  # fmt: skip
     command = _same_run(args, Program("pkg.train", is_module=True), ["--name", "a b"])
-    assert command == "memfit run --budget 40% --tier ram --device cpu --split never --partition recompute -m pkg.train --name 'a b'"
+    options = "--budget 40% --tier ram --device cpu --split never --partition recompute"
+    assert command == f"memfit run {options} -m pkg.train --name 'a b'"
 
 
 def test_under_torchrun_it_refuses_to_wait_for_ever(tmp_path, monkeypatch, capsys):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -115,35 +115,40 @@ def ddp_join(rank: Rank) -> None:
     note_training(rank, loss, model)  # that is of the rank that was through last
 
 
-def coalesced(rank: Rank) -> None:
-    """All gradients are reduced by one collective, which is begun as several."""
+def _reduced_by(rank: Rank, reduce: Callable[[nn.Module], None]) -> None:
+    """Train with gradients that `reduce` has summed up over all ranks when it returns."""
     model = network()
     optimizer = adam(model.parameters())
     for batch in batches(rank):
         optimizer.zero_grad()
         loss = model(batch).square().mean()
         loss.backward()
+        reduce(model)
+        optimizer.step()
+        note_training(rank, loss, model)
+
+
+def coalesced(rank: Rank) -> None:
+    """All gradients are reduced by one collective, which is begun as several."""
+
+    def reduce(model: nn.Module) -> None:
         with dist.distributed_c10d._coalescing_manager(async_ops=True) as manager:
             for parameter in model.parameters():
                 dist.all_reduce(parameter.grad)
         manager.wait()
-        optimizer.step()
-        note_training(rank, loss, model)
+
+    _reduced_by(rank, reduce)
 
 
 def by_hand(rank: Rank) -> None:
     """Gradients are reduced asynchronously, each on its own, and waited for before the step."""
-    model = network()
-    optimizer = adam(model.parameters())
-    for batch in batches(rank):
-        optimizer.zero_grad()
-        loss = model(batch).square().mean()
-        loss.backward()
+
+    def reduce(model: nn.Module) -> None:
         works = [dist.all_reduce(p.grad, async_op=True) for p in model.parameters()]
         for work in works:
             work.wait()
-        optimizer.step()
-        note_training(rank, loss, model)
+
+    _reduced_by(rank, reduce)
 
 
 def every_collective(rank: Rank) -> None:

@@ -95,8 +95,8 @@ def _solver_of(base: Any, speeds: Speeds) -> Any:
             candidates: list[fx.Node],
         ) -> tuple[list[int], list[int]]:
             again = made_again(info, speeds)
-            chosen = [index for index, node in enumerate(candidates) if node in again]
-            return [index for index in range(len(candidates)) if index not in set(chosen)], chosen
+            kept, chosen = ([i for i, node in enumerate(candidates) if (node in again) is way] for way in (False, True))
+            return kept, chosen
 
         def uuid(self) -> Any:
             """Return what keys torch's caches of compiled graphs: whatever decides."""
@@ -112,12 +112,12 @@ def made_again(info: Any, speeds: Speeds) -> set[fx.Node]:
     """
     nodes: list[fx.Node] = info.required_fw_nodes
     at = {node: index for index, node in enumerate(nodes)}
-    there = set(info.inputs)
+    there, machine = set(info.inputs), _roofline(speeds)
     values = [
         Value(
             inputs=tuple(at[each] for each in node.all_input_nodes if each in at),
             kept_us=0.0 if node in there else 1e6 * _size_bytes(node) / speeds.tier_bytes_per_s,
-            again_us=_again_us(node, speeds) if _is_repeatable(node) else math.inf,
+            again_us=_again_us(node, machine) if _is_repeatable(node) else math.inf,
             is_wanted=any(info.is_required_bw(user) for user in node.users),
             is_joined=_is_joined(node),
         )
@@ -144,14 +144,14 @@ def _is_joined(node: fx.Node) -> bool:
     return _is_view(node) or torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
-def _again_us(node: fx.Node, speeds: Speeds) -> float:
+def _again_us(node: fx.Node, machine: Accelerator) -> float:
     if _is_view(node):
         return 0.0
     outputs = tuple(_tensors(node))
     inputs = tuple(tensor for each in node.all_input_nodes for tensor in _tensors(each))
     is_joined = _is_joined(node)
     moved = sum(tensor.size_bytes for tensor in (outputs if is_joined else (*inputs, *outputs)))
-    return _of(speeds).duration_us(_name(node), Shapes(() if is_joined else inputs, outputs), moved, 0)
+    return machine.duration_us(_name(node), Shapes(() if is_joined else inputs, outputs), moved, 0)
 
 
 def _name(node: fx.Node) -> str:
@@ -159,7 +159,7 @@ def _name(node: fx.Node) -> str:
     return str(target._schema.name)
 
 
-def _of(speeds: Speeds) -> Accelerator:
+def _roofline(speeds: Speeds) -> Accelerator:
     return Accelerator(
         "this machine", {"float32": speeds.flops}, speeds.memory_bytes_per_s, launch_us=0.0,
         flops_efficiency=1.0, bandwidth_efficiency=1.0,

@@ -31,7 +31,7 @@ for step in range(int(sys.argv[1])):
     loss.backward()
     optimizer.step()
     # THEN
-print(f"rank {rank}: {loss.item()}")
+print(f"rank {rank}: {loss.item()}\\n", end="", flush=True)  # whole: the other rank prints there, too
 dist.destroy_process_group()
 """
 """Trains for as many steps as it is told."""

@@ -205,7 +205,6 @@ class OpTable final : public c10::OpRegistrationListener {
     if (known == nullptr) {
       auto info = std::make_unique<OpInfo>();
       info->name = name;
-      info->name_hash = fnv1a(name);
       info->writes_any = info->makes_tensors = true;
       known = add(std::move(info));
     }
@@ -219,7 +218,6 @@ class OpTable final : public c10::OpRegistrationListener {
     if (known == nullptr) {
       auto info = std::make_unique<OpInfo>();
       info->name = name;
-      info->name_hash = fnv1a(name);
       for (size_t i = 0; i < tensors.size(); ++i)
         if (tensors[i]) info->operands.push_back(i);
       info->writes = std::move(writes);
@@ -268,7 +266,6 @@ class OpTable final : public c10::OpRegistrationListener {
     if (!schema.overload_name().empty()) info->name += "." + schema.overload_name();
     read_schema(*info, schema);
     info->verified = writes_all_it_reads(*info, schema) || std::binary_search(std::begin(kVerifiedOps), std::end(kVerifiedOps), info->name);
-    info->name_hash = fnv1a(info->name);
     info->split_rule = split_rule(info->name);
     info->passes_on = passes_on(info->name);
     std::unique_lock<std::shared_mutex> lock(mutex_);
@@ -281,6 +278,8 @@ class OpTable final : public c10::OpRegistrationListener {
   // For good: an op that runs may be the last of its operator.
   const OpInfo* add(std::unique_ptr<OpInfo> info) {
     info->id = static_cast<int64_t>(infos_.size());
+    info->name_hash = fnv1a(info->name);
+    info->access = access_of(info->name);
     infos_.push_back(std::move(info));
     return infos_.back().get();
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "paging/access.h"
 #include "split_rules.h"
 
 namespace memfit {
@@ -37,6 +38,7 @@ struct OpInfo {
   c10::DispatchKeySet autocasts;  // those of autocast's keys that have a kernel for it
   bool is_repeatable = false;  // it may run once more: its outputs, and what it is said to write to, are all it does
   bool may_be_in_place = false;  // its one output may lie over an input
+  Access access = Access::kStream;  // how it goes through what it is given
   const SplitRule* split_rule = nullptr;  // how it may run in slices; null: it may not
   bool passes_on = false;  // it only hands on what it is given
   bool is_seeded = false;      // by a generator's state

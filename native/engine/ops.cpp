@@ -18,17 +18,22 @@ namespace {
 // And what else says how much an op makes: which gradients it is to give, say.
 uint64_t shapes_of(c10::ArrayRef<const c10::IValue> inputs) {
   uint64_t hash = 0;
+  const auto add = [&](const at::Tensor& tensor) {
+    const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    if (!tensor.defined() || impl->has_symbolic_sizes_strides()) return;
+    for (int64_t size : impl->sizes_default()) hash = mix(hash, static_cast<uint64_t>(size));
+  };
   for (const c10::IValue& input : inputs) {
-    if (input.isBool()) hash = mix(hash, input.toBool());
-    if (input.isBoolList())
+    if (input.isTensor())
+      add(input.toTensor());
+    else if (input.isBool())
+      hash = mix(hash, input.toBool());
+    else if (input.isBoolList())
       for (bool wanted : input.toBoolList()) hash = mix(hash, wanted);
-    if (input.isIntList())
+    else if (input.isIntList())
       for (int64_t number : input.toDimVector()) hash = mix(hash, static_cast<uint64_t>(number));
-    each_tensor(input, [&](const at::Tensor& tensor) {
-      const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-      if (!tensor.defined() || impl->has_symbolic_sizes_strides()) return;
-      for (int64_t size : impl->sizes_default()) hash = mix(hash, static_cast<uint64_t>(size));
-    });
+    else
+      each_tensor(input, add);
   }
   return hash;
 }

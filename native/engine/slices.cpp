@@ -21,7 +21,7 @@ void Slices::fail(const std::string& why) {
 
 void Slices::read(const Block* block, const at::Tensor& whole, const Cut& cut, int64_t begin, int64_t end, char* to) {
   const Strip strip = Strip::of(whole, cut.dim);
-  const char* here = address_of(whole);
+  const char* here = address_if_here(whole);
   if (here == nullptr && (block == nullptr || block->extent == nullptr)) fail("its bytes are not there");
   uint64_t bytes_in = 0;
   each_chunk(strip, begin, end, [&](size_t from, size_t at, size_t bytes) {
@@ -41,7 +41,7 @@ at::Tensor Slices::slice_of(const SplitCall& call, size_t number, const at::Tens
     return tensor_in(whole.storage(), whole.scalar_type(), sizes, whole.strides(), whole.storage_offset() + begin * whole.stride(cut.dim));
   const Strip strip = Strip::of(whole, cut.dim);
   const size_t offset = strip.chunk_at(0, begin);
-  const bool is_here = address_of(whole) != nullptr;
+  const bool is_here = address_if_here(whole) != nullptr;
   if (is_here && strip.outer == 1 && offset % kLine == 0)
     return tensor_in(whole.storage(), whole.scalar_type(), sizes, whole.strides(), static_cast<int64_t>(offset / whole.itemsize()));
   const at::Tensor copy = new_tensor(whole.scalar_type(), sizes, dense_strides(sizes, whole.strides()));
@@ -90,7 +90,7 @@ Stack Slices::gathered(const SplitCall& call, const Stack& stack) {
   const auto* wanted = reinterpret_cast<const int64_t*>(address_of(target)) + target.storage_offset();
   auto* named = reinterpret_cast<int64_t*>(address_of(first));
   const Block* block = call.streams.empty() ? nullptr : call.streams[0];
-  const char* here = address_of(scores);
+  const char* here = address_if_here(scores);
   uint64_t pages = 0;
   for (int64_t row = 0; row < rows; ++row) {
     const bool is_one = wanted[row] >= 0 && wanted[row] < columns && wanted[row] != ignored;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +24,16 @@ struct Block;
 using Stack = torch::jit::Stack;
 using Kernel = std::function<void(Stack&)>;
 
-inline char* address_of(const at::Tensor& tensor) {
+// Of its storage; nullptr while that is away.
+inline char* address_if_here(const at::Tensor& tensor) {
   return static_cast<char*>(tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
+}
+
+// Raises std::runtime_error while its storage is away.
+inline char* address_of(const at::Tensor& tensor) {
+  char* const address = address_if_here(tensor);
+  if (address == nullptr && tensor.storage().nbytes() != 0) throw std::runtime_error("a tensor that slices are put in, or compared with, is away");
+  return address;
 }
 
 inline char* first_byte(const at::Tensor& tensor) { return address_of(tensor) + static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize(); }

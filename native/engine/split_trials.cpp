@@ -74,6 +74,35 @@ std::optional<Stack> telling_inputs(const SplitCall& call, const Stack& inputs) 
   return others;
 }
 
+// An op's results are in memory, and stay where they are until they have been compared: the op is over. Raises
+// std::runtime_error when there is no room for them.
+class Staying {
+ public:
+  Staying(Engine& engine, const Stack& results) : engine_(engine) {
+    for (const c10::IValue& result : results)
+      each_storage(result, [&](const c10::Storage& storage, Part) {
+        engine_.governing([&](Session& session) { stay(session, storage); });
+      });
+  }
+  Staying(const Staying&) = delete;
+  Staying& operator=(const Staying&) = delete;
+  ~Staying() {
+    for (Block* block : blocks_) engine_.unhold(block);
+  }
+
+ private:
+  void stay(Session& session, const c10::Storage& storage) {
+    Block* block = session.lasting.books.find(*storage.unsafeGetStorageImpl());
+    if (block == nullptr) return;
+    bring_in(session, storage);
+    Books::hold({block});
+    blocks_.push_back(block);
+  }
+
+  Engine& engine_;
+  std::vector<Block*> blocks_;
+};
+
 class PutBack {
  public:
   explicit PutBack(const Written& written) : written_(written) {}
@@ -238,6 +267,7 @@ bool SplitTrials::is_same_in_parts(const SplitCall& call, const Kernel& kernel, 
     const ThreadState& thread = this_thread();
     const size_t workspace = engine_.governing([&](Session& session) { return thread.window.length(session.memory.arena->ranges.alignment()); });
     const size_t allocated = thread.allocated;
+    const Staying staying(engine_, stack);
     for (size_t i = 0; i < wanted.size(); ++i) is_same = is_same && (!wanted.get(i) || are_same(stack[i].toTensor(), outputs[i]));
     std::optional<Answer> answer = part.ways.empty() ? Answer{call.op->name, {}, 0, 0, {}} : tried_part(part, kernel, given, stack);
     if (!answer) continue;

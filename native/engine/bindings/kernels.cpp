@@ -24,6 +24,27 @@ struct KernelOp {
   const OpInfo* op;
 };
 
+// The tensors among a call's arguments, which the caller holds until it is over. (Whoever takes a reference to a tensor that
+// only Python has waits for the interpreter, to take one to its Python object too.)
+class Arguments {
+ public:
+  Arguments(PyObject* const* args, size_t count) : operands_(count) {
+    for (size_t i = 0; i < count; ++i)
+      if (THPVariable_Check(args[i])) operands_[i] = at::Tensor(Reference::reclaim(THPVariable_Unpack(args[i]).unsafeGetTensorImpl()));
+  }
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+  ~Arguments() {
+    for (c10::IValue& each : operands_)
+      if (each.isTensor()) std::move(each).toTensor().unsafeReleaseTensorImpl();
+  }
+  const Operands& operands() const { return operands_; }
+
+ private:
+  using Reference = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  Operands operands_;
+};
+
 // The interpreter is everybody's while the engine waits: for others' ops, say, which need it.
 PyObject* call_in_session(const KernelOp& self, PyObject* const* args, size_t flags, PyObject* keywords, const Operands& operands) {
   const int64_t source = this_thread().depth == 0 && Engine::get().recording() ? current_source() : -1;
@@ -42,10 +63,8 @@ PyObject* call_kernel(PyObject* object, PyObject* const* args, size_t flags, PyO
   HANDLE_TH_ERRORS
   const auto& self = *reinterpret_cast<KernelOp*>(object);
   if (!Engine::get().active()) return PyObject_Vectorcall(self.kernel, args, flags, keywords);
-  Operands operands(static_cast<size_t>(PyVectorcall_NARGS(flags)));
-  for (size_t i = 0; i < operands.size(); ++i)
-    if (THPVariable_Check(args[i])) operands[i] = THPVariable_Unpack(args[i]);
-  return call_in_session(self, args, flags, keywords, operands);
+  const Arguments arguments(args, static_cast<size_t>(PyVectorcall_NARGS(flags)));
+  return call_in_session(self, args, flags, keywords, arguments.operands());
   END_HANDLE_TH_ERRORS
 }
 

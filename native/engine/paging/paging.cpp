@@ -71,7 +71,7 @@ size_t Paging::room() const {
 void Paging::prepare(ThreadState& thread, const OpInfo& op) {
   thread.maps = !thread.is_apart() && may_map(op);  // what is tried, or made again, does without where there is no room
   if (!thread.maps) return;
-  thread.access = access_of(op.name);
+  thread.access = op.access;
   thread.operand_bytes = thread.input_bytes;
   map_planned(thread);
   size_t rest = seen_in_arena(thread);

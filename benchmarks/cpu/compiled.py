@@ -56,14 +56,20 @@ def floor(name: str) -> Row:
     with Session(None, "ram", device="cpu") as session:
         train(name, 4)
     op, size = largest(session.trace)
+    facts: Row = {"op": op, "working_set": size, "tensors": tensors_of_kernels(session.trace)}
     for share in FLOORS:
         try:
             with Session(int(size * share), "ram", device="cpu", plan=False, map="never", split="never"):
                 train(name, 2)
         except BudgetError:
             continue
-        return {"op": op, "working_set": size, "budget": int(size * share), "share": share}
-    return {"op": op, "working_set": size, "budget": None, "share": None}
+        return {**facts, "budget": int(size * share), "share": share}
+    return {**facts, "budget": None, "share": None}
+
+
+def tensors_of_kernels(trace: Trace) -> list[int]:
+    """Return how many storages each generated kernel of an iteration uses."""
+    return [len({*op.reads, *op.writes}) for op in trace.ops if op.name.startswith("inductor::")]
 
 
 def partitions(name: str) -> dict[str, Row]:
@@ -131,10 +137,11 @@ def table(rows: Sequence[Row]) -> Table:
     """Return how each program has trained within budgets."""
     lines = [
         [row["program"], *(_share(each) for each in row["shares"]), mb(row["floor"]["working_set"]), row["floor"]["op"],
-         "-" if row["floor"]["share"] is None else f"{row['floor']['share']:.2f}x"]
+         "-" if row["floor"]["share"] is None else f"{row['floor']['share']:.2f}x",
+         f"{statistics.mean(row['floor']['tensors']):.1f}, {max(row['floor']['tensors'])} at most"]
         for row in rows
     ]  # fmt: skip
-    return Table("Compiled models", ["compiled", *SHARES, "largest working set", "of", "smallest budget"], lines)
+    return Table("Compiled models", ["compiled", *SHARES, "largest working set", "of", "smallest budget", "a kernel's tensors"], lines)
 
 
 def call_table(calls: dict[str, dict[str, list[float]]]) -> Table:

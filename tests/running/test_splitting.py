@@ -219,8 +219,8 @@ def test_statistics_that_are_learned_in_slices_are_the_same(channels: int, train
     assert all(any(equal_steps(kind)) for kind in kinds)
 
 
-def gradients_of_a_convolution() -> list[bytes]:
-    g, x, w = rows((32, 16, 32, 32), (32, 8, 32, 32), (16, 8, 3, 3))
+def gradients_of_a_convolution(side: int = 32, channels: int = 8) -> list[bytes]:
+    g, x, w = rows((32, 16, side, side), (32, channels, side, side), (16, channels, 3, 3))
     args: tuple[object, ...] = ([16], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True])
     return [bits(t) for t in aten.convolution_backward(g, x, w, *args)]
 
@@ -240,6 +240,14 @@ def test_gradients_are_computed_apart_where_they_do_not_fit_together() -> None:
         memfit.session(given + whole - MIB // 2, "ram", device="cpu", plan=False, **never),  # type: ignore[call-overload]
     ):
         gradients_of_a_convolution()
+
+
+@pytest.mark.parametrize("tenths", [15, 16, 17])
+def test_gradients_apart_are_tried_where_their_results_hardly_fit(tenths: int) -> None:
+    plain = gradients_of_a_convolution(16, 16)
+    with memfit.session(tenths * MIB // 10, "ram", device="cpu", plan=False) as session:
+        assert [gradients_of_a_convolution(16, 16) for _ in range(3)] == [plain] * 3
+    assert session.stats.mapped_ops > 0
 
 
 def test_the_smallest_budget_of_gradients_apart_is_foreseen() -> None:

@@ -31,6 +31,7 @@ PARTITIONED = 0.4
 TENSORS = (2, 4, 8, 16)
 _CALLS = 200
 _REPEATS = 300
+_TURNS = 15
 
 
 def equality(name: str, plain: Sequence[Tensor], share: str) -> Row:
@@ -116,21 +117,32 @@ def kernel(tensors: int) -> Callable[[], object]:
     return lambda: getattr(wrapper, name)(*arguments)
 
 
-def us_a_call(tensors: int) -> dict[str, list[float]]:
-    """Return the microseconds of a call plainly, in a session without a limit, and in one with a limit."""
-    call = kernel(tensors)
+def us_a_call(sizes: Sequence[int]) -> dict[str, dict[str, list[float]]]:
+    """Return the microseconds of a call by the number of tensors: plainly, in a session, and in one with a limit.
 
-    def within(inside: Callable[[], AbstractContextManager[object]]) -> Callable[[], float]:
-        def measured() -> float:
-            with inside():
-                return min(ns_a_call(call, _CALLS) for _ in range(_REPEATS)) / 1000
+    All take turns: the machine is faster at one time than at another.
+    """
+    ways: dict[str, Callable[[], AbstractContextManager[object]]] = {
+        "plain": nullcontext, "attached": lambda: _attached(None), "limited": lambda: _attached(1 << 30),
+    }  # fmt: skip
+    kernels = {tensors: kernel(tensors) for tensors in sizes}
+    turns = {
+        f"{way} {tensors}": _timed(call, inside) for tensors, call in kernels.items() for way, inside in ways.items()
+    }
+    measured = in_turn(turns, _TURNS)
+    return {str(tensors): {way: measured[f"{way} {tensors}"] for way in ways} for tensors in sizes}
 
-        return measured
 
-    def attached(budget: int | None) -> Callable[[], float]:
-        return within(lambda: Session(budget, "ram", device="cpu", record=False))
+def _attached(budget: int | None) -> Session:
+    return Session(budget, "ram", device="cpu", record=False)
 
-    return in_turn({"plain": within(nullcontext), "attached": attached(None), "limited": attached(1 << 30)}, 5)
+
+def _timed(call: Callable[[], object], inside: Callable[[], AbstractContextManager[object]]) -> Callable[[], float]:
+    def measured() -> float:
+        with inside():
+            return min(ns_a_call(call, _CALLS) for _ in range(_REPEATS)) / 1000
+
+    return measured
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -141,7 +153,8 @@ def table(rows: Sequence[Row]) -> Table:
          f"{statistics.mean(row['floor']['tensors']):.1f}, {max(row['floor']['tensors'])} at most"]
         for row in rows
     ]  # fmt: skip
-    return Table("Compiled models", ["compiled", *SHARES, "largest working set", "of", "smallest budget", "a kernel's tensors"], lines)
+    columns = ["compiled", *SHARES, "largest working set", "of", "smallest budget", "a kernel's tensors"]
+    return Table("Compiled models", columns, lines)
 
 
 def call_table(calls: dict[str, dict[str, list[float]]]) -> Table:
@@ -174,7 +187,7 @@ def _added(us: dict[str, list[float]], way: str) -> str:
 def run(*, only: Sequence[str] = tuple(PROGRAMS)) -> Iterator[Result]:
     """Train each of the programs plainly and under budgets, and time kernels that do nearly nothing."""
     wait_for_plans()
-    calls = {str(tensors): us_a_call(tensors) for tensors in TENSORS}
+    calls = us_a_call(TENSORS)
     yield Result("compiled_calls", calls, [call_table(calls)])
     kept = [{"program": name, **partitions(name)} for name in only]
     yield Result("compiled_kept", kept, [kept_table(kept)])

@@ -78,7 +78,8 @@ std::optional<Stack> telling_inputs(const SplitCall& call, const Stack& inputs) 
 // std::runtime_error when there is no room for them.
 class Staying {
  public:
-  Staying(Engine& engine, const Stack& results) : engine_(engine) {
+  // (If one of them finds no room, those before it are let go of: the other constructor has ended.)
+  Staying(Engine& engine, const Stack& results) : Staying(engine) {
     for (const c10::IValue& result : results)
       each_storage(result, [&](const c10::Storage& storage, Part) {
         engine_.governing([&](Session& session) { stay(session, storage); });
@@ -91,6 +92,7 @@ class Staying {
   }
 
  private:
+  explicit Staying(Engine& engine) : engine_(engine) {}
   void stay(Session& session, const c10::Storage& storage) {
     Block* block = session.lasting.books.find(*storage.unsafeGetStorageImpl());
     if (block == nullptr) return;

@@ -84,7 +84,6 @@ class Planner:
     _state: Watching | InForce | Closed = field(default_factory=Watching)
     _recording: RecordedKinds | None = None  # while iterations are recorded
     _kinds: Kinds = field(default_factory=Kinds)
-    _measured: tuple[CompressedPlan, Timeline] | None = None  # a plan, and its last iteration that was noted
     _signature: int = 0  # of the last plan in force
     _unfit: set[str] = field(default_factory=set)  # the keys of kept plans that were wrong, or found no room
     _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_LATELY + 1))
@@ -104,7 +103,8 @@ class Planner:
     @property
     def measured(self) -> Timeline | None:
         """The last iteration under `plan` that was noted; None if none was."""
-        return self._measured[1] if self._measured is not None and self._measured[0] is self.plan else None
+        known = self.known.get(self._signature)
+        return known.measured if known else None
 
     @property
     def in_force(self) -> bool:
@@ -313,6 +313,7 @@ class Planner:
         missed = end.grew("plan_mismatches") > 0 or end.grew("derailments") > 0
         if missed or known is None or known.making is not None:
             state.pace.skip()
+        noted = None if missed or known is None else self._noted(state, known)
         if struck_out:
             self._forget(state, end)
         elif known is not None and known.making is not None:
@@ -320,7 +321,6 @@ class Planner:
         elif known is not None and self._hear_of_drops(known):
             known.making = self._make(known)
         elif known is not None and not missed:
-            noted = self._noted(state, known)
             if end.grew("timed_iterations"):
                 self._compare_links(state, known, end.grew("stall_ns"))
             self._compare_times(state, known, noted, end.stats)
@@ -340,7 +340,10 @@ class Planner:
         return bool(fresh)
 
     def _noted(self, state: InForce, known: Known) -> Timeline | None:
-        """Return what the iteration did, if that was noted, and have it noted of the next one; None otherwise."""
+        """Return what the iteration did, if that was noted, and have it noted of the next one; None otherwise.
+
+        Also while another plan is made, which may take until the run's end.
+        """
         if not (self.measures or state.timing) or known.plan is None or known.plan.foreseen_us is None:
             return None
         plan, raw = known.plan.plan(), self.engine.stop_timeline()
@@ -348,8 +351,8 @@ class Planner:
         if plan.predicted is None:
             return None
         noted = measured_timeline(len(plan.predicted.start_us), raw, plan.predicted.host_bytes)
-        if noted is not None:
-            self._measured = known.plan, noted
+        if self.measures and noted is not None:
+            known.measured = noted
         return noted
 
     def _compare_links(self, state: InForce, known: Known, stall_ns: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from memfit.ir import Timeline
 from memfit.running.planned.drift import Drift
 from memfit.running.planned.engine_plan import CompressedPlan
 from memfit.running.planned.making import Made, Making
@@ -21,6 +22,7 @@ class Known:
     signature: int
     iterations: CompressedIterations
     plan: CompressedPlan | None = None
+    measured: Timeline | None = None  # the last iteration under the plan that was noted
     making: Making | None = None
     corrections: int = 0  # of the link's speed
     timings: int = 0  # of the ops
@@ -37,7 +39,7 @@ class Known:
         """Take the plan that was made, if there is one."""
         self.claim = made.claim
         if made.plan is not None:
-            self.plan, self.key, self.is_kept = made.plan, made.key, made.is_kept
+            self.plan, self.key, self.is_kept, self.measured = made.plan, made.key, made.is_kept, None
             self.never |= made.never
 
     @property

@@ -13,7 +13,7 @@ struct OpInfo;
 
 using Operands = c10::SmallVector<c10::IValue, 24>;  // few calls have more
 
-// From when all its operands are in memory until it ends. Made and ended without the interpreter lock.
+// From when all its operands are in memory until it ends. Made without the interpreter lock.
 class ExtensionCall {
  public:
   // `source` is the line that calls, known while recording. Raises what an op would, when the operands cannot all be

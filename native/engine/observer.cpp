@@ -221,7 +221,7 @@ class OpTable final : public c10::OpRegistrationListener {
       for (size_t i = 0; i < tensors.size(); ++i)
         if (tensors[i]) info->operands.push_back(i);
       info->writes = std::move(writes);
-      info->verified = true;
+      info->verified = info->is_generated = true;
       known = add(std::move(info));
     }
     return *known;

@@ -49,6 +49,7 @@ struct OpInfo {
   int size_argument = -1;  // of a factory: the shape of what it returns
   int device_argument = -1;  // where that is to be
   bool makes_tensors = false;  // it returns what is none of its arguments
+  bool is_generated = false;   // for its arguments' shapes: what it allocates follows from their sizes
   std::vector<size_t> raw_arguments;  // of one that is looked through: what it reads through raw pointers all along
 
   // `is_doubtful`: it is not believed to leave what it reads as it was.

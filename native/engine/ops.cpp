@@ -199,7 +199,7 @@ void Ops::settle_dues(ThreadState& thread) {
 // Returns whether anything had to come in.
 bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins) {
   touch_inputs(thread, op, inputs);
-  if (joins && op.reads_data && learns()) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
+  if (joins && op.reads_data && !op.is_generated && learns()) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
   if (op.keeps_pointers) guarded(thread, [&] { on_.paging.bring_out_all(thread); });
   thread.starting = joins;
   if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);

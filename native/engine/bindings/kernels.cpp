@@ -28,9 +28,14 @@ struct KernelOp {
 // only Python has waits for the interpreter, to take one to its Python object too.)
 class Arguments {
  public:
-  Arguments(PyObject* const* args, size_t count) : operands_(count) {
-    for (size_t i = 0; i < count; ++i)
+  Arguments(const OpInfo& op, PyObject* const* args, size_t count) : operands_(count) {
+    const auto borrow = [&](size_t i) {
       if (THPVariable_Check(args[i])) operands_[i] = at::Tensor(Reference::reclaim(THPVariable_Unpack(args[i]).unsafeGetTensorImpl()));
+    };
+    if (count == op.writes.size())
+      for (size_t i : op.operands) borrow(i);
+    else
+      for (size_t i = 0; i < count; ++i) borrow(i);
   }
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
@@ -45,7 +50,7 @@ class Arguments {
   Operands operands_;
 };
 
-// The interpreter is everybody's while the engine waits: for others' ops, say, which need it.
+// The interpreter is everybody's while the engine waits: for others' ops, say, which need it. It waits for none at the end.
 PyObject* call_in_session(const KernelOp& self, PyObject* const* args, size_t flags, PyObject* keywords, const Operands& operands) {
   const int64_t source = this_thread().depth == 0 && Engine::get().recording() ? current_source() : -1;
   std::optional<ExtensionCall> call;
@@ -54,8 +59,6 @@ PyObject* call_in_session(const KernelOp& self, PyObject* const* args, size_t fl
     call.emplace(*self.op, operands, source);
   }
   PyObject* result = PyObject_Vectorcall(self.kernel, args, flags, keywords);
-  const py::gil_scoped_release released;
-  call.reset();
   return result;
 }
 
@@ -63,7 +66,7 @@ PyObject* call_kernel(PyObject* object, PyObject* const* args, size_t flags, PyO
   HANDLE_TH_ERRORS
   const auto& self = *reinterpret_cast<KernelOp*>(object);
   if (!Engine::get().active()) return PyObject_Vectorcall(self.kernel, args, flags, keywords);
-  const Arguments arguments(args, static_cast<size_t>(PyVectorcall_NARGS(flags)));
+  const Arguments arguments(*self.op, args, static_cast<size_t>(PyVectorcall_NARGS(flags)));
   return call_in_session(self, args, flags, keywords, arguments.operands());
   END_HANDLE_TH_ERRORS
 }

@@ -76,7 +76,7 @@ bool Allocation::find_place_in_arena(ThreadState& thread, Block& block, bool ins
     if (block.mapped) return true;
   } while (block.region == nullptr && on_.room.waits(thread));
   if (block.region == nullptr && inside && map(thread, block)) return true;
-  if (block.region == nullptr && inside && on_.paging.make_room()) block.region = place_for_op(thread, block);
+  while (block.region == nullptr && inside && on_.paging.make_room()) block.region = place_for_op(thread, block);
   if (block.region != nullptr) on_.memory.arena->back(block.region);
   return block.region != nullptr || block.mapped != nullptr;
 }

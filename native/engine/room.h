@@ -67,7 +67,9 @@ template <typename Attempt>
 bool Room::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt) {
   try {
     do {
-      if (attempt() || slid_down(thread, attempt) || (frames_give_way() && attempt())) return true;
+      if (attempt() || slid_down(thread, attempt)) return true;
+      while (frames_give_way())
+        if (attempt()) return true;
     } while (admission_.wait_for_others(thread));
     if (memory_.is_closed) return attempt();
     while (growth_.grow(bytes, thread))

@@ -9,17 +9,42 @@ namespace memfit {
 
 namespace {
 
-// Of what is swept the newest half stays, which a kernel may be going over again and again on its way, and so does the
-// oldest, which comes first in the next sweep. An instruction may touch several chunks, and so may the other threads' at
-// the same time.
+// An instruction may touch several chunks, and so may the other threads' at the same time.
 constexpr size_t kLeastInUse = 12;
+constexpr size_t kLeastRounds = 8;  // with half of them spared, once all were in vain
 
 }  // namespace
+
+size_t Spared::of(size_t frames) const { return all_ ? frames - 1 : std::max(kLeastInUse, frames / 2); }
+
+void Spared::came_in(uint64_t away, size_t frames) {
+  back_ += away < (all_ ? 2 : 1) * std::max(frames, kLeastInUse) ? 1 : 0;
+  if (++came_ < std::max(frames, kLeastInUse)) return;
+  judge(4 * back_ < (all_ ? 1 : 3) * came_);
+  came_ = back_ = 0;
+}
+
+// (In the first round after a change come those that had left before it.)
+void Spared::judge(bool is_of_use) {
+  ++round_;
+  if (is_of_use || round_ <= (all_ ? 1 : patience_)) return;
+  if (all_) patience_ = std::max(kLeastRounds, 2 * patience_);
+  all_ = !all_;
+  round_ = 0;
+}
+
+void FrameOrder::set(Leaves which) {
+  leaves_ = which;
+  spared_ = {};
+}
 
 void FrameOrder::add(const Frame& frame) {
   if (frame.of->is_table()) return rows_.push_back(frame);
   others_.push_back(frame);
   other_bytes_ += frame.bytes;
+  ++came_in_;
+  if (std::vector<uint64_t>& left = frame.of->left; !left.empty())
+    spared_.came_in(left[frame.chunk] == 0 ? UINT64_MAX : came_in_ - left[frame.chunk], others_.size());
 }
 
 Frame FrameOrder::take(For what, size_t limit) {
@@ -39,12 +64,13 @@ Frame FrameOrder::take_row(bool spares_named) {
 }
 
 Frame FrameOrder::take_other() {
-  const size_t in_use = std::max(kLeastInUse, others_.size() / 2);
+  const size_t in_use = spared_.of(others_.size());
   const bool is_newest = leaves_ == Leaves::kNewest && others_.size() > in_use;
   const auto next = is_newest ? others_.end() - 1 - static_cast<std::ptrdiff_t>(in_use) : others_.begin();
   const Frame frame = *next;
   others_.erase(next);
   other_bytes_ -= frame.bytes;
+  if (std::vector<uint64_t>& left = frame.of->left; !left.empty()) left[frame.chunk] = came_in_;
   return frame;
 }
 

@@ -49,6 +49,11 @@ bool FrameRoom::open(ThreadState& thread, size_t bytes, size_t to_come) {
   return true;
 }
 
+bool FrameRoom::open_most(ThreadState& thread, size_t bytes, size_t to_come) {
+  const size_t few = this->bytes();
+  return open(thread, bytes, to_come) || (bytes > few && open_most(thread, std::max(bytes / 2, few), to_come));
+}
+
 // Where it is cheapest; or at an end, where that is in the way of `to_come` bytes. nullptr: there is no room for both.
 Region* FrameRoom::place_beside(size_t bytes, size_t to_come) {
   const auto leaves_room = [&](Region*& region) {
@@ -72,13 +77,14 @@ bool FrameRoom::give_back() {
 
 bool FrameRoom::shrink() {
   if (!is_needed() || !is_open() || ballast_.region->size <= bytes() || memory_.arena->is_planned(ballast_.region)) return false;
-  const size_t end = ballast_.region->end(), few = whole_pages(end - bytes(), end);
-  page_frames_->set_limit(few);
-  if (page_frames_->figures().frame_bytes > few) {  // they cannot leave
+  const size_t end = ballast_.region->end(), kept = std::max(bytes(), memory_.arena->round(ballast_.region->size / 2));
+  const size_t fewer = whole_pages(end - kept, end);
+  page_frames_->set_limit(fewer);
+  if (page_frames_->figures().frame_bytes > fewer) {  // they cannot leave
     page_frames_->set_limit(whole_pages(ballast_.region->offset, end));
     return false;
   }
-  ballast_.region = memory_.arena->ranges.keep_last(ballast_.region, bytes());
+  ballast_.region = memory_.arena->ranges.keep_last(ballast_.region, kept);
   return true;
 }
 

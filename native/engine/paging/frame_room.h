@@ -49,11 +49,13 @@ class FrameRoom {
   // Where the plan has them, or of so many bytes, elsewhere. False when there is no room for them beside a stretch `to_come`
   // bytes long. Raises TierFailure when the system refuses.
   bool open(ThreadState& thread, size_t bytes, size_t to_come = 0);
+  // Of so many bytes, or half as many, and so on, down to what is enough for one pass.
+  bool open_most(ThreadState& thread, size_t bytes, size_t to_come = 0);
   bool is_open() const { return ballast_.region != nullptr; }
   size_t taken() const { return is_open() ? ballast_.region->size : 0; }
   // False when something is still seen through them, or in the reserve.
   bool give_back();
-  // They keep no more than what is enough for one pass. False when they have no more, or cannot have less.
+  // They keep half of what they have, or what is enough for one pass. False when they have no more, or cannot have less.
   bool shrink();
   // The block's bytes, which are at `source` (null: it has none yet) and may be written to at `extent`; null where ops reach
   // them nowhere. Raises TierFailure.

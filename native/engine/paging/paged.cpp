@@ -10,7 +10,7 @@ namespace memfit {
 Paged::Paged(std::shared_ptr<PageFrames> frames, const Request& asked)
     : request(asked), states((asked.bytes + asked.chunk - 1) / asked.chunk, kAbsent),
       places(states.size(), asked.source == nullptr ? kNowhere : asked.source == asked.extent ? kStored : kInSource),
-      named(states.size(), 0), page_frames_(std::move(frames)) {
+      named(states.size(), 0), left(asked.access == Access::kSweeps ? states.size() : 0, 0), page_frames_(std::move(frames)) {
   base = page_frames_->faults_->reserve(space());
 }
 

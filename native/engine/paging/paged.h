@@ -70,6 +70,7 @@ class Paged final : public Mapped {
   std::vector<State> states;
   std::vector<Place> places;  // where the tier has its bytes, older ones perhaps
   std::vector<uint32_t> named;  // when an op last named it, counted in such ops
+  std::vector<uint64_t> left;   // of what is swept: when it left, counted in those that came in (FrameOrder)
   bool is_new = request.source == nullptr;  // what it holds is all of the op that runs, and worth nothing if that fails
   bool is_trained = false;  // rows that were read have been written to by the next op that named them
   std::string why;

@@ -88,10 +88,11 @@ void Paging::prepare(ThreadState& thread, const OpInfo& op) {
   const size_t holes = is_known || is_sure || !frames_.is_needed() ? 0 : on_.memory.arena->ranges.limit() / kShareForHoles;
   const size_t most = room - std::min(room, frames + holes);
   bool fits = rest + need <= (is_known ? room : most);
-  // (What it allocates, if that is not known, has half of what is left; or is mapped.)
+  // (What it allocates has half of what is left, if it is not known or finds no room anyway; or is mapped.)
+  const bool has_its_room = is_known && need <= most;
   const auto spare = [&] {
-    const size_t left = is_sure || thread.access != Access::kSweeps ? 0 : most - std::min(most, rest + need);
-    return is_known ? left : left / 2;
+    const size_t left = is_sure || thread.access != Access::kSweeps ? 0 : most - std::min(most, rest + (has_its_room ? need : 0));
+    return has_its_room ? left : left / 2;
   };
   std::vector<Block*> chosen;
   size_t mapped = 0;
@@ -178,7 +179,7 @@ void Paging::map_those(ThreadState& thread, const std::vector<Block*>& chosen, s
     if (std::find(chosen.begin(), chosen.end(), block) == chosen.end()) to_come += on_.memory.arena->round(block->bytes);
   for (Block* block : leave_arena(thread, chosen)) {
     const size_t most = block->stays_mapped ? std::max(frames, frames_.bytes_for_rows()) : frames;
-    bool is_open = frames_.open(thread, most, to_come) || frames_.open(thread, frames, to_come);
+    bool is_open = frames_.open(thread, most, to_come) || frames_.open_most(thread, frames, to_come);
     if (!is_open && thread.starting && on_.shelf.clear()) is_open = frames_.open(thread, frames, to_come);
     if (!is_open && !frames_.open(thread, std::min(frames, frames_.bytes())) && frames_.is_needed()) return;
     const bool is_now = block->written_by == thread.serial, is_written = is_now || block->stays_mapped;
@@ -241,8 +242,7 @@ bool Paging::map_new(ThreadState& thread, Block& block) {
   if (thread.is_slicing) return false;  // system calls read from the tier into what slices are, and write from it
   // (What an op does with less of, after its result, is better refused.)
   if (thread.adapting && thread.window.live() != 0) return false;
-  const auto opens = [&](size_t bytes) { return frames_.open(thread, bytes); };
-  const bool is_open = opens(frames_beside(thread)) || opens(frames_.bytes()) || opens(frames_.fewest_bytes());
+  const bool is_open = frames_.open_most(thread, frames_beside(thread)) || frames_.open(thread, frames_.fewest_bytes());
   if (!is_open && frames_.is_needed()) return false;
   block.tier = on_.memory.tier;
   const Extent extent = block.tier->claim(block.bytes);

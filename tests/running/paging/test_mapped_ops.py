@@ -10,7 +10,7 @@ import torch
 import memfit
 from memfit.errors import BudgetError
 from memfit.running.engine.tiers import TierSpec
-from running.paging.workloads import LARGE, OTHERS, STREAMS, Work
+from running.paging.workloads import BLOCKS, LARGE, OTHERS, STREAMS, Work
 
 pytestmark = [pytest.mark.usefixtures("on_its_own"), pytest.mark.timeout(120)]
 SLACK = 256 << 10
@@ -53,6 +53,22 @@ def test_a_stream_moves_each_byte_once(work, paged):
     went = after.mapped_bytes_out - before.mapped_bytes_out + after.bytes_out - before.bytes_out
     assert came <= inputs + SLACK
     assert went <= sum(map(len, expected)) + SLACK
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("work", BLOCKS, ids=lambda work: work.name)
+def test_what_an_op_goes_over_in_blocks_comes_in_a_few_times(work, is_known, paged):
+    expected = plainly(work)
+    size = sum(operand.nbytes for operand in work.make()) + sum(map(len, expected))
+    with paged(size // 2) as session:
+        operands = work.make()
+        if is_known:
+            work.run(*operands)
+        before = session.stats
+        results = work.run(*operands)
+        after = session.stats
+        assert [session.read_bytes(result.untyped_storage()) for result in results] == expected
+    assert 0 < after.mapped_bytes_in - before.mapped_bytes_in < 4 * size
 
 
 def test_a_table_is_read_by_rows(paged):

@@ -70,3 +70,15 @@ OTHERS = (
     Work("cumsum", lambda: (_ramp(),), lambda a: (torch.cumsum(a, 0),), streams=False),
     Work("bool", lambda: (_ramp(),), lambda a: ((a > 0.5),), streams=False),
 )  # fmt: skip
+BLOCKS = (
+    Work("sums of columns", lambda: (_ramp(320 * 6400).view(320, -1),), lambda rows: (rows.sum(0),), streams=False),
+    Work("product of columns", lambda: (_rows(), _ramp(256 * 32).view(256, 32)), lambda x, y: (x.t() @ y,),
+         streams=False),
+    Work("product of few columns", lambda: (_ramp(256 * 32).view(256, 32), _ramp(8192 * 32).view(8192, 32)),
+         lambda x, w: (F.linear(x, w),), streams=False),
+    Work("conv of planes", lambda: (_ramp(N // 2).view(8, 32, 64, 64), _ramp(16 * 32 * 9).view(16, 32, 3, 3)),
+         lambda x, w: (F.conv2d(x, w, padding=1),), streams=False),
+    Work("conv of few planes", lambda: (_ramp(N // 4).view(8, 16, 64, 64), _ramp(16 * 16 * 9).view(16, 16, 3, 3)),
+         lambda x, w: (F.conv2d(x, w, padding=1),), streams=False),
+)  # fmt: skip
+"""They go through their operands in blocks, each here and there, and over a block again and again."""

@@ -11,6 +11,7 @@ bool Uses::concerns(const c10::Storage& storage) const {
   return memory_.device->has(storage.device()) && (books_.find(impl) != nullptr || adoption_.is_adoptable(impl));
 }
 
+// (In one function: each operand of each op comes here.)
 [[gnu::flatten]] void Uses::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data) {
   if (!memory_.device->has(storage.device())) {
     if (ghosts_.are_watched()) ghosts_.touch(thread, storage, write, reads_data);

@@ -50,7 +50,7 @@ class Arguments {
   Operands operands_;
 };
 
-// The interpreter is everybody's while the engine waits: for others' ops, say, which need it. It waits for none at the end.
+// The interpreter is everybody's while the engine waits: for others' ops, say, which need it. The call's end waits for nobody, and keeps it.
 PyObject* call_in_session(const KernelOp& self, PyObject* const* args, size_t flags, PyObject* keywords, const Operands& operands) {
   const int64_t source = this_thread().depth == 0 && Engine::get().recording() ? current_source() : -1;
   std::optional<ExtensionCall> call;

@@ -18,8 +18,9 @@ constexpr size_t kLeastRounds = 8;  // with half of them spared, once all were i
 size_t Spared::of(size_t frames) const { return all_ ? frames - 1 : std::max(kLeastInUse, frames / 2); }
 
 void Spared::came_in(uint64_t away, size_t frames) {
-  back_ += away < (all_ ? 2 : 1) * std::max(frames, kLeastInUse) ? 1 : 0;
-  if (++came_ < std::max(frames, kLeastInUse)) return;
+  const size_t round = std::max(frames, kLeastInUse);
+  back_ += away < (all_ ? 2 : 1) * round ? 1 : 0;
+  if (++came_ < round) return;
   judge(4 * back_ < (all_ ? 1 : 3) * came_);
   came_ = back_ = 0;
 }

@@ -71,7 +71,8 @@ def test_what_was_noted_stays_where_the_plan_in_force_proves_the_best(slow, monk
     monkeypatch.setattr(CompressedPlan, "improves", lambda plan, other, never=(): other is None)
     (plan, measured), *_, (last_plan, last_measured) = told_until_another_plan_is_there(slow)
     assert last_plan.plan == plan.plan
-    assert None is not measured != last_measured is not None
+    assert measured is not None and last_measured is not None
+    assert measured != last_measured
 
 
 def test_what_was_noted_is_not_told_of_a_plan_that_came_after(slow):

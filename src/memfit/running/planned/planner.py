@@ -342,7 +342,7 @@ class Planner:
     def _noted(self, state: InForce, known: Known) -> Timeline | None:
         """Return what the iteration did, if that was noted, and have it noted of the next one; None otherwise.
 
-        Also while another plan is made, which may take until the run's end.
+        It is noted while another plan is made, too: that may take until the run's end.
         """
         if not (self.measures or state.timing) or known.plan is None or known.plan.foreseen_us is None:
             return None

@@ -32,4 +32,13 @@ bool Admission::fits_beside(size_t want) const {
   return memory_.arena->ranges.largest_free() >= needed || residency_.has_window(needed, /*running=*/true);
 }
 
+// (A plan that is followed has left room for it.)
+bool Admission::leaves_scratch(size_t want) {
+  const size_t to_come = collectives_.scratch().to_come();
+  const Plan* plan = memory_.arena->plan();
+  if (to_come == 0 || (plan != nullptr && plan->is_followed())) return true;
+  const size_t needed = want + to_come;
+  return memory_.arena->ranges.largest_free() >= needed || residency_.has_window(needed, /*running=*/true);
+}
+
 }  // namespace memfit

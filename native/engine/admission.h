@@ -22,8 +22,8 @@ class Admission {
   // let go, or it takes too long.
   bool wait_for_others(ThreadState& thread, Turns::For what = Turns::For::kRoom);
   // An op begins beside running ones if all of them could cut up what is free as they like. Otherwise it waits for their
-  // end: halfway through, each with a part of what it needs, they would wait for each other. `return_inputs` brings in
-  // what has left meanwhile.
+  // end: halfway through, each with a part of what it needs, they would wait for each other. So it does with what collectives
+  // are yet to make. `return_inputs` brings in what has left meanwhile.
   template <typename ReturnInputs>
   void take_turn(ThreadState& thread, size_t want, const ReturnInputs& return_inputs);
 
@@ -31,6 +31,7 @@ class Admission {
   bool others_prepare(const ThreadState& thread) const;
   bool is_contested(const ThreadState& thread, size_t want);
   bool fits_beside(size_t want) const;
+  bool leaves_scratch(size_t want);
 
   const Books& books_;
   const Memory& memory_;
@@ -44,11 +45,13 @@ template <typename ReturnInputs>
 void Admission::take_turn(ThreadState& thread, size_t want, const ReturnInputs& return_inputs) {
   if (is_contested(thread, want)) planned_.drop();
   Turns::Queued queued(turns_);
-  const auto may_begin = [&] { return !turns_.others_run(thread) || (queued.is_alone() && fits_beside(want)); };
+  const auto is_its_turn = [&] { return !turns_.others_run(thread) || (queued.is_alone() && fits_beside(want)); };
+  const auto may_begin = [&] { return is_its_turn() && leaves_scratch(want); };
   bool is_patient = true;
   while (is_patient && !may_begin()) {
     thread.stepped_aside = false;
-    while (is_patient && !may_begin()) is_patient = wait_for_others(thread, Turns::For::kTurn);
+    while (is_patient && !may_begin())
+      is_patient = is_its_turn() ? collectives_.wait(thread) : wait_for_others(thread, Turns::For::kTurn);
     if (!thread.stepped_aside) continue;
     for (Block* block : thread.touched)
       if (!block->dead && !block->resident()) thread.missing.push_back(block);

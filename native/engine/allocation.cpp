@@ -146,12 +146,12 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
 // Plans leave room for that: they know nothing of it.
 void Allocation::note_beside(Block& block) {
   block.is_beside = true;
-  beside_bytes_ += on_.memory.arena->round(block.bytes);
-  on_.stats.peak_beside_bytes = std::max(on_.stats.peak_beside_bytes, beside_bytes_);
+  on_.scratch.make(on_.memory.arena->round(block.bytes));
+  on_.stats.peak_beside_bytes = std::max(on_.stats.peak_beside_bytes, on_.scratch.live());
 }
 
 void Allocation::release(ThreadState& thread, Block* block) {
-  if (block->is_beside && on_.books.is_of_session(*block)) beside_bytes_ -= std::min(beside_bytes_, on_.memory.arena->round(block->bytes));
+  if (block->is_beside && on_.books.is_of_session(*block)) on_.scratch.release(on_.memory.arena->round(block->bytes));
   if (block->copy) on_.copies.settle(*block);
   if (!block->temporary && on_.books.is_of_session(*block)) {
     on_.stats.live_bytes -= block->bytes;

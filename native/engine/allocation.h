@@ -39,6 +39,7 @@ class Allocation {
     Blocks& blocks;
     InPlace& in_place;
     Paging& paging;
+    Scratch& scratch;
   };
   explicit Allocation(const Parts& parts) : on_(parts) {}
 
@@ -63,7 +64,6 @@ class Allocation {
   void leave(ThreadState& thread, Block& block);
 
   const Parts on_;
-  size_t beside_bytes_ = 0;  // that threads which carry out collectives have
 };
 
 }  // namespace memfit

@@ -90,9 +90,10 @@ void Collectives::begins(ThreadState& thread, c10::ArrayRef<const c10::IValue> i
       if (block != nullptr && !is_known) thread.given.push_back(block);
     });
   thread.given_from = thread.touched.size();
+  thread.made_before = scratch_.made();
 }
 
-void Collectives::returned(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) {
+void Collectives::returned(ThreadState& thread, uint64_t op, c10::ArrayRef<c10::IValue> outputs) {
   if (thread.given_depth != thread.depth) return;
   thread.given_depth = 0;
   std::vector<Block*> blocks = std::exchange(thread.given, {});
@@ -109,12 +110,19 @@ void Collectives::returned(ThreadState& thread, c10::ArrayRef<c10::IValue> outpu
     for (Block* block : blocks) block->pinned = true;
     return;
   }
-  for (Block* block : blocks) ++block->active, ++block->collectives;
+  size_t bytes = 0;
+  for (Block* block : blocks) ++block->active, ++block->collectives, bytes += block->bytes;
   const bool is_hopeless = !completes_alone(works.front());
   const bool is_recorded = recorder_ != nullptr && recorder_->on();
   pending_.push_back({std::move(works.front()), std::move(blocks), given, is_hopeless, is_recorded ? recorder_->number() : 0,
-                      is_recorded ? recorder_->op_count() : 0});
+                      is_recorded ? recorder_->op_count() : 0, scratch_.expect(op, bytes, thread.made_before)});
+  if (is_hopeless || !is_on_host()) scratch_.give_up(pending_.back().scratch);
   any_ = true;
+}
+
+void Collectives::give_up(Pending& one) {
+  one.is_hopeless = true;
+  scratch_.give_up(one.scratch);
 }
 
 void Collectives::record(const Pending& one) const {
@@ -167,6 +175,7 @@ bool Collectives::reap(size_t most, bool has_patience) {
   std::vector<Pending> over = take(works), left = take(abandoned);
   for (Pending& each : left) {
     for (size_t i = each.given; i < each.blocks.size(); ++i) each.blocks[i]->pinned = true;  // a part of it may go on with those
+    scratch_.give_up(each.scratch);
     over.push_back(std::move(each));
   }
   works.insert(works.end(), abandoned.begin(), abandoned.end());
@@ -191,6 +200,7 @@ bool Collectives::end(std::vector<Work> works, std::vector<Pending> over) {
     works.clear();
     for (Pending& each : over) each.work.reset();
   });
+  for (const Pending& each : over) scratch_.complete(each.scratch);
   for (const Pending& each : over)
     for (Block* block : each.blocks) {
       block->dirty = true;
@@ -215,7 +225,7 @@ bool Collectives::wait(ThreadState& thread) {
     if (turns_.wait(thread, Turns::For::kRoom, kBetween, /*others_prepare=*/true)) return true;
     if (reap()) return true;
   }
-  for (Pending& each : pending_) each.is_hopeless = true;
+  for (Pending& each : pending_) give_up(each);
   return false;
 }
 
@@ -223,8 +233,10 @@ void Collectives::close() {
   reap();
   std::vector<Pending> left = std::exchange(pending_, {});
   any_ = false;
-  for (Pending& each : left)
+  for (Pending& each : left) {
+    scratch_.give_up(each.scratch);
     for (Block* block : each.blocks) block->pinned = true;
+  }
   end({}, std::move(left));
 }
 
@@ -232,6 +244,7 @@ void Collectives::close() {
 void Collectives::forget() {
   if (!pending_.empty()) new std::vector<Pending>(std::exchange(pending_, {}));
   any_ = false;
+  scratch_ = {};
   recorder_ = nullptr;
 }
 

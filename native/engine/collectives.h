@@ -15,6 +15,7 @@
 #include "books.h"
 #include "recorder.h"
 #include "restoring.h"
+#include "scratch.h"
 #include "thread_state.h"
 #include "turns.h"
 
@@ -34,10 +35,10 @@ class Collectives {
 
   // The thread's collective begins, with its inputs in the arena, and has returned.
   void begins(ThreadState& thread, c10::ArrayRef<const c10::IValue> inputs) const;
-  void returned(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs);
+  void returned(ThreadState& thread, uint64_t op, c10::ArrayRef<c10::IValue> outputs);
   // The session's recorder, from now on until null. What is recorded of a storage is that it was read all the time that it
   // was not to move, so that no plan wants it elsewhere.
-  void record_to(Recorder* recorder) { recorder_ = recorder; }
+  void record_to(Recorder* recorder) { recorder_ = recorder, scratch_.begin_session(); }
   // Of those that have yet to complete, too.
   void record_pending() const;
   // Those that follow are one, and their Works know nothing of its end; and no longer.
@@ -53,6 +54,8 @@ class Collectives {
   // Room is short: waits until one is complete, or some op has let go of storages. False if there is none that could be
   // waited for, or it takes too long: what it waits for may come only after what the program does next.
   bool wait(ThreadState& thread);
+  // What they make on threads of their own.
+  Scratch& scratch() { return scratch_; }
   // The session ends: what has yet to complete keeps what it was given for good.
   void close();
   // In a forked child: they are its parent's.
@@ -66,6 +69,7 @@ class Collectives {
     bool is_hopeless = false;  // to wait for: it was in vain, or only the program's own `wait` completes it
     uint64_t recording = 0;    // that it was begun in, if any,
     int64_t begun_at = 0;      // and how many ops that had had
+    Scratch::Share scratch;
   };
 
   bool is_worth_waiting() const;
@@ -74,6 +78,7 @@ class Collectives {
   bool is_on_host() const { return !pending_.front().blocks.front()->device->is_asynchronous(); }
   bool reap(size_t most, bool has_patience);
   void record(const Pending& one) const;
+  void give_up(Pending& one);
   bool end(std::vector<Work> works, std::vector<Pending> over);
   template <typename Action>
   void unlocked(const Action& action);
@@ -85,6 +90,7 @@ class Collectives {
   Turns& turns_;
   Restoring restoring_{books_};
   std::vector<Pending> pending_;
+  Scratch scratch_;
   std::atomic<bool> any_{false};
   size_t next_ = 0;  // the first to be asked
   Recorder* recorder_ = nullptr;

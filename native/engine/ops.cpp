@@ -283,7 +283,7 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
     if (thread.leaf == 0 && !thread.recomputing) on_.in_place.op_ends(thread);
     if (thread.depth == 1) on_.trimming.op_ends(thread, op, outputs);
     if (op.keeps_pointers)
-      on_.lasting.collectives.returned(thread, outputs);
+      on_.lasting.collectives.returned(thread, op.name_hash, outputs);
     else if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
       for (Block* block : thread.touched) block->pinned = true;
   });

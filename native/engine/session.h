@@ -110,7 +110,7 @@ struct Session {
   InPlace in_place{lasting.books, memory, discarding};
   Paging paging{{lasting.books, memory, stats, notices, moves, residency, shelf, placing, needs, refusals, planned}};
   Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, discarding, shelf, placing, copies, planned,
-                         recorder, needs, refusals, room, blocks, in_place, paging}};
+                         recorder, needs, refusals, room, blocks, in_place, paging, lasting.collectives.scratch()}};
   Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};
   Trimming trimming{lasting.books, memory, stats, allocation};
   Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};

@@ -71,6 +71,7 @@ struct ThreadState {
   std::vector<Block*> given;  // to the collective that runs,
   size_t given_from = 0;      // which has made what it has touched from here on,
   int given_depth = 0;        // and its depth; 0: none runs
+  size_t made_before = 0;     // it began: what collectives had made (`Scratch::made`)
   bool keeps = false;         // what it allocates stays where it is until the C++ function that runs has returned
   bool carries_out = carries_out_collectives();  // it is one of gloo's
   int suspended = 0;         // frames of the same thread that wait for that

@@ -35,7 +35,7 @@ void Turns::op_is_over(ThreadState& thread) {
   thread.in_frame = thread.gave_way = false;
   --begun_;
   ++let_go_, ++over_;
-  if (waiting_ > 0 || stands_still_) turn_.notify_all();
+  if (sleeping_ > 0) turn_.notify_all();
 }
 
 bool Turns::wait(ThreadState& thread, For what, std::chrono::milliseconds patience, bool others_prepare) {
@@ -75,7 +75,9 @@ void Turns::keep_promise(ThreadState& thread, size_t bytes) {
 template <typename Condition>
 bool Turns::wait_without_interpreter(std::chrono::milliseconds patience, const Condition& condition) {
   WithoutInterpreter without;
+  ++sleeping_;
   bool came = turn_.wait_for(mutex_, patience, condition);
+  --sleeping_;
   if (without.was_held()) {
     mutex_.unlock();
     without.take_back();
@@ -122,7 +124,7 @@ void Turns::close() {
 
 void Turns::forget(ThreadState& thread) {
   new (&turn_) std::condition_variable_any();  // a fresh one has no memory of waiters
-  begun_ = running_ = waiting_ = queued_ = 0;
+  begun_ = running_ = waiting_ = queued_ = sleeping_ = 0;
   promised_ = thread.promised = 0;
   is_open_ = stands_still_ = false;
   thread.in_frame = thread.running = false;

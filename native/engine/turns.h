@@ -30,7 +30,8 @@ class Turns {
   void op_starts(ThreadState& thread);
   void op_is_over(ThreadState& thread);
   bool none_runs() const { return running_ == 0; }
-  bool any_waits() const { return waiting_ > 0; }
+  // Threads without an op too, as those that carry out collectives, or allocate between ops.
+  bool any_waits() const { return sleeping_ > 0; }
   int begun() const { return begun_; }
   // Whether ops of other threads have begun that do not wait themselves.
   bool others_run(const ThreadState& thread) const { return begun_ - own(thread) > waiting_; }
@@ -89,6 +90,7 @@ class Turns {
   int running_ = 0;  // those of them whose op has started
   int waiting_ = 0;  // those of them that wait for another's end
   int queued_ = 0;   // and those of these that have not begun, for want of room beside the others
+  int sleeping_ = 0;  // threads that wait for any of this, with an op or without
   size_t promised_ = 0;
   uint64_t let_go_ = 0, over_ = 0;  // how often anybody has let go, and how many ops have ended
   bool stands_still_ = false;

@@ -64,6 +64,7 @@
 #include "residency.cpp"
 #include "restoring.cpp"
 #include "room.cpp"
+#include "scratch.cpp"
 #include "session.cpp"
 #include "shelf.cpp"
 #include "slices.cpp"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "observer.h"
+
 namespace memfit {
 
 // Between `empty` and the op that fills it a tensor can't be moved, and no op is running.
@@ -13,7 +15,7 @@ bool Admission::others_prepare(const ThreadState& thread) const {
 
 bool Admission::wait_for_others(ThreadState& thread, Turns::For what) {
   if (memory_.is_closed) return false;
-  if (what == Turns::For::kRoom && collectives_.wait(thread)) return true;
+  if (what == Turns::For::kRoom && collectives_.wait(thread, Collectives::For::kRoom)) return true;
   const bool prepare = !turns_.others_run(thread) && others_prepare(thread);
   const bool is_short = prepare || what == Turns::For::kTurn;
   return turns_.wait(thread, what, is_short ? Turns::kShortPatience : Turns::kPatience, prepare);
@@ -32,12 +34,13 @@ bool Admission::fits_beside(size_t want) const {
   return memory_.arena->ranges.largest_free() >= needed || residency_.has_window(needed, /*running=*/true);
 }
 
-// (A plan that is followed has left room for it.)
-bool Admission::leaves_scratch(size_t want) {
-  const size_t to_come = collectives_.scratch().to_come();
+// A collective follows others at once. What is not known takes about as much as it is given, as most do: with eight times as
+// much, which may be more than there is, it would wait in vain. (A plan that is followed has left room.)
+bool Admission::leaves_scratch(const ThreadState& thread, size_t want) const {
+  const size_t to_come = scratch_.to_come();
   const Plan* plan = memory_.arena->plan();
-  if (to_come == 0 || (plan != nullptr && plan->is_followed())) return true;
-  const size_t needed = want + to_come;
+  if (to_come == 0 || thread.op->keeps_pointers || (plan != nullptr && plan->is_followed())) return true;
+  const size_t needed = to_come + (thread.need.known ? want : std::max(thread.announced, thread.input_bytes));
   return memory_.arena->ranges.largest_free() >= needed || residency_.has_window(needed, /*running=*/true);
 }
 

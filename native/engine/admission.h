@@ -15,8 +15,9 @@ namespace memfit {
 
 class Admission {
  public:
-  Admission(const Books& books, const Memory& memory, Turns& turns, Collectives& collectives, const Residency& residency, Planned& planned)
-      : books_(books), memory_(memory), turns_(turns), collectives_(collectives), residency_(residency), planned_(planned) {}
+  Admission(const Books& books, const Memory& memory, Turns& turns, Collectives& collectives, const Scratch& scratch,
+            const Residency& residency, Planned& planned)
+      : books_(books), memory_(memory), turns_(turns), collectives_(collectives), scratch_(scratch), residency_(residency), planned_(planned) {}
 
   // Wait until some other op, or a collective, has let go of its storages, or the session ends. False when there is none that could
   // let go, or it takes too long.
@@ -31,12 +32,13 @@ class Admission {
   bool others_prepare(const ThreadState& thread) const;
   bool is_contested(const ThreadState& thread, size_t want);
   bool fits_beside(size_t want) const;
-  bool leaves_scratch(size_t want);
+  bool leaves_scratch(const ThreadState& thread, size_t want) const;
 
   const Books& books_;
   const Memory& memory_;
   Turns& turns_;
   Collectives& collectives_;
+  const Scratch& scratch_;
   const Residency& residency_;
   Planned& planned_;
 };
@@ -46,12 +48,12 @@ void Admission::take_turn(ThreadState& thread, size_t want, const ReturnInputs& 
   if (is_contested(thread, want)) planned_.drop();
   Turns::Queued queued(turns_);
   const auto is_its_turn = [&] { return !turns_.others_run(thread) || (queued.is_alone() && fits_beside(want)); };
-  const auto may_begin = [&] { return is_its_turn() && leaves_scratch(want); };
+  const auto may_begin = [&] { return is_its_turn() && leaves_scratch(thread, want); };
   bool is_patient = true;
   while (is_patient && !may_begin()) {
     thread.stepped_aside = false;
     while (is_patient && !may_begin())
-      is_patient = is_its_turn() ? collectives_.wait(thread) : wait_for_others(thread, Turns::For::kTurn);
+      is_patient = is_its_turn() ? collectives_.wait(thread, Collectives::For::kScratch) : wait_for_others(thread, Turns::For::kTurn);
     if (!thread.stepped_aside) continue;
     for (Block* block : thread.touched)
       if (!block->dead && !block->resident()) thread.missing.push_back(block);

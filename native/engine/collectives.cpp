@@ -120,11 +120,6 @@ void Collectives::returned(ThreadState& thread, uint64_t op, c10::ArrayRef<c10::
   any_ = true;
 }
 
-void Collectives::give_up(Pending& one) {
-  one.is_hopeless = true;
-  scratch_.give_up(one.scratch);
-}
-
 void Collectives::record(const Pending& one) const {
   if (recorder_ == nullptr || !recorder_->on()) return;
   for (const Block* block : one.blocks)
@@ -218,14 +213,19 @@ bool Collectives::is_worth_waiting() const {
   return turns_.is_open() && std::any_of(pending_.begin(), pending_.end(), [](const Pending& each) { return !each.is_hopeless; });
 }
 
-bool Collectives::wait(ThreadState& thread) {
+bool Collectives::wait(ThreadState& thread, For what) {
   if (pending_.empty() || thread.carries_out) return false;
   if (reap()) return true;
-  for (const auto until = Clock::now() + kPatience; is_worth_waiting() && Clock::now() < until;) {
+  for (const auto until = Clock::now() + (what == For::kRoom ? kPatience : Turns::kPatience); is_worth_waiting() && Clock::now() < until;) {
     if (turns_.wait(thread, Turns::For::kRoom, kBetween, /*others_prepare=*/true)) return true;
     if (reap()) return true;
   }
-  for (Pending& each : pending_) give_up(each);
+  for (Pending& each : pending_) {
+    if (what == For::kScratch)
+      scratch_.give_up(each.scratch);
+    else
+      each.is_hopeless = true;
+  }
   return false;
 }
 

@@ -28,7 +28,8 @@ class Collectives {
 
   // Methods are called with the mutex held. Those that ask Works, or drop them, let go of it meanwhile, and of the
   // interpreter: a Work may wait for either.
-  Collectives(std::mutex& mutex, Books& books, Turns& turns) : mutex_(mutex), books_(books), turns_(turns) {}
+  Collectives(std::mutex& mutex, Books& books, Turns& turns, Scratch& scratch)
+      : mutex_(mutex), books_(books), turns_(turns), scratch_(scratch) {}
 
   // For any thread, without the mutex: whether there is one that may have yet to complete.
   bool any() const { return any_.load(std::memory_order_relaxed); }
@@ -38,7 +39,7 @@ class Collectives {
   void returned(ThreadState& thread, uint64_t op, c10::ArrayRef<c10::IValue> outputs);
   // The session's recorder, from now on until null. What is recorded of a storage is that it was read all the time that it
   // was not to move, so that no plan wants it elsewhere.
-  void record_to(Recorder* recorder) { recorder_ = recorder, scratch_.begin_session(); }
+  void record_to(Recorder* recorder) { recorder_ = recorder; }
   // Of those that have yet to complete, too.
   void record_pending() const;
   // Those that follow are one, and their Works know nothing of its end; and no longer.
@@ -51,11 +52,11 @@ class Collectives {
   void reap_few() { reap(kFew, recorder_ != nullptr && recorder_->on()); }
   // All are asked. Whether any was complete.
   bool reap() { return reap(SIZE_MAX, /*has_patience=*/false); }
-  // Room is short: waits until one is complete, or some op has let go of storages. False if there is none that could be
-  // waited for, or it takes too long: what it waits for may come only after what the program does next.
-  bool wait(ThreadState& thread);
-  // What they make on threads of their own.
-  Scratch& scratch() { return scratch_; }
+  // What an op lacks: room for itself, or for what they are yet to make beside it.
+  enum class For { kRoom, kScratch };
+  // Waits until one is complete, or some op has let go of storages. False if there is none that could be waited for, or it takes
+  // too long: what it waits for may come only after what the program does next.
+  bool wait(ThreadState& thread, For what);
   // The session ends: what has yet to complete keeps what it was given for good.
   void close();
   // In a forked child: they are its parent's.
@@ -78,7 +79,6 @@ class Collectives {
   bool is_on_host() const { return !pending_.front().blocks.front()->device->is_asynchronous(); }
   bool reap(size_t most, bool has_patience);
   void record(const Pending& one) const;
-  void give_up(Pending& one);
   bool end(std::vector<Work> works, std::vector<Pending> over);
   template <typename Action>
   void unlocked(const Action& action);
@@ -88,9 +88,9 @@ class Collectives {
   std::mutex& mutex_;
   Books& books_;
   Turns& turns_;
+  Scratch& scratch_;
   Restoring restoring_{books_};
   std::vector<Pending> pending_;
-  Scratch scratch_;
   std::atomic<bool> any_{false};
   size_t next_ = 0;  // the first to be asked
   Recorder* recorder_ = nullptr;

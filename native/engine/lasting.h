@@ -11,6 +11,7 @@
 #include "gate.h"
 #include "ghosts.h"
 #include "recorder.h"
+#include "scratch.h"
 #include "stress.h"
 #include "turns.h"
 
@@ -21,7 +22,8 @@ struct Lasting {
   Flags flags;
   Books books;
   Turns turns{mutex};
-  Collectives collectives{mutex, books, turns};
+  Scratch scratch;
+  Collectives collectives{mutex, books, turns, scratch};
   Ghosts ghosts{books};
   Gate gate;
   Failure last_failure;

@@ -54,6 +54,7 @@ Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit
   memory.device->on_exhausted([this] { ordinary.give_up(*memory.device); });
   stats.budget_bytes = settings.budget;
   shelf.begin();
+  lasting.scratch.begin_session();
   lasting.collectives.record_to(&recorder);
   progress.restart_clock();
   growth.allow(settings.budget != 0 && settings.grows);

@@ -105,12 +105,12 @@ struct Session {
   Planned planned{{lasting.books, memory, stats, forecast, moves, residency, discarding, shelf, clearing, copies}};
   Progress progress{{lasting.books, memory, stats, forecast, planned, copies, recorder, timeline, lasting.ghosts}};
   Blocks blocks{lasting.books, memory, shelf, planned};
-  Admission admission{lasting.books, memory, lasting.turns, lasting.collectives, residency, planned};
+  Admission admission{lasting.books, memory, lasting.turns, lasting.collectives, lasting.scratch, residency, planned};
   Room room{{memory, residency, shelf, placing, admission, growth, refusals, restoring, paging}};
   InPlace in_place{lasting.books, memory, discarding};
   Paging paging{{lasting.books, memory, stats, notices, moves, residency, shelf, placing, needs, refusals, planned}};
   Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, discarding, shelf, placing, copies, planned,
-                         recorder, needs, refusals, room, blocks, in_place, paging, lasting.collectives.scratch()}};
+                         recorder, needs, refusals, room, blocks, in_place, paging, lasting.scratch}};
   Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};
   Trimming trimming{lasting.books, memory, stats, allocation};
   Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 import time
@@ -20,6 +21,7 @@ from running.side_by_side import repeated
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore")]
 SMALL = COUNT // 8  # floats: 32 KiB
 THREADS = 4
+PR_SET_NAME = 15
 TIERS = ["ram", "disk", "disk,compress"]
 
 
@@ -101,6 +103,32 @@ def test_threads_that_write_to_parts_of_the_same_tensors(tier):
 
         in_threads(*(lambda r=row: add(r) for row in range(THREADS)))
         assert all(is_full_of(t, 30) for t in shared)
+
+
+@pytest.mark.parametrize("takes_turns", [True, False])
+def test_who_waits_for_room_is_woken_when_another_s_op_ends(takes_turns):
+    """Nothing else ends afterwards. Threads of that name carry out collectives, whose ops take no turns."""
+    begun = threading.Event()
+
+    def hold(given: torch.Tensor) -> torch.Tensor:
+        begun.set()
+        time.sleep(0.5)
+        return given.new_empty(1)
+
+    def allocate() -> float:
+        if not takes_turns:
+            ctypes.CDLL(None).prctl(PR_SET_NAME, b"pt_gloo_runloop")
+        begun.wait()
+        began = time.monotonic()
+        torch.empty(2 * COUNT)
+        return time.monotonic() - began
+
+    with torch.library._scoped_library("memfit_threads", "DEF") as library:
+        library.define("hold(Tensor given) -> Tensor")
+        library.impl("hold", hold, "CPU")
+        with memfit.session(BUDGET, "ram", map="never", plan=False):
+            _, waited = in_threads(lambda: torch.ops.memfit_threads.hold(torch.zeros(3 * COUNT)), allocate)
+    assert 0.3 < waited < 5
 
 
 def test_memory_freed_by_another_thread_than_the_one_that_made_it():

@@ -121,6 +121,54 @@ def test_an_op_that_lacks_room_waits_for_a_collective(tmp_path):
     assert waited > 0.4
 
 
+def _all_gather(given: Tensor) -> Any:
+    """A collective that makes as much as it fills, on a thread of gloo's, when that gets round to it."""
+    parts = [torch.empty_like(given) for _ in range(2)]
+    return parts, dist.all_gather(parts, given, async_op=True)
+
+
+def _all_reduce(given: Tensor) -> Any:
+    """One that makes nothing."""
+    return given, dist.all_reduce(given, async_op=True)
+
+
+@pytest.mark.parametrize(
+    ("collective", "given", "used", "seen_before", "waits"),
+    [(_all_gather, 2, 11, True, True), (_all_reduce, 8, 5, True, False), (_all_reduce, 8, 5, False, True)],
+)
+def test_an_op_that_leaves_no_room_for_what_a_collective_makes_waits(
+    collective, given, used, seen_before, waits, tmp_path
+):
+    """What one makes that has not been seen yet may be as much as it was given."""
+
+    def begin() -> Any:
+        return collective(torch.zeros(given * COUNT))[1]
+
+    def first() -> list[Any]:
+        with limited(20 * BYTES) as session:
+            if seen_before:
+                begin().wait()
+            busy = [dist.all_reduce(torch.zeros(8), async_op=True) for _ in range(4)]  # all of gloo's threads
+            work = begin()
+            torch.zeros(COUNT)
+            seen = [work.is_completed()]
+            threading.Timer(0.5, (tmp_path / "go").touch).start()
+            torch.zeros(used * COUNT)
+            seen.append(work.is_completed())
+            for each in [*busy, work]:
+                each.wait()
+            return [*seen, session.stats.growths]
+
+    def other() -> None:
+        if seen_before:
+            begin().wait()
+        until_told(tmp_path)
+        for each in [*(dist.all_reduce(torch.zeros(8), async_op=True) for _ in range(4)), begin()]:
+            each.wait()
+
+    assert first_of(tmp_path, first, other) == [False, waits, 0]
+
+
 def _reduce_scatter(given: Tensor) -> Any:
     """A collective that gloo carries out when it is waited for, and not before."""
     output = torch.empty(given.numel() // 2)

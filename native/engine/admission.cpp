@@ -34,13 +34,14 @@ bool Admission::fits_beside(size_t want) const {
   return memory_.arena->ranges.largest_free() >= needed || residency_.has_window(needed, /*running=*/true);
 }
 
-// A collective follows others at once. What is not known takes about as much as it is given, as most do: with eight times as
-// much, which may be more than there is, it would wait in vain. (A plan that is followed has left room.)
+// What is not known takes about as much as it is given, as most do: with eight times as much, which may be more than there is,
+// it would wait in vain. (A plan that is followed has left room.)
 bool Admission::leaves_scratch(const ThreadState& thread, size_t want) const {
-  const size_t to_come = scratch_.to_come();
+  const OpInfo& op = *thread.op;
+  const size_t to_come = scratch_.to_come() + (op.keeps_pointers ? scratch_.expected(op.name_hash, thread.input_bytes) : 0);
   const Plan* plan = memory_.arena->plan();
-  if (to_come == 0 || thread.op->keeps_pointers || (plan != nullptr && plan->is_followed())) return true;
-  const size_t needed = to_come + (thread.need.known ? want : std::max(thread.announced, thread.input_bytes));
+  if (to_come == 0 || (plan != nullptr && plan->is_followed())) return true;
+  const size_t needed = to_come + (thread.need.known ? want : op.keeps_pointers ? 0 : std::max(thread.announced, thread.input_bytes));
   return memory_.arena->ranges.largest_free() >= needed || residency_.has_window(needed, /*running=*/true);
 }
 

@@ -110,12 +110,11 @@ void Collectives::returned(ThreadState& thread, uint64_t op, c10::ArrayRef<c10::
     for (Block* block : blocks) block->pinned = true;
     return;
   }
-  size_t bytes = 0;
-  for (Block* block : blocks) ++block->active, ++block->collectives, bytes += block->bytes;
+  for (Block* block : blocks) ++block->active, ++block->collectives;
   const bool is_hopeless = !completes_alone(works.front());
   const bool is_recorded = recorder_ != nullptr && recorder_->on();
   pending_.push_back({std::move(works.front()), std::move(blocks), given, is_hopeless, is_recorded ? recorder_->number() : 0,
-                      is_recorded ? recorder_->op_count() : 0, scratch_.expect(op, bytes, thread.made_before)});
+                      is_recorded ? recorder_->op_count() : 0, scratch_.begin(op, thread.input_bytes, thread.made_before)});
   if (is_hopeless || !is_on_host()) scratch_.give_up(pending_.back().scratch);
   any_ = true;
 }

@@ -2,10 +2,13 @@
 
 namespace memfit {
 
-Scratch::Share Scratch::expect(uint64_t op, size_t given_bytes, size_t made_before) {
-  const uint64_t kind = op ^ (given_bytes * 0x9e3779b97f4a7c15);
-  const auto seen = most_.find(kind);
-  const Share share{kind, seen == most_.end() ? given_bytes : seen->second, made_before};
+size_t Scratch::expected(uint64_t op, size_t given_bytes) const {
+  const auto seen = most_.find(kind_of(op, given_bytes));
+  return seen == most_.end() ? given_bytes : seen->second;
+}
+
+Scratch::Share Scratch::begin(uint64_t op, size_t given_bytes, size_t made_before) {
+  const Share share{kind_of(op, given_bytes), expected(op, given_bytes), made_before};
   expected_ += share.expected;
   return share;
 }

@@ -28,9 +28,10 @@ class Scratch {
   void release(size_t bytes) { live_ -= std::min(live_, bytes); }
   size_t live() const { return live_; }
 
-  // A collective that was given so many bytes goes on by itself. Those seen before of that op and size say how much it
-  // makes. The first may copy all that it was given.
-  Share expect(uint64_t op, size_t given_bytes, size_t made_before);
+  // What a collective makes that is given so many bytes, as those seen before of that op and size say. The first may copy all of it.
+  size_t expected(uint64_t op, size_t given_bytes) const;
+  // One has begun, and goes on by itself.
+  Share begin(uint64_t op, size_t given_bytes, size_t made_before);
   // It has completed.
   void complete(const Share& share);
   // Nobody waits for it, whatever it makes: it may never complete by itself.
@@ -40,6 +41,8 @@ class Scratch {
   size_t to_come() const { return expected_ - std::min(expected_, live_); }
 
  private:
+  static uint64_t kind_of(uint64_t op, size_t given_bytes) { return op ^ (given_bytes * 0x9e3779b97f4a7c15); }
+
   std::unordered_map<uint64_t, size_t> most_;  // that a kind makes: others, at work at the same time, may have made some of it
   size_t live_ = 0, made_ = 0, expected_ = 0;
 };

@@ -63,7 +63,7 @@ def joins_when_told(folder: Path, collective: Callable[[Tensor], Any]) -> Callab
 
 def test_what_a_collective_was_given_stays_until_it_has_ended_and_then_may_leave(tmp_path):
     def first() -> list[Any]:
-        with limited() as session:
+        with limited(8 * BYTES) as session:
             given = torch.full((COUNT,), 1.0)
             work = dist.all_reduce(given, async_op=True)
             push_out()
@@ -71,7 +71,7 @@ def test_what_a_collective_was_given_stays_until_it_has_ended_and_then_may_leave
             (tmp_path / "go").touch()
             work.wait()
             push_out()
-            push_out(3 * COUNT)
+            push_out(8 * COUNT - 64)
             return [*seen, is_resident(given), session.stats.collective_bytes, is_full_of(given, 3.0)]
 
     assert first_of(tmp_path, first, joins_when_told(tmp_path, dist.all_reduce)) == [True, BYTES, 0, False, 0, True]

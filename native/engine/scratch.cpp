@@ -16,6 +16,7 @@ Scratch::Share Scratch::begin(uint64_t op, size_t given_bytes, size_t made_befor
 void Scratch::complete(const Share& share) {
   expected_ -= share.expected;
   if (share.kind == 0) return;
+  if (most_.size() > kMostKnown) most_.clear();  // sizes that never come back: those that do are learnt again
   const size_t made = made_ - share.made_before;
   const auto [seen, is_first] = most_.emplace(share.kind, made);
   if (!is_first) seen->second = std::min(seen->second, made);

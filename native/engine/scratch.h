@@ -41,6 +41,7 @@ class Scratch {
   size_t to_come() const { return expected_ - std::min(expected_, live_); }
 
  private:
+  static constexpr size_t kMostKnown = 1 << 12;
   static uint64_t kind_of(uint64_t op, size_t given_bytes) { return op ^ (given_bytes * 0x9e3779b97f4a7c15); }
 
   std::unordered_map<uint64_t, size_t> most_;  // that a kind makes: others, at work at the same time, may have made some of it

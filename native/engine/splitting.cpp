@@ -55,6 +55,7 @@ bool Splitting::is_planned(const ThreadState& thread) const {
   return on_.memory.arena->plan() == nullptr || is_forced() || on_.planned.maps_any(thread);
 }
 
+// A profiler that notes shapes asks for the addresses of what is put off: it comes in for that, if it leaves as much room again.
 bool Splitting::defers(const ThreadState& thread, const OpInfo& op, Inputs inputs) const {
   if (!op.passes_on || !is_allowed() || !is_planned(thread) || on_.stats.budget_bytes == 0 || on_.gate.is_empty() || is_computed_elsewhere(op)) return false;
   size_t bytes = 0;
@@ -62,7 +63,9 @@ bool Splitting::defers(const ThreadState& thread, const OpInfo& op, Inputs input
     each_tensor(input, [&](const at::Tensor& tensor) {
       if (tensor.defined() && is_splittable(tensor)) bytes += tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
     });
-  return is_forced() || bytes >= on_.memory.arena->ranges.limit() / 4;
+  const size_t limit = on_.memory.arena->ranges.limit();
+  if (at::hasThreadLocalCallbacks() && bytes <= limit / 2) return false;
+  return is_forced() || bytes >= limit / 4;
 }
 
 // What has not been tried yet is: where there is a limit, if it turns out that it runs mapped; where there is none, if that

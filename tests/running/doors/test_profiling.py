@@ -11,6 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import memfit
 from running.plainly import descend
+from running.stress import compare
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
 BUDGET = 1_000_000
@@ -56,8 +57,12 @@ def shapes(made: profile) -> list[tuple[str, list[list[int]]]]:
     return [(event.name, event.input_shapes) for event in made.events() if event.name.startswith("aten::")]
 
 
-def test_the_shapes_of_every_op_are_noted_and_nothing_is_complained_of(capfd):
-    """It asks for the address of every input, of views of what is away too."""
+@pytest.mark.parametrize("knows_slices", [False, True])
+def test_the_shapes_of_every_op_are_noted_and_nothing_is_complained_of(knows_slices, capfd):
+    """It asks for the address of every input, of views of what is away too, and of what comes in with the op that reads it."""
+    if knows_slices:
+        with compare.stressed("split"), session():
+            train()
     with profiled(record_shapes=True) as plainly:
         train()
     with session(), profiled(record_shapes=True) as made:

@@ -59,7 +59,7 @@ def shapes(made: profile) -> list[tuple[str, list[list[int]]]]:
 
 @pytest.mark.parametrize("knows_slices", [False, True])
 def test_the_shapes_of_every_op_are_noted_and_nothing_is_complained_of(knows_slices, capfd):
-    """It asks for the address of every input, of views of what is away too, and of what comes in with the op that reads it."""
+    """It asks for the address of every input: of views of what is away too, and of what another op is to bring in."""
     if knows_slices:
         with compare.stressed("split"), session():
             train()

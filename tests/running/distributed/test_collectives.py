@@ -152,9 +152,12 @@ def test_an_op_that_leaves_no_room_for_what_a_collective_makes_waits(
             work = begin()
             torch.zeros(COUNT)
             seen = [work.is_completed()]
-            threading.Timer(0.5, (tmp_path / "go").touch).start()
+            timer = threading.Timer(0.5 if waits else 5, (tmp_path / "go").touch)
+            timer.start()
             torch.zeros(used * COUNT)
             seen.append(work.is_completed())
+            timer.cancel()
+            (tmp_path / "go").touch()
             for each in [*busy, work]:
                 each.wait()
             return [*seen, session.stats.growths]

@@ -14,6 +14,8 @@ from torch.nn import functional
 from benchmarks.common.paths import ROOT
 
 Loss = Callable[[], Tensor]
+Program = Callable[[int], tuple[nn.Module, Loss]]
+"""Of the times that its batch is as large as on a CPU."""
 STEPS = 14
 """Enough for a plan: one shows the optimizer, two are alike, two are recorded, and a share takes effect."""
 
@@ -39,12 +41,12 @@ class _Of(nn.Module):
         return self.loss(self.model, *inputs)
 
 
-def mlp() -> tuple[nn.Module, Loss]:
+def mlp(times: int) -> tuple[nn.Module, Loss]:
     """Normalised layers of one width."""
     layers = (layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.LayerNorm(256), nn.GELU()))
     module = _Of(nn.Sequential(*layers), lambda model, x: model(x).square().mean())
     run = torch.compile(module)
-    return module, lambda: run(torch.randn(512, 256))
+    return module, lambda: run(torch.randn(512 * times, 256))
 
 
 class Block(nn.Module):
@@ -67,7 +69,7 @@ class Block(nn.Module):
         return deeper
 
 
-def gpt() -> tuple[nn.Module, Loss]:
+def gpt(times: int) -> tuple[nn.Module, Loss]:
     """A small language model of bytes, with one matrix for both ends."""
     width = 128
     body = nn.Sequential(*(Block(width, 4) for _ in range(4)), nn.LayerNorm(width))
@@ -85,31 +87,31 @@ def gpt() -> tuple[nn.Module, Loss]:
 
     module = Model()
     run = torch.compile(module)
-    return module, lambda: run(torch.randint(256, (8, 65)))
+    return module, lambda: run(torch.randint(256, (8 * times, 65)))
 
 
-def resnet() -> tuple[nn.Module, Loss]:
+def resnet(times: int) -> tuple[nn.Module, Loss]:
     """The example's, with its batch norms."""
     module = _Of(_example("resnet").ResNet(16, 2, classes=2), lambda model, x, y: functional.cross_entropy(model(x), y))
     run = torch.compile(module)
-    return module, lambda: run(torch.randn(16, 3, 32, 32), torch.randint(2, (16,)))
+    return module, lambda: run(torch.randn(16 * times, 3, 32, 32), torch.randint(2, (16 * times,)))
 
 
-def unet() -> tuple[nn.Module, Loss]:
+def unet(times: int) -> tuple[nn.Module, Loss]:
     """The example's, under autocast."""
     module = _Of(_example("unet").UNet(16, 3), lambda model, x, y: functional.mse_loss(model(x), y))
     run = torch.compile(module)
 
     def loss() -> Tensor:
-        clean = torch.rand(4, 3, 32, 32)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        clean = torch.rand(4 * times, 3, 32, 32)
+        with torch.autocast(clean.device.type, dtype=torch.bfloat16):
             found: Tensor = run(clean + 0.1 * torch.randn_like(clean), clean)
         return found
 
     return module, loss
 
 
-def lstm() -> tuple[nn.Module, Loss]:
+def lstm(times: int) -> tuple[nn.Module, Loss]:
     """The example's: the compiler leaves the recurrent layers as they are."""
 
     def of(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -117,33 +119,35 @@ def lstm() -> tuple[nn.Module, Loss]:
 
     module = _Of(_example("lstm").LanguageModel(96, 2), of)
     run = torch.compile(module)
-    return module, lambda: run(torch.randint(256, (32, 16)), torch.randint(256, (32, 16)))
+    return module, lambda: run(torch.randint(256, (32 * times, 16)), torch.randint(256, (32 * times, 16)))
 
 
-PROGRAMS: dict[str, Callable[[], tuple[nn.Module, Loss]]] = {
+PROGRAMS: dict[str, Program] = {
     "mlp": mlp, "gpt": gpt, "resnet": resnet, "unet": unet, "lstm": lstm,
 }  # fmt: skip
 COMPILED_OPTIMIZER = ("mlp", "gpt")
 
 
-def train(name: str, steps: int = STEPS) -> list[Tensor]:
+def train(name: str, steps: int = STEPS, times: int = 1) -> list[Tensor]:
     """Train one of the programs from its beginning; return its losses, gradients, weights, buffers and moments.
 
-    (Otherwise the threads of a kernel add up an embedding's gradient in any order: no run is like another.)
+    It is on torch's default device. (Otherwise the threads of a kernel add up an embedding's gradient in any order: no
+    run is like another.)
     """
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
-        return list(_train(name, steps))
+        return list(_train(name, steps, times))
     finally:
         torch.use_deterministic_algorithms(before)
 
 
-def _train(name: str, steps: int) -> Iterator[Tensor]:
+def _train(name: str, steps: int, times: int) -> Iterator[Tensor]:
     torch.compiler.reset()
     torch.manual_seed(0)
-    module, loss_of = PROGRAMS[name]()
-    optimizer = torch.optim.AdamW(module.parameters(), lr=torch.tensor(1e-3))
+    module, loss_of = PROGRAMS[name](times)
+    on_gpu = next(module.parameters()).is_cuda  # where a rate that is a tensor has to be used without a look at it
+    optimizer = torch.optim.AdamW(module.parameters(), lr=torch.tensor(1e-3), capturable=on_gpu)
     step = torch.compile(optimizer.step) if name in COMPILED_OPTIMIZER else optimizer.step
     for _ in range(steps):
         optimizer.zero_grad()

@@ -1,4 +1,7 @@
-"""Small trainings of each kind of torch.distributed: functions of a rank, which is told of every step."""
+"""Small trainings of each kind of torch.distributed: functions of a rank, which is told of every step.
+
+They train on torch's default device.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,13 @@ def network(depth: int = DEPTH) -> nn.Sequential:
 
 
 def batches(rank: Rank, same: bool = False) -> Iterator[Tensor]:
-    generator = torch.Generator().manual_seed(0 if same else 100 + rank.number)
+    generator = _generator(0 if same else 100 + rank.number)
     for _ in range(STEPS):
         yield torch.randn(BATCH, WIDTH, generator=generator)
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator(torch.get_default_device()).manual_seed(seed)
 
 
 def adam(parameters: Any) -> torch.optim.Optimizer:
@@ -155,7 +162,7 @@ def every_collective(rank: Rank) -> None:
     """Each collective of gloo's, with and without waiting at once, beside ops that need the room."""
     from torch.distributed import _functional_collectives as functional
 
-    generator = torch.Generator().manual_seed(rank.number)
+    generator = _generator(rank.number)
     peer = (rank.number + 1) % rank.world
     weight = nn.Parameter(torch.randn(WIDTH, WIDTH, generator=generator))
     optimizer = adam([weight])
@@ -193,7 +200,7 @@ def fsdp1(rank: Rank) -> None:
 
     blocks = [network(1) for _ in range(DEPTH)]
     model = FullyShardedDataParallel(
-        nn.Sequential(*blocks), auto_wrap_policy=ModuleWrapPolicy({nn.Sequential}), device_id=torch.device("cpu")
+        nn.Sequential(*blocks), auto_wrap_policy=ModuleWrapPolicy({nn.Sequential}), device_id=torch.get_default_device()
     )
     train(rank, model, adam(model.parameters()))
 
@@ -274,7 +281,7 @@ def tensor_parallel(rank: Rank) -> None:
     layers = [nn.Linear(WIDTH, WIDTH) for _ in range(2 * DEPTH)]
     model = nn.Sequential(*(part for layer in layers for part in (layer, nn.GELU())))
     styles: dict[str, Any] = {str(2 * i): (ColwiseParallel, RowwiseParallel)[i % 2]() for i in range(2 * DEPTH)}
-    parallelize_module(model, init_device_mesh("cpu", (rank.world,)), styles)
+    parallelize_module(model, init_device_mesh(torch.get_default_device().type, (rank.world,)), styles)
     train(rank, model, adam(model.parameters()), same=True)
 
 
@@ -284,7 +291,7 @@ def pipeline(rank: Rank) -> None:
     whole = network(2 * rank.world)
     length = len(whole) // rank.world
     own = whole[rank.number * length : (rank.number + 1) * length]
-    stage = PipelineStage(own, rank.number, rank.world, torch.device("cpu"))
+    stage = PipelineStage(own, rank.number, rank.world, torch.get_default_device())
     schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda output, target: (output - target).square().mean())
     optimizer = adam(own.parameters())
     for batch in batches(rank, same=True):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
+from torch._inductor import output_code
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.codegen.cpp import CppScheduling
 
@@ -178,15 +179,19 @@ def test_a_compiled_optimizer_is_cut_into_kernels_that_fit():
 
 
 def test_settings_are_as_before_after_the_session():
+    def graphs() -> object:
+        """Return what makes CUDA graphs, or does not."""
+        return getattr(inductor, "cudagraph_policy", output_code.cudagraph_post_compile)
+
     def settings() -> list[object]:
-        return [inductor.memory_planning, inductor.cudagraph_policy, torch.compiler.config.cache_key_tag,
-                CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM]  # fmt: skip
+        return [inductor.memory_planning, graphs(), torch.compiler.config.cache_key_tag,
+                CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM, inductor.combo_kernel_max_num_args]  # fmt: skip
 
     before = settings()
     with memfit.session(None, "ram"):
         within = settings()
-        assert within[0] is False and not within[1].should_wrap(None)
-        assert within[2] != before[2] and within[3] < before[3]
+        assert within[0] is False and within[1] != before[1]
+        assert within[2] != before[2] and within[3] < before[3] and within[4] < before[4]
     assert settings() == before
 
 

@@ -25,16 +25,23 @@ def for_sessions() -> Iterator[None]:
             stack.enter_context(setting(config, "memory_planning", False))  # one storage for many: all in use, or none
             stack.enter_context(setting(config, "cudagraph_policy", _WithoutGraphs()))
 
+        def found_output(code: ModuleType) -> None:
+            if not hasattr(code.config, "cudagraph_policy"):  # before torch 2.13
+                for name in ("cudagraph_post_compile", "cudagraph_partition_post_compile"):
+                    stack.enter_context(replaced(code, name, _without_graph))
+
         stack.enter_context(when_imported("torch._inductor.config", found))
+        stack.enter_context(when_imported("torch._inductor.output_code", found_output))
         stack.enter_context(kernels_cut())
         yield
 
 
 @contextmanager
 def kernels_cut() -> Iterator[None]:
-    """Have inductor put fewer loops into one C++ kernel, whose tensors have to be in memory at once.
+    """Have inductor put fewer loops into one kernel, whose tensors have to be in memory at once.
 
-    It joins up to 500 arguments' loops: a whole optimizer's. No key of its caches has the limit, so their tag has it.
+    It joins up to 500 arguments' loops in C++ and 250 in Triton: a whole optimizer's. No key of its caches has the
+    limit of C++, so their tag has it; that of Triton is one of the settings that a key is made of.
     """
     with ExitStack() as stack:
 
@@ -47,7 +54,11 @@ def kernels_cut() -> Iterator[None]:
             mine, tag = f";kernels of {_ARGUMENTS} arguments", str(getattr(config, "cache_key_tag", ""))
             stack.enter_context(setting(config, "cache_key_tag", tag.removesuffix(mine) + mine))
 
+        def found_triton(config: ModuleType) -> None:
+            stack.enter_context(setting(config, "combo_kernel_max_num_args", _ARGUMENTS))
+
         stack.enter_context(when_imported("torch._inductor.codegen.cpp", found_scheduling))
+        stack.enter_context(when_imported("torch._inductor.config", found_triton))
         stack.enter_context(when_imported("torch.compiler.config", found_config))
         yield
 
@@ -64,6 +75,11 @@ def setting(config: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(config, name, before)
+
+
+def _without_graph(inputs: Any, compiled: Any, made: Any, *_: Any) -> None:
+    """Leave a compiled function as it is, and say that no CUDA graph was made of it."""
+    made.value = False
 
 
 class _WithoutGraphs:

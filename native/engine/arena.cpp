@@ -18,7 +18,12 @@ void Arena::back(Region* region) {
   }
 }
 
+// The shelf may have reached beyond while there was room: it ends there, too, or with what stays on it.
 void Arena::shrink(size_t limit_bytes) {
+  size_t end = limit_bytes / ranges.alignment() * ranges.alignment();
+  for (const Region* r = shelf_->first(); r != nullptr; r = r->next)
+    if (!r->is_free()) end = std::max(end, r->end());
+  if (shelf_end_ > end) set_shelf(end);
   ranges.shrink(limit_bytes);
   for (Region* r = ranges.first(); r != nullptr; r = r->next)
     if (r->is_free()) space_->drop(r->offset, r->end());

@@ -106,8 +106,12 @@ void Collectives::returned(ThreadState& thread, uint64_t op, c10::ArrayRef<c10::
   }
   if (blocks.empty()) return;
   std::vector<Work> works = works_in(outputs);
-  if (works.size() != 1 || coalesces_) {
+  if (works.size() != 1 || coalesces_ || (!works.front() && !blocks.front()->device->is_asynchronous())) {
     for (Block* block : blocks) block->pinned = true;
+    return;
+  }
+  if (!works.front()) {  // NCCL's answer for what goes on in the op's own stream, where whatever comes next is behind it
+    for (Block* block : blocks) block->dirty = true;
     return;
   }
   for (Block* block : blocks) ++block->active, ++block->collectives;
@@ -138,11 +142,14 @@ void Collectives::unlocked(const Action& action) {
   mutex_.lock();
 }
 
-std::vector<Work> Collectives::some(size_t most) {
-  std::vector<Work> works;
-  for (size_t i = 0; i < std::min(most, pending_.size()); ++i) works.push_back(pending_[(next_ + i) % pending_.size()].work);
-  next_ = pending_.empty() ? 0 : (next_ + works.size()) % pending_.size();
-  return works;
+std::vector<Collectives::Asked> Collectives::some(size_t most) {
+  std::vector<Asked> asked;
+  for (size_t i = 0; i < std::min(most, pending_.size()); ++i) {
+    const Pending& one = pending_[(next_ + i) % pending_.size()];
+    asked.push_back({one.work, one.is_waited_for});
+  }
+  next_ = pending_.empty() ? 0 : (next_ + asked.size()) % pending_.size();
+  return asked;
 }
 
 std::vector<Collectives::Pending> Collectives::take(const std::vector<Work>& over) {
@@ -157,10 +164,11 @@ std::vector<Collectives::Pending> Collectives::take(const std::vector<Work>& ove
 bool Collectives::reap(size_t most, bool has_patience) {
   if (pending_.empty()) return false;
   const bool on_host = is_on_host();
-  std::vector<Work> asked = some(most), works, abandoned;
+  std::vector<Asked> asked = some(most);
+  std::vector<Work> works, abandoned;
   unlocked([&] {
-    for (Work& work : asked) {
-      const State state = state_of(work, on_host, has_patience);
+    for (auto& [work, is_waited_for] : asked) {
+      const State state = state_of(work, on_host, has_patience && !is_waited_for);
       if (state == State::kAbandoned) abandoned.push_back(std::move(work));
       if (state == State::kComplete) works.push_back(std::move(work));
     }
@@ -180,7 +188,9 @@ bool Collectives::reap(size_t most, bool has_patience) {
 void Collectives::is_over(const void* work) {
   const auto is_it = [&](const Pending& each) { return each.work.get() == work; };
   const auto found = std::find_if(pending_.begin(), pending_.end(), is_it);
-  if (found == pending_.end() || !is_on_host()) return;
+  if (found == pending_.end()) return;
+  found->is_waited_for = true;
+  if (!is_on_host()) return;  // what comes next in the stream waits, and not the program
   std::vector<Work> works{found->work};
   std::vector<Pending> over = take(works);
   end(std::move(works), std::move(over));

@@ -45,7 +45,7 @@ class Collectives {
   // Those that follow are one, and their Works know nothing of its end; and no longer.
   void coalesce(bool on) { coalesces_ = on; }
 
-  // The program has waited for that Work (by identity): on a host its collective has ended.
+  // The program has waited for that Work (by identity): on a host its collective has ended, and elsewhere it may.
   void is_over(const void* work);
   // An op begins: a few are asked. While a recording is under way those that the program has yet to wait for go on, as they
   // would if they took longer.
@@ -71,10 +71,16 @@ class Collectives {
     uint64_t recording = 0;    // that it was begun in, if any,
     int64_t begun_at = 0;      // and how many ops that had had
     Scratch::Share scratch;
+    bool is_waited_for = false;  // by the program
+  };
+
+  struct Asked {
+    Work work;
+    bool is_waited_for;
   };
 
   bool is_worth_waiting() const;
-  std::vector<Work> some(size_t most);
+  std::vector<Asked> some(size_t most);
   std::vector<Pending> take(const std::vector<Work>& over);
   bool is_on_host() const { return !pending_.front().blocks.front()->device->is_asynchronous(); }
   bool reap(size_t most, bool has_patience);

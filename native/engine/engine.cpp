@@ -30,8 +30,7 @@ void Engine::start(const SessionSettings& settings) {
   Device& device = settings.device;
   const size_t unlimited = settings.most != 0 ? std::min(settings.most, device.limit(0)) : device.limit(0);
   const size_t limit = settings.budget == 0 ? unlimited : device.limit(settings.budget);
-  if (limit == 0)
-    refuse_budget(settings.budget, "it is less than one page of the device's memory, " + format_bytes(device.page()), device.page());
+  if (limit == 0) refuse_less_than(device.page(), settings.budget);
   note_history(device.keeps_history());
   try {
     begin(settings, limit, settings.grows ? std::max(limit, unlimited) : limit);
@@ -60,6 +59,19 @@ void Engine::begin(const SessionSettings& settings, size_t limit, size_t most) {
   session_ = std::make_unique<Session>(lasting_, settings, limit, most);
   lasting_.turns.open();
   lasting_.flags.governed = &settings.device;
+}
+
+void Engine::set_budget(size_t budget) {
+  const size_t page = governing([&](Session& session) -> size_t {
+    if (session.memory.device->limit(budget) == 0) return session.memory.device->page();
+    session.set_budget(budget);
+    return 0;
+  });
+  if (page != 0) refuse_less_than(page, budget);
+}
+
+void Engine::refuse_less_than(size_t page, size_t budget) {
+  refuse_budget(budget, "it is less than one page of the device's memory, " + format_bytes(page), page);
 }
 
 void Engine::refuse_budget(size_t budget, const std::string& why, size_t required_bytes) {

@@ -45,6 +45,8 @@ class Engine {
 
   // A session. Raises what a refusal raises, and std::runtime_error when one is active.
   void start(const SessionSettings& settings);
+  // The governing session's limit from now on, if there is one. It moves what lies beyond; it is refused as that of `start`.
+  void set_budget(size_t budget);
   StopReport stop();
   bool active() const { return lasting_.flags.governed.load(std::memory_order_relaxed) != nullptr; }
   // This process has inherited the session: nothing is done but to fetch what its ops read.
@@ -138,6 +140,7 @@ class Engine {
   // How often what is needed is made again, if other threads discard it before it can be used.
   static constexpr int kAttempts = 100;
 
+  [[noreturn]] void refuse_less_than(size_t page, size_t budget);
   [[noreturn]] void refuse_budget(size_t budget, const std::string& why, size_t required_bytes);
   void begin(const SessionSettings& settings, size_t limit, size_t most);
   void install_fork_handlers();

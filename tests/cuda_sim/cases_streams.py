@@ -8,6 +8,7 @@ import torch
 
 import memfit
 from cuda_sim.simulator import MIB, Gpu
+from memfit.running import engine
 
 LATE = 300  # ms
 
@@ -126,6 +127,25 @@ def memory_recorded_in_a_stream_is_not_used_again_before_it(gpu: Gpu) -> None:
         assert z.data_ptr() == where
         side.synchronize()
         assert y.sum().item() == MIB and z.sum().item() == 9 * MIB
+
+
+def what_is_recorded_in_the_stream_it_is_made_in_may_leave(gpu: Gpu) -> None:
+    with memfit.session(20 * MIB, device="cuda"):
+        x, y = torch.ones(MIB, device="cuda"), torch.ones(MIB, device="cuda")
+        x.record_stream(torch.cuda.current_stream())
+        y.record_stream(torch.cuda.Stream())
+        assert engine.load().may_leave(x) and not engine.load().may_leave(y)
+
+
+def a_collective_in_the_stream_of_its_op_holds_nothing(gpu: Gpu) -> None:
+    with memfit.session(20 * MIB, device="cuda") as session:
+        x = torch.ones(MIB, device="cuda")
+        torch.ops.c10d.sum_of_two_([x])
+        assert session.stats.collective_bytes == session.stats.pinned_bytes == 0
+        pressure = [torch.full((MIB,), float(n), device="cuda") for n in range(6)]
+        assert session.stats.bytes_out > 0
+        assert x.amin().item() == x.amax().item() == 2
+        del pressure
 
 
 def what_an_op_elsewhere_frees_is_used_again_after_it(gpu: Gpu) -> None:

@@ -74,8 +74,8 @@ def test_planned_swaps_stay_within_the_budget_as_the_driver_sees_it(percent):
         train(steps=3)
     peak = session.stats.peak_live_bytes
     budget = peak * percent // 100
-    with memfit.session(budget, device="cuda"):  # the driver has memory of its own for the first copies
-        train(steps=3)
+    with memfit.session(budget, device="cuda"):  # the driver has memory of its own for the first planned copies
+        train()
     with watched() as watch, memfit.session(budget, device="cuda") as session:
         found = train()
     assert same_bits(found, expected)

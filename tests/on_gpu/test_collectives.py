@@ -19,6 +19,9 @@ KINDS = [
     "checkpointed", "zero", "zero_alone", "tensor_parallel",
 ]  # fmt: skip
 SLACK = 64 << 10  # what is small
+PARAMETERS = 4 * kinds.DEPTH * (kinds.WIDTH + 3) * kinds.WIDTH  # bytes, and of gradients
+# What is recorded in another stream stays until it is freed: what a hook gets in 16 bits, and FSDP1's gradients.
+RECORDED = {"ddp_hook": PARAMETERS, "fsdp1": PARAMETERS}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,7 +76,8 @@ def test_a_rank_of_nccl_trains_as_plainly_with_nothing_pinned(kind, tmp_path, mo
     limited = run(program, Rank(0, 1, folders[2]), str(budget), device="cuda")
     assert limited.seen == plain.seen
     assert limited.moved > 0 and limited.peak_resident_bytes <= limited.budget_bytes
-    assert all(pinned <= SLACK for pinned in limited.pinned_bytes[-3:]), limited.pinned_bytes
+    most = SLACK + RECORDED.get(kind, 0)
+    assert all(pinned <= most for pinned in limited.pinned_bytes[-3:]), limited.pinned_bytes
 
 
 def test_what_is_given_to_a_collective_in_flight_stays_until_it_is_complete():

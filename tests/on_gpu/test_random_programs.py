@@ -26,8 +26,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 TIERS = (TierSpec("ram"), TierSpec("disk", tempfile.gettempdir()), DisturbedTier("ram", longest_delay_us=200))
 PAGE = 2 << 20  # bytes: a budget on a GPU is one of these or more
 
+# No programs for a GPU: children of a process that has used it, tensors of its that another thread makes, and what
+# may refuse its operands by an assertion there, after which the process cannot use the GPU any more.
+LEFT_OUT = ("forked", "orker", "scatter_add_", "index_put_", "index_add_", "to_sparse_")
+LINES = {name: [line for line in lines if not any(word in line for word in LEFT_OUT)] for name, lines in GROUPS.items()}
+
 steps = st.lists(
-    st.sampled_from(sorted(GROUPS)).flatmap(lambda g: st.tuples(st.sampled_from(GROUPS[g]), st.integers(0, 999))),
+    st.sampled_from(sorted(LINES)).flatmap(lambda g: st.tuples(st.sampled_from(LINES[g]), st.integers(0, 999))),
     min_size=20, max_size=60,
 )  # fmt: skip
 

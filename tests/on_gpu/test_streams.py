@@ -27,8 +27,8 @@ from benchmarks.common.waiting import wait_for_plans
 from on_gpu.helpers_gpu import train
 wait_for_plans()
 with torch.device("cuda"), memfit.session("50%", device="cuda", moves="swap") as session:
-    train(steps=10, layers=4, width=128, batch=512)
-assert session.stats.swaps > 0
+    train(steps=24, layers=4, width=256, batch=2048)
+assert session.stats.swaps > 0, session.stats
 """
 
 

@@ -1,10 +1,13 @@
 """A share of the training's peak survives a larger evaluation: the limit gives way for an op, and is back after it."""
 
+import random
+
 import pytest
 import torch
 from torch import nn
 
 from memfit import BudgetError, session
+from running.children import Child
 from running.plainly import descend
 
 pytestmark = pytest.mark.usefixtures("on_its_own")
@@ -67,3 +70,33 @@ def test_an_op_before_the_iteration_that_needed_more_than_the_limit_is_told_of(c
         train_and_evaluate(evaluate=128)
     (told,) = [line for line in capfd.readouterr().err.splitlines() if "ran before the first whole iteration" in line]
     assert "aten::linalg_qr" in told and "test_growth.py:" in told and "if it runs again it is given that" in told
+
+
+def grow_at_random(seed: int) -> int:
+    """Make, delete and join tensors, some of which cannot move, in a budget that gives way; return how often it did."""
+    draw = random.Random(seed)
+    budget = draw.choice([2048, 4096, 8192, 16384, 65536, 200_000])
+    with session(budget, "ram", device="cpu", grow=True, plan=False, map=draw.choice(["never", "auto"])) as s:
+        kept: list[torch.Tensor] = []
+        pinned: list[object] = []
+        for turn in range(120):
+            kind, size = draw.random(), draw.choice([4, 16, 64, 100, 250, 1000, 3000, budget // 8, budget // 2])
+            if kind < 0.6 or not kept:
+                kept.append(torch.full((size,), float(turn)))
+            elif kind < 0.8:
+                kept.pop(draw.randrange(len(kept)))
+            elif kind < 0.83:
+                pinned.append(draw.choice(kept).numpy())
+            else:
+                kept.append(torch.cat([draw.choice(kept) for _ in range(draw.randrange(1, 6))]))
+            torch.ones(2).add_(1)
+            assert pinned or s.stats.footprint_bytes <= budget, "the limit is back"
+    return s.stats.growths
+
+
+def grow_at_random_often() -> str:
+    return "grown" if sum(grow_at_random(seed) for seed in range(60)) > 60 else "seldom grown"
+
+
+def test_what_the_limit_gave_way_for_ends_with_the_session_whatever_lies_beyond():
+    assert Child(grow_at_random_often).answer() == "grown"

@@ -77,7 +77,7 @@ py::dict stats() {
 
 void set_budget(size_t budget) {
   py::gil_scoped_release no_gil;
-  telling_of_tiers([&] { Engine::get().governing([&](Session& session) { session.set_budget(budget); }); });
+  telling_of_tiers([&] { Engine::get().set_budget(budget); });
 }
 
 void set_peak(size_t bytes) {

@@ -46,6 +46,8 @@ class Adaptor final : public CUDAAllocator {
   bool is_simple_data_ptr(const at::DataPtr& pointer) const override { return is_simple(pointer); }
   void copy_data(void* to, const void* from, size_t bytes) const override { own().copy_data(to, from, bytes); }
   void recordStream(const at::DataPtr& pointer, c10::cuda::CUDAStream stream) override {
+    // What is in the arena is the compute stream's. (A Future that is waited for records what it holds: DDP's buckets.)
+    if (device_ != nullptr && stream.stream() == device_->compute() && Engine::get().is_known(pointer.get())) return;
     // It may be in use there at any time until it is freed: so it stays where it is, and whoever gets its bytes next
     // comes after the stream.
     if (Engine::get().pin_address(pointer.get()))

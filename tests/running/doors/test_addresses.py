@@ -59,6 +59,19 @@ def test_saving_a_checkpoint_pins_nothing(session):
     assert not is_resident(tensor)
 
 
+def test_what_compiled_code_on_a_gpu_looks_at_the_alignment_of_is_not_pinned(session):
+    from torch._inductor.utils import copy_misaligned_inputs
+
+    tensor = evicted()
+    given = [tensor, tensor[1:], tensor[4:]]
+    copy_misaligned_inputs(given, [0, 1, 2])
+    assert given[0] is tensor and given[2].storage_offset() == 4
+    assert given[1]._base is not tensor and torch.equal(given[1], ramp()[1:]), "its kernels read it by 16 bytes"
+    del given
+    press()
+    assert not is_resident(tensor) and engine.load().may_leave(tensor)
+
+
 def network(layers: int = 8) -> torch.nn.Module:
     torch.manual_seed(0)
     return torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(layers)))

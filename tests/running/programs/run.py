@@ -33,7 +33,8 @@ class Run:
         except MemfitError:
             raise
         except Exception as error:
-            if "memfit: " in str(error):
+            if "memfit: " in str(error) or "CUDA error" in str(error):  # after which the GPU refuses everything
+                error.add_note(source)
                 raise
             self.seen.append((self._line, f"raised {type(error).__name__}"))
 

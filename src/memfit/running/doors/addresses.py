@@ -22,13 +22,14 @@ from memfit.errors import BudgetError
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import has_storage, held, replaced, when_imported
 
-# Functions that compare the addresses they ask for, and never read what is there. One that is missing here is given
-# an address that stays valid, which costs room and is never wrong.
+# Functions that compare the addresses they ask for, or look whether they are aligned, and never read what is there. One
+# that is missing here is given an address that stays valid, which costs room and is never wrong.
 COMPARING = {
     "torch.serialization": {"persistent_id", "persistent_load", "load_tensor"},
     "torch.storage": {"_to"},
     "torch.autograd.graph": {"_get_tid", "_get_sid"},
     "torch.nn.modules.rnn": {"flatten_parameters"},
+    "torch._inductor.utils": {"copy_misaligned_inputs", "remove_unaligned_input_idxs"},
     "torch.export.pt2_archive._package_weights": {"__init__", "_end_ptr", "get_complete_tensor"},
     "torch.distributed.utils": {"_data_ptr_allocated"},
     "torch.distributed.checkpoint._state_dict_stager": {"_offload_tensor"},
@@ -73,7 +74,10 @@ def data_ptr(engine: EngineModule, original: Callable[[Any], int]) -> Callable[[
 
 
 def number(target: torch.Tensor | torch.UntypedStorage) -> int:
-    """Return the number that stands for an address: equal for equal places in one storage, as far apart as they."""
+    """Return the number that stands for an address: equal for equal places in one storage, as far apart as they.
+
+    It is as well aligned: a storage in an arena begins at a multiple of 64 bytes or more.
+    """
     if isinstance(target, torch.UntypedStorage):
         return target._cdata * _SPACE if target.nbytes() else 0
     inside = int(target.storage_offset()) * target.element_size()

@@ -38,10 +38,10 @@ def for_sessions() -> Iterator[None]:
 
 @contextmanager
 def kernels_cut() -> Iterator[None]:
-    """Have inductor put fewer loops into one kernel, whose tensors have to be in memory at once.
+    """Have inductor put fewer loops into one C++ kernel, whose tensors have to be in memory at once.
 
-    It joins up to 500 arguments' loops in C++ and 250 in Triton: a whole optimizer's. No key of its caches has the
-    limit of C++, so their tag has it; that of Triton is one of the settings that a key is made of.
+    It joins up to 500 arguments' loops: a whole optimizer's. No key of its caches has the limit, so their tag has it.
+    (What it joins in Triton stays: there a loop by itself gives other bits, as an H100 has shown.)
     """
     with ExitStack() as stack:
 
@@ -54,11 +54,7 @@ def kernels_cut() -> Iterator[None]:
             mine, tag = f";kernels of {_ARGUMENTS} arguments", str(getattr(config, "cache_key_tag", ""))
             stack.enter_context(setting(config, "cache_key_tag", tag.removesuffix(mine) + mine))
 
-        def found_triton(config: ModuleType) -> None:
-            stack.enter_context(setting(config, "combo_kernel_max_num_args", _ARGUMENTS))
-
         stack.enter_context(when_imported("torch._inductor.codegen.cpp", found_scheduling))
-        stack.enter_context(when_imported("torch._inductor.config", found_triton))
         stack.enter_context(when_imported("torch.compiler.config", found_config))
         yield
 

@@ -72,9 +72,9 @@ PAGED_OPTIMIZER = Conflict(
     works=True,
 )
 COMPILED = Conflict(
-    "compiled kernels were tried in sessions on a CPU only",
-    why="on a GPU launches of Triton's kernels are ops, but none has run in a session",
-    remedy="on a GPU train without torch.compile (torch_compile=False, jit_compile=False)",
+    "on a GPU each compiled kernel has to fit the budget",
+    why="Triton's kernels are ops that neither run on mapped storages nor in slices, and were tried on one GPU",
+    remedy="if a BudgetError names one, train without torch.compile (torch_compile=False, jit_compile=False)",
     works=True,
 )
 ACTIVATION_OFFLOAD = Conflict(

@@ -119,6 +119,15 @@ def test_a_library_that_is_imported_in_the_session_is_served_too(tmp_path, monke
     assert {getattr(library, name, library.save).__module__ for _, name in addresses.READING} == {library.__name__}
 
 
+def test_a_reader_that_is_not_known_gets_an_address_that_stays(monkeypatch):
+    """Its library has been imported twice: what is held is what the other one reads."""
+    before = pytest.importorskip("safetensors.torch")
+    monkeypatch.delitem(sys.modules, "safetensors.torch")
+    importlib.import_module("safetensors.torch")
+    with memfit.session(BUDGET, "ram"):
+        assert before.save({"a": evicted()}) == before.save({"a": ramp()})
+
+
 def test_a_transformers_checkpoint_is_right_and_pins_nothing(tmp_path):
     library = pytest.importorskip("transformers.pytorch_utils")
     modeling = pytest.importorskip("transformers.modeling_utils")

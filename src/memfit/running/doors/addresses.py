@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType, ModuleType
@@ -63,7 +64,7 @@ def data_ptr(engine: EngineModule, original: Callable[[Any], int]) -> Callable[[
         if has_storage(target) and engine.is_operand(target):  # what is done with the address is over with the op
             return original(target)
         asker = _asker(sys._getframe(1))
-        if asker in _held_readers:  # its wrapper holds the bytes
+        if asker in READING and _of(target) in _held:  # until it has read them
             return original(target)
         if has_storage(target) and _compares(asker) and engine.may_leave(target):
             return number(target)
@@ -100,7 +101,12 @@ def _compares(asker: tuple[str, str]) -> bool:
     return name in COMPARING.get(module, ())
 
 
-_held_readers: set[tuple[str, str]] = set()  # those of READING that are wrapped now
+_held: set[tuple[int, int]] = set()  # what readers' wrappers hold: threads and storages
+
+
+def _of(target: torch.Tensor | torch.UntypedStorage) -> tuple[int, int]:
+    storage = target if isinstance(target, torch.UntypedStorage) else target.untyped_storage()
+    return threading.get_ident(), storage._cdata
 
 
 @contextmanager
@@ -114,17 +120,21 @@ def readers_held(engine: EngineModule) -> Iterator[None]:
                 reader = getattr(module, name, None)
                 if reader is not None:
                     stack.enter_context(replaced(module, name, wrap(engine, reader)))
-                    _held_readers.add((module.__name__, name))
 
             stack.enter_context(when_imported(library, found))
-        stack.callback(_held_readers.clear)
         yield
 
 
 def _reading(engine: EngineModule, read: Callable[..., Any]) -> Callable[..., Any]:
     def reading(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        with held(engine, tensor):
+        if not has_storage(tensor):
             return read(tensor, *args, **kwargs)
+        with held(engine, tensor):
+            _held.add(_of(tensor))
+            try:
+                return read(tensor, *args, **kwargs)
+            finally:
+                _held.discard(_of(tensor))
 
     return reading
 

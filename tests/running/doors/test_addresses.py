@@ -108,9 +108,16 @@ def test_safetensors_sees_what_is_shared_and_what_overlaps(session):
     assert nothing_stays([tensor])
 
 
+def forget(monkeypatch: pytest.MonkeyPatch, package: str, name: str) -> Any:
+    """Have a library be imported anew, until the test ends; return it."""
+    library = pytest.importorskip(f"{package}.{name}")
+    monkeypatch.setattr(sys.modules[package], name, library)  # as it is again after the test
+    monkeypatch.delitem(sys.modules, f"{package}.{name}")
+    return library
+
+
 def test_a_library_that_is_imported_in_the_session_is_served_too(tmp_path, monkeypatch):
-    pytest.importorskip("safetensors.torch")
-    monkeypatch.delitem(sys.modules, "safetensors.torch")
+    forget(monkeypatch, "safetensors", "torch")
     with memfit.session(BUDGET, "ram"):
         library = importlib.import_module("safetensors.torch")
         net = network()
@@ -121,8 +128,7 @@ def test_a_library_that_is_imported_in_the_session_is_served_too(tmp_path, monke
 
 def test_a_reader_that_is_not_known_gets_an_address_that_stays(monkeypatch):
     """Its library has been imported twice: what is held is what the other one reads."""
-    before = pytest.importorskip("safetensors.torch")
-    monkeypatch.delitem(sys.modules, "safetensors.torch")
+    before = forget(monkeypatch, "safetensors", "torch")
     importlib.import_module("safetensors.torch")
     with memfit.session(BUDGET, "ram"):
         assert before.save({"a": evicted()}) == before.save({"a": ramp()})

@@ -124,7 +124,10 @@ def a_session_may_begin_in_any_stream(gpu: Gpu) -> None:
 
 
 def a_measured_timeline_has_the_plans_copies(gpu: Gpu) -> None:
-    """Whatever plan is in force: the timeline is of an iteration under it."""
+    """Whatever plan is in force: the timeline is of an iteration under it.
+
+    The first one under another plan begins with what the one before has left outside, which needs no copy out.
+    """
     plain, _ = plainly(lambda: events(QUIET * 2))
     torch.manual_seed(0)
     found: list[tuple[int, int]] = []
@@ -140,7 +143,9 @@ def a_measured_timeline_has_the_plans_copies(gpu: Gpu) -> None:
         stats = session.stats
     assert_equal(plain, result)
     assert stats.stall_ns >= 0 and stats.out_ns > 0 and stats.in_ns > 0
-    assert found and all(copies == planned for copies, planned in found), found
+    first = [(copies, planned) for copies, planned in found if copies != planned]
+    assert len(first) < min(stats.plans, len(found) // 2), (stats.plans, found)
+    assert all(copies < planned for copies, planned in first), found
 
 
 def ops_are_timed_without_the_copies_beside_them(gpu: Gpu) -> None:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 import memfit
 from benchmarks.common.compressing import APPLIED, Training, cnn, gpt, probe
-from memfit.running.planned.making import Making
+from running.planned.training import wait_for_plans
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
 
@@ -78,8 +78,7 @@ def test_it_trains_to_the_same_bits(case, is_planned, monkeypatch):
         pytest.importorskip("peft")
     plain = train(made(model, techniques), STEPS)
     if is_planned:  # training waits for it
-        done = Making.done
-        monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
+        wait_for_plans(monkeypatch)
     gc.collect()  # a model that is garbage would be in the peak that the budget is a share of
     limited = made(model, techniques)
     with memfit.session(budget, "ram", plan=is_planned, plan_cache=False) as session:

@@ -8,11 +8,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 import torch
 
 import memfit
-from memfit.running.planned.making import Making
 from running.plainly import descend
 
 MIB = 1 << 20
@@ -23,12 +21,6 @@ def workspace_bytes() -> int:
     """Return what libraries keep for good in a session's arena: a budget has to have room for it besides."""
     with memfit.session(1 << 30, device="cuda", plan=False) as session:
         return session.stats.live_bytes
-
-
-def wait_for_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let training wait for each plan."""
-    done = Making.done
-    monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
 
 
 class Watch:

@@ -14,8 +14,10 @@ from benchmarks.common.compiled_programs import PROGRAMS, train
 from memfit.errors import BudgetError
 from memfit.running import engine
 from memfit.running.session import Session
-from on_gpu.helpers_gpu import MIB, wait_for_plans, workspace_bytes
+from on_gpu.helpers_gpu import MIB, workspace_bytes
+from running.doors.scaled import trained
 from running.plainly import as_plainly, descend, same_bits
+from running.planned.training import wait_for_plans
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore")]
 TIMES = 16  # the batch of a CPU's tests
@@ -94,44 +96,15 @@ def scale_kernel() -> Any:
     return launch
 
 
-class Scaled(torch.autograd.Function):
-    """Both passes by kernels of their own."""
-
-    launch: Any
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return Scaled.launch(x, 0.5)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return Scaled.launch(gradient.contiguous(), 0.5)
-
-
 def test_a_kernel_of_the_user_s_pins_nothing_and_is_in_the_plan(monkeypatch):
     wait_for_plans(monkeypatch)
-    Scaled.launch = scale_kernel()
-
-    def trained() -> list[Tensor]:
-        torch.manual_seed(0)
-        net = nn.ModuleList(nn.Linear(512, 512) for _ in range(6))
-        optimizer = torch.optim.Adam(net.parameters(), 1e-3)
-
-        def loss() -> Tensor:
-            x = torch.randn(4096, 512)
-            for layer in net:
-                x = Scaled.apply(layer(x).tanh())
-            return x.square().mean()
-
-        seen = [step.detach().clone() for step in descend(optimizer, loss, 20)]
-        return [*seen, *(parameter.detach().clone() for parameter in net.parameters())]
-
-    session = as_plainly(trained, "60%", device="cuda")
+    launch = scale_kernel()
+    session = as_plainly(lambda: trained(lambda x: launch(x, 0.5), 512, 4096, 20), "60%", device="cuda")
     assert session.planned_iterations > 0 and session.stats.swaps > 0
     assert "triton::scale" in {op.name for op in session.trace.ops}
     with memfit.session(64 * MIB, device="cuda"):
         x = torch.ones(MIB)
-        assert torch.equal(Scaled.launch(x, 2.0), x * 2)
+        assert torch.equal(launch(x, 2.0), x * 2)
         assert engine.load().may_leave(x)
 
 

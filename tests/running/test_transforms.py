@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
-from memfit.running.planned.making import Making
 from running.plainly import as_plainly, descend
+from running.planned.training import wait_for_plans
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
@@ -116,8 +116,7 @@ def jacobians_and_hessians() -> Losses:
 @pytest.fixture
 def patient(monkeypatch):
     """Training waits for its plan."""
-    done = Making.done
-    monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
+    wait_for_plans(monkeypatch)
 
 
 PROGRAMS = [

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.common import distributed as kinds
 from memfit.running import engine
-from memfit.running.planned.making import Making
 from running.distributed.ranks import Run, plainly_and_within
+from running.planned.training import wait_for_plans
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -73,8 +73,7 @@ def test_what_gloo_makes_of_sparse_gradients_is_pinned_until_it_dies(tmp_path):
 @pytest.mark.parametrize("kind", ["by_hand", "ddp", "fsdp2", "zero_alone", "pipeline"])
 def test_iterations_of_ranks_run_by_plan_to_the_same_bits(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(kinds, "STEPS", 16)
-    done = Making.done
-    monkeypatch.setattr(Making, "done", lambda self, timeout=None: done(self, None))
+    wait_for_plans(monkeypatch)
     runs = plainly_and_within(getattr(kinds, kind), ["50%"], tmp_path)
     assert min(limited.planned_iterations for _, limited in runs) >= 4
 

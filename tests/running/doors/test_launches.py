@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import memfit
 from memfit.errors import BudgetError
 from memfit.running import engine
 from memfit.running.session import Session
 from running.doors.outside import through_ctypes
-from running.plainly import descend, same_bits
+from running.doors.scaled import trained
+from running.plainly import same_bits
 from running.planned.training import plan_at_fixed_steps
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
 
@@ -155,47 +156,20 @@ def test_outside_an_op_an_address_is_good_for_good():
         assert is_resident(tensor) and torch.equal(at(address, COUNT), ramp())
 
 
-class Scaled(torch.autograd.Function):
-    """As Liger's and unsloth's: both passes by kernels of their own."""
-
-    kernel: Launcher
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        out = torch.empty_like(x)
-        Scaled.kernel[(1,)](x, out, 0.5)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        out = torch.empty_like(gradient)
-        Scaled.kernel[(1,)](gradient.contiguous(), out, 0.5)
-        return out
-
-
-def trained() -> list[Tensor]:
-    torch.manual_seed(0)
-    net = nn.ModuleList(nn.Linear(64, 64) for _ in range(6))
-    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
-
-    def loss() -> Tensor:
-        x = torch.randn(512, 64)
-        for layer in net:
-            x = Scaled.apply(layer(x).tanh())
-        return x.square().mean()
-
-    seen = [step.detach().clone() for step in descend(optimizer, loss, 25)]
-    return [*seen, *(parameter.detach().clone() for parameter in net.parameters())]
-
-
 @pytest.mark.usefixtures("on_its_own")
 @pytest.mark.unstressed("how many iterations run by a plan")
 def test_launches_are_in_the_plan(library, monkeypatch):
     plan_at_fixed_steps(monkeypatch)
-    Scaled.kernel = launcher_of(library)
-    plain = trained()
+    kernel = launcher_of(library)
+
+    def halve(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        kernel[(1,)](x, out, 0.5)
+        return out
+
+    plain = trained(halve, 64, 512, 25)
     with Session("60%", "ram", device="cpu", grow=False) as session:
-        limited = trained()
+        limited = trained(halve, 64, 512, 25)
     assert same_bits(plain, limited)
     stats = session.stats
     assert session.planned_iterations >= 12 and stats.swaps > 0

@@ -12,8 +12,8 @@ from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.planned import drift
 from memfit.running.planned.drift import Drift, alike, gains_by_speed, is_faster
 from memfit.running.planned.engine_plan import CompressedPlan
-from memfit.running.planned.making import Making
 from running.plainly import as_plainly, descend
+from running.planned.training import wait_for_plans
 
 
 def machine(out_gb_per_s: float, into_gb_per_s: float | None = None) -> Machine:
@@ -69,8 +69,7 @@ def test_a_plan_that_adds_no_time_gains_nothing_by_a_faster_link():
 @pytest.mark.unstressed("what there is left for a plan to swap")
 @pytest.mark.parametrize("change", [8.0, 0.125])
 def test_a_link_that_changes_in_mid_run_gets_a_plan_of_its_own(monkeypatch, change):
-    done = Making.done
-    monkeypatch.setattr(Making, "done", lambda self, timeout=None: done(self, None))
+    wait_for_plans(monkeypatch)
     slow = 5e7
     tier = DisturbedTier(
         "ram", link_bytes_per_second=slow * max(1, 1 / change), link_changes_at=800, link_change=change

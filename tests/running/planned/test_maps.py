@@ -16,9 +16,9 @@ import memfit
 from memfit.ir import Plan
 from memfit.running import engine
 from memfit.running.engine.tiers import TierSpec
-from memfit.running.planned.making import Making
 from memfit.running.session import Session
 from running.plainly import as_plainly
+from running.planned.training import wait_for_plans
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -34,8 +34,7 @@ BUDGET = 7 << 18  # 1.75 MiB: the last layer's weight and output have 1.2 MiB ea
 @pytest.fixture
 def patient(monkeypatch):
     """Training waits for its plan."""
-    done = Making.done
-    monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
+    wait_for_plans(monkeypatch)
 
 
 @pytest.fixture(params=["ram", "disk"])

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from memfit.running.planned.making import Making
 from running.plainly import as_plainly
 from running.planned.too_large import budget_below, tier_of
+from running.planned.training import wait_for_plans
 
 STEPS = 11
 
@@ -99,8 +99,7 @@ def check(tmp_path_factory, layers, width, rows, words, optimizer, share, moves,
     program = training(layers, width, rows, words, optimizer)
     budget, tier = budget_below(program, share), tier_of(kind, tmp_path_factory.mktemp)
     with pytest.MonkeyPatch.context() as patch:  # training waits for its plan
-        done = Making.done
-        patch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
+        wait_for_plans(patch)
         session = as_plainly(program, budget, tier, plan_cache=False, moves=moves, split=split)
     stats = session.stats
     assert stats.peak_footprint_bytes <= budget and stats.peak_growth_bytes == 0

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.common import waiting
 from memfit import Stats
 from memfit.machine import Link, Machine
 from memfit.planning.handing_over import HandedOver
@@ -30,10 +31,16 @@ LEARNT = 8
 """Steps after which a plan is in force, a joint one too: one shows the optimizer, two are alike, two are recorded."""
 
 
+def wait_for_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let training wait for each plan, until the test ends."""
+    monkeypatch.setattr(Making, "done", Making.done)  # which is put back
+    waiting.wait_for_plans()
+
+
 def plan_at_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let training wait for each plan, and have times and a link that no other job changes: the same plans."""
-    done, recorded = Making.done, Recorded.of
-    monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))
+    wait_for_plans(monkeypatch)
+    recorded = Recorded.of
     monkeypatch.setattr(drift, "_STALLED", 1 << 20)
     monkeypatch.setattr(drift, "_FASTER", 1 << 20)
     monkeypatch.setattr(op_times, "_IN_A_ROW", 1 << 20)

@@ -20,6 +20,7 @@ from memfit.running import engine
 from memfit.running.machine.measure_cuda import cuda_machine_file
 from memfit.shapes import parse_shapes
 from memfit.tracing.roofline import Accelerator
+from python_path import environment
 
 MIB = 1 << 20
 _CALL_NS = 1000  # what a call of the runtime's takes the host on the virtual clock
@@ -71,20 +72,17 @@ def run(
     """Run Python with `arguments` on a simulated GPU of `gpu_bytes`, beside others; `peers`: they reach each other."""
     folder = build()
     engine.load()  # so that the other process finds it built
-    paths = [str(_HERE.parent), *filter(None, sys.path)]
-    environment = os.environ | {
+    variables = {
         "LD_PRELOAD": str(folder / "runtime.so"),
         "SIMULATED_GPU": str(folder),
         "SIMULATED_GPU_BYTES": str(gpu_bytes),
         "SIMULATED_GPUS": str(gpus),
         "SIMULATED_PEERS": str(int(peers)),
         "OMP_NUM_THREADS": "1",  # of each stream's thread
-        "PYTHONPATH": os.pathsep.join(paths),
     }
-    environment.pop("CUDA_VISIBLE_DEVICES", None)  # the simulated one is to be seen
-    return subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=timeout
-    )
+    within = environment(**variables)
+    within.pop("CUDA_VISIBLE_DEVICES", None)  # the simulated one is to be seen
+    return subprocess.run([sys.executable, *arguments], env=within, capture_output=True, text=True, timeout=timeout)
 
 
 class Gpu:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -18,6 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 import memfit  # noqa: E402
+from python_path import environment  # noqa: E402
 from trace_builder import TraceBuilder  # noqa: E402
 
 pytestmark = pytest.mark.timeout(180)
@@ -299,8 +299,9 @@ builder.op(outputs=[64])
 data, _ = shell.display_formatter.format(builder.build())
 assert "<svg" in data["text/html"], data
 """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path.endswith("tests"))}
-    ran = subprocess.run([sys.executable, "-c", program], env=environment, timeout=100, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=environment(), timeout=100, capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stderr
 
 

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,13 +14,12 @@ import memfit
 from memfit.errors import MemfitError
 from memfit.running.engine.disturbed import DisturbedTier
 from on_gpu.helpers_gpu import train
+from python_path import environment
 from running.plainly import same_bits
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
 SCRIPT = """
-import sys
-sys.path[:0] = [{tests!r}, {root!r}]
 import torch, memfit
 from benchmarks.common.waiting import wait_for_plans
 from on_gpu.helpers_gpu import train
@@ -74,7 +72,7 @@ def test_a_copy_that_fails_once_costs_no_bit_or_is_a_clear_error(kind, at, field
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_the_sanitizer_finds_nothing(tool, tmp_path):
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT.format(tests=str(Path(__file__).parents[1]), root=str(Path(__file__).parents[2])))
+    script.write_text(SCRIPT)
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", sys.executable, str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=580)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

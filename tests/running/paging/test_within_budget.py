@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from python_path import environment
 from running.paging.counted import WORKS
 from running.paging.workloads import LARGE
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module", params=["userfaultfd", "signals"])
 def seen(request, tmp_path_factory):
     command = [sys.executable, "-m", "running.paging.counted", request.param, str(tmp_path_factory.mktemp("tier"))]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=280, env=environment).stdout)
+    return json.loads(
+        subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=280, env=environment()).stdout
+    )
 
 
 @pytest.mark.parametrize("name", [work.name for work in WORKS])

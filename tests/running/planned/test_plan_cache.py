@@ -26,6 +26,7 @@ from memfit.running.planned.link import SessionLink
 from memfit.running.planned.planner import Planner
 from memfit.running.planned.recorded import in_order_of_use
 from memfit.running.session import settings
+from python_path import environment
 from running.plainly import as_plainly, descend
 from running.planned.training import plan_at_fixed_steps
 from trace_builder import TraceBuilder
@@ -218,7 +219,6 @@ def test_a_storage_that_one_run_could_not_make_again_the_next_does_not_drop(fold
 SCRIPT = """\
 import json, os, sys, time
 import pytest, torch
-sys.path.insert(0, sys.argv[1])
 import memfit
 from memfit.running.planned import wanted
 from running.planned.test_plan_cache import by_known_times, train
@@ -231,8 +231,8 @@ if folder := os.environ.get("MEETING"):  # of processes that begin together, and
     open(os.path.join(folder, f"here{os.getpid()}"), "w").close()
     while sum(name.startswith("here") for name in os.listdir(folder)) < int(os.environ["LOCAL_WORLD_SIZE"]):
         time.sleep(0.01)
-kept = [torch.ones(100 + i) for i in range(int(sys.argv[2]))]  # of other numbers in the engine
-with memfit.session("1800KiB", "ram", moves=sys.argv[3]) as session:
+kept = [torch.ones(100 + i) for i in range(int(sys.argv[1]))]  # of other numbers in the engine
+with memfit.session("1800KiB", "ram", moves=sys.argv[2]) as session:
     result = train()
 bits = [value.double().sum().item().hex() for value in result]
 print(json.dumps([session.kept_plans, session.plan_searches, session.stats.plans, bits]))
@@ -241,9 +241,8 @@ print(json.dumps([session.kept_plans, session.plan_searches, session.stats.plans
 
 def start(tmp_path: Path, seed: int, before: int = 0, moves: str = "swap") -> subprocess.Popen[str]:
     (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, tmp_path / "script.py", Path(__file__).parents[2], str(before), moves]
-    environment = os.environ | {"PYTHONHASHSEED": str(seed)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, tmp_path / "script.py", str(before), moves]
+    return subprocess.Popen(command, env=environment(PYTHONHASHSEED=str(seed)), stdout=subprocess.PIPE, text=True)
 
 
 def said(process: subprocess.Popen[str]) -> list:

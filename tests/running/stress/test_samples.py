@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from python_path import environment
 from running.stress import verified
 from running.stress.compare import STRESSES
 
 pytest.importorskip("expecttest", reason="torch's operator samples need it")
 
-TESTS = Path(__file__).parents[2]
 # Every allocation is filled anew, so that what a kernel leaves unwritten differs from run to run and is left out.
 UNCACHED = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 
@@ -23,8 +22,7 @@ UNCACHED = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 def start(report: Path, **options: int) -> subprocess.Popen[bytes]:
     arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "running.stress.worker", *arguments, "--report", str(report)]
-    path = os.pathsep.join([str(TESTS), *sys.path])
-    return subprocess.Popen(command, env={**os.environ, **UNCACHED, "PYTHONPATH": path, "MEMFIT_STRESS": ""})
+    return subprocess.Popen(command, env=environment(**UNCACHED, MEMFIT_STRESS=""))
 
 
 def finish(process: subprocess.Popen[bytes], report: Path) -> dict:

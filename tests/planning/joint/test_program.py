@@ -18,6 +18,7 @@ from trace_builder import TraceBuilder, traces
 
 SIZES = st.integers(0, 40)
 SLACK = 1e-3  # of the bound, and of a microsecond: the solver's last digits
+DIGITS = 1e-7  # of the computation: a bound may be lower than the program's optimum by so much
 QUICK = [name for name in POLICIES if name not in ("none", "swap-advisor")]
 
 
@@ -29,8 +30,12 @@ def budgets(draw, trace):
     return draw(st.integers(max(1, smallest_budget(trace)[0] - 2), peak - 1))
 
 
-def is_below(us, bound):
-    return us < bound - SLACK * max(1.0, bound)
+def is_below(us, bound, loose_us=0.0):
+    return us < bound - SLACK * max(1.0, bound) - loose_us
+
+
+def loose_us(trace):
+    return DIGITS * sum(op.duration_us for op in trace.ops)
 
 
 @settings(max_examples=60)
@@ -38,7 +43,7 @@ def is_below(us, bound):
 def test_no_plan_of_swaps_is_below_the_bound_of_swaps(trace, machine, data):
     budget = data.draw(budgets(trace))
     bounds = [time_bound(trace, machine, budget, moves=Moves.SWAP, clean_copies=clean) for clean in (True, False)]
-    assert not is_below(bounds[1].added_us, bounds[0].added_us)
+    assert not is_below(bounds[1].added_us, bounds[0].added_us, loose_us(trace))
     for name in data.draw(st.lists(st.sampled_from(QUICK), min_size=3, max_size=3, unique=True)):
         try:
             plan = POLICIES[name](trace, machine, budget)
@@ -131,12 +136,13 @@ def test_no_plan_that_makes_again_in_rows_is_below_the_bound(trace, machine, sha
 @given(traces(sizes=SIZES), MACHINES, st.data())
 def test_more_moves_more_bytes_and_fewer_segments_never_raise_the_bound(trace, machine, data):
     budget = data.draw(budgets(trace))
+    loose = loose_us(trace)
     found = {moves: time_bound(trace, machine, budget, moves=moves).added_us for moves in Moves}
-    assert not is_below(min(found[Moves.SWAP], found[Moves.RECOMPUTE]), found[Moves.JOINT])
+    assert not is_below(min(found[Moves.SWAP], found[Moves.RECOMPUTE]), found[Moves.JOINT], loose)
     more = time_bound(trace, machine, budget + data.draw(st.integers(0, 40))).added_us
-    assert not is_below(found[Moves.JOINT], more)
+    assert not is_below(found[Moves.JOINT], more, loose)
     coarse = time_bound(trace, machine, budget, segments=3, least_bytes=5).added_us
-    assert not is_below(found[Moves.JOINT], coarse)
+    assert not is_below(found[Moves.JOINT], coarse, loose)
 
 
 def test_ops_that_take_no_time_have_a_bound_like_others():

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
 #include <string>
@@ -18,7 +19,7 @@ class ExtensionCall {
  public:
   // `source` is the line that calls, known while recording. Raises what an op would, when the operands cannot all be
   // there: then nothing has begun.
-  ExtensionCall(const OpInfo& op, const Operands& operands, int64_t source);
+  ExtensionCall(const OpInfo& op, c10::ArrayRef<const c10::IValue> operands, int64_t source);
   ExtensionCall(const ExtensionCall&) = delete;
   ExtensionCall& operator=(const ExtensionCall&) = delete;
   ~ExtensionCall();

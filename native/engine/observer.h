@@ -60,13 +60,18 @@ struct OpInfo {
   bool reads(size_t argument) const { return reads_data || (is_view && !aliased[argument]); }
 };
 
-// `use(number, argument)` for each that may be, or hold, tensors. (A function that is no op has its tensors alone.)
+// `use(number)` for each of so many arguments that may be, or hold, tensors. (A function that is no op has its tensors alone.)
+template <typename Use>
+void each_operand_number(const OpInfo& op, size_t arguments, const Use& use) {
+  const bool are_known = op.writes.size() == arguments;
+  const size_t operands = are_known ? op.operands.size() : arguments;
+  for (size_t i = 0; i < operands; ++i) use(are_known ? op.operands[i] : i);
+}
+
+// `use(number, argument)` likewise.
 template <typename Use>
 void each_operand(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, const Use& use) {
-  if (op.writes.size() != inputs.size())
-    for (size_t i = 0; i < inputs.size(); ++i) use(i, inputs[i]);
-  else
-    for (size_t i : op.operands) use(i, inputs[i]);
+  each_operand_number(op, inputs.size(), [&](size_t i) { use(i, inputs[i]); });
 }
 
 // Of a function that is no op: it may write to whatever it is given.

@@ -19,11 +19,13 @@ namespace memfit {
 // even without an op (`nested.size(0)`), and by ops that are views.
 enum class Part { kElements, kDescription };
 
+template <typename Use>
+[[gnu::always_inline]] void each_storage_of(const at::Tensor& tensor, Part part, const Use& use);
+
 // A tensor's layout may be that of another, which it wraps (a batched one has its value's keys): only
 // its class tells what it has.
 template <typename Use>
-void each_storage_of(const at::Tensor& tensor, Part part, const Use& use) {
-  if (!tensor.defined()) return;
+[[gnu::noinline]] void each_storage_of_several(const at::Tensor& tensor, Part part, const Use& use) {
   at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (impl->is_nested()) {
     if (auto* nested = dynamic_cast<at::native::NestedTensorImpl*>(impl)) {
@@ -54,6 +56,15 @@ void each_storage_of(const at::Tensor& tensor, Part part, const Use& use) {
   }
 }
 
+// Nearly every tensor is the elements of one storage.
+template <typename Use>
+inline void each_storage_of(const at::Tensor& tensor, Part part, const Use& use) {
+  if (!tensor.defined()) return;
+  const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (impl->is_nested() || impl->is_quantized() || !impl->has_storage()) return each_storage_of_several(tensor, part, use);
+  use(impl->unsafe_storage(), part);
+}
+
 // Whether Python, or a transform, answers for its layout and device: that must not be asked for while the engine is locked,
 // since the answer takes the interpreter lock, whose holder may wait for the engine.
 inline bool is_wrapper(const c10::TensorImpl& impl) {
@@ -76,7 +87,8 @@ void each_tensor(const c10::IValue& value, const Use& use) {
 }
 
 template <typename Use>
-void each_storage(const c10::IValue& value, const Use& use) {
+[[gnu::always_inline]] inline void each_storage(const c10::IValue& value, const Use& use) {
+  if (value.isTensor()) return each_storage_of(value.toTensor(), Part::kElements, use);
   if (value.isStorage()) return use(value.toStorage(), Part::kElements);
   each_tensor(value, [&](const at::Tensor& tensor) { each_storage_of(tensor, Part::kElements, use); });
 }

@@ -51,7 +51,7 @@ std::optional<size_t> bytes_announced(const OpInfo& op, c10::ArrayRef<const c10:
 // torch only logs what a callback throws, and then nothing of what it was to do has been done: whatever goes wrong
 // here is kept for the op, or for the next one.
 template <typename Action>
-void Ops::guarded(ThreadState& thread, const Action& action) {
+inline void Ops::guarded(ThreadState& thread, const Action& action) {
   try {
     action();
   } catch (const std::exception& error) {

@@ -38,7 +38,7 @@ class Ops {
 
  private:
   template <typename Action>
-  void guarded(ThreadState& thread, const Action& action);
+  [[gnu::always_inline]] void guarded(ThreadState& thread, const Action& action);
   bool defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
   void note_operands(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   void begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number);

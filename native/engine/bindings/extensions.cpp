@@ -64,7 +64,7 @@ py::object call_as_op(const py::object& function, const std::string& name, const
   Ending ending;
   {
     py::gil_scoped_release no_gil;
-    ending.call = std::make_unique<ExtensionCall>(op, operands, source);
+    ending.call = std::make_unique<ExtensionCall>(op, c10::ArrayRef<const c10::IValue>(operands.data(), operands.size()), source);
   }
   py::object result = call(function.ptr(), arguments, keywords);
   Operands outputs;

@@ -2,9 +2,11 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cstddef>
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "../extension.h"
@@ -24,34 +26,40 @@ struct KernelOp {
   const OpInfo* op;
 };
 
-// The tensors among a call's arguments, which the caller holds until it is over. (Whoever takes a reference to a tensor that
-// only Python has waits for the interpreter, to take one to its Python object too.)
+// The tensors among a call's arguments, which the caller holds until it is over: values without references of their own, which
+// are never let go of. (Whoever takes a reference to a tensor that only Python has waits for the interpreter, to take one to
+// its Python object too.)
 class Arguments {
  public:
-  Arguments(const OpInfo& op, PyObject* const* args, size_t count) : operands_(count) {
-    const auto borrow = [&](size_t i) {
-      if (THPVariable_Check(args[i])) operands_[i] = at::Tensor(Reference::reclaim(THPVariable_Unpack(args[i]).unsafeGetTensorImpl()));
-    };
-    if (count == op.writes.size())
-      for (size_t i : op.operands) borrow(i);
-    else
-      for (size_t i = 0; i < count; ++i) borrow(i);
+  Arguments(const OpInfo& op, PyObject* const* args, size_t count) : count_(count), more_(count > kFew ? new Place[count] : nullptr) {
+    for (size_t i = 0; i < count; ++i) new (places() + i) c10::IValue();
+    each_operand_number(op, count, [&](size_t i) {
+      if (THPVariable_Check(args[i]))
+        new (places() + i) c10::IValue(at::Tensor(Reference::reclaim(THPVariable_Unpack(args[i]).unsafeGetTensorImpl())));
+    });
   }
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
-  ~Arguments() {
-    for (c10::IValue& each : operands_)
-      if (each.isTensor()) std::move(each).toTensor().unsafeReleaseTensorImpl();
+  c10::ArrayRef<const c10::IValue> operands() const {
+    return c10::ArrayRef<const c10::IValue>(std::launder(reinterpret_cast<const c10::IValue*>(places())), count_);  // (braces would make a list of two)
   }
-  const Operands& operands() const { return operands_; }
 
  private:
   using Reference = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  Operands operands_;
+  struct alignas(c10::IValue) Place {
+    std::byte bytes[sizeof(c10::IValue)];
+  };
+  static constexpr size_t kFew = 24;  // few calls have more
+  Place* places() { return more_ ? more_.get() : few_; }
+  const Place* places() const { return more_ ? more_.get() : few_; }
+
+  size_t count_;
+  std::unique_ptr<Place[]> more_;
+  Place few_[kFew];
 };
 
 // The interpreter is everybody's while the engine waits: for others' ops, say, which need it. The call's end waits for nobody, and keeps it.
-PyObject* call_in_session(const KernelOp& self, PyObject* const* args, size_t flags, PyObject* keywords, const Operands& operands) {
+PyObject* call_in_session(const KernelOp& self, PyObject* const* args, size_t flags, PyObject* keywords, c10::ArrayRef<const c10::IValue> operands) {
   const int64_t source = this_thread().depth == 0 && Engine::get().recording() ? current_source() : -1;
   std::optional<ExtensionCall> call;
   {

@@ -5,6 +5,7 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@ namespace memfit {
 
 struct OpInfo;
 
-using Operands = c10::SmallVector<c10::IValue, 24>;  // few calls have more
+constexpr size_t kFewOperands = 24;  // few calls have more
+using Operands = c10::SmallVector<c10::IValue, kFewOperands>;
 
 // From when all its operands are in memory until it ends. Made without the interpreter lock.
 class ExtensionCall {

@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -26,22 +25,22 @@ struct KernelOp {
   const OpInfo* op;
 };
 
-// The tensors among a call's arguments, which the caller holds until it is over: values without references of their own, which
-// are never let go of. (Whoever takes a reference to a tensor that only Python has waits for the interpreter, to take one to
-// its Python object too.)
+// The tensors among a call's arguments, which the caller holds until it is over. Their values have no references of their own,
+// and are never destroyed. (Whoever takes a reference to a tensor that only Python has waits for the interpreter, to take one
+// to its Python object too.)
 class Arguments {
  public:
-  Arguments(const OpInfo& op, PyObject* const* args, size_t count) : count_(count), more_(count > kFew ? new Place[count] : nullptr) {
-    for (size_t i = 0; i < count; ++i) new (places() + i) c10::IValue();
+  Arguments(const OpInfo& op, PyObject* const* args, size_t count) : places_(count) {
+    for (Place& place : places_) new (&place) c10::IValue();
     each_operand_number(op, count, [&](size_t i) {
       if (THPVariable_Check(args[i]))
-        new (places() + i) c10::IValue(at::Tensor(Reference::reclaim(THPVariable_Unpack(args[i]).unsafeGetTensorImpl())));
+        new (&places_[i]) c10::IValue(at::Tensor(Reference::reclaim(THPVariable_Unpack(args[i]).unsafeGetTensorImpl())));
     });
   }
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
   c10::ArrayRef<const c10::IValue> operands() const {
-    return c10::ArrayRef<const c10::IValue>(std::launder(reinterpret_cast<const c10::IValue*>(places())), count_);  // (braces would make a list of two)
+    return c10::ArrayRef<const c10::IValue>(std::launder(reinterpret_cast<const c10::IValue*>(places_.data())), places_.size());  // (braces would make a list of two)
   }
 
  private:
@@ -49,13 +48,7 @@ class Arguments {
   struct alignas(c10::IValue) Place {
     std::byte bytes[sizeof(c10::IValue)];
   };
-  static constexpr size_t kFew = 24;  // few calls have more
-  Place* places() { return more_ ? more_.get() : few_; }
-  const Place* places() const { return more_ ? more_.get() : few_; }
-
-  size_t count_;
-  std::unique_ptr<Place[]> more_;
-  Place few_[kFew];
+  c10::SmallVector<Place, kFewOperands> places_;
 };
 
 // The interpreter is everybody's while the engine waits: for others' ops, say, which need it. The call's end waits for nobody, and keeps it.

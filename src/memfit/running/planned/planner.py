@@ -107,6 +107,12 @@ class Planner:
         return known.measured if known else None
 
     @property
+    def ran(self) -> tuple[CompressedPlan | None, Timeline | None]:
+        """`plan` and `measured`; if nothing was noted of it yet, the plan before it of which something was."""
+        known = self.known.get(self._signature)
+        return known.ran if known else (None, None)
+
+    @property
     def in_force(self) -> bool:
         """Whether a plan is in force."""
         return isinstance(self._state, InForce)
@@ -185,8 +191,21 @@ class Planner:
 
     def _plan_for(self, signature: int, iterations: CompressedIterations) -> None:
         self.known[signature] = known = Known(signature, iterations)
+        self._begin(known)
+
+    def _begin(self, known: Known) -> None:
+        """Have a plan made, and let training wait for the first one.
+
+        For a plan that was passed it waits until that is judged: whoever passes one counts on running by it.
+        """
+        if known.plan is not None:
+            known.making = self._make(known)
+            return
         known.making = self._make(known, stage=_FIRST)
-        known.making.done(_PATIENCE)
+        known.making.done(_PATIENCE if self._given(known) is None else None)
+
+    def _given(self, known: Known) -> Plan | None:
+        return None if known.refuses_given else self.given
 
     def _make(self, known: Known, *, anew: bool = False, stage: str = "") -> Making:
         """Begin to make a plan; with `anew`, foresee the one in force by what is known now, to compare them.
@@ -201,7 +220,7 @@ class Planner:
         wanted = Wanted(
             known.iterations, known.times, whole, whole if in_the_way else whole - spare, self._machine(),
             self.engine.op_hash, self.moves, tuple(known.never), known.plan is None, known.plan if anew else None,
-            self.given, self.cache, frozenset(self._unfit), Around(in_the_way, spare) if in_the_way else None,
+            self._given(known), self.cache, frozenset(self._unfit), Around(in_the_way, spare) if in_the_way else None,
             self._frames(whole), stage,
         )  # fmt: skip
         return Making(wanted.make)
@@ -235,6 +254,11 @@ class Planner:
                 return
             made, known.making = known.making.result(), None
             self._hear(made)
+            if made.refused is not None:
+                known.refuses_given = True
+                self._begin(known)
+                self._use_when_made(known, end)
+                return
             known.plan = made.anew or known.plan
             if self._is_in_force(known) and (made.plan is None or not made.plan.improves(known.plan, known.never)):
                 self._confirm(known, made)
@@ -247,6 +271,8 @@ class Planner:
         ):
             self._signature = known.signature
             self._become(InForce(known.signature))
+            if self.measures and plan.foreseen_us is not None:
+                self.engine.start_timeline()
             self.pauses.end(known.signature)
             self.pauses.end(_UNLIKE)
             self.given_plan = Used() if plan.is_given else self.given_plan
@@ -265,6 +291,7 @@ class Planner:
         if plan is None or known.refused >= _STRIKES:
             if plan is not None and plan.is_given:
                 self._refuse_given(Refused(_NO_ROOM))
+                known.refuses_given = True
             self._plan_again(known, _NOT_FOUND if plan is None else _NO_ROOM)
 
     def _confirm(self, known: Known, made: Made) -> None:
@@ -292,7 +319,7 @@ class Planner:
         if self.cache is not None:
             self.cache.settled(known.claim)
         known.plan = None
-        if known.attempts >= _ATTEMPTS or self.given is not None:
+        if known.attempts >= _ATTEMPTS:
             del self.known[known.signature]
             self.pauses.begin(known.signature, why, self._ended[-1]["iterations"])
         else:
@@ -352,7 +379,7 @@ class Planner:
             return None
         noted = measured_timeline(len(plan.predicted.start_us), raw, plan.predicted.host_bytes)
         if self.measures and noted is not None:
-            known.measured = noted
+            known.note(noted)
         return noted
 
     def _compare_links(self, state: InForce, known: Known, stall_ns: int) -> None:

@@ -23,6 +23,7 @@ class Known:
     iterations: CompressedIterations
     plan: CompressedPlan | None = None
     measured: Timeline | None = None  # the last iteration under the plan that was noted
+    measured_before: tuple[CompressedPlan, Timeline] | None = None  # the same of an earlier plan, until then
     making: Making | None = None
     corrections: int = 0  # of the link's speed
     timings: int = 0  # of the ops
@@ -30,6 +31,7 @@ class Known:
     strikes: int = 0  # iterations in a row whose plan was wrong, or was given up
     refused: int = 0  # times that the engine had no room for it
     attempts: int = 0  # to plan it that came to nothing
+    refuses_given: bool = False  # the plan that was passed does not do for it
     never: dict[int, str] = field(default_factory=dict)  # storages that cannot be made again, and why
     key: str = ""  # that its plan is kept by on disk
     claim: str = ""  # other ranks wait for its plan until this is settled
@@ -39,13 +41,25 @@ class Known:
         """Take the plan that was made, if there is one."""
         self.claim = made.claim
         if made.plan is not None:
+            if self.plan is not None and self.measured is not None:
+                self.measured_before = self.plan, self.measured
             self.plan, self.key, self.is_kept, self.measured = made.plan, made.key, made.is_kept, None
             self.never |= made.never
+
+    def note(self, measured: Timeline) -> None:
+        """Note an iteration under the plan."""
+        self.measured, self.measured_before = measured, None
+
+    @property
+    def ran(self) -> tuple[CompressedPlan | None, Timeline | None]:
+        """The plan that the last iteration was noted of, and that; the plan alone if none was noted."""
+        return (self.plan, self.measured) if self.measured_before is None else self.measured_before
 
     @property
     def record_bytes(self) -> int:
         """The size of the record."""
-        plan_bytes = self.plan.compressed.size_bytes if self.plan else 0
+        plans = (self.plan, self.measured_before and self.measured_before[0])
+        plan_bytes = sum(plan.compressed.size_bytes for plan in plans if plan)
         times_bytes = self.times.size_bytes if self.times else 0
         return self.iterations.compressed.size_bytes + plan_bytes + times_bytes
 

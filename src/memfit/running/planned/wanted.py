@@ -16,7 +16,7 @@ from memfit.running.engine import OpHash
 from memfit.running.planned.around import Around
 from memfit.running.planned.chosen import engine_plan_of_kept, foreseen_anew
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan, within
-from memfit.running.planned.given import Refused, given_engine_plan
+from memfit.running.planned.given import given_engine_plan
 from memfit.running.planned.making import Made
 from memfit.running.planned.op_times import OpTimes
 from memfit.running.planned.plan_cache import PlanCache
@@ -74,18 +74,21 @@ class Wanted:
             recorded = self.times.applied_to(recorded)
         if self.budget_bytes:
             recorded = self._fitting(recorded)
-        refused = None
         if self.given is not None:
-            found = given_engine_plan(recorded, self.given, self.budget_bytes, self.machine, self.op_hash)
-            if isinstance(found, EnginePlan):
-                return Made(CompressedPlan.of(found, self.iterations))
-            refused = found
+            return self._judged(recorded, self.given)
         key = self._key(recorded)
         return (
-            self._kept(recorded, key, refused)
-            or self._from_another_rank(recorded, key, refused, stop)
-            or self._searched(recorded, key, refused, stop)
+            self._kept(recorded, key)
+            or self._from_another_rank(recorded, key, stop)
+            or self._searched(recorded, key, stop)
         )
+
+    def _judged(self, recorded: Recorded, given: Plan) -> Made:
+        """Return the plan that was passed, or why it is not used: that is known soon, as nothing is searched for."""
+        found = given_engine_plan(recorded, given, self.budget_bytes, self.machine, self.op_hash)
+        if isinstance(found, EnginePlan):
+            return Made(CompressedPlan.of(found, self.iterations))
+        return Made(refused=found)
 
     def _fitting(self, recorded: Recorded) -> Recorded:
         """Return the iterations with in-place reuse, and, if plans cannot meet the budget so, with maps."""
@@ -102,40 +105,38 @@ class Wanted:
             return ""
         return self.cache.key_of(recorded.trace, self.whole_bytes)
 
-    def _kept(self, recorded: Recorded, key: str, refused: Refused | None) -> Made | None:
+    def _kept(self, recorded: Recorded, key: str) -> Made | None:
         """Return the plan of an earlier run, if training has none yet and there is one that does."""
         if self.cache is None or not key or not self.is_first or key in self.unfit:
             return None
-        return self._restored(recorded, self.cache.find(key), key, refused)
+        return self._restored(recorded, self.cache.find(key), key)
 
-    def _from_another_rank(
-        self, recorded: Recorded, key: str, refused: Refused | None, stop: threading.Event
-    ) -> Made | None:
+    def _from_another_rank(self, recorded: Recorded, key: str, stop: threading.Event) -> Made | None:
         """Return the plan for which another rank of this machine searches, unless this one is to search."""
         if self.cache is None or not key or not self.stage:
             return None
         is_joint, is_another = not self.is_first, key in self.unfit
         kept = self.cache.from_another_rank(key, self._claim(key), stop, is_joint=is_joint, is_another=is_another)
-        made = self._restored(recorded, kept, key, refused)
+        made = self._restored(recorded, kept, key)
         return None if made is None else replace(made, is_shared=True)
 
     def _claim(self, key: str) -> str:
         return f"{key}.{self.stage}" if key and self.stage else ""
 
-    def _restored(self, recorded: Recorded, kept: KeptPlan | None, key: str, refused: Refused | None) -> Made | None:
+    def _restored(self, recorded: Recorded, kept: KeptPlan | None, key: str) -> Made | None:
         """Return a kept plan with addresses for these iterations, if there is one and it does."""
         if kept is None:
             return None
         plan = engine_plan_of_kept(recorded, kept, self.budget_bytes, self.machine, self.op_hash)
         if plan is None:
             return None
-        return Made(CompressedPlan.of(plan, self.iterations), None, refused, key, is_kept=True, never=kept.never)
+        return Made(CompressedPlan.of(plan, self.iterations), key=key, is_kept=True, never=kept.never)
 
-    def _searched(self, recorded: Recorded, key: str, refused: Refused | None, stop: threading.Event) -> Made:
+    def _searched(self, recorded: Recorded, key: str, stop: threading.Event) -> Made:
         plan = self._search(recorded, stop.is_set)
         compressed = None if plan is None else CompressedPlan.of(plan, self.iterations)
         searched = plan is None or plan.plan is not None
-        return Made(compressed, self._anew(recorded), refused, key, searched=searched, claim=self._claim(key))
+        return Made(compressed, self._anew(recorded), key=key, searched=searched, claim=self._claim(key))
 
     def _search(self, recorded: Recorded, stopped: Callable[[], bool]) -> EnginePlan | None:
         """Return the first plan that may do when training waits for one: swaps are found much sooner."""

@@ -113,7 +113,7 @@ class Running:
                 self._splits.keep(self.engine)
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
-            self.planned_iterations, self.compressed_plan, self.measured, self.given_plan, self.plan_searches,
+            self.planned_iterations, self.compressed_plan, self.measured, self.ran, self.given_plan, self.plan_searches,
             self.kept_plans, self.shared_plans, self.not_made_again, self.unplanned, self.forward_only,
         )  # fmt: skip
 
@@ -199,6 +199,11 @@ class Running:
     def measured(self) -> Timeline | None:
         """The timeline of the last whole iteration under the plan, if the session measures."""
         return self.planner.measured
+
+    @property
+    def ran(self) -> tuple[CompressedPlan | None, Timeline | None]:
+        """The plan that the last measured iteration ran by, and that; the compressed plan alone if none was."""
+        return self.planner.ran
 
     @property
     def given_plan(self) -> GivenPlan:

@@ -80,6 +80,7 @@ class Ended:
     planned_iterations: int
     compressed_plan: CompressedPlan | None
     measured: Timeline | None
+    ran: tuple[CompressedPlan | None, Timeline | None]
     given_plan: GivenPlan
     plan_searches: int
     kept_plans: int

@@ -157,8 +157,11 @@ class Figures:
         return self._known.given_plan
 
     def what_ran(self) -> Ran | None:
-        """Return the plan in force, or the last one that was, with its effect; None if no storage leaves by it."""
-        known, planned = self._known, self.compressed_plan
+        """Return the plan in force, or the last one that was, with its effect; None if no storage leaves by it.
+
+        If no iteration under it was measured yet, it is the one before, of which one was.
+        """
+        planned, measured = self._known.ran
         if planned is None:
             return None
-        return what_ran(planned, known.measured, known.first.roles, self._settings.script)
+        return what_ran(planned, measured, self._known.first.roles, self._settings.script)

@@ -72,7 +72,7 @@ def test_a_plan_made_anew_of_which_nothing_was_noted_leaves_what_was_noted_befor
     def again(self: planner.Planner, known) -> None:
         measured.append(known.measured)
         if len(measured) == 2:
-            known.making = self._make(known)
+            known.making = self.asking.make(known)
             known.making.done(None)
             monkeypatch.setattr(planner.Planner, "_noted", lambda *_: None)
 

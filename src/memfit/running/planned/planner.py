@@ -11,41 +11,33 @@ so are the times of ops. A plan of an earlier run is used as it is.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from memfit.ir import Plan, Timeline, Trace
-from memfit.machine import Machine
+from memfit.ir import Timeline, Trace
 from memfit.messages import say
 from memfit.planning.joint.program import Moves
 from memfit.planning.lifetimes import births
-from memfit.planning.paging.choice import Frames
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
-from memfit.running.planned.around import Around
+from memfit.running.planned.asking import Asking
 from memfit.running.planned.chosen import kept_plan
 from memfit.running.planned.drift import alike, gains_by_speed
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
 from memfit.running.planned.given import GivenPlan, Refused, Untried, Used
 from memfit.running.planned.kinds import Kinds
-from memfit.running.planned.link import SessionLink
-from memfit.running.planned.making import Made, Making
+from memfit.running.planned.making import Made
 from memfit.running.planned.op_times import Timing
 from memfit.running.planned.pauses import Pauses
-from memfit.running.planned.plan_cache import PlanCache
 from memfit.running.planned.recorded import CompressedIterations
 from memfit.running.planned.recorded_kinds import RecordedKinds
 from memfit.running.planned.states import Closed, End, InForce, Known, Watching
 from memfit.running.planned.timeline import measured_timeline
-from memfit.running.planned.wanted import Wanted
 from memfit.tracing.build import RawRecording
 
 _STRIKES = 3
 _PATIENCE = 2.0  # seconds that training waits for a plan before it goes on without
-_LATELY = 3  # iterations, whose copies tell how fast the link is now
 _ATTEMPTS = 3  # to plan an iteration, each for a part of the budget less than the one before
-_SPARED = 32  # that part
 _NOT_FOUND = "none was found that fits the budget"
 _NO_ROOM = "the other live storages leave no room for it"
 _ANOTHER = "several in a row allocated something else than the plan had foreseen, or needed its room"
@@ -61,11 +53,8 @@ class Planner:
     """Watches iterations end, and switches the engine to a plan."""
 
     engine: EngineModule
-    link: SessionLink
-    given: Plan | None = None
+    asking: Asking
     measures: bool = False  # note what iterations under a plan did
-    moves: Moves = Moves.JOINT  # what plans may do with a storage that is not in use
-    cache: PlanCache | None = None  # plans of earlier runs
     given_plan: GivenPlan = field(default_factory=Untried)
     known: dict[int, Known] = field(default_factory=dict)
     """By signature."""
@@ -85,9 +74,7 @@ class Planner:
     _recording: RecordedKinds | None = None  # while iterations are recorded
     _kinds: Kinds = field(default_factory=Kinds)
     _signature: int = 0  # of the last plan in force
-    _unfit: set[str] = field(default_factory=set)  # the keys of kept plans that were wrong, or found no room
-    _ended: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=_LATELY + 1))
-    """The engine's stats when the last iterations ended, the latest last."""
+    _before: dict[str, int] = field(default_factory=dict)  # the engine's stats when the last iteration ended
 
     @property
     def record_bytes(self) -> int:
@@ -128,9 +115,9 @@ class Planner:
         for known in list(self.known.values()):
             if known.making is not None:
                 self._hear(known.making.cancel())
-        if self.cache is not None:
-            self.cache.close()
-        if self.given is not None and isinstance(self.given_plan, Untried):
+        if self.asking.cache is not None:
+            self.asking.cache.close()
+        if self.asking.given is not None and isinstance(self.given_plan, Untried):
             self._refuse_given(Refused(_TOO_SHORT))
 
     def iteration_ended(self, at_boundary: bool = True) -> None:
@@ -138,8 +125,9 @@ class Planner:
         if isinstance(state := self._state, Closed):
             return
         signatures, stats = self.engine.signatures(), self.engine.stats()
-        end = End(signatures, stats, self._ended[-1] if self._ended else stats, at_boundary)
-        self._ended.append(stats)
+        end = End(signatures, stats, self._before or stats, at_boundary)
+        self._before = stats
+        self.asking.note(stats)
         followed = isinstance(state, InForce) and self.engine.has_plan() and not end.is_wrong
         self._kinds.note(state.signature if isinstance(state, InForce) and followed else signatures[-1])
         if self._recording is not None:
@@ -199,39 +187,10 @@ class Planner:
         For a plan that was passed it waits until that is judged: whoever passes one counts on running by it.
         """
         if known.plan is not None:
-            known.making = self._make(known)
+            known.making = self.asking.make(known)
             return
-        known.making = self._make(known, stage=_FIRST)
-        known.making.done(_PATIENCE if self._given(known) is None else None)
-
-    def _given(self, known: Known) -> Plan | None:
-        return None if known.refuses_given else self.given
-
-    def _make(self, known: Known, *, anew: bool = False, stage: str = "") -> Making:
-        """Begin to make a plan; with `anew`, foresee the one in force by what is known now, to compare them.
-
-        Every rank comes to the `stage`, and needs the plan then: one of them searches.
-        """
-        stats = self.engine.stats()
-        whole = stats["budget_bytes"]
-        whole -= whole % self.engine.page_bytes(whole)
-        spare = known.attempts * (whole // _SPARED) + (stats["peak_beside_bytes"] if whole else 0)
-        in_the_way = self.engine.immovable() if known.attempts else ()
-        wanted = Wanted(
-            known.iterations, known.times, whole, whole if in_the_way else whole - spare, self._machine(),
-            self.engine.op_hash, self.moves, tuple(known.never), known.plan is None, known.plan if anew else None,
-            self._given(known), self.cache, frozenset(self._unfit), Around(in_the_way, spare) if in_the_way else None,
-            self._frames(whole), stage,
-        )  # fmt: skip
-        return Making(wanted.make)
-
-    def _frames(self, budget_bytes: int) -> Frames | None:
-        mapping = self.engine.mapping(budget_bytes) if budget_bytes else "never"
-        if mapping == "never":
-            return None
-        if mapping == "direct":
-            return Frames.none()
-        return Frames.within(budget_bytes, self.engine.page_bytes(budget_bytes))
+        known.making = self.asking.make(known, stage=_FIRST)
+        known.making.done(_PATIENCE if self.asking.given_for(known) is None else None)
 
     def _hear(self, made: Made) -> None:
         self.searches += made.searched
@@ -281,9 +240,9 @@ class Planner:
                 self.shared_plans += made.is_shared
                 self._keep(known)
             # The link of another rank of this machine is this one's: what differs is how busy it was.
-            is_for_another_link = made.is_kept and not made.is_shared and not alike(self._machine(), plan.machine)
-            if is_for_another_link or (self.moves is Moves.JOINT and plan.may_be_improved):
-                known.making = self._make(known, stage="" if is_for_another_link else _JOINT)
+            is_for_another_link = made.is_kept and not made.is_shared and not alike(self.asking.machine(), plan.machine)
+            if is_for_another_link or (self.asking.moves is Moves.JOINT and plan.may_be_improved):
+                known.making = self.asking.make(known, stage="" if is_for_another_link else _JOINT)
             return
         if plan is not None:
             self._become(Watching())
@@ -303,7 +262,7 @@ class Planner:
 
     def _keep(self, known: Known) -> None:
         """Let the next run have the plan, unless it is from there, was passed, or nothing leaves by it."""
-        cache, plan, key, never, claim = self.cache, known.plan, known.key, dict(known.never), known.claim
+        cache, plan, key, never, claim = self.asking.cache, known.plan, known.key, dict(known.never), known.claim
         if cache is None:
             return
         if plan is None or not key or plan.is_given or plan.machine is None or known.is_kept:
@@ -315,15 +274,15 @@ class Planner:
         """Plan once more, for less of the budget, and around what cannot move: these took what the plan needed."""
         known.attempts += 1
         known.refused = 0
-        self._unfit.add(known.key)
-        if self.cache is not None:
-            self.cache.settled(known.claim)
+        self.asking.unfit.add(known.key)
+        if self.asking.cache is not None:
+            self.asking.cache.settled(known.claim)
         known.plan = None
         if known.attempts >= _ATTEMPTS:
             del self.known[known.signature]
-            self.pauses.begin(known.signature, why, self._ended[-1]["iterations"])
+            self.pauses.begin(known.signature, why, self._before["iterations"])
         else:
-            known.making = self._make(known, stage=f"{_FIRST}, attempt {known.attempts}")
+            known.making = self.asking.make(known, stage=f"{_FIRST}, attempt {known.attempts}")
 
     def _put_in_force(self, plan: EnginePlan, at_boundary: bool, is_another: bool) -> bool:
         table = plan.addresses
@@ -346,7 +305,7 @@ class Planner:
         elif known is not None and known.making is not None:
             self._use_when_made(known, end)
         elif known is not None and self._hear_of_drops(known):
-            known.making = self._make(known)
+            known.making = self.asking.make(known)
         elif known is not None and not missed:
             if end.grew("timed_iterations"):
                 self._compare_links(state, known, end.grew("stall_ns"))
@@ -387,12 +346,11 @@ class Planner:
         plan = known.plan
         if plan is None:
             return
-        is_another = (
-            state.drift.note_stalls(plan, stall_ns, known.corrections) and not alike(self._machine(), plan.machine)
-        ) or (gains_by_speed(plan) and state.drift.note_link(plan, self._machine(), known.corrections))
-        if is_another:
+        drift, machine = state.drift, self.asking.machine
+        is_slower = drift.note_stalls(plan, stall_ns, known.corrections) and not alike(machine(), plan.machine)
+        if is_slower or (gains_by_speed(plan) and drift.note_link(plan, machine(), known.corrections)):
             known.corrections += 1
-            known.making = self._make(known)
+            known.making = self.asking.make(known)
 
     def _compare_times(self, state: InForce, known: Known, noted: Timeline | None, stats: Mapping[str, int]) -> None:
         """Time the ops, and make another plan, if iterations take another time than was foreseen."""
@@ -408,7 +366,7 @@ class Planner:
             known.times = state.timing.result(plan.plan().remakes["repeats"])
             self._end_timing(state)
             known.timings += 1
-            known.making = self._make(known, anew=True)
+            known.making = self.asking.make(known, anew=True)
 
     def _end_timing(self, state: InForce) -> None:
         if state.timing is not None and not self.measures:
@@ -422,7 +380,7 @@ class Planner:
         if self._strike(state, end, followed=False):
             self._forget(state, end)
         elif known is not None and known.making is None and self._hear_of_drops(known):
-            known.making = self._make(known)  # what was not dropped may be why there was no room
+            known.making = self.asking.make(known)  # what was not dropped may be why there was no room
 
     def _strike(self, state: InForce, end: End, followed: bool) -> bool:
         """Note whether an iteration was as planned; return whether too many of those that the plan is for were not.
@@ -445,12 +403,8 @@ class Planner:
             known.strikes = 0
         if known is not None and end.signatures[-1] == state.signature:
             del self.known[state.signature]
-            self._unfit.add(known.key)
+            self.asking.unfit.add(known.key)
             self.pauses.begin(state.signature, _ANOTHER, end.stats["iterations"], at_once=True)
-
-    def _machine(self) -> Machine:
-        """Return the speed of copies in this session, or the assumed one before the first copies."""
-        return self.link.machine(self.engine.stats(), self._ended[0] if self._ended else None)
 
 
 def _name_of(trace: Trace, storage: int) -> str:

@@ -18,6 +18,7 @@ from memfit.running.doors import guards, partitioning
 from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine import EngineModule, devices
 from memfit.running.engine.disturbed import disturbance_of
+from memfit.running.planned.asking import Asking
 from memfit.running.planned.engine_plan import CompressedPlan
 from memfit.running.planned.given import GivenPlan
 from memfit.running.planned.link import SessionLink
@@ -48,10 +49,9 @@ class Running:
         self.first = FirstIteration()
         self.iterations = Iterations(engine, self._iteration_ended, self._log_stats)
         self.modules = Modules(engine.recorded_ticks)
-        self.planner = Planner(
-            engine, SessionLink(settings.tier, settings.measured_machine(), ranks.local_world_size()), settings.given,
-            settings.measures, settings.moves, settings.plan_cache(),
-        )  # fmt: skip
+        link = SessionLink(settings.tier, settings.measured_machine(), ranks.local_world_size())
+        asking = Asking(engine, link, settings.given, settings.moves, settings.plan_cache())
+        self.planner = Planner(engine, asking, settings.measures)
         self._settings = settings
         self._speeds = settings.speeds()
         self._splits = (

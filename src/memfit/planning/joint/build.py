@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memfit.machine import Link
 from memfit.planning.joint.clean import copied_before
 from memfit.planning.joint.problem import Columns, Problem, Terms, minus, terms_of
 from memfit.planning.joint.relations import Relations
 from memfit.planning.joint.segments import Segments
-from memfit.planning.joint.solver import LinearProgram
+from memfit.planning.joint.solver import INFINITY, LinearProgram
 from memfit.planning.joint.stretches import Idle
 
 Rerun = tuple[int, int]
@@ -40,6 +39,7 @@ class _Flow:
     us: dict[int, Terms] = field(default_factory=lambda: defaultdict(list))
     total_size: float = 0.0
     total_us: float = 0.0
+    fastest: float = INFINITY  # the least time that a byte takes in any of its copies
 
     def add(self, segment: int, column: int, size: float, us: float) -> None:
         """Add a copy that `column` decides on."""
@@ -47,6 +47,7 @@ class _Flow:
         self.us[segment].append((column, us))
         self.total_size += size
         self.total_us += us
+        self.fastest = min(self.fastest, us / size)
 
 
 def build(problem: Problem) -> Built:
@@ -309,19 +310,16 @@ class _Builder:
             again = minus([*self.extra[j], (stall[j], 1.0)])
             program.row([(out_us[j], 1.0), (in_us[j], longer), *again], upper=room)
             program.row([(in_us[j], 1.0), (out_us[j], longer), *again], upper=room)
-        waiting = self._bytes(out_us, out, self.problem.machine.out)
-        early = self._bytes(in_us, into, self.problem.machine.into)
+        waiting, early = self._bytes(out_us, out), self._bytes(in_us, into)
         self._balance(waiting[1], out.size, waiting[0], 1.0)
         self._balance(early[1], into.size, early[0], -1.0)
         self._balance([program.column(upper=out.total_us) for _ in range(count)], out.us, out_us, 1.0)
         self._balance([program.column(upper=into.total_us) for _ in range(count)], into.us, in_us, -1.0)
         return waiting[1], early[1]
 
-    def _bytes(self, lane_us: list[int], flow: _Flow, link: Link) -> tuple[list[int], list[int]]:
+    def _bytes(self, lane_us: list[int], flow: _Flow) -> tuple[list[int], list[int]]:
         """Return columns of the bytes copied in each segment, and of those that wait or are early at its end."""
-        idle, storages = (self.problem.idle[number] for number in self.columns), self.problem.trace.storages
-        sizes = {(storages[each.gap.storage].copied_bytes, each.held_bytes) for each in idle}
-        fastest = min((link.copy_us(size) / held for size, held in sizes), default=0.0) * self.size / self.us
+        fastest = flow.fastest if flow.total_size else 0.0
         copied = [self.program.column(upper=flow.total_size) for _ in lane_us]
         for column, us in zip(copied, lane_us, strict=True):
             self.program.row([(column, fastest), (us, -1.0)], upper=0.0)

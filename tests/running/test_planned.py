@@ -104,7 +104,6 @@ def test_below_the_plan_swaps_are_planned():
 
 @pytest.mark.copied("what a plan places: re-runs are not in it")
 def test_each_swap_names_the_take_with_which_its_bytes_come_back(monkeypatch):
-    monkeypatch.setattr(planner, "_PATIENCE", 60.0)
     ended = as_plainly(lambda: training(40), "60%", "ram")
     plan = ended.compressed_plan.plan()
     ended_by = plan.addresses.columns["swap"]
@@ -117,7 +116,6 @@ def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeyp
     asked, attempts = [], []
     make, put = wanted.make_engine_plan, planner.Planner._put_in_force
     monkeypatch.setattr(wanted, "make_engine_plan", lambda *args: asked.append(args[1]) or make(*args))
-    monkeypatch.setattr(planner, "_PATIENCE", 60.0)
 
     def refuse_at_first(self, *args) -> bool:
         attempts.append(len(asked))
@@ -132,7 +130,6 @@ def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeyp
 def test_an_iteration_that_finds_no_plan_is_told_and_tried_again_after_a_while(monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(wanted, "make_engine_plan", lambda *args: asked.append(args[1]))
-    monkeypatch.setattr(planner, "_PATIENCE", 60.0)
     ended = as_plainly(lambda: training(60), "60%", "ram", moves="swap")
     assert ended.stats.plans == 0 and ended.unplanned == ("none was found that fits the budget",)
     assert capsys.readouterr().err.count("run without a plan (none was found that fits the budget); memfit tries") == 1
@@ -143,7 +140,6 @@ def test_an_iteration_that_finds_no_plan_is_told_and_tried_again_after_a_while(m
 
 def test_an_iteration_that_found_no_room_has_a_plan_when_there_is_room_again(monkeypatch, capsys):
     put, refused = planner.Planner._put_in_force, []
-    monkeypatch.setattr(planner, "_PATIENCE", 60.0)
 
     def refuse_at_first(self, *args) -> bool:
         refused.append(len(refused) < planner._STRIKES * planner._ATTEMPTS)

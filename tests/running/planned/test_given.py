@@ -41,7 +41,7 @@ def impatient(monkeypatch) -> None:
     """Training waits for no search, and the plan that was passed is judged slowly."""
     judge = wanted.given_engine_plan
     monkeypatch.setattr(wanted, "given_engine_plan", lambda *about: time.sleep(0.5) or judge(*about))
-    monkeypatch.setattr(planner, "_PATIENCE", 0.0)
+    monkeypatch.setenv("MEMFIT_PATIENCE", "0")
 
 
 def trained_by(plan: Plan, steps: int) -> Session:
@@ -82,11 +82,9 @@ def test_a_plan_made_anew_of_which_nothing_was_noted_leaves_what_was_noted_befor
     assert ran is not None and ran.measured is not None and ran.measured == measured[1]
 
 
-@pytest.mark.usefixtures("impatient")
 def test_one_that_does_not_do_is_searched_for_instead_and_not_tried_again(passed, monkeypatch, capsys):
     judged = []
     monkeypatch.setattr(wanted, "given_engine_plan", lambda *_: judged.append(1) or DIFFERS)
-    monkeypatch.setattr(planner, "_PATIENCE", 60.0)
     session = trained_by(passed, LEARNT + 1)
     assert session.given_plan == DIFFERS and len(judged) == 1
     assert session.plan_searches == 1 and session.planned_iterations > 0
@@ -102,7 +100,6 @@ def test_one_for_which_there_is_no_room_is_searched_for_instead(passed, monkeypa
         return not plan.is_given and put(self, plan, *about)
 
     monkeypatch.setattr(planner.Planner, "_put_in_force", put_what_was_not_passed)
-    monkeypatch.setattr(planner, "_PATIENCE", 60.0)
     session = trained_by(replace(passed, policy="passed"), LEARNT + 12)
     assert tried[:4] == [True, True, True, False] and session.planned_iterations > 0
     assert "the given plan is not used: the other live storages leave no room" in capsys.readouterr().err

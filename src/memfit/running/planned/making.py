@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from memfit.errors import UsageError
 from memfit.running.planned.engine_plan import CompressedPlan
 from memfit.running.planned.given import Refused
+
+_PATIENCE = 2.0  # seconds
+_SWITCH = "MEMFIT_PATIENCE"
+
+
+def patience() -> float:
+    """Return the seconds that training waits for its first plan before it goes on without: MEMFIT_PATIENCE, or 2.
+
+    Raises UsageError if that is not a number of seconds.
+    """
+    named = os.environ.get(_SWITCH, "").strip()
+    try:
+        seconds = float(named) if named else _PATIENCE
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise UsageError(
+            f"{_SWITCH} is {named!r}",
+            why="it is how many seconds training waits for its first plan before it goes on without",
+            remedy=f"a number from 0 on, or unset it: {_PATIENCE:.0f} are usual",
+        )
+    return min(seconds, threading.TIMEOUT_MAX)
 
 
 @dataclass(frozen=True)

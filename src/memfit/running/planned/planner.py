@@ -36,7 +36,6 @@ from memfit.running.planned.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
 
 _STRIKES = 3
-_PATIENCE = 2.0  # seconds that training waits for a plan before it goes on without
 _ATTEMPTS = 3  # to plan an iteration, each for a part of the budget less than the one before
 _NOT_FOUND = "none was found that fits the budget"
 _NO_ROOM = "the other live storages leave no room for it"
@@ -54,6 +53,7 @@ class Planner:
 
     engine: EngineModule
     asking: Asking
+    patience: float  # seconds that training waits for its first plan before it goes on without
     measures: bool = False  # note what iterations under a plan did
     given_plan: GivenPlan = field(default_factory=Untried)
     known: dict[int, Known] = field(default_factory=dict)
@@ -190,7 +190,7 @@ class Planner:
             known.making = self.asking.make(known)
             return
         known.making = self.asking.make(known, stage=_FIRST)
-        known.making.done(_PATIENCE if self.asking.given_for(known) is None else None)
+        known.making.done(self.patience if self.asking.given_for(known) is None else None)
 
     def _hear(self, made: Made) -> None:
         self.searches += made.searched

@@ -51,7 +51,7 @@ class Running:
         self.modules = Modules(engine.recorded_ticks)
         link = SessionLink(settings.tier, settings.measured_machine(), ranks.local_world_size())
         asking = Asking(engine, link, settings.given, settings.moves, settings.plan_cache())
-        self.planner = Planner(engine, asking, settings.measures)
+        self.planner = Planner(engine, asking, settings.patience, settings.measures)
         self._settings = settings
         self._speeds = settings.speeds()
         self._splits = (

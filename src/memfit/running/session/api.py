@@ -20,6 +20,7 @@ from memfit.running import engine
 from memfit.running.engine import patching
 from memfit.running.engine.devices import parse_device
 from memfit.running.engine.tiers import TierSpec, tier_for, warn_if_in_memory
+from memfit.running.planned.making import patience
 from memfit.running.session.active import Running
 from memfit.running.session.ended import Ended
 from memfit.running.session.figures import Figures
@@ -72,6 +73,7 @@ class Session(Figures):
             mapping=_one_of(Mapping, map, "does not say when storages are mapped", Mapping.AUTO),
             partition=_one_of(Partition, partition, "does not say what compiled passes keep", Partition.TORCH),
             plans=plan is not False and accelerator is None,
+            patience=patience(),
             moves=_one_of(Moves, moves, "is nothing that plans can do", Moves.JOINT),
             given=plan if isinstance(plan, Plan) else None,
             measures=measures,

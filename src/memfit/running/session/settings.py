@@ -72,6 +72,8 @@ class Settings:
     """What graphs keep that are compiled in the session."""
     plans: bool
     """Whether iterations that repeat are run by a plan."""
+    patience: float
+    """Seconds that training waits for its first plan before it goes on without."""
     moves: Moves
     """What plans may do with a storage that is not in use."""
     given: Plan | None

@@ -16,11 +16,13 @@ from memfit.running.engine import build
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+SLOW = {"distributed"}  # it starts torchrun again and again, for more than a minute
+TRIED = [pytest.param(page, marks=pytest.mark.slow) if page.stem in SLOW else page for page in PAGES]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", TRIED, ids=lambda page: page.stem)
 def test_the_commands_print_what_the_page_shows(page, tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     recipe = read(page.read_text())

@@ -286,6 +286,7 @@ def test_the_report_is_shown_in_a_frame_that_may_not_reach_the_notebook(trained,
         assert "Traceback" not in trained.err
 
 
+@pytest.mark.long
 def test_what_memfit_returns_is_shown_after_a_plain_import_which_does_not_import_torch():
     program = """
 import sys

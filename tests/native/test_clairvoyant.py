@@ -106,6 +106,7 @@ def simulate(trace: Trace, budget_bytes: int) -> Traffic:
     return Traffic(moved["out"], moved["in"])
 
 
+@pytest.mark.long
 @given(trace=traces(), share=st.floats(0, 1.1))
 @settings(max_examples=300)
 def test_same_as_the_plain_simulation(trace, share):

@@ -21,6 +21,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.long,
     pytest.mark.timeout(120),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
 ]

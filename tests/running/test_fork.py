@@ -110,6 +110,7 @@ def test_forks_while_copies_run_change_no_bit_of_parent_children_or_grandchildre
     assert as_plainly(lambda: family(steps, first), "45%", SLOW, moves="swap").stats.prefetches > 0
 
 
+@pytest.mark.long
 def test_children_read_and_train_from_a_tier_that_compresses(tmp_path):
     slow = DisturbedTier("disk", str(tmp_path), compress=True, link_bytes_per_second=6e7)
     stats = as_plainly(lambda: family(15, PLANNED_FROM), "45%", slow, moves="swap").stats

@@ -560,6 +560,7 @@ def test_what_an_op_refuses_is_refused_in_its_own_words(name: str, one: tuple, o
         assert [outcome(*arguments), outcome(*arguments)] == [plain, plain]
 
 
+@pytest.mark.long
 def test_a_kernel_that_gives_other_bits_in_slices_is_never_split() -> None:
     run_in_child(doctored)
 

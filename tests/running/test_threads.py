@@ -286,5 +286,6 @@ START = """
 """
 
 
+@pytest.mark.long
 def test_an_op_that_runs_while_a_session_starts_keeps_its_inputs(tmp_path: Path):
     assert script_prints(tmp_path, START) == ["1200.0 1200.0"] * 3

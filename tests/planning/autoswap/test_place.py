@@ -55,6 +55,7 @@ def test_a_storage_is_placed_at_every_op_that_uses_it(trace_and_plan):
             )
 
 
+@pytest.mark.long
 @given(plans())
 @settings(max_examples=200)
 def test_bytes_of_stays_are_those_of_the_plan(trace_and_plan):

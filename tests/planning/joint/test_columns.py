@@ -32,6 +32,7 @@ def carried_out(columns, found):
     return remade, recomputes, with_recomputes(columns.values, recomputes)
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(traces(max_ops=16), st.data())
 def test_the_time_and_the_bytes_of_remakings_are_those_of_the_trace_with_them(trace, data):

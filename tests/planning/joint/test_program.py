@@ -117,6 +117,7 @@ def nets(draw):
     return builder.build()
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(
     nets(), MACHINES, st.floats(0.5, 0.98), st.sampled_from([Moves.RECOMPUTE, Moves.JOINT]), st.sampled_from([0, 1, 3])

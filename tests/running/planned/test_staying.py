@@ -21,16 +21,18 @@ pytestmark = [
     pytest.mark.unstressed("how many iterations run by a plan"),
 ]
 STEPS, FIRST = 60, 10
+MANY = 90
+"""Steps of which a tenth is more than a kind that is new takes, and a plan for which there is no room for once."""
 BUDGET = "60%"
 SIZE = {"width": 16, "depth": 4}
 GUEST_BYTES = 900_000
 
 
-def planned_of(name: str) -> tuple[Session, list[int]]:
+def planned_of(name: str, steps: int = STEPS) -> tuple[Session, list[int]]:
     """Train by a loop in a session and plainly, to the same bits; return, by step, the iterations by a plan so far."""
-    plain, counts = trained(name, STEPS, **SIZE), []
+    plain, counts = trained(name, steps, **SIZE), []
     with Session(BUDGET, "ram", device="cpu", grow=False) as session:
-        limited = trained(name, STEPS, lambda _: counts.append(session.planned_iterations), **SIZE)
+        limited = trained(name, steps, lambda _: counts.append(session.planned_iterations), **SIZE)
     assert same_bits(plain, limited), "the session changed a bit"
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
     return session, counts
@@ -39,8 +41,8 @@ def planned_of(name: str) -> tuple[Session, list[int]]:
 @pytest.mark.long
 @pytest.mark.parametrize("name", LOOPS)
 def test_nine_of_ten_iterations_run_by_a_plan_after_the_tenth(name):
-    session, counts = planned_of(name)
-    assert counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST)
+    session, counts = planned_of(name, MANY)
+    assert counts[-1] - counts[FIRST] >= 0.9 * (MANY - 1 - FIRST)
     assert session.stats.swaps > 0 and session.unplanned == ()
 
 
@@ -55,6 +57,7 @@ def test_company_leaves_a_plan_in_force(name):
     assert session.stats.swaps > 0 and session.unplanned == ()
 
 
+@pytest.mark.long
 def test_ops_that_the_plan_does_not_have_leave_it_in_force():
     session, _ = planned_of("gradients are logged, every 5th")
     stats = session.stats

@@ -128,6 +128,7 @@ print("end")
 """
 
 
+@pytest.mark.long
 def test_a_watch_that_is_left_open_keeps_no_process_alive_and_forked_children_tell_nothing(tmp_path):
     write(tmp_path, LEFT_OPEN)
     done = run("script.py", cwd=tmp_path)

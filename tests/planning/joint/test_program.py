@@ -34,7 +34,7 @@ def is_below(us, bound):
 
 
 def with_short_ops(trace):
-    """Return it with ops of at most 10 us, which hide few of the copies; nor are the solver's digits coarse then."""
+    """Return the trace with ops of at most 10 us: they hide few copies, and the solver's digits are finer."""
     return replace(trace, ops=tuple(replace(op, duration_us=op.duration_us / 1e5) for op in trace.ops))
 
 
@@ -148,7 +148,7 @@ def test_more_moves_more_bytes_and_fewer_segments_never_raise_the_bound(trace, m
 @settings(max_examples=60)
 @given(traces(sizes=SIZES, alignments=st.just(1)).map(with_short_ops), MACHINES, st.data())
 def test_gaps_that_cost_nothing_never_raise_the_bound(trace, machine, data):
-    """Of storages that hold what is copied of them: what holds more raises the speed of what waits together with it."""
+    """Storages hold just what is copied of them here: one that holds more makes all bytes that wait look faster."""
     budget = data.draw(budgets(trace))
     fewer = time_bound(trace, machine, budget, least_bytes=data.draw(st.integers(2, 40))).added_us
     assert not is_below(time_bound(trace, machine, budget).added_us, fewer)

@@ -29,7 +29,7 @@ def patience() -> float:
         raise UsageError(
             f"{_SWITCH} is {named!r}",
             why="it is how many seconds training waits for its first plan before it goes on without",
-            remedy=f"a number from 0 on, or unset it: {_PATIENCE:.0f} are usual",
+            remedy=f"set it to a number from 0 on, or unset it for {_PATIENCE:.0f} seconds",
         )
     return min(seconds, threading.TIMEOUT_MAX)
 

@@ -10,7 +10,7 @@ std::optional<size_t> Clearing::make_zone(const PlanTable& table, std::optional<
     if (!pack(staying) || !clear_away(swapped)) return std::nullopt;
     const auto found = [&] { return !wanted ? find_zone(table.bytes) : may_be(table, *wanted) ? wanted : std::nullopt; };
     std::optional<size_t> offset = found();
-    if (!offset && shelf_.clear()) {
+    if (!offset && shelf_.clear(staying)) {
       residency_.consolidate(staying);  // down to where the shelf was
       offset = found();
     }

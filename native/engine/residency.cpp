@@ -16,6 +16,10 @@ constexpr double kImmovable = std::numeric_limits<double>::infinity();
 
 bool Residency::may_move(const Block& block) const { return block.is_idle() && (!block.small || turns_.none_runs()); }
 
+bool Residency::may_slide(const Block& block) const {
+  return memory_.holds(block) && block.active == 1 && !block.pinned && !block.held && block.attached();
+}
+
 Region* Residency::place_at_edge(size_t bytes, Block* block, bool high) {
   Ranges& ranges = memory_.arena->ranges;
   bytes = align_up(bytes, ranges.alignment());
@@ -123,8 +127,7 @@ size_t Residency::widest_window(bool running, size_t enough) const {
 void Residency::consolidate(const std::vector<Block*>& own) {
   std::vector<Block*> movers;
   for (Block* block : own)
-    if (memory_.holds(*block) && block->active == 1 && !block->pinned && !block->held &&
-        block->attached() && !memory_.arena->on_shelf(block->region) && !memory_.arena->is_planned(block->region))
+    if (may_slide(*block) && !memory_.arena->on_shelf(block->region) && !memory_.arena->is_planned(block->region))
       movers.push_back(block);
   std::sort(movers.begin(), movers.end(), [](Block* a, Block* b) { return a->region->offset < b->region->offset; });
   ++stats_.consolidations;

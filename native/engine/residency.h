@@ -21,6 +21,8 @@ class Residency {
 
   // Nothing keeps it where it is: neither a user, nor an op that may read a small storage unseen.
   bool may_move(const Block& block) const;
+  // Nothing but its one user does, who has not started yet.
+  bool may_slide(const Block& block) const;
   // A place at an end of the smallest stretch that holds `bytes`, so that no stretch is cut in two: at its `high` end or
   // at the low one. nullptr when there is none.
   Region* place_at_edge(size_t bytes, Block* block, bool high);

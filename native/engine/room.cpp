@@ -13,7 +13,7 @@ bool Room::make_available(Block& block, size_t more) {
 }
 
 bool Room::take_shelf(const ThreadState& thread) {
-  if (!shelf_.clear()) return false;
+  if (!shelf_.clear(thread.touched)) return false;
   residency_.consolidate(thread.touched);
   return true;
 }

@@ -88,8 +88,7 @@ void Shelf::evict_scattered() {
 }
 
 void Shelf::keep(Block& block) {
-  bool stuck = !memory_.holds(block) || block.active != 1 || block.pinned || block.held || !block.attached();
-  if (stuck || memory_.arena->on_shelf(block.region) || (block.small && !turns_.none_runs()) || memory_.arena->plan() != nullptr) return;
+  if (!residency_.may_slide(block) || memory_.arena->on_shelf(block.region) || (block.small && !turns_.none_runs()) || memory_.arena->plan() != nullptr) return;
   if (Region* region = place(block, /*evicts=*/true))
     moves_.move_to(block, region);
   else
@@ -117,13 +116,13 @@ void Shelf::close_hole_below(Block& block) {
   if (hole != nullptr && hole->is_free()) moves_.move_down(memory_.arena->shelf(), block, hole->offset);
 }
 
-bool Shelf::clear() {
+bool Shelf::clear(const std::vector<Block*>& own) {
   const size_t before = memory_.arena->shelf_end();
   if (turns_.none_runs())
     for (Block* block : std::vector<Block*>(books_.all()))
       if (memory_.holds(*block) && memory_.arena->on_shelf(block->region) && residency_.may_move(*block))
         moves_.evict(*block);
-  if (turns_.none_runs()) tidy();
+  if (turns_.none_runs()) tidy(own);
   return memory_.arena->shelf_end() < before;
 }
 
@@ -135,7 +134,7 @@ void Shelf::sort_by_size() {
     if (!block->small && memory_.arena->on_shelf(block->region) && residency_.may_move(*block)) moves_.evict(*block);
   }
   gather();
-  tidy();
+  tidy({});
   grow_to(memory_.arena->shelf_end() + slack(), /*evicts=*/false);
 }
 
@@ -148,16 +147,18 @@ void Shelf::make_way_for(const std::unordered_set<uint64_t>& stays) {
     if (region == nullptr || !moves_.move_to(*block, region)) moves_.evict(*block);
     scattered_ = true;
   }
-  tidy();
+  tidy({});
   gather();
   memory_.arena->trim_shelf(0);
 }
 
-// The storages on the shelf move to its low end, and the rest of it is given back.
-void Shelf::tidy() {
+// The storages on the shelf move to its low end, those of `own` too, and the rest of it is given back.
+void Shelf::tidy(const std::vector<Block*>& own) {
   for (Region* r = memory_.arena->first_on_shelf(); r != nullptr; r = r->next) {
-    if (r->is_free() || !residency_.may_move(*owner_of(r))) continue;
+    if (r->is_free()) continue;
     Block& block = *owner_of(r);
+    const bool is_own = std::find(own.begin(), own.end(), &block) != own.end();
+    if (is_own ? !residency_.may_slide(block) : !residency_.may_move(block)) continue;
     close_hole_below(block);
     r = block.region;
   }

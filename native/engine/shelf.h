@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <unordered_set>
+#include <vector>
 
 #include "books.h"
 #include "memory.h"
@@ -35,8 +36,9 @@ class Shelf {
   void gather();
   // or leave, where the shelf could not grow since the op's own storages lie above it.
   void evict_scattered();
-  // The last resort of an op that has not started: idle small storages leave too. False when that gives back nothing.
-  bool clear();
+  // The last resort of an op that has not started, or of a plan: idle small storages leave too, and its `own` close ranks.
+  // False when that gives back nothing.
+  bool clear(const std::vector<Block*>& own);
   // A plan's zone begins where the shelf ends: what recurs is to lie lowest on it.
   void make_way_for(const std::unordered_set<uint64_t>& stays);
   // Free bytes beyond those that had better be kept free are given back.
@@ -48,7 +50,7 @@ class Shelf {
   bool grow_to(size_t needed, bool evicts);
   void grow_over(Block& block);
   void close_hole_below(Block& block);
-  void tidy();
+  void tidy(const std::vector<Block*>& own);
 
   const Books& books_;
   Memory& memory_;

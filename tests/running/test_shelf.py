@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from memfit import BudgetError, Session, session
 from memfit._native import LARGEST_SMALL_BYTES
 from memfit.running import engine
+from memfit.running.engine import RemakeTableColumns, SwapTableColumns
 
 pytestmark = pytest.mark.usefixtures("on_its_own")
 
@@ -108,6 +109,47 @@ def test_an_op_of_new_sizes_has_its_small_inputs_moved_aside():
         right = ones(4)
         del left, right
         assert torch.mm(a.t(), b).shape == (512, 5000)  # 10.2 MB, and 0.44 of inputs
+
+
+def small_ones_above_others(count: int, others: int = 40) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return `count` small tensors that are away, and others, which lie where those were: they come in above them."""
+    small = [torch.full((2500,), float(i)) for i in range(count)]
+    rest = [torch.full((2500,), -1.0) for _ in range(others)]
+    assert ones(11.9).sum() == 11.9 * MB / 4
+    assert not any(engine.load().is_resident(tensor) for tensor in small + rest)
+    assert all(tensor.sum() == -2500 for tensor in rest)
+    return small, rest
+
+
+def multiplied(column: torch.Tensor, row: torch.Tensor) -> float:
+    """Make 11.8 MB of them, and return one of those numbers."""
+    return torch.mm(column.view(-1, 1), row[:1180].view(1, -1))[-1, -1].item()
+
+
+@pytest.mark.unstressed("where storages lie between ops")
+def test_an_op_has_the_room_of_small_storages_that_lie_below_its_own():
+    with session(12 * MB, "ram", device="cpu", grow=False, split="never", map="never"):
+        multiplied(torch.ones(2500), torch.ones(2500))  # so that it is known what it needs
+        (_, column, row), rest = small_ones_above_others(3)
+        assert column.sum() == 2500 and row.sum() == 5000  # now they are there
+        assert multiplied(column, row) == 2 and all(tensor.sum() == -2500 for tensor in rest)
+
+
+@pytest.mark.unstressed("where storages lie between ops")
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (64, False)])
+def test_a_plan_has_the_room_of_small_storages_that_lie_below_those_that_stay(more, fits):
+    native = engine.load()
+    with session(12 * MB, "ram", device="cpu"):
+        staying, rest = small_ones_above_others(4)
+        zone = 12 * MB // 64 * 64 - 4 * 10_048  # all but what those take that stay
+        columns = {"size": [64], "swap": [0], "again": [0], "mapped": [0], "slots": [1], "slot_offset": [0],
+                   "due_begin": [0, 0, 1], "due_take": [0], "due_periods_ago": [1], "op_begin": [0, 1]}  # fmt: skip
+        swaps: dict[str, list[int]] = {name: [] for name in SwapTableColumns.__annotations__}
+        remakes: dict[str, list[int]] = {name: [] for name in RemakeTableColumns.__annotations__}
+        ids = [native.block_id(tensor) for tensor in staying]
+        assert native.use_plan(columns, zone + more, 1, swaps | {"op_hashes": [7]}, remakes, ids, True) == fits
+        assert all(native.is_resident(tensor) for tensor in staying)
+        assert [tensor[0].item() for tensor in staying] == [0, 1, 2, 3] and all(t.sum() == -2500 for t in rest)
 
 
 def many_sizes_in_turn() -> Session:

@@ -180,7 +180,7 @@ void Paging::map_those(ThreadState& thread, const std::vector<Block*>& chosen, s
   for (Block* block : leave_arena(thread, chosen)) {
     const size_t most = block->stays_mapped ? std::max(frames, frames_.bytes_for_rows()) : frames;
     bool is_open = frames_.open(thread, most, to_come) || frames_.open_most(thread, frames, to_come);
-    if (!is_open && thread.starting && on_.shelf.clear()) is_open = frames_.open(thread, frames, to_come);
+    if (!is_open && thread.starting && on_.shelf.clear(thread.touched)) is_open = frames_.open(thread, frames, to_come);
     if (!is_open && !frames_.open(thread, std::min(frames, frames_.bytes())) && frames_.is_needed()) return;
     const bool is_now = block->written_by == thread.serial, is_written = is_now || block->stays_mapped;
     const Extent extent = is_written && frames_.is_needed() ? writable(*block, on_.memory) : block->extent;

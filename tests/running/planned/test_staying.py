@@ -11,6 +11,9 @@ from torch import Tensor
 
 from benchmarks.common import companions
 from benchmarks.common.deviating import LOOPS, Training, trained
+from memfit.running.planned.asking import Asking
+from memfit.running.planned.making import Made, Making
+from memfit.running.planned.states import Known
 from memfit.running.session import Session
 from running.plainly import same_bits
 from running.side_by_side import repeated
@@ -24,6 +27,7 @@ STEPS, FIRST = 60, 10
 BUDGET = "60%"
 SIZE = {"width": 16, "depth": 4}
 GUEST_BYTES = 900_000
+DONE = Making.done  # which waits no longer than it is told
 
 
 def planned_of(name: str) -> tuple[Session, list[int]]:
@@ -69,6 +73,22 @@ def test_kinds_that_come_by_turns_have_a_plan_each():
     session, counts = planned_of("two sizes of batch by turns")
     assert session.stats.plans >= counts[-1] - 1  # it is changed each time
     assert sum(count > STEPS // 3 for count in session.signature_counts.values()) == 2
+
+
+@pytest.mark.long
+def test_a_search_that_goes_on_keeps_no_plan_from_its_turn(monkeypatch):
+    """A better plan is looked for as long as the session lasts; evaluations take the one in force out of it."""
+    make = Asking.make
+
+    def never_better(self: Asking, known: Known, **about) -> Making:
+        is_better = known.plan is not None
+        return Making(lambda stop: Made(searched=stop.wait(120))) if is_better else make(self, known, **about)
+
+    monkeypatch.setattr(Making, "done", DONE)
+    monkeypatch.setattr(Asking, "make", never_better)
+    monkeypatch.setenv("MEMFIT_PATIENCE", "60")
+    session, counts = planned_of("evaluation, every 10th")
+    assert session.stats.plans >= 8 and counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST)
 
 
 def same_in_a_session(train: Callable[[], list[Tensor]], **settings: bool) -> Session:

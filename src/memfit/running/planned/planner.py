@@ -206,11 +206,9 @@ class Planner:
         say(f"memfit: warning: the given plan is not used: {refused.sentence}; {remedy}")
 
     def _use_when_made(self, known: Known, end: End) -> None:
-        """Put a plan in force as soon as there is one; otherwise leave things as they are."""
+        """Put the plan of a kind in force: that which was made, or until there is one the one before it."""
         made = Made()
-        if known.making is not None:
-            if not known.making.done():
-                return
+        if known.making is not None and known.making.done():
             made, known.making = known.making.result(), None
             self._hear(made)
             if made.refused is not None:
@@ -223,35 +221,51 @@ class Planner:
                 self._confirm(known, made)
                 return
             known.take(made)
-        is_new = made.plan is not None
-        plan = known.plan
-        if plan is not None and self._put_in_force(
-            plan.plan(), end.at_boundary, known.signature != self._kinds.history[-1]
-        ):
-            self._signature = known.signature
-            self._become(InForce(known.signature))
-            if self.measures and plan.foreseen_us is not None:
-                self.engine.start_timeline()
-            self.pauses.end(known.signature)
-            self.pauses.end(_UNLIKE)
-            self.given_plan = Used() if plan.is_given else self.given_plan
-            if is_new:
-                self.kept_plans += made.is_kept and not made.is_shared
-                self.shared_plans += made.is_shared
-                self._keep(known)
-            # The link of another rank of this machine is this one's: what differs is how busy it was.
-            is_for_another_link = made.is_kept and not made.is_shared and not alike(self.asking.machine(), plan.machine)
-            if is_for_another_link or (self.asking.moves is Moves.JOINT and plan.may_be_improved):
-                known.making = self.asking.make(known, stage="" if is_for_another_link else _JOINT)
+        elif known.making is not None and (known.plan is None or self._is_in_force(known)):
             return
-        if plan is not None:
+        self._switch_to(known, made, end)
+
+    def _switch_to(self, known: Known, made: Made, end: End) -> None:
+        """Put the plan of a kind in force; `made` is what has just come of making one."""
+        is_another = known.signature != self._kinds.history[-1]
+        plan = known.plan
+        if plan is None:
+            self._plan_again(known, _NOT_FOUND)
+        elif self._put_in_force(plan.plan(), end.at_boundary, is_another):
+            self._is_used(known, plan, made)
+        else:
             self._become(Watching())
+            self._was_refused(known, plan)
+
+    def _is_used(self, known: Known, plan: CompressedPlan, made: Made) -> None:
+        """Note that a plan is in force, and have a better one made where there may be one."""
+        self._signature = known.signature
+        self._become(InForce(known.signature))
+        if self.measures and plan.foreseen_us is not None:
+            self.engine.start_timeline()
+        self.pauses.end(known.signature)
+        self.pauses.end(_UNLIKE)
+        self.given_plan = Used() if plan.is_given else self.given_plan
+        if made.plan is not None:
+            self.kept_plans += made.is_kept and not made.is_shared
+            self.shared_plans += made.is_shared
+            self._keep(known)
+        if known.making is not None:
+            return
+        # The link of another rank of this machine is this one's: what differs is how busy it was.
+        is_for_another_link = made.is_kept and not made.is_shared and not alike(self.asking.machine(), plan.machine)
+        if is_for_another_link or (self.asking.moves is Moves.JOINT and plan.may_be_improved):
+            known.making = self.asking.make(known, stage="" if is_for_another_link else _JOINT)
+
+    def _was_refused(self, known: Known, plan: CompressedPlan) -> None:
+        """Note that there was no room for a plan; after some times it is made for less, unless one is being made."""
         known.refused += 1
-        if plan is None or known.refused >= _STRIKES:
-            if plan is not None and plan.is_given:
-                self._refuse_given(Refused(_NO_ROOM))
-                known.refuses_given = True
-            self._plan_again(known, _NOT_FOUND if plan is None else _NO_ROOM)
+        if known.making is not None or known.refused < _STRIKES:
+            return
+        if plan.is_given:
+            self._refuse_given(Refused(_NO_ROOM))
+            known.refuses_given = True
+        self._plan_again(known, _NO_ROOM)
 
     def _confirm(self, known: Known, made: Made) -> None:
         """Note that no better plan than the one in force was found."""

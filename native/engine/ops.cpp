@@ -67,6 +67,8 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   if (outermost) begin_frame(thread, op, source, sequence_number);
   bool joins = !thread.joined && concerns(op, inputs);
   if (joins) join(thread);
+  // Whether or not the inputs are put off: by them it is known again.
+  if (joins && op.reads_data && !op.is_generated && learns()) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
   if (outermost && on_.recorder.records_shapes(thread))
     for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
   if ((joins || thread.defers || op.passes_on) && thread.joined && defers(thread, op, inputs)) return;
@@ -199,7 +201,6 @@ void Ops::settle_dues(ThreadState& thread) {
 // Returns whether anything had to come in.
 bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins) {
   touch_inputs(thread, op, inputs);
-  if (joins && op.reads_data && !op.is_generated && learns()) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
   if (op.keeps_pointers) guarded(thread, [&] { on_.paging.bring_out_all(thread); });
   thread.starting = joins;
   if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);

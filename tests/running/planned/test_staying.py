@@ -11,6 +11,7 @@ from torch import Tensor
 
 from benchmarks.common import companions
 from benchmarks.common.deviating import LOOPS, Training, trained
+from memfit.running import engine
 from memfit.running.planned.asking import Asking
 from memfit.running.planned.making import Made, Making
 from memfit.running.planned.states import Known
@@ -89,6 +90,24 @@ def test_a_search_that_goes_on_keeps_no_plan_from_its_turn(monkeypatch):
     monkeypatch.setenv("MEMFIT_PATIENCE", "60")
     session, counts = planned_of("evaluation, every 10th")
     assert session.stats.plans >= 8 and counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST)
+
+
+@pytest.fixture
+def tried_in_slices():
+    """An earlier session of the process has tried a call in slices."""
+    native = engine.load()
+    before = native.split_answers()
+    native.know_splits([("aten::relu", 7, 0, 0, [], [])])
+    yield
+    native.know_splits(before)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("tried_in_slices")
+def test_calls_are_known_again_whether_or_not_their_inputs_were_put_off():
+    """Those of calls that may run in slices are, unless a plan is in force, which unknown calls would take away."""
+    session, counts = planned_of("evaluation, every 10th")
+    assert counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST) and session.unplanned == ()
 
 
 def same_in_a_session(train: Callable[[], list[Tensor]], **settings: bool) -> Session:

@@ -19,7 +19,7 @@ def short(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", list(overhead.operations()))
+@pytest.mark.parametrize("name", ["tiny add", "linear", pytest.param("layer norm", marks=pytest.mark.slow)])
 def test_an_op_is_measured_in_each_way(short, name):
     found = overhead.compare(name, repeats=2)
     assert tuple(found) == overhead.WAYS

@@ -29,10 +29,10 @@ def reported(request, tmp_path_factory) -> tuple[Path, str]:
     """A folder with the report on a run, its timeline and its statistics; and what the plans of the run do."""
     folder = tmp_path_factory.mktemp(request.param)
     write(folder, PACED)
-    plain = run("script.py", "--steps", "120", cwd=folder)
+    plain = run("script.py", "--steps", "60", cwd=folder)
     words = ("--budget", "75%", "--tier", "ram", "--moves", request.param, "--no-plan-cache")
     files = ("--report", "run.html", "--timeline", "run.json", "--stats", "stats.json")
-    result = memfit("run", *words, *files, "script.py", "--steps", "120", cwd=folder)
+    result = memfit("run", *words, *files, "script.py", "--steps", "60", cwd=folder)
     assert result.returncode == 0 and result.stdout == plain.stdout, result.stderr
     return folder, request.param
 

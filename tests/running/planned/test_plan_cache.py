@@ -283,7 +283,7 @@ def test_another_ranks_plan_is_taken_if_it_is_joint_or_another_than_was_found(fo
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("moves", ["swap", "joint"])
+@pytest.mark.parametrize("moves", [pytest.param("swap", marks=pytest.mark.slow), "joint"])
 def test_of_ranks_that_want_a_plan_at_once_one_searches(tmp_path, folder, monkeypatch, moves):
     alone = said(start(tmp_path, 0, moves=moves))
     for path in folder.iterdir():

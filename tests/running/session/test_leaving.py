@@ -136,7 +136,7 @@ def rings_at_each_line(files: tuple[str, ...], every: int, rings: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("rings", [1, 3])
+@pytest.mark.parametrize("rings", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_signal_at_any_line_of_a_session_s_begin_or_end_is_raised_and_leaves_nothing(rings):
     rings_at_each_line(("api.py", "active.py", "undisturbed.py", "iterations.py"), 1, rings)
 

@@ -14,6 +14,7 @@ from benchmarks.common.deviating import LOOPS, Training, trained
 from memfit.running import engine
 from memfit.running.planned.asking import Asking
 from memfit.running.planned.making import Made, Making
+from memfit.running.planned.planner import Planner
 from memfit.running.planned.states import Known
 from memfit.running.session import Session
 from running.plainly import same_bits
@@ -76,9 +77,9 @@ def test_kinds_that_come_by_turns_have_a_plan_each():
     assert sum(count > STEPS // 3 for count in session.signature_counts.values()) == 2
 
 
-@pytest.mark.long
-def test_a_search_that_goes_on_keeps_no_plan_from_its_turn(monkeypatch):
-    """A better plan is looked for as long as the session lasts; evaluations take the one in force out of it."""
+@pytest.fixture
+def searched_for_ever(steady, monkeypatch):
+    """A better plan is looked for as long as the session lasts."""
     make = Asking.make
 
     def never_better(self: Asking, known: Known, **about) -> Making:
@@ -88,8 +89,29 @@ def test_a_search_that_goes_on_keeps_no_plan_from_its_turn(monkeypatch):
     monkeypatch.setattr(Making, "done", DONE)
     monkeypatch.setattr(Asking, "make", never_better)
     monkeypatch.setenv("MEMFIT_PATIENCE", "60")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("searched_for_ever")
+def test_a_search_that_goes_on_keeps_no_plan_from_its_turn():
+    """Evaluations take the plan that there is out of force."""
     session, counts = planned_of("evaluation, every 10th")
     assert session.stats.plans >= 8 and counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("searched_for_ever")
+def test_a_plan_without_room_is_tried_a_few_times_while_a_better_one_is_looked_for(monkeypatch):
+    put, tried = Planner._put_in_force, []
+
+    def put_once(self: Planner, *about) -> bool:
+        tried.append(self._before["iterations"])
+        return len(tried) == 1 and put(self, *about)
+
+    monkeypatch.setattr(Planner, "_put_in_force", put_once)
+    session, counts = planned_of("evaluation, every 10th")
+    assert session.stats.plans == 1 and 0 < counts[-1] < FIRST
+    assert len(tried) <= 1 + 2 * 3  # of two kinds, three times each
 
 
 @pytest.fixture

@@ -221,9 +221,13 @@ class Planner:
                 self._confirm(known, made)
                 return
             known.take(made)
-        elif known.making is not None and (known.plan is None or self._is_in_force(known)):
+        elif known.making is not None and (not self._may_have_room(known) or self._is_in_force(known)):
             return
         self._switch_to(known, made, end)
+
+    @staticmethod
+    def _may_have_room(known: Known) -> bool:
+        return known.plan is not None and known.refused < _STRIKES
 
     def _switch_to(self, known: Known, made: Made, end: End) -> None:
         """Put the plan of a kind in force; `made` is what has just come of making one."""
@@ -260,7 +264,7 @@ class Planner:
     def _was_refused(self, known: Known, plan: CompressedPlan) -> None:
         """Note that there was no room for a plan; after some times it is made for less, unless one is being made."""
         known.refused += 1
-        if known.making is not None or known.refused < _STRIKES:
+        if known.making is not None or self._may_have_room(known):
             return
         if plan.is_given:
             self._refuse_given(Refused(_NO_ROOM))

@@ -44,6 +44,7 @@ class Known:
             if self.plan is not None and self.measured is not None:
                 self.measured_before = self.plan, self.measured
             self.plan, self.key, self.is_kept, self.measured = made.plan, made.key, made.is_kept, None
+            self.refused = 0
             self.never |= made.never
 
     def note(self, measured: Timeline) -> None:

@@ -126,7 +126,7 @@ def a_session_may_begin_in_any_stream(gpu: Gpu) -> None:
 def a_measured_timeline_has_the_plans_copies(gpu: Gpu) -> None:
     """Whatever plan is in force: the timeline is of an iteration under it.
 
-    The first one under another plan begins with what the one before has left outside, which needs no copy out.
+    The first one under a plan begins with what was left outside before, which needs no copy out.
     """
     plain, _ = plainly(lambda: events(QUIET * 2))
     torch.manual_seed(0)
@@ -144,7 +144,7 @@ def a_measured_timeline_has_the_plans_copies(gpu: Gpu) -> None:
     assert_equal(plain, result)
     assert stats.stall_ns >= 0 and stats.out_ns > 0 and stats.in_ns > 0
     first = [(copies, planned) for copies, planned in found if copies != planned]
-    assert len(first) < min(stats.plans, len(found) // 2), (stats.plans, found)
+    assert len(first) <= stats.plans < len(found) // 2, (stats.plans, found)
     assert all(copies < planned for copies, planned in first), found
 
 

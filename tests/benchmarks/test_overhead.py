@@ -7,6 +7,7 @@ import pytest
 from benchmarks.cpu import overhead
 from memfit.running.planned.making import Making
 
+SOME = [pytest.param(name, marks=[pytest.mark.slow] if name != "tiny add" else []) for name in overhead.operations()]
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -19,7 +20,7 @@ def short(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["tiny add", "linear", pytest.param("layer norm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", SOME)
 def test_an_op_is_measured_in_each_way(short, name):
     found = overhead.compare(name, repeats=2)
     assert tuple(found) == overhead.WAYS

@@ -155,7 +155,7 @@ def test_a_script_that_only_infers_is_compared_by_what_its_passes_return(verify)
     assert verdict["limited"]["stats"]["bytes_in"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_first_pass_that_differs_is_named_with_its_op(verify):
     text = COUNTER + INFERENCE.replace("DISTURBED", "runs % 2 == 0 and _ == 2").replace(
         "hidden = ", "hidden = 1 * x if 0 else "

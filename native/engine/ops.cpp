@@ -67,7 +67,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   if (outermost) begin_frame(thread, op, source, sequence_number);
   bool joins = !thread.joined && concerns(op, inputs);
   if (joins) join(thread);
-  // Whether or not the inputs are put off: by them it is known again.
+  // By their shapes the op is known again, whether or not its inputs are put off.
   if (joins && op.reads_data && !op.is_generated && learns()) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
   if (outermost && on_.recorder.records_shapes(thread))
     for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import memfit
 from memfit.running import engine
-from memfit.running.engine import RemakeTableColumns, SwapTableColumns
 from memfit.running.planned import planner, wanted
 from running.plainly import as_plainly, same_bits, train_by_hand
+from running.plan_tables import GOOD, NO_REMAKES, NO_SWAPS, ONE_OP, SWAP_COLUMNS
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -196,9 +196,6 @@ def test_training_goes_on_reactively_when_the_unplanned_has_no_room():
 # -- the table itself -------------------------------------------------------------------------------------------
 
 UNIT = 64
-SWAP_COLUMNS = tuple(SwapTableColumns.__annotations__)
-NO_SWAPS: dict[str, list[int]] = {name: [] for name in SWAP_COLUMNS}
-NO_REMAKES: dict[str, list[int]] = {name: [] for name in RemakeTableColumns.__annotations__}
 
 
 class Table:
@@ -403,9 +400,6 @@ def check_late(rows: list[tuple[int, int]], changes: list[tuple[int, str, int]],
         run_iterations(rows, [changes, [], []])
 
 
-GOOD = {"size": [64], "swap": [0], "again": [0], "mapped": [0], "slots": [1], "slot_offset": [0],
-        "due_begin": [0, 0, 1], "due_take": [0], "due_periods_ago": [1], "op_begin": [0, 1]}  # fmt: skip
-ONE_OP = NO_SWAPS | {"op_hashes": [7]}
 ONE_SWAP = {"op_hashes": [7], "block": [1], "ordinal": [0], "bytes": [64], "again": [0], "storage": [0],
             "out_after": [0], "free_by": [0], "in_start": [0], "take": [1], "map_op": [0],
             "map_storage": [0]}  # fmt: skip

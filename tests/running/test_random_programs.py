@@ -107,7 +107,7 @@ def check_under_stress(program: Program) -> None:
 @pytest.mark.long
 @quiet
 @pytest.mark.timeout(300)
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(steps=steps)
 @example(steps=WRITTEN_BASE)
 def test_programs_are_bit_identical_under_stress(steps):

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from memfit import BudgetError, Session, session
 from memfit._native import LARGEST_SMALL_BYTES
 from memfit.running import engine
-from memfit.running.engine import RemakeTableColumns, SwapTableColumns
+from running.plan_tables import GOOD, NO_REMAKES, ONE_OP
 
 pytestmark = pytest.mark.usefixtures("on_its_own")
 
@@ -142,12 +142,8 @@ def test_a_plan_has_the_room_of_small_storages_that_lie_below_those_that_stay(mo
     with session(12 * MB, "ram", device="cpu"):
         staying, rest = small_ones_above_others(4)
         zone = 12 * MB // 64 * 64 - 4 * 10_048  # all but what those take that stay
-        columns = {"size": [64], "swap": [0], "again": [0], "mapped": [0], "slots": [1], "slot_offset": [0],
-                   "due_begin": [0, 0, 1], "due_take": [0], "due_periods_ago": [1], "op_begin": [0, 1]}  # fmt: skip
-        swaps: dict[str, list[int]] = {name: [] for name in SwapTableColumns.__annotations__}
-        remakes: dict[str, list[int]] = {name: [] for name in RemakeTableColumns.__annotations__}
         ids = [native.block_id(tensor) for tensor in staying]
-        assert native.use_plan(columns, zone + more, 1, swaps | {"op_hashes": [7]}, remakes, ids, True) == fits
+        assert native.use_plan(GOOD, zone + more, 1, ONE_OP, NO_REMAKES, ids, True) == fits
         assert all(native.is_resident(tensor) for tensor in staying)
         assert [tensor[0].item() for tensor in staying] == [0, 1, 2, 3] and all(t.sum() == -2500 for t in rest)
 

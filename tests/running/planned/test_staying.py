@@ -42,12 +42,17 @@ def planned_of(name: str) -> tuple[Session, list[int]]:
     return session, counts
 
 
+def is_mostly_planned(counts: list[int]) -> bool:
+    """Return whether nine of ten iterations after the tenth run by a plan."""
+    return counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", LOOPS)
 def test_nine_of_ten_iterations_run_by_a_plan_after_the_tenth(name):
     session, counts = planned_of(name)
     missed = [step for step in range(1, STEPS) if counts[step] == counts[step - 1]]
-    assert counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST), f"not by a plan: {missed}, {session.stats}"
+    assert is_mostly_planned(counts), f"not by a plan: {missed}, {session.stats}"
     assert session.stats.swaps > 0 and session.unplanned == ()
 
 
@@ -58,7 +63,7 @@ def test_company_leaves_a_plan_in_force(name):
     with Session(BUDGET, "ram", device="cpu", grow=False) as session:
         limited = companions.trained(name, STEPS, lambda _: counts.append(session.planned_iterations))
     assert same_bits(plain, limited), "the session changed a bit"
-    assert counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST)
+    assert is_mostly_planned(counts)
     assert session.stats.swaps > 0 and session.unplanned == ()
 
 
@@ -96,7 +101,7 @@ def searched_for_ever(steady, monkeypatch):
 def test_a_search_that_goes_on_keeps_no_plan_from_its_turn():
     """Evaluations take the plan that there is out of force."""
     session, counts = planned_of("evaluation, every 10th")
-    assert session.stats.plans >= 8 and counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST)
+    assert session.stats.plans >= 8 and is_mostly_planned(counts)
 
 
 @pytest.mark.long
@@ -129,7 +134,7 @@ def tried_in_slices():
 def test_calls_are_known_again_whether_or_not_their_inputs_were_put_off():
     """Those of calls that may run in slices are, unless a plan is in force, which unknown calls would take away."""
     session, counts = planned_of("evaluation, every 10th")
-    assert counts[-1] - counts[FIRST] >= 0.9 * (STEPS - 1 - FIRST) and session.unplanned == ()
+    assert is_mostly_planned(counts) and session.unplanned == ()
 
 
 def same_in_a_session(train: Callable[[], list[Tensor]], **settings: bool) -> Session:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memfit.running.planned.making import Making
-from memfit.running.planned.planner import Planner
+from memfit.running.planned.revisions import Revisions
 
 
 def wait_for_plans() -> None:
@@ -14,5 +14,4 @@ def wait_for_plans() -> None:
 
 def keep_plans() -> None:
     """Let this process's plans stay as they are from here on, whatever links and ops take."""
-    Planner._compare_links = lambda *_: None  # type: ignore[method-assign]
-    Planner._compare_times = lambda *_: None  # type: ignore[method-assign]
+    Revisions.compare = lambda *_: None  # type: ignore[method-assign]

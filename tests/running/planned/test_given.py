@@ -11,6 +11,7 @@ from memfit.ir import Plan
 from memfit.running.planned import planner, wanted
 from memfit.running.planned.engine_plan import CompressedPlan
 from memfit.running.planned.given import Refused, Used
+from memfit.running.planned.revisions import Revisions
 from memfit.running.session import Session
 from running.plainly import same_bits
 from running.planned.networks import WORKS
@@ -67,14 +68,14 @@ def test_training_goes_by_it_as_soon_as_the_iteration_is_known_and_notes_the_fir
 def test_a_plan_made_anew_of_which_nothing_was_noted_leaves_what_was_noted_before(passed, monkeypatch):
     measured = []
     monkeypatch.setattr(CompressedPlan, "improves", lambda *_: True)
-    monkeypatch.setattr(planner.Planner, "_compare_links", lambda self, state, known, _: again(self, known))
+    monkeypatch.setattr(Revisions, "compare", lambda self, state, known, end, noted: again(self, known))
 
-    def again(self: planner.Planner, known) -> None:
+    def again(self: Revisions, known) -> None:
         measured.append(known.measured)
         if len(measured) == 2:
             known.making = self.asking.make(known)
             known.making.done(None)
-            monkeypatch.setattr(planner.Planner, "_noted", lambda *_: None)
+            monkeypatch.setattr(Revisions, "noted", lambda *_: None)
 
     session = trained_by(passed, LEARNT + 4)
     ran = session.what_ran()

@@ -23,8 +23,8 @@ from memfit.running.engine import plans
 from memfit.running.planned import plan_cache
 from memfit.running.planned.claims import Claims
 from memfit.running.planned.link import SessionLink
-from memfit.running.planned.planner import Planner
 from memfit.running.planned.recorded import in_order_of_use
+from memfit.running.planned.revisions import Revisions
 from memfit.running.session import settings
 from python_path import environment
 from running.plainly import as_plainly, descend
@@ -197,18 +197,19 @@ def test_a_plan_for_another_link_is_used_at_once_and_made_anew_beside_training(f
 
 @pytest.mark.long
 def test_a_storage_that_one_run_could_not_make_again_the_next_does_not_drop(folder, monkeypatch):
-    hear, refused = Planner._hear_of_drops, []
+    hear, refused = Revisions.hear_of_drops, []
 
     def refuse_one(self, known) -> bool:
         if refused or not known.plan.dropped:
             return hear(self, known)
         refused.append(known.plan.dropped[0])
         known.never[refused[0]] = "it is not what it was"
+        known.making = self.asking.make(known)
         return True
 
-    monkeypatch.setattr(Planner, "_hear_of_drops", refuse_one)
+    monkeypatch.setattr(Revisions, "hear_of_drops", refuse_one)
     first = limited(moves="joint")
-    monkeypatch.setattr(Planner, "_hear_of_drops", hear)
+    monkeypatch.setattr(Revisions, "hear_of_drops", hear)
     (path,) = folder.iterdir()
     assert load_kept_plan(path).never == {refused[0]: "it is not what it was"}
     second = limited(moves="joint")

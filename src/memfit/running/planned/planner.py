@@ -11,28 +11,25 @@ so are the times of ops. A plan of an earlier run is used as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from memfit.ir import Timeline, Trace
+from memfit.ir import Timeline
 from memfit.messages import say
 from memfit.planning.joint.program import Moves
-from memfit.planning.lifetimes import births
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
 from memfit.running.planned.asking import Asking
 from memfit.running.planned.chosen import kept_plan
-from memfit.running.planned.drift import alike, gains_by_speed
+from memfit.running.planned.drift import alike
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
 from memfit.running.planned.given import GivenPlan, Refused, Untried, Used
 from memfit.running.planned.kinds import Kinds
 from memfit.running.planned.making import Made
-from memfit.running.planned.op_times import Timing
 from memfit.running.planned.pauses import Pauses
 from memfit.running.planned.recorded import CompressedIterations
 from memfit.running.planned.recorded_kinds import RecordedKinds
+from memfit.running.planned.revisions import Revisions
 from memfit.running.planned.states import Closed, End, InForce, Known, Watching
-from memfit.running.planned.timeline import measured_timeline
 from memfit.tracing.build import RawRecording
 
 _STRIKES = 3
@@ -43,7 +40,6 @@ _ANOTHER = "several in a row allocated something else than the plan had foreseen
 _NEVER_ALIKE = "hardly two of them are alike"
 _FIRST, _JOINT = "first", "joint"  # stages to which every rank comes
 _UNLIKE = 0  # stands for the kinds of iterations of which that is said
-_STAYS = "it did not give its place to an output"
 _TOO_SHORT = "the script ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
 
 
@@ -60,8 +56,6 @@ class Planner:
     """By signature."""
     pauses: Pauses = field(default_factory=Pauses)
     """The kinds of iterations for which no plan is looked for at present."""
-    not_made_again: list[str] = field(default_factory=list)
-    """The storages that could not be, with the op that made each, its line, and the reason."""
     followed: int = 0
     """Iterations that a plan was in force for throughout, and right."""
     searches: int = 0
@@ -75,6 +69,14 @@ class Planner:
     _kinds: Kinds = field(default_factory=Kinds)
     _signature: int = 0  # of the last plan in force
     _before: dict[str, int] = field(default_factory=dict)  # the engine's stats when the last iteration ended
+
+    def __post_init__(self) -> None:
+        self._revisions = Revisions(self.engine, self.asking, self.measures)
+
+    @property
+    def not_made_again(self) -> list[str]:
+        """The storages that could not be, with the op that made each, its line, and the reason."""
+        return self._revisions.not_made_again
 
     @property
     def record_bytes(self) -> int:
@@ -142,7 +144,7 @@ class Planner:
     def _become(self, state: Watching | InForce) -> None:
         """Enter a state, unless the session has ended meanwhile, in another thread."""
         if isinstance(self._state, InForce):
-            self._end_timing(self._state)
+            self._revisions.end_timing(self._state)
         if not isinstance(self._state, Closed):
             self._state = state
 
@@ -245,8 +247,7 @@ class Planner:
         """Note that a plan is in force, and have a better one made where there may be one."""
         self._signature = known.signature
         self._become(InForce(known.signature))
-        if self.measures and plan.foreseen_us is not None:
-            self.engine.start_timeline()
+        self._revisions.begin(plan)
         self.pauses.end(known.signature)
         self.pauses.end(_UNLIKE)
         self.given_plan = Used() if plan.is_given else self.given_plan
@@ -317,79 +318,13 @@ class Planner:
         missed = end.grew("plan_mismatches") > 0 or end.grew("derailments") > 0
         if missed or known is None or known.making is not None:
             state.pace.skip()
-        noted = None if missed or known is None else self._noted(state, known)
+        noted = None if missed or known is None else self._revisions.noted(state, known)
         if struck_out:
             self._forget(state, end)
         elif known is not None and known.making is not None:
             self._use_when_made(known, end)
-        elif known is not None and self._hear_of_drops(known):
-            known.making = self.asking.make(known)
-        elif known is not None and not missed:
-            if end.grew("timed_iterations"):
-                self._compare_links(state, known, end.grew("stall_ns"))
-            self._compare_times(state, known, noted, end.stats)
-
-    def _hear_of_drops(self, known: Known) -> bool:
-        """Return whether it is new that storages cannot be made again: they are never dropped from now on."""
-        plan = known.plan
-        if plan is None or not (plan.dropped or plan.givers):
-            return False
-        _, failed = self.engine.tried_drops()
-        found = {plan.dropped[drop]: why for drop, why in failed}
-        found |= {plan.givers[op]: _STAYS for op in self.engine.refused_handovers() if op in plan.givers}
-        fresh = {storage: why for storage, why in found.items() if storage not in known.never}
-        if fresh and (trace := plan.trace()) is not None:
-            self.not_made_again += [f"{_name_of(trace, storage)}: {why}" for storage, why in fresh.items()]
-        known.never |= fresh
-        return bool(fresh)
-
-    def _noted(self, state: InForce, known: Known) -> Timeline | None:
-        """Return what the iteration did, if that was noted, and have it noted of the next one; None otherwise.
-
-        It is noted while another plan is made, too: that may take until the run's end.
-        """
-        if not (self.measures or state.timing) or known.plan is None or known.plan.foreseen_us is None:
-            return None
-        plan, raw = known.plan.plan(), self.engine.stop_timeline()
-        self.engine.start_timeline()
-        if plan.predicted is None:
-            return None
-        noted = measured_timeline(len(plan.predicted.start_us), raw, plan.predicted.host_bytes)
-        if self.measures and noted is not None:
-            known.note(noted)
-        return noted
-
-    def _compare_links(self, state: InForce, known: Known, stall_ns: int) -> None:
-        """Make another plan if the link is not, or no longer, the one that the plan in force was made for."""
-        plan = known.plan
-        if plan is None:
-            return
-        drift, machine = state.drift, self.asking.machine
-        is_slower = drift.note_stalls(plan, stall_ns, known.corrections) and not alike(machine(), plan.machine)
-        if is_slower or (gains_by_speed(plan) and drift.note_link(plan, machine(), known.corrections)):
-            known.corrections += 1
-            known.making = self.asking.make(known)
-
-    def _compare_times(self, state: InForce, known: Known, noted: Timeline | None, stats: Mapping[str, int]) -> None:
-        """Time the ops, and make another plan, if iterations take another time than was foreseen."""
-        plan = known.plan
-        if plan is None or plan.foreseen_us is None or plan.is_given or known.making is not None:
-            return
-        if state.timing is None:
-            ended, took_ns = stats["measured_iterations"], stats["iterations_ns"]
-            if state.pace.note(plan.foreseen_us, ended, took_ns, known.timings):
-                state.timing = Timing()
-                self.engine.start_timeline()
-        elif noted is not None and state.timing.add(noted):
-            known.times = state.timing.result(plan.plan().remakes["repeats"])
-            self._end_timing(state)
-            known.timings += 1
-            known.making = self.asking.make(known, anew=True)
-
-    def _end_timing(self, state: InForce) -> None:
-        if state.timing is not None and not self.measures:
-            self.engine.stop_timeline()
-        state.timing = None
+        elif known is not None and not self._revisions.hear_of_drops(known) and not missed:
+            self._revisions.compare(state, known, end, noted)
 
     def _lost(self, state: InForce, end: End) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its turn comes."""
@@ -397,8 +332,8 @@ class Planner:
         known = self.known.get(state.signature)
         if self._strike(state, end, followed=False):
             self._forget(state, end)
-        elif known is not None and known.making is None and self._hear_of_drops(known):
-            known.making = self.asking.make(known)  # what was not dropped may be why there was no room
+        elif known is not None and known.making is None:
+            self._revisions.hear_of_drops(known)  # what was not dropped may be why there was no room
 
     def _strike(self, state: InForce, end: End, followed: bool) -> bool:
         """Note whether an iteration was as planned; return whether too many of those that the plan is for were not.
@@ -423,9 +358,3 @@ class Planner:
             del self.known[state.signature]
             self.asking.unfit.add(known.key)
             self.pauses.begin(state.signature, _ANOTHER, end.stats["iterations"], at_once=True)
-
-
-def _name_of(trace: Trace, storage: int) -> str:
-    op, source = births(trace).get(storage), trace.storages[storage].source
-    made_by = "a storage" if op is None else trace.ops[op].name
-    return f"{made_by} at {source}" if source else made_by

@@ -24,8 +24,9 @@ def after(*history: int) -> Kinds:
 
 @pytest.mark.parametrize(
     ("history", "expected"),
-    [((), 0), ((A,), A), ((A, A), A), ((A, B), 0), ((A, B, A), B), ((B, A, A), A), ((A, A, B, A, A, B, A, A), B),
-     ((A, A, B, A, A, B, A), A), ((A, B, C, A, B, C, A, B), C), ((A, A, A, B), 0), ((A, A, A, B, A), A),
+    [((), 0), ((A,), A), ((A, A), A), ((A, B), B), ((A, B, A), B), ((B, A, A), A), ((A, A, B, A, A, B, A, A), B),
+     ((A, A, B, A, A, B, A), A), ((A, B, C, A, B, C, A, B), C), ((A, A, A, B), A),
+     ((A, B, B, A, B, C), B), ((A, B, B, A, C), A), ((A, A, A, B, A), A),
      ((A, B, A, C, A), C), ((A, B, A, B, A, C, A), B)],
 )  # fmt: skip
 def test_what_comes_next_is_what_came_after_the_longest_run_alike(history, expected):

@@ -82,6 +82,25 @@ def test_kinds_that_come_by_turns_have_a_plan_each():
     assert sum(count > STEPS // 3 for count in session.signature_counts.values()) == 2
 
 
+@pytest.mark.long
+def test_a_batch_of_a_size_that_never_came_before_costs_its_own_iteration_alone():
+    """The most frequent kind's plan is in force again right after it."""
+    odd, counts = range(20, 32, 3), []
+
+    def train(after: Callable[[], object]) -> list[Tensor]:
+        training = Training.of(*SIZE.values())
+        for step in range(34):
+            training.step(training.loss(images=15 - step // 3 if step in odd else 16))
+            after()
+        return training.everything()
+
+    plain = train(lambda: None)
+    with Session(BUDGET, "ram", device="cpu", grow=False) as session:
+        limited = train(lambda: counts.append(session.planned_iterations))
+    assert same_bits(plain, limited), "the session changed a bit"
+    assert [step for step in range(FIRST, 34) if counts[step] == counts[step - 1]] == list(odd)
+
+
 @pytest.fixture
 def searched_for_ever(steady, monkeypatch):
     """A better plan is looked for as long as the session lasts."""

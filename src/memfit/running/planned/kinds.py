@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -24,17 +24,17 @@ class Kinds:
     def expected(self) -> int:
         """Return what mostly came next when the iterations before were those before now, as many as ever; 0: nothing.
 
-        After A A B A A B A A it is B, after A B A it is B, and after A A A B A it is A.
+        After A A B A A B A A it is B, after A B A it is B, and after A A A B A it is A. After one that never came
+        before it is what came most often.
         """
         past = list(self.history)
         letters: dict[int, str] = {}
         text = "".join(letters.setdefault(kind, chr(len(letters))) for kind in past)
         length = _longest_suffix(text)
-        if length == 0:
-            return past[-1] if len(letters) == 1 else 0
-        suffix, ends = text[-length:], range(len(past) - 1, length - 1, -1)
+        suffix, ends = text[len(text) - length :], range(len(past) - 1, length - 1, -1)
         following = [past[end] for end in ends if text.startswith(suffix, end - length)]
-        return max(following, key=following.count)  # of several the one that has come last
+        mostly = Counter(following).most_common(1)  # of several the one that has come last
+        return mostly[0][0] if mostly else 0
 
     def recurs(self, kind: int) -> bool:
         """Return whether it has come more than once lately."""

@@ -20,6 +20,7 @@ _SMALLEST, _LARGEST, _LARGEST_QUICK = 4 << 10, 1 << 30, 4 << 20
 _PER_SIZE = 1 << 30  # bytes that are copied to time one size, but so many copies at most and at least:
 _MOST, _FEWEST = 50, 4
 _PRODUCT = 8192
+_QUICK_PRODUCT = 1024
 _CHUNK = 64 << 20  # of a copy beside work
 _RATED = 256 << 20
 _QUEUED = 8
@@ -105,7 +106,7 @@ def both_ways(request: Request, note: Note) -> Row:
 def under_product(request: Request, note: Note) -> Row:
     """Return the rates while a large bf16 product runs on the compute stream, and how much each way slows that."""
     device, quick = prepare(request), request["quick"]
-    side, size = (1024, _LARGEST_QUICK) if quick else (_PRODUCT, _CHUNK)
+    side, size = (_QUICK_PRODUCT, _LARGEST_QUICK) if quick else (_PRODUCT, _CHUNK)
     lanes = Link(device, size)
     a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
     product = partial(torch.mm, a, b, out=torch.empty_like(a))

@@ -142,7 +142,7 @@ def time_bound(
         budget_bytes: What the arena may take.
         moves: What plans may do.
         clean_copies: Whether a storage may leave without a copy while the tier has an unchanged one.
-        segments: The most segments of time; more of them make the bound higher, and its finding longer.
+        segments: The most segments of time; more of them mostly make the bound higher, and its finding longer.
         least_bytes: Gaps of smaller storages are away at no cost, and have no variables.
         depth: How many remakings in a row, each for the next, have to find their inputs.
         again_us: For each op the microseconds that it takes when it runs again; by default its duration.

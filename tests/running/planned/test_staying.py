@@ -32,14 +32,27 @@ GUEST_BYTES = 900_000
 DONE = Making.done  # which waits no longer than it is told
 
 
-def planned_of(name: str) -> tuple[Session, list[int]]:
-    """Train by a loop in a session and plainly, to the same bits; return, by step, the iterations by a plan so far."""
-    plain, counts = trained(name, STEPS, **SIZE), []
+def counted(train: Callable[[Callable[[int], None]], list[Tensor]]) -> tuple[Session, list[int]]:
+    """Train in a session and plainly, to the same bits; return, by step, the iterations by a plan so far.
+
+    `train` says after each step that it is over.
+    """
+    plain, counts = train(lambda _: None), []
     with Session(BUDGET, "ram", device="cpu", grow=False) as session:
-        limited = trained(name, STEPS, lambda _: counts.append(session.planned_iterations), **SIZE)
+        limited = train(lambda _: counts.append(session.planned_iterations))
     assert same_bits(plain, limited), "the session changed a bit"
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
     return session, counts
+
+
+def planned_of(name: str) -> tuple[Session, list[int]]:
+    """Return the same of a loop."""
+    return counted(lambda after: trained(name, STEPS, after, **SIZE))
+
+
+def missed(counts: list[int], first: int = 1) -> list[int]:
+    """Return the steps from `first` on that did not run by a plan."""
+    return [step for step in range(first, len(counts)) if counts[step] == counts[step - 1]]
 
 
 def is_mostly_planned(counts: list[int]) -> bool:
@@ -51,18 +64,14 @@ def is_mostly_planned(counts: list[int]) -> bool:
 @pytest.mark.parametrize("name", LOOPS)
 def test_nine_of_ten_iterations_run_by_a_plan_after_the_tenth(name):
     session, counts = planned_of(name)
-    missed = [step for step in range(1, STEPS) if counts[step] == counts[step - 1]]
-    assert is_mostly_planned(counts), f"not by a plan: {missed}, {session.stats}"
+    assert is_mostly_planned(counts), f"not by a plan: {missed(counts)}, {session.stats}"
     assert session.stats.swaps > 0 and session.unplanned == ()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", companions.LOOPS)
 def test_company_leaves_a_plan_in_force(name):
-    plain, counts = companions.trained(name, STEPS), []
-    with Session(BUDGET, "ram", device="cpu", grow=False) as session:
-        limited = companions.trained(name, STEPS, lambda _: counts.append(session.planned_iterations))
-    assert same_bits(plain, limited), "the session changed a bit"
+    session, counts = counted(lambda after: companions.trained(name, STEPS, after))
     assert is_mostly_planned(counts)
     assert session.stats.swaps > 0 and session.unplanned == ()
 
@@ -85,20 +94,17 @@ def test_kinds_that_come_by_turns_have_a_plan_each():
 @pytest.mark.long
 def test_a_batch_of_a_size_that_never_came_before_costs_its_own_iteration_alone():
     """The most frequent kind's plan is in force again right after it."""
-    odd, counts = range(20, 32, 3), []
+    odd = range(20, 32, 3)
 
-    def train(after: Callable[[], object]) -> list[Tensor]:
+    def train(after: Callable[[int], None]) -> list[Tensor]:
         training = Training.of(*SIZE.values())
         for step in range(34):
             training.step(training.loss(images=15 - step // 3 if step in odd else 16))
-            after()
+            after(step)
         return training.everything()
 
-    plain = train(lambda: None)
-    with Session(BUDGET, "ram", device="cpu", grow=False) as session:
-        limited = train(lambda: counts.append(session.planned_iterations))
-    assert same_bits(plain, limited), "the session changed a bit"
-    assert [step for step in range(FIRST, 34) if counts[step] == counts[step - 1]] == list(odd)
+    _, counts = counted(train)
+    assert missed(counts, FIRST) == list(odd)
 
 
 @pytest.fixture

@@ -76,8 +76,8 @@ class Revisions:
             return
         if end.grew("timed_iterations"):
             self._compare_links(state, known, plan, end.grew("stall_ns"))
-        if known.making is None and plan.foreseen_us is not None and not plan.is_given:
-            self._compare_times(state, known, plan, plan.foreseen_us, end, noted)
+        if known.making is None:
+            self._compare_times(state, known, plan, end, noted)
 
     def _compare_links(self, state: InForce, known: Known, plan: CompressedPlan, stall_ns: int) -> None:
         """Make another plan if the link is not, or no longer, the one that the plan in force was made for."""
@@ -87,12 +87,14 @@ class Revisions:
             known.corrections += 1
             known.making = self.asking.make(known)
 
-    def _compare_times(self, state: InForce, known: Known, plan: CompressedPlan, foreseen_us: float, end: End,
+    def _compare_times(self, state: InForce, known: Known, plan: CompressedPlan, end: End,
                        noted: Timeline | None) -> None:  # fmt: skip
         """Time the ops, and make another plan, if iterations take another time than was foreseen."""
+        if plan.foreseen_us is None or plan.is_given:
+            return
         if state.timing is None:
             ended, took_ns = end.stats["measured_iterations"], end.stats["iterations_ns"]
-            if state.pace.note(foreseen_us, ended, took_ns, known.timings):
+            if state.pace.note(plan.foreseen_us, ended, took_ns, known.timings):
                 state.timing = Timing()
                 self.engine.start_timeline()
         elif noted is not None and state.timing.add(noted):

@@ -20,6 +20,8 @@ class Compressing : public Medium {
   virtual uint64_t bytes_loaded() const = 0;
   // What lies in the other medium of the bytes at [offset, offset + size).
   virtual size_t stored_at(size_t offset, size_t size) const = 0;
+  // In an iteration ops have waited so long for copies, which have taken so long.
+  virtual void iteration_ends(uint64_t waited_ns, uint64_t copied_ns) = 0;
 };
 
 std::unique_ptr<Compressing> with_compression(std::unique_ptr<Medium> inner);

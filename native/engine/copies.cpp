@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "pointers.h"
 
@@ -26,6 +27,11 @@ bool Copies::are_timed() const {
 void Copies::iteration_ends() {
   stats_.timed_iterations += are_timed();
   ++iterations_;
+}
+
+void Copies::tell_tier() {
+  const uint64_t waited = stats_.stall_ns + stats_.copy_ns, copied = stats_.out_ns + stats_.in_ns;
+  memory_.tier->store().iteration_ends(waited - std::exchange(waited_ns_, waited), copied - std::exchange(copied_ns_, copied));
 }
 
 bool Copies::make_lanes() {

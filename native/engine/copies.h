@@ -22,6 +22,8 @@ class Copies {
   // are timed in some of them.
   void plan_begins() { iterations_ = 0; }
   void iteration_ends();
+  // An iteration has ended, with a plan or without one: the tier hears how long ops have waited for copies in it.
+  void tell_tier();
   // To be called before anything depends on lanes: a thread cannot always be had. False if so.
   bool make_lanes();
   // Out of the block's place, or in to `region`, for the plan's `swap`.
@@ -48,6 +50,7 @@ class Copies {
   Stats& stats_;
   Timeline& timeline_;
   uint64_t iterations_ = 0;  // under the plan in force
+  uint64_t waited_ns_ = 0, copied_ns_ = 0;  // of which the tier has heard
   std::unique_ptr<Lane> lanes_[2];  // out, in
   std::vector<Block*> copying_;
   std::vector<std::shared_ptr<Copy>> settled_;  // waited for, but their times are not known yet

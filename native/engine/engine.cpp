@@ -208,11 +208,8 @@ void Engine::release_by_block(Block* block) {
 
 void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs,
                        int64_t source, int64_t sequence_number) {
-  ++thread.depth;
+  enter_op(thread, op);
   if (thread.depth == 1 && lasting_.collectives.any()) governing([this](Session&) { lasting_.collectives.reap_few(); });
-  thread.verified.op_begins(op.verified, thread.depth);
-  thread.adapting.op_begins(op.adapts, thread.depth);
-  thread.working.op_begins(!op.passes_on, thread.depth);
   const bool may_be_split = op.split_rule != nullptr && lasting_.flags.splits && thread.working.is_outermost(thread.depth);
   if (const Device* device = device_of_settled(thread))
     if (!may_be_split && is_settled(thread, op, inputs, thread.doubts(*device))) return;
@@ -230,6 +227,7 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
 std::vector<Block*> Engine::begin_op(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
                                      int64_t sequence_number, int attempt) {
   const bool outermost = thread.depth == 1;
+  if (!outermost) thread.at_once = false;  // what it does is not what was foreseen
   Lock lock(*this);
   Session* session = lock.session();
   if (session == nullptr) return {};
@@ -286,6 +284,18 @@ void Engine::know_splits(std::unordered_map<uint64_t, Answer> answers) {
   lasting_.gate.replace(std::move(answers));
 }
 
+bool Engine::op_begins_at_once(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::TensorImpl*> tensors) {
+  const Flags& flags = lasting_.flags;
+  if (thread.depth != 0 || thread.suspended != 0 || flags.inert || flags.records || flags.tracks || flags.repeats) return false;
+  Lock lock(*this, std::try_to_lock);
+  Session* session = lock.governing();
+  if (session == nullptr) return false;
+  enter_op(thread, op);
+  const bool has_begun = session->at_once.begin(thread, op, tensors);
+  if (!has_begun) leave_op(thread);
+  return has_begun;
+}
+
 void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
   if (thread.split && thread.split->depth == thread.depth) {  // its kernel was not reached
     split_call = nullptr;
@@ -298,11 +308,12 @@ void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::I
     Lock lock(*this);
     if (thread.depth == 0) return;  // its beginning was not seen
     Session* session = lock.governing();
-    if (session != nullptr) session->ops.show_outputs(thread, op, outputs);
+    const bool is_as_foreseen = thread.depth == 1 && AtOnce::may_end(thread);
+    if (session != nullptr && !is_as_foreseen) session->ops.show_outputs(thread, op, outputs);
     leave_op(thread);
     if (thread.depth > 0 || is_inert()) return;
     if (session != nullptr && thread.session == lasting_.books.session())
-      tell = session->ops.end(thread);
+      tell = is_as_foreseen ? session->at_once.end(thread) : session->ops.end(thread);
     else
       close_frame(session, thread);
   }
@@ -315,6 +326,13 @@ const Device* Engine::device_of_settled(const ThreadState& thread) const {
   if (thread.depth < 2 || !knows_its_storages(thread) || lasting_.flags.inert || lasting_.flags.tracks) return nullptr;
   const Device* device = lasting_.flags.governed;
   return device != nullptr && !(device->is_asynchronous() && device->is_aside()) ? device : nullptr;
+}
+
+void Engine::enter_op(ThreadState& thread, const OpInfo& op) {
+  ++thread.depth;
+  thread.verified.op_begins(op.verified, thread.depth);
+  thread.adapting.op_begins(op.adapts, thread.depth);
+  thread.working.op_begins(!op.passes_on, thread.depth);
 }
 
 void Engine::leave_op(ThreadState& thread) {

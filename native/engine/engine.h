@@ -119,6 +119,9 @@ class Engine {
   void release_ghost(Block* ghost);
   void op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
                  int64_t sequence_number);
+  // As `op_begins`, where it takes nothing but to count (AtOnce); otherwise false, and nothing has happened. With or without
+  // the interpreter lock.
+  bool op_begins_at_once(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::TensorImpl*> tensors);
   void op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs);
 
   // A kernel is reached that may be run in slices. With no lock held.
@@ -154,6 +157,7 @@ class Engine {
   void read_in_child(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
   void close_frame(Session* session, ThreadState& thread);
   const Device* device_of_settled(const ThreadState& thread) const;
+  static void enter_op(ThreadState& thread, const OpInfo& op);
   static void leave_op(ThreadState& thread);
   std::vector<Block*> begin_op(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, int64_t source,
                                int64_t sequence_number, int attempt);
@@ -177,10 +181,14 @@ class Lock {
   explicit Lock(Engine& engine) : lasting_(engine.lasting_) {
     if (lasting_.flags.takes_interpreter.load(std::memory_order_relaxed)) interpreter_.emplace();
     lasting_.mutex.lock();
-    session_ = engine.session_.get();
-    if (session_ != nullptr) ++session_->calls;
+    enter(engine);
+  }
+  // Only if nobody has to be waited for: otherwise it is not held, and there is no session.
+  Lock(Engine& engine, std::try_to_lock_t) : lasting_(engine.lasting_) {
+    if (!lasting_.flags.takes_interpreter.load(std::memory_order_relaxed) && lasting_.mutex.try_lock()) enter(engine);
   }
   ~Lock() {
+    if (!is_held_) return;
     const bool is_last = session_ != nullptr && --session_->calls == 0 && session_->is_over;
     const std::unique_ptr<Session> over(is_last ? session_ : nullptr);
     const std::vector<Books::StorageRef> dying = lasting_.books.take_buried();
@@ -195,9 +203,16 @@ class Lock {
   Session* governing() const { return session_ != nullptr && session_->is_open() ? session_ : nullptr; }
 
  private:
+  void enter(Engine& engine) {
+    is_held_ = true;
+    session_ = engine.session_.get();
+    if (session_ != nullptr) ++session_->calls;
+  }
+
   std::optional<WithInterpreter> interpreter_;  // until everything else has gone
   Lasting& lasting_;
-  Session* session_;
+  bool is_held_ = false;
+  Session* session_ = nullptr;
 };
 
 // `action(*session)`; without a session, a default value.

@@ -14,6 +14,7 @@ constexpr size_t kMostKnown = size_t{1} << 17;  // ops
 
 // The same storages may be seen through larger or smaller views.
 uint64_t key_of(const ThreadState& thread) { return mix(thread.need_key, thread.shape_key); }
+constexpr uint64_t kNoShapes = 0;  // of an op whose storages' sizes say it all
 
 }  // namespace
 
@@ -24,6 +25,11 @@ bool Needs::knows(ThreadState& thread) const {
     thread.need = {thread.serial, key, found != needs_.end(), found != needs_.end() ? found->second.length : 0};
   }
   return thread.need.known;
+}
+
+bool Needs::is_nothing(uint64_t need_key) const {
+  const auto found = needs_.find(mix(need_key, kNoShapes));
+  return found != needs_.end() && found->second.length == 0;
 }
 
 size_t Needs::wanted(ThreadState& thread) const {

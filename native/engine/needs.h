@@ -20,6 +20,8 @@ class Needs {
 
   // Whether the thread's op has run on storages of the same sizes before.
   bool knows(ThreadState& thread) const;
+  // Likewise of ops of this key, and they have allocated nothing.
+  bool is_nothing(uint64_t need_key) const;
   // The bytes that it will allocate, as far as can be known before it runs.
   size_t wanted(ThreadState& thread) const;
   // It is over, and has needed its window: so it will when it runs on storages of the same sizes again. Returns the

@@ -48,19 +48,6 @@ std::optional<size_t> bytes_announced(const OpInfo& op, c10::ArrayRef<const c10:
 
 }  // namespace
 
-// torch only logs what a callback throws, and then nothing of what it was to do has been done: whatever goes wrong
-// here is kept for the op, or for the next one.
-template <typename Action>
-inline void Ops::guarded(ThreadState& thread, const Action& action) {
-  try {
-    action();
-  } catch (const std::exception& error) {
-    on_.refusals.unforeseen(thread, error.what());
-  } catch (...) {
-    on_.refusals.unforeseen(thread, "an unknown error");
-  }
-}
-
 // Each input is marked in use, whatever becomes of the others; then what is away comes in.
 void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost, int64_t source,
                 int64_t sequence_number) {
@@ -68,18 +55,18 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   bool joins = !thread.joined && concerns(op, inputs);
   if (joins) join(thread);
   // By their shapes the op is known again, whether or not its inputs are put off.
-  if (joins && op.reads_data && !op.is_generated && learns()) guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
+  if (joins && op.reads_data && !op.is_generated && learns()) on_.refusals.guarded(thread, [&] { thread.shape_key = shapes_of(inputs); });
   if (outermost && on_.recorder.records_shapes(thread))
-    for (const c10::IValue& input : inputs) guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
+    for (const c10::IValue& input : inputs) on_.refusals.guarded(thread, [&] { append_shapes(input, on_.recorder.shapes(thread.row)); });
   if ((joins || thread.defers || op.passes_on) && thread.joined && defers(thread, op, inputs)) return;
   joins |= std::exchange(thread.defers, false);
-  if (thread.joined && op.split_rule != nullptr) guarded(thread, [&] { on_.splitting.op_begins(thread, op, inputs, on_.paging.may_map(op)); });
+  if (thread.joined && op.split_rule != nullptr) on_.refusals.guarded(thread, [&] { on_.splitting.op_begins(thread, op, inputs, on_.paging.may_map(op)); });
   const bool comes_in = thread.joined && use_inputs(thread, op, inputs, joins);
   if (!thread.joined) return;
   thread.starting = false;
   if (joins) on_.lasting.turns.op_starts(thread);
-  guarded(thread, [&] { follow_streams(thread, comes_in); });
-  guarded(thread, [&] {
+  on_.refusals.guarded(thread, [&] { follow_streams(thread, comes_in); });
+  on_.refusals.guarded(thread, [&] {
     on_.capturing.op_starts(thread, op, inputs);
     if (thread.leaf == thread.depth) on_.in_place.op_starts(thread, inputs);
   });
@@ -89,10 +76,10 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
 bool Ops::defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (thread.is_apart()) return false;
   bool is_put_off = thread.defers && (op.passes_on || !op.reads_data || op.operands.empty());
-  if (!thread.defers) guarded(thread, [&] { is_put_off = on_.splitting.defers(thread, op, inputs); });
+  if (!thread.defers) on_.refusals.guarded(thread, [&] { is_put_off = on_.splitting.defers(thread, op, inputs); });
   if (is_put_off && thread.depth == 1) {
     thread.defers = true;
-    guarded(thread, [&] { note_operands(thread, op, inputs); });
+    on_.refusals.guarded(thread, [&] { note_operands(thread, op, inputs); });
   }
   return is_put_off;
 }
@@ -121,7 +108,7 @@ void Ops::begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int
   thread.serial = on_.lasting.books.tick();
   thread.session = on_.lasting.books.session();
   thread.op = &op;
-  thread.joined = thread.defers = thread.was_split = thread.maps = false;
+  thread.at_once = thread.joined = thread.defers = thread.was_split = thread.maps = false;
   thread.sliced.clear();
   thread.sliced_output_bytes = thread.slice_bytes = thread.parts_bytes = thread.whole_workspace = thread.expected = 0;
   thread.input_bytes = thread.largest = thread.allocated = 0;
@@ -176,16 +163,16 @@ void Ops::join(ThreadState& thread) {
   if (!thread.carries_out) on_.lasting.turns.op_begins(thread);
   if (thread.is_apart()) return;
   ++on_.stats.ops;
-  guarded(thread, [&] { settle_dues(thread); });
-  guarded(thread, [&] { on_.progress.record(thread, on_.lasting.phase.load()); });
+  on_.refusals.guarded(thread, [&] { settle_dues(thread); });
+  on_.refusals.guarded(thread, [&] { on_.progress.record(thread, on_.lasting.phase.load()); });
   thread.tries = on_.recorder.records(thread);
-  guarded(thread, [&] { on_.pressing.press_out_all(on_.lasting.stress); });
+  on_.refusals.guarded(thread, [&] { on_.pressing.press_out_all(on_.lasting.stress); });
 }
 
 void Ops::join_late(ThreadState& thread, size_t bytes) {
   if (thread.joined || thread.session != on_.lasting.books.session()) return;
   join(thread);
-  guarded(thread, [&] { on_.preparing.make_ready(thread, *thread.op, {}, bytes, /*joins=*/true); });
+  on_.refusals.guarded(thread, [&] { on_.preparing.make_ready(thread, *thread.op, {}, bytes, /*joins=*/true); });
   thread.starting = false;
   on_.lasting.turns.op_starts(thread);
 }
@@ -201,7 +188,7 @@ void Ops::settle_dues(ThreadState& thread) {
 // Returns whether anything had to come in.
 bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins) {
   touch_inputs(thread, op, inputs);
-  if (op.keeps_pointers) guarded(thread, [&] { on_.paging.bring_out_all(thread); });
+  if (op.keeps_pointers) on_.refusals.guarded(thread, [&] { on_.paging.bring_out_all(thread); });
   thread.starting = joins;
   if (joins) thread.announced = bytes_announced(op, inputs).value_or(0);
   const bool runs_in_slices = thread.split && !thread.split->is_tried;
@@ -209,15 +196,15 @@ bool Ops::use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const 
   // next one may be given what was made away; nobody has pointers to anything between the two.)
   const bool is_next = thread.was_split && thread.working.is_outermost(thread.depth) && !thread.missing.empty();
   const bool reads_first = joins || is_next || (thread.op->is_view && !thread.maps && op.reads_data);
-  if (reads_first && !runs_in_slices) guarded(thread, [&] { on_.paging.prepare(thread, op); });
+  if (reads_first && !runs_in_slices) on_.refusals.guarded(thread, [&] { on_.paging.prepare(thread, op); });
   if (joins && runs_in_slices) on_.paging.stand_by(thread, op);
   const bool comes_in = !thread.missing.empty() || !thread.foreign.empty() || thread.remade;
   thread.remade = false;
   thread.was_split |= runs_in_slices;
-  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? thread.announced : 0, joins); });
-  guarded(thread, [&] { on_.paging.bring_rows(thread, op, inputs); });
+  on_.refusals.guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, joins ? thread.announced : 0, joins); });
+  on_.refusals.guarded(thread, [&] { on_.paging.bring_rows(thread, op, inputs); });
   thread.streamed.clear();
-  if (op.keeps_pointers) guarded(thread, [&] { on_.lasting.collectives.begins(thread, inputs); });
+  if (op.keeps_pointers) on_.refusals.guarded(thread, [&] { on_.lasting.collectives.begins(thread, inputs); });
   return comes_in;
 }
 
@@ -228,8 +215,8 @@ void Ops::use_whole(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c
     thread.input_bytes += on_.memory.arena->round(block->bytes);
     thread.missing.push_back(block);
   }
-  guarded(thread, [&] { on_.paging.prepare(thread, op); });
-  guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, /*announced=*/0, /*joins=*/false); });
+  on_.refusals.guarded(thread, [&] { on_.paging.prepare(thread, op); });
+  on_.refusals.guarded(thread, [&] { on_.preparing.make_ready(thread, op, inputs, /*announced=*/0, /*joins=*/false); });
 }
 
 void Ops::rest(ThreadState& thread, std::initializer_list<c10::ArrayRef<const c10::IValue>> values) {
@@ -250,7 +237,7 @@ void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   const bool is_doubtful = thread.doubts(*on_.memory.device);
   each_operand(op, inputs, [&](size_t i, const c10::IValue& input) {
     const bool reads = op.reads(i) || profiled, write = op.may_write(i) || (is_doubtful && reads);
-    guarded(thread, [&] {
+    on_.refusals.guarded(thread, [&] {
       each_storage(input, [&](const c10::Storage& storage, Part part) {
         if (part == Part::kElements)
           on_.uses.touch(thread, storage, write, reads);
@@ -272,7 +259,7 @@ void Ops::follow_streams(ThreadState& thread, bool comes_in) {
 }
 
 void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {
-  guarded(thread, [&] {
+  on_.refusals.guarded(thread, [&] {
     bool held = op.uninitialised && thread.depth == 1;
     for (const c10::IValue& output : outputs)
       each_storage(output, [&](const c10::Storage& storage, Part part) { on_.uses.show(thread, storage, part, held); });
@@ -292,25 +279,25 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
 
 // The frame is closed, whatever has gone wrong in it.
 std::function<void()> Ops::end(ThreadState& thread) {
-  if (thread.joined) guarded(thread, [&] {
+  if (thread.joined) on_.refusals.guarded(thread, [&] {
     const bool failed = thread.failure.kind != Failure::Kind::kNone;
     const size_t alignment = on_.memory.arena->ranges.alignment();
     const size_t need = failed || !learns() ? 0 : thread.was_split ? on_.needs.whole(thread, alignment) : on_.needs.learn(thread, alignment);
     on_.paging.settle(thread);
     if (!thread.is_apart()) on_.progress.op_ends(thread, need, on_.splitting.need_of(thread, need));
   });
-  guarded(thread, [&] { on_.in_place.op_ends(thread); });
+  on_.refusals.guarded(thread, [&] { on_.in_place.op_ends(thread); });
   let_go(thread);
   return thread.is_apart() ? nullptr : on_.progress.due();
 }
 
 void Ops::let_go(ThreadState& thread) {
-  if (thread.aside) guarded(thread, [&] { on_.memory.device->lead(); });
+  if (thread.aside) on_.refusals.guarded(thread, [&] { on_.memory.device->lead(); });
   thread.end([&](Block& block) {
     if (on_.lasting.books.let_go(block) && block.mapped) on_.paging.leave(thread, block);
   });
   on_.paging.op_ends(thread);
-  if (!thread.is_apart()) guarded(thread, [&] { on_.planned.after_op(thread); });
+  if (!thread.is_apart()) on_.refusals.guarded(thread, [&] { on_.planned.after_op(thread); });
   on_.refusals.put_off(thread);
   on_.lasting.turns.op_is_over(thread);
 }

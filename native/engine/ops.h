@@ -23,6 +23,8 @@ class Ops {
   // The thread's `outermost` op, or one inside it. `source` and `sequence_number` are known while recording.
   void begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool outermost, int64_t source,
              int64_t sequence_number);
+  // The thread has an outermost op from here on, which has used nothing yet.
+  void begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number);
   // Whether the op uses a storage of the session, or makes one. No plan and no recording hears of another.
   bool concerns(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   // The thread's op is about to allocate: if it has used nothing yet, it is one of the iteration's from here on.
@@ -37,11 +39,8 @@ class Ops {
   std::function<void()> end(ThreadState& thread);
 
  private:
-  template <typename Action>
-  [[gnu::always_inline]] void guarded(ThreadState& thread, const Action& action);
   bool defers(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs);
   void note_operands(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
-  void begin_frame(ThreadState& thread, const OpInfo& op, int64_t source, int64_t sequence_number);
   void join(ThreadState& thread);
   void settle_dues(ThreadState& thread);
   bool use_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool joins);

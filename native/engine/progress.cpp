@@ -63,6 +63,7 @@ void Progress::iteration_ends() {
   iterations_.end(on_.forecast.ops());
   on_.forecast.on_boundary(on_.books.all());
   on_.planned.iteration_ends();
+  on_.copies.tell_tier();
   if (on_.timeline.on()) on_.timeline.iteration_ends(on_.memory.device->stamp());
   if (on_.recorder.on()) iterations_.mark(on_.recorder);
   if (gave_up_) start_recording();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <string>
 
 #include "books.h"
@@ -29,6 +30,17 @@ class Refusals {
   static Failure of_tier(const ThreadState& thread, const std::string& why);
   // or something else went wrong, where nothing may be raised.
   void unforeseen(ThreadState& thread, const char* why) noexcept;
+
+  // Torch only logs what a callback throws, and then nothing of what it was to do has been done: whatever goes wrong in
+  // `action` is kept for the thread's op, or for the next one.
+  template <typename Action>
+  [[gnu::always_inline]] void guarded(ThreadState& thread, const Action& action) try {
+    action();
+  } catch (const std::exception& error) {
+    unforeseen(thread, error.what());
+  } catch (...) {
+    unforeseen(thread, "an unknown error");
+  }
 
   // Bytes that stay in the arena though no running op uses them.
   size_t immovable_bytes() const;

@@ -9,6 +9,7 @@
 #include "admission.h"
 #include "adoption.h"
 #include "allocation.h"
+#include "at_once.h"
 #include "blocks.h"
 #include "clearing.h"
 #include "capturing.h"
@@ -119,6 +120,7 @@ struct Session {
   Splitting splitting{{lasting.books, memory, stats, notices, lasting.gate, residency, moves, planned,
                        lasting.stress}};
   Ops ops{*this};
+  AtOnce at_once{*this};
 
  private:
   size_t bytes_immovable_beyond(size_t most) const;

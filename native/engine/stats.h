@@ -25,6 +25,7 @@ namespace memfit {
   X(size_t, collective_bytes, "other storages that collectives were given which have yet to complete")                     \
   X(size_t, peak_beside_bytes, "the most that gloo's threads have had for themselves: plans leave room for it")            \
   X(uint64_t, ops, "ops that have begun")                                                                              \
+  X(uint64_t, ops_at_once, "calls of generated kernels among them for which nothing moved and nobody waited")             \
   X(uint64_t, allocations, "storages allocated")                                                                       \
   X(uint64_t, evictions, "storages that left the arena")                                                               \
   X(uint64_t, drops, "evictions that moved nothing, since the tier's copy was valid")                                  \

@@ -18,10 +18,14 @@ size_t in_page(size_t at, size_t stored) { return std::min(Tier::kAlignment, sto
 
 }  // namespace
 
-Store::Store(std::unique_ptr<Medium> medium, size_t boundary, const Compressing* compressing)
+Store::Store(std::unique_ptr<Medium> medium, size_t boundary, Compressing* compressing)
     : medium_(std::move(medium)), boundary_(boundary), compressing_(compressing) {}
 
 Store::~Store() = default;
+
+void Store::iteration_ends(uint64_t waited_ns, uint64_t copied_ns) const {
+  if (compressing_ != nullptr) compressing_->iteration_ends(waited_ns, copied_ns);
+}
 
 void Store::write(size_t offset, const void* from, size_t size) {
   medium_->write(offset, from, size);

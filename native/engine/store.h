@@ -14,7 +14,7 @@ class Medium;
 class Store {
  public:
   // `compressing`: the part of the medium from `boundary` on; nullptr: nothing is compressed.
-  Store(std::unique_ptr<Medium> medium, size_t boundary, const Compressing* compressing);
+  Store(std::unique_ptr<Medium> medium, size_t boundary, Compressing* compressing);
   ~Store();
 
   Medium& medium() const { return *medium_; }
@@ -27,6 +27,8 @@ class Store {
   void read_part(size_t offset, size_t stored, size_t at, void* to, size_t size);
 
   bool compresses() const { return compressing_ != nullptr; }
+  // In an iteration ops have waited so long for copies, which have taken so long.
+  void iteration_ends(uint64_t waited_ns, uint64_t copied_ns) const;
   // What has been written to the medium and read from it so far, and what `size` bytes take up there.
   uint64_t bytes_stored() const;
   uint64_t bytes_loaded() const;
@@ -37,7 +39,7 @@ class Store {
 
   std::unique_ptr<Medium> medium_;
   size_t boundary_;
-  const Compressing* compressing_;
+  Compressing* compressing_;
   std::atomic<uint64_t> uncompressed_out_{0}, uncompressed_in_{0};
 };
 

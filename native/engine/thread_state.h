@@ -82,6 +82,7 @@ struct ThreadState {
   bool aside = false;     // runs on another stream than the compute stream, in its order
   size_t followed = 0;    // as far as its first so many storages go
   bool remade = false;    // something was made again there for the op that is about to begin
+  bool at_once = false;  // its op has begun by AtOnce
   bool gave_way = false;  // has let everybody else go first, once
   bool joined = false;    // its op is one of the iteration's: it uses storages of the session, or makes one
   uint64_t serial = 0;

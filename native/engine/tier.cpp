@@ -190,7 +190,7 @@ std::unique_ptr<Medium> with_faults(std::unique_ptr<Medium> inner, Faults faults
   return std::make_unique<Faulty>(std::move(inner), faults);
 }
 
-Tier::Tier(std::unique_ptr<Medium> medium, size_t boundary, const Compressing* compressing)
+Tier::Tier(std::unique_ptr<Medium> medium, size_t boundary, Compressing* compressing)
     : maker_(getpid()),
       store_(std::move(medium), boundary, compressing),
       ranges_(kOffsets, kAlignment),
@@ -204,7 +204,7 @@ std::shared_ptr<Tier> make_tier(Device& device, const TierRecipe& recipe) {
   size_t capacity = round_up(recipe.capacity, Tier::kAlignment);
   std::unique_ptr<Medium> medium;
   if (ram) medium = recipe.is_plain() ? device.slab(capacity) : make_ram(capacity);
-  const Compressing* compressing = nullptr;
+  Compressing* compressing = nullptr;
   if (!ram || both) {
     std::unique_ptr<Medium> disk = make_disk(recipe.folder);
     if (recipe.compresses) {  // what disturbs the tier lies under it

@@ -100,7 +100,7 @@ class Tier {
   static constexpr size_t kAlignment = 4096;
 
   // No extent lies across `boundary` (0: there is none). `compressing`: the part of the medium, from there on, that does.
-  explicit Tier(std::unique_ptr<Medium> medium, size_t boundary = 0, const Compressing* compressing = nullptr);
+  explicit Tier(std::unique_ptr<Medium> medium, size_t boundary = 0, Compressing* compressing = nullptr);
 
   // An extent with nothing in it yet. Raises TierFailure when the tier is full.
   Extent reserve(size_t size);

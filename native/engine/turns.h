@@ -33,6 +33,8 @@ class Turns {
   // Threads without an op too, as those that carry out collectives, or allocate between ops.
   bool any_waits() const { return sleeping_ > 0; }
   int begun() const { return begun_; }
+  // No thread has an op, and none is to wait with the next one.
+  bool is_idle() const { return begun_ == 0 && !stands_still_; }
   // Whether ops of other threads have begun that do not wait themselves.
   bool others_run(const ThreadState& thread) const { return begun_ - own(thread) > waiting_; }
 

@@ -4,6 +4,7 @@
 #include "aliases.cpp"
 #include "allocation.cpp"
 #include "arena.cpp"
+#include "at_once.cpp"
 #include "books.cpp"
 #include "capturing.cpp"
 #include "clearing.cpp"

@@ -31,8 +31,22 @@ void Uses::keep_in_place(ThreadState& thread, const c10::Storage& storage) {
   if (Block* block = find(storage)) block->pinned = true;
 }
 
+// (Likewise.)
+[[gnu::flatten]] void Uses::use_first(ThreadState& thread, Block& block, bool write) {
+  block.held = block.kept_for != nullptr;
+  block.recomputed = false;
+  touch_first(thread, block);
+  if (write) {
+    block.dirty = true;
+    block.written_by = thread.serial;
+    thread.wrote.push_back(&block);
+  }
+  if (recorder_.records(thread)) recorder_.op_accesses(thread.row, block, write);
+}
+
 void Uses::use(ThreadState& thread, Block& block, bool write) {
   if (block.region != nullptr && block.arena != memory_.arena) return;  // left behind by an earlier session: it stays there
+  if (block.touched_by != thread.serial && block.resident()) return use_first(thread, block, write);
   block.held = block.kept_for != nullptr;
   block.recomputed = false;
   bool first = is_first(thread, block);
@@ -63,11 +77,15 @@ bool Uses::is_first(ThreadState& thread, Block& block) {
     take_up(thread, block);
     return false;
   }
+  touch_first(thread, block);
+  return true;
+}
+
+void Uses::touch_first(ThreadState& thread, Block& block) {
   block.touched_by = thread.serial;
   take_up(thread, block);
   if (thread.depth == 1) thread.need_key = mix(thread.need_key, block.bytes);
   if (!thread.is_apart()) forecast_.on_access(block);
-  return true;
 }
 
 void Uses::take_up(ThreadState& thread, Block& block) {

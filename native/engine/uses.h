@@ -26,6 +26,8 @@ class Uses {
   // One that describes a tensor (the sizes of a nested one) is read through raw pointers at any time, without an op.
   void keep_in_place(ThreadState& thread, const c10::Storage& storage);
   void use(ThreadState& thread, Block& block, bool write);
+  // Likewise of what is there, in the session's arena, and which the op has not used yet.
+  void use_first(ThreadState& thread, Block& block, bool write);
   // It is not used until it is used again.
   void rest(ThreadState& thread, Block& block);
   // An output. `held`: the op leaves it uninitialised.
@@ -37,6 +39,7 @@ class Uses {
   }
   static bool streams(const ThreadState& thread, const Block& block);
   bool is_first(ThreadState& thread, Block& block);
+  void touch_first(ThreadState& thread, Block& block);
   void take_up(ThreadState& thread, Block& block);
   void count(ThreadState& thread, const Block& block) const;
 

@@ -72,6 +72,9 @@ class Medium:
         if not self.functions.claim(self.probe, ctypes.c_size_t(offset), ctypes.c_size_t(size)):
             raise Failed(self.functions.failure().decode())
 
+    def ends_iteration(self, waited_ns: int, copied_ns: int) -> None:
+        self.functions.iteration_ends(self.probe, ctypes.c_uint64(waited_ns), ctypes.c_uint64(copied_ns))
+
     def fills_up(self, whether: bool) -> None:
         self.functions.fill_up(self.probe, int(whether))
 

@@ -84,6 +84,8 @@ int claim(Probe* probe, size_t offset, size_t size) {
 }
 const char* failure() { return message.c_str(); }
 
+void iteration_ends(Probe* probe, uint64_t waited_ns, uint64_t copied_ns) { probe->medium->iteration_ends(waited_ns, copied_ns); }
+
 size_t stored_at(Probe* probe, size_t offset, size_t size) { return probe->medium->stored_at(offset, size); }
 size_t bytes_stored(Probe* probe) { return probe->medium->bytes_stored(); }
 size_t bytes_loaded(Probe* probe) { return probe->medium->bytes_loaded(); }

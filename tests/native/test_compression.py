@@ -7,6 +7,7 @@ import itertools
 import random
 import statistics
 import time
+from collections import deque
 
 import numpy as np
 import pytest
@@ -242,6 +243,73 @@ def test_a_codec_that_pays_is_not_tried_again_and_again(functions):
         first = [seconds(place * values.nbytes) for place in range(20)]
         later = [seconds(0) for _ in range(70)]
         assert statistics.median(later) < statistics.median(first) / 2
+
+
+def test_what_is_always_new_is_tried_now_and_then(functions):
+    """A trial is of use when the same storage leaves again: it takes a part of the time that the medium takes."""
+    values = floats(64 << 10, 0.7)
+    with medium(functions) as under_test:
+
+        def is_packed(number: int) -> bool:
+            before, size = under_test.count("bytes_stored"), values.nbytes - 4 * (number % 8192)
+            offset = number // 8192 * PACKET
+            under_test.discard(offset, values.nbytes)
+            under_test.write(offset, values[:size].copy())
+            return under_test.count("bytes_stored") - before < size
+
+        lately = deque((is_packed(number) for number in range(400)), maxlen=400)
+        assert all(lately)
+        number = 400
+        while sum(lately) > 200:
+            assert number < 16 * 8192
+            lately.append(is_packed(number))
+            number += 1
+
+
+def iteration(under_test, storages, waited_share):
+    """Write and read each of the storages; ops have waited for so much of it. Return the share that was written."""
+    before, began = under_test.count("bytes_stored"), time.perf_counter_ns()
+    for place, values in enumerate(storages):
+        under_test.write(place * PACKET, values)
+        assert np.array_equal(under_test.read(place * PACKET, values.nbytes), values)
+    took = time.perf_counter_ns() - began
+    under_test.ends_iteration(int(waited_share * took), took)
+    return (under_test.count("bytes_stored") - before) / (len(storages) * PACKET)
+
+
+def mostly_noise():
+    """One of eight storages can be packed: that is no gain where copies are over in time anyway."""
+    return [floats(PACKET, 0.7), *(RANDOM.integers(0, 256, PACKET, np.uint8) for _ in range(7))]
+
+
+def test_where_no_op_waits_for_copies_and_little_is_saved_nothing_is_packed(functions):
+    storages = mostly_noise()
+    with medium(functions) as under_test:
+        shares = [iteration(under_test, storages, 0.0) for _ in range(12)]
+        assert shares[0] < 0.95 and shares[-4:] == [1.0] * 4
+
+
+def test_where_ops_wait_for_copies_what_can_be_packed_is(functions):
+    storages = mostly_noise()
+    with medium(functions) as under_test:
+        assert max(iteration(under_test, storages, 0.9) for _ in range(12)) < 0.95
+
+
+def test_what_was_given_up_is_tried_again(functions):
+    """Ops may come to wait: another plan, another disk."""
+    storages = mostly_noise()
+    with medium(functions) as under_test:
+        while iteration(under_test, storages, 0.0) < 1.0:
+            continue
+        shares = [iteration(under_test, storages, 0.9) for _ in range(40)]
+        assert shares[20] == 1.0 and max(shares[-4:]) < 0.95
+
+
+def test_what_saves_much_of_the_copies_is_packed_though_no_op_waits_any_more(functions):
+    """They wait no more since it is: otherwise it would come and go."""
+    storages = [floats(PACKET, 0.7) for _ in range(8)]
+    with medium(functions) as under_test:
+        assert max(iteration(under_test, storages, 0.0) for _ in range(12)) < 0.4
 
 
 Step = tuple[str, int, int, str]

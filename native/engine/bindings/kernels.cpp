@@ -51,25 +51,56 @@ class Arguments {
   c10::SmallVector<Place, kFewOperands> places_;
 };
 
+// The tensors among a call's arguments, if they are all torch's own class, and all there.
+bool are_tensors(const OpInfo& op, PyObject* const* args, size_t count, c10::SmallVectorImpl<c10::TensorImpl*>& tensors) {
+  if (op.writes.size() != count) return false;
+  for (size_t i : op.operands) {
+    if (!THPVariable_CheckExact(args[i])) return false;
+    tensors.push_back(THPVariable_Unpack(args[i]).unsafeGetTensorImpl());
+  }
+  return true;
+}
+
+// From its beginning to its end.
+class Call {
+ public:
+  Call(ThreadState& thread, const OpInfo& op) : thread_(thread), op_(op) {}
+  ~Call() { Engine::get().op_ends(thread_, op_, {}); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  ThreadState& thread_;
+  const OpInfo& op_;
+};
+
 // The interpreter is everybody's while the engine waits: for others' ops, say, which need it. The call's end waits for nobody, and keeps it.
-PyObject* call_in_session(const KernelOp& self, PyObject* const* args, size_t flags, PyObject* keywords, c10::ArrayRef<const c10::IValue> operands) {
+PyObject* call_in_session(const KernelOp& self, PyObject* const* args, size_t flags, PyObject* keywords) {
+  HANDLE_TH_ERRORS
+  const Arguments arguments(*self.op, args, static_cast<size_t>(PyVectorcall_NARGS(flags)));
   const int64_t source = this_thread().depth == 0 && Engine::get().recording() ? current_source() : -1;
   std::optional<ExtensionCall> call;
   {
     const py::gil_scoped_release released;
-    call.emplace(*self.op, operands, source);
+    call.emplace(*self.op, arguments.operands(), source);
   }
   PyObject* result = PyObject_Vectorcall(self.kernel, args, flags, keywords);
   return result;
+  END_HANDLE_TH_ERRORS
 }
 
-PyObject* call_kernel(PyObject* object, PyObject* const* args, size_t flags, PyObject* keywords) {
-  HANDLE_TH_ERRORS
+PyObject* call_kernel(PyObject* object, PyObject* const* args, size_t flags, PyObject* keywords) try {
   const auto& self = *reinterpret_cast<KernelOp*>(object);
-  if (!Engine::get().active()) return PyObject_Vectorcall(self.kernel, args, flags, keywords);
-  const Arguments arguments(*self.op, args, static_cast<size_t>(PyVectorcall_NARGS(flags)));
-  return call_in_session(self, args, flags, keywords, arguments.operands());
-  END_HANDLE_TH_ERRORS
+  Engine& engine = Engine::get();
+  if (!engine.active()) return PyObject_Vectorcall(self.kernel, args, flags, keywords);
+  ThreadState& thread = this_thread();
+  c10::SmallVector<c10::TensorImpl*, kFewOperands> tensors;
+  const bool are_there = are_tensors(*self.op, args, static_cast<size_t>(PyVectorcall_NARGS(flags)), tensors);
+  if (!are_there || !engine.op_begins_at_once(thread, *self.op, tensors)) return call_in_session(self, args, flags, keywords);
+  const Call call(thread, *self.op);
+  return PyObject_Vectorcall(self.kernel, args, flags, keywords);
+} catch (const std::bad_alloc&) {
+  return PyErr_NoMemory();
 }
 
 int visit_kernel(PyObject* object, visitproc visit, void* arg) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 namespace memfit::compression {
 
@@ -11,7 +12,13 @@ namespace {
 constexpr double kWindow = 64 << 20;         // bytes: what lies further back counts ever less
 constexpr size_t kSample = size_t{64} << 10;
 constexpr size_t kLeast = size_t{16} << 10;  // what is smaller is not worth the trouble
-constexpr double kWorth = 0.9;               // a codec has to save that much: its time is a core's, which ops may want
+constexpr double kWorth = 0.9;               // a codec has to save that much
+constexpr double kOfCore = 0.5;              // of its time, at the least: a core's, which ops may want
+constexpr double kLanes = 2;                 // copies run beside each other: what one takes less, both together take half less
+constexpr double kLeastGain = 0.02;          // of the time that copies take
+constexpr int kEnoughSeen = 3, kLongestRest = 512;  // iterations
+constexpr double kTrials = 0.05;             // of the medium's time trials may take as much,
+constexpr double kFirstTrials = 100e6;       // and these nanoseconds
 constexpr double kFarOff = 0.1;              // of a storage's bytes
 constexpr uint32_t kAgain = 4, kMostBetween = 64;  // departures: a trial is repeated after 4, 16, and every 64
 constexpr double kDepartures = 4;  // so many of a storage say how it is read
@@ -30,6 +37,33 @@ void Pace::add(size_t bytes, double ns) {
   bytes_ += static_cast<double>(bytes);
   ns_ += ns;
   if (bytes_ > kWindow) bytes_ /= 2, ns_ /= 2;
+}
+
+void Gain::iteration_ends(double waited_ns, double copied_ns) {
+  if (copied_ns <= 0) return;
+  const Times now = std::exchange(now_, {});
+  late_ = {late_.waited / 2 + waited_ns, late_.copied / 2 + copied_ns, late_.packing / 2 + now.packing, late_.saved / 2 + now.saved};
+  if (rest_ > 0) {
+    --rest_;
+  } else if (++packed_ >= kEnoughSeen && late_.packing > 0 && !is_enough()) {
+    rest_ = rests_;
+    rests_ = std::min(2 * rests_, kLongestRest);
+    packed_ = 0;
+  }
+}
+
+void Gain::packed(double ns, double less_ns) {
+  now_.packing += ns;
+  now_.saved += less_ns;
+}
+
+double Gain::value() const {
+  const double saved = std::max(late_.saved - late_.packing, 0.0);
+  return std::min(kLanes * (late_.waited + saved) / (late_.copied + saved), 1.0);
+}
+
+bool Gain::is_enough() const {
+  return value() * late_.saved - std::max(value(), kOfCore) * late_.packing >= kLeastGain * late_.copied;
 }
 
 void Reads::leaves(size_t bytes) {
@@ -59,10 +93,10 @@ Trial try_codecs(const uint8_t* from, size_t size) {
 }
 
 bool Choice::wants_trial(size_t offset, size_t size) {
-  if (size < kLeast) return false;
+  if (size < kLeast || !gain_.pays()) return false;
   if (known_.size() > kMostKnown) known_.clear();
   Known& known = known_[{offset, size}];
-  return ++known.departures >= known.next_trial;
+  return ++known.departures >= known.next_trial && tried_ns_ <= kFirstTrials + kTrials * moved_ns_;
 }
 
 void Choice::tried(size_t offset, size_t size, const Trial& trial) {
@@ -70,23 +104,35 @@ void Choice::tried(size_t offset, size_t size, const Trial& trial) {
   known.shares = trial.shares;
   known.next_trial = known.departures + std::min(std::max(known.departures, uint32_t{1}) * (kAgain - 1), kMostBetween);
   for (size_t codec = 0; codec < kCodecs.size(); ++codec) {
+    tried_ns_ += trial.pack_ns[codec] + trial.unpack_ns[codec];
     if (trial.pack_ns[codec] > 0) pack_[codec].add(trial.bytes, trial.pack_ns[codec]);
     if (trial.unpack_ns[codec] > 0) unpack_[codec].add(trial.bytes, trial.unpack_ns[codec]);
   }
 }
 
-// From one departure to the next, by a byte of the storage.
+// To a step, by a byte of the storage, from one departure to the next.
 double Choice::cost(CodecId codec, const Known& known) const {
-  const double share = known.shares[codec], write = write_.ns_per_byte(), read = read_.ns_per_byte();
-  if (codec == kRaw) return kWorth * (write + known.reads.asked() * read);
-  const double unpacked = known.reads.unpacked() * (share * read + unpack_[codec].ns_per_byte());
-  return share * write + pack_[codec].ns_per_byte() + unpacked;
+  const double share = known.shares[codec], write = write_.ns_per_byte(), read = read_.ns_per_byte(), value = gain_.value();
+  if (codec == kRaw) return kWorth * value * (write + known.reads.asked() * read);
+  const double moving = share * (write + known.reads.unpacked() * read);
+  const double packing = pack_[codec].ns_per_byte() + known.reads.unpacked() * unpack_[codec].ns_per_byte();
+  return value * moving + std::max(value, kOfCore) * packing;
+}
+
+void Choice::packed(CodecId codec, size_t bytes, size_t stored, double ns) {
+  pack_[codec].add(bytes, ns);
+  gain_.packed(ns, write_.ns_per_byte() * (static_cast<double>(bytes) - static_cast<double>(stored)));
+}
+
+void Choice::unpacked(CodecId codec, size_t bytes, size_t stored, double ns) {
+  unpack_[codec].add(bytes, ns);
+  gain_.packed(ns, read_.ns_per_byte() * (static_cast<double>(bytes) - static_cast<double>(stored)));
 }
 
 CodecId Choice::of(size_t offset, size_t size) const {
   const auto found = known_.find({offset, size});
   CodecId best = kRaw;
-  if (found == known_.end()) return best;
+  if (found == known_.end() || !gain_.pays()) return best;
   const Known& known = found->second;
   for (CodecId codec = 1; codec < kCodecs.size(); ++codec)
     if (known.shares[codec] < 1 && cost(codec, known) < cost(best, known)) best = codec;

@@ -46,6 +46,30 @@ class Reads {
   double left_ = 1, asked_ = 1, unpacked_ = 1;
 };
 
+// What codecs bring a step, of late: its ops wait less for copies, and have less of the cores.
+class Gain {
+ public:
+  // In an iteration ops have waited so long for copies, which have taken so long.
+  void iteration_ends(double waited_ns, double copied_ns);
+  // A codec has taken `ns`, and the medium so much less for it.
+  void packed(double ns, double less_ns);
+  // What a nanosecond less of copies is worth, from 0 to 1: all of it where ops wait for copies, nothing where these are
+  // over in time anyway. (What is saved already ops would have waited for, as far as is known.)
+  double value() const;
+  // Whether packing is worth the trouble. Once it was not, it is tried again some iterations later.
+  bool pays() const { return rest_ == 0; }
+
+ private:
+  struct Times {
+    double waited = 0, copied = 0, packing = 0, saved = 0;  // ns
+  };
+  bool is_enough() const;
+
+  Times late_{1, 1, 0, 0}, now_;  // the latest iterations, and the one under way
+  int packed_ = 0, rest_ = 0, rests_ = kFirstRest;  // iterations: in a row, to come without, and of the next rest
+  static constexpr int kFirstRest = 32;
+};
+
 // Nothing in here waits or takes long: the caller's mutex guards it.
 class Choice {
  public:
@@ -62,10 +86,12 @@ class Choice {
   // `asked` bytes of it were read or written anew, and `unpacked` ones have to be for that where they are packed.
   void wanted(const Key& storage, size_t asked, size_t unpacked);
 
-  void packed(CodecId codec, size_t bytes, double ns) { pack_[codec].add(bytes, ns); }
-  void unpacked(CodecId codec, size_t bytes, double ns) { unpack_[codec].add(bytes, ns); }
-  void wrote(size_t bytes, double ns) { write_.add(bytes, ns); }
-  void read(size_t bytes, double ns) { read_.add(bytes, ns); }
+  // `bytes` have been packed, or unpacked; `stored` of them are left.
+  void packed(CodecId codec, size_t bytes, size_t stored, double ns);
+  void unpacked(CodecId codec, size_t bytes, size_t stored, double ns);
+  void wrote(size_t bytes, double ns) { write_.add(bytes, ns), moved_ns_ += ns; }
+  void read(size_t bytes, double ns) { read_.add(bytes, ns), moved_ns_ += ns; }
+  void iteration_ends(double waited_ns, double copied_ns) { gain_.iteration_ends(waited_ns, copied_ns); }
 
  private:
   struct Known {
@@ -80,6 +106,8 @@ class Choice {
   std::array<Pace, kCodecs.size()> pack_, unpack_;
   // Half a gigabyte a second, until it is measured.
   Pace write_{1 << 20, 2 << 20}, read_{1 << 20, 2 << 20};
+  Gain gain_;
+  double moved_ns_ = 0, tried_ns_ = 0;  // what the medium and the trials have taken so far
 };
 
 }  // namespace memfit::compression

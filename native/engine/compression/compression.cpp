@@ -61,6 +61,7 @@ class Compressed final : public Compressing {
   uint64_t bytes_stored() const override { return bytes_stored_; }
   uint64_t bytes_loaded() const override { return bytes_loaded_; }
   size_t stored_at(size_t offset, size_t size) const override;
+  void iteration_ends(uint64_t waited_ns, uint64_t copied_ns) override;
 
  private:
   class Using;
@@ -211,12 +212,12 @@ Packet Compressed::write_packed(size_t offset, CodecId codec, const uint8_t* fro
   const auto began = std::chrono::steady_clock::now();
   const size_t packed = compress(codec, from, size, room);
   const double ns = ns_since(began);
+  const size_t stored = packed == 0 ? size : std::min(round_up(packed, Tier::kAlignment), size);
   {
     Guard guard(sync().mutex);
-    choice_.packed(codec, size, ns);
+    choice_.packed(codec, size, stored, ns);
   }
-  const size_t stored = round_up(packed, Tier::kAlignment);
-  if (packed == 0 || stored >= size) return {size, size};
+  if (stored == size) return {size, size};
   std::memset(room.packed + packed, 0, stored - packed);
   put(offset, room.packed, stored);
   return {size, packed, codec, true, fingerprint(room.packed, packed)};
@@ -286,7 +287,7 @@ void Compressed::unpack(size_t begin, const Packet& packet, uint8_t* to) {
   if (!decompress(packet.codec, packet.stored, to, packet.size, room)) fail("cannot be unpacked: they are not those written");
   const double ns = ns_since(began);
   Guard guard(sync().mutex);
-  choice_.unpacked(packet.codec, packet.size, ns);
+  choice_.unpacked(packet.codec, packet.size, packet.stored, ns);
 }
 
 void Compressed::check(const Packet& packet, const uint8_t* stored) const {
@@ -333,6 +334,11 @@ void Compressed::claim(size_t offset, size_t size) {
     const size_t now = std::min(kMostBytes, size - done);
     packets_.emplace(offset + done, Packet{now, now});
   }
+}
+
+void Compressed::iteration_ends(uint64_t waited_ns, uint64_t copied_ns) {
+  Guard guard(sync().mutex);
+  choice_.iteration_ends(static_cast<double>(waited_ns), static_cast<double>(copied_ns));
 }
 
 size_t Compressed::stored_at(size_t offset, size_t size) const {

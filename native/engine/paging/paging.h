@@ -75,6 +75,8 @@ class Paging {
   // The op's inputs have been touched, and none has been brought in yet: those are mapped without which the others, and
   // what it is known to allocate, fit.
   void prepare(ThreadState& thread, const OpInfo& op);
+  // Nothing is mapped, and nothing has to be where it fits.
+  bool is_idle() const { return when_ != When::kAlways && !any_stays_ && mapped_bytes_ == 0 && !frames_.is_open(); }
   // What the op uses could be mapped, if that is not there and not in its tier's reach.
   bool may_map(const OpInfo& op) const;
   // The op runs in slices: an output of its that finds no room otherwise is mapped.

@@ -11,6 +11,7 @@ class Stats:
 
     `live` counts every storage, wherever its bytes are; `resident` those in the arena; `footprint` is the
     highest used address of the arena. `drops` are evictions that moved nothing, since the tier's copy was valid.
+    Of the `ops`, those `ops_at_once` are calls of generated kernels for which nothing moved and nobody waited.
     Of `bytes_out` and `bytes_in`, `bytes_stored` were written and `bytes_loaded` read: fewer where the tier compresses.
     `discards` left the arena without a copy and were made again by the ops that had made them (`recomputations`, in
     `recompute_ns`); `failed_recomputations` could not be, or gave other bytes. `handovers` are inputs whose place
@@ -51,6 +52,7 @@ class Stats:
     collective_bytes: int
     peak_beside_bytes: int
     ops: int
+    ops_at_once: int
     allocations: int
     evictions: int
     drops: int

@@ -257,13 +257,13 @@ def test_what_is_always_new_is_tried_now_and_then(functions):
             under_test.write(offset, values[:size].copy())
             return under_test.count("bytes_stored") - before < size
 
-        lately = deque((is_packed(number) for number in range(400)), maxlen=400)
+        lately = deque((is_packed(number) for number in range(50)), maxlen=200)
         assert all(lately)
-        number = 400
-        while sum(lately) > 200:
-            assert number < 16 * 8192
+        for number in range(50, 16 * 8192):
             lately.append(is_packed(number))
-            number += 1
+            if sum(lately) < 100 and len(lately) == 200:
+                break
+        assert sum(lately) < 100
 
 
 def iteration(under_test, storages, waited_share):

@@ -112,7 +112,7 @@ def test_forks_while_copies_run_change_no_bit_of_parent_children_or_grandchildre
 
 @pytest.mark.long
 def test_children_read_and_train_from_a_tier_that_compresses(tmp_path):
-    slow = DisturbedTier("disk", str(tmp_path), compress=True, link_bytes_per_second=6e7)
+    slow = DisturbedTier("disk", str(tmp_path), compress=True, link_bytes_per_second=1e7)  # so that ops wait for copies
     stats = as_plainly(lambda: family(15, PLANNED_FROM), "45%", slow, moves="swap").stats
     assert 0 < stats.bytes_stored < 0.99 * stats.bytes_out
     assert stats.prefetches > 0  # so that copies wait for one another as children come

@@ -18,7 +18,7 @@ constexpr double kLanes = 2;                 // copies run beside each other: wh
 constexpr double kLeastGain = 0.02;          // of the time that copies take
 constexpr int kEnoughSeen = 3, kLongestRest = 512;  // iterations
 constexpr double kTrials = 0.05;             // of the medium's time trials may take as much,
-constexpr double kFirstTrials = 100e6;       // and these nanoseconds
+constexpr double kFirstTrials = 500e6;       // and these nanoseconds
 constexpr double kFarOff = 0.1;              // of a storage's bytes
 constexpr uint32_t kAgain = 4, kMostBetween = 64;  // departures: a trial is repeated after 4, 16, and every 64
 constexpr double kDepartures = 4;  // so many of a storage say how it is read

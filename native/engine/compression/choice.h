@@ -95,7 +95,8 @@ class Choice {
 
  private:
   struct Known {
-    std::array<double, kCodecs.size()> shares{};
+    Known() { shares.fill(1); }
+    std::array<double, kCodecs.size()> shares;  // until it is tried no codec takes anything off
     uint32_t departures = 0, next_trial = 1;
     Reads reads;
   };

@@ -11,7 +11,7 @@ DEMO := examples/decoder.py
 DEMO_ARGS := --layers 12 --width 384 --batch 16 --steps 4
 
 # A run that hangs below Python, where no test's own limit reaches it, ends with the stacks of all threads.
-ENDING := timeout --signal=ABRT 2700
+ENDING := timeout --signal=ABRT 3300
 
 .PHONY: demo test long slow stress asan tsan lint bench wheels gpu-first bench-gpu clean
 

@@ -287,13 +287,21 @@ void Engine::know_splits(std::unordered_map<uint64_t, Answer> answers) {
 bool Engine::op_begins_at_once(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::TensorImpl*> tensors) {
   const Flags& flags = lasting_.flags;
   if (thread.depth != 0 || thread.suspended != 0 || flags.inert || flags.records || flags.tracks || flags.repeats) return false;
-  Lock lock(*this, std::try_to_lock);
-  Session* session = lock.governing();
-  if (session == nullptr) return false;
-  enter_op(thread, op);
-  const bool has_begun = session->at_once.begin(thread, op, tensors);
-  if (!has_begun) leave_op(thread);
-  return has_begun;
+  {
+    Lock lock(*this, std::try_to_lock);
+    Session* session = lock.governing();
+    if (session == nullptr) return false;
+    enter_op(thread, op);
+    if (!session->at_once.begin(thread, op, tensors)) {
+      leave_op(thread);
+      return false;
+    }
+  }
+  if (thread.failure.kind == Failure::Kind::kNone) return true;
+  thread.failure = Failure();  // whoever begins it anew learns it
+  thread.untold = false;
+  op_ends(thread, op, {});
+  return false;
 }
 
 void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::IValue> outputs) {

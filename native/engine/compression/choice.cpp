@@ -45,11 +45,14 @@ void Gain::iteration_ends(double waited_ns, double copied_ns) {
   late_ = {late_.waited / 2 + waited_ns, late_.copied / 2 + copied_ns, late_.packing / 2 + now.packing, late_.saved / 2 + now.saved};
   if (rest_ > 0) {
     --rest_;
-  } else if (++packed_ >= kEnoughSeen && late_.packing > 0 && !is_enough()) {
-    rest_ = rests_;
-    rests_ = std::min(2 * rests_, kLongestRest);
-    packed_ = 0;
+  } else if (++packed_ >= kEnoughSeen && late_.packing > 0) {
+    settle(is_enough());
   }
+}
+
+void Gain::settle(bool is_enough) {
+  if (!is_enough) rest_ = rests_, packed_ = 0;
+  rests_ = is_enough ? kFirstRest : std::min(2 * rests_, kLongestRest);
 }
 
 void Gain::packed(double ns, double less_ns) {

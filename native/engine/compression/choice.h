@@ -64,6 +64,7 @@ class Gain {
     double waited = 0, copied = 0, packing = 0, saved = 0;  // ns
   };
   bool is_enough() const;
+  void settle(bool is_enough);
 
   Times late_{1, 1, 0, 0}, now_;  // the latest iterations, and the one under way
   int packed_ = 0, rest_ = 0, rests_ = kFirstRest;  // iterations: in a row, to come without, and of the next rest

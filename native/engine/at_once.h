@@ -1,5 +1,5 @@
 // AtOnce: an op that uses only what is in memory, makes nothing, and is of interest to nobody begins and ends without all
-// that another op has to be asked. Generated kernels are such, most of the time, and take microseconds.
+// that another op has to be asked. A generated kernel's call often is such an op, and takes a microsecond.
 #pragma once
 
 #include <c10/core/TensorImpl.h>

@@ -34,7 +34,7 @@ def test_the_tiny_vgg_has_a_block_for_each_stage():
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", EAGER)
-@pytest.mark.parametrize("name", ["vgg16", "resnet50", "gpt2_medium", "llama"])
+@pytest.mark.parametrize("name", ["vgg16", pytest.param("resnet50", marks=pytest.mark.slow), "gpt2_medium", "llama"])
 def test_every_way_of_saving_memory_trains_and_gives_the_losses_of_the_plain_run(name, mode):
     losses = {}
     for each in ("plain", mode):

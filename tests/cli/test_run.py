@@ -279,6 +279,7 @@ def test_a_limit_on_addresses_leaves_a_session_and_one_that_is_too_low_is_named(
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_a_second_run_has_the_plan_of_the_first_unless_it_is_not_to(tmp_path):
     write(tmp_path, TRAINING.replace("64", "128").replace("Tanh(), ", "Tanh(), nn.Linear(128, 128), nn.GELU(), "))
     environment = {"MEMFIT_PLAN_CACHE": str(tmp_path / "plans")}

@@ -78,8 +78,8 @@ def warning(stderr: str) -> str:
     ("words", "options", "part"),
     [
         (("--width", "64"), (), "is idle after op"),
-        (("--steps", "3"), (), "the script ended before an iteration had repeated"),
-        ((), ("--budget", "45%"), "with addresses it needs"),
+        pytest.param(("--steps", "3"), (), "the script ended before an iteration had repeated", marks=pytest.mark.slow),
+        pytest.param((), ("--budget", "45%"), "with addresses it needs", marks=pytest.mark.slow),
     ],
 )
 def test_a_plan_that_cannot_be_used_is_named_with_the_reason_and_changes_no_loss(folder, words, options, part):

@@ -24,7 +24,7 @@ def data_of(path: Path) -> dict:
     return json.loads(zlib.decompress(base64.b64decode(packed[1])))
 
 
-@pytest.fixture(scope="module", params=["swap", "recompute"])
+@pytest.fixture(scope="module", params=["swap", pytest.param("recompute", marks=pytest.mark.slow)])
 def reported(request, tmp_path_factory) -> tuple[Path, str]:
     """A folder with the report on a run, its timeline and its statistics; and what the plans of the run do."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -111,6 +111,7 @@ for _ in range(4):
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_the_smallest_budget_of_what_was_tried_in_slices_holds_from_the_first_op_on(tmp_path, monkeypatch):
     monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path / "kept"))  # the answers are, too
     write(tmp_path, CONVOLUTIONS)

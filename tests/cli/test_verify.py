@@ -80,6 +80,7 @@ for _ in range(4):
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_both_runs_of_a_compiled_script_keep_what_the_budget_run_does(verify, monkeypatch):
     made = []
     monkeypatch.setattr("memfit.running.scripts.verify.speeds_to", lambda tier, device: made.append(tier) or FAST)
@@ -111,6 +112,7 @@ def test_a_script_that_does_not_repeat_itself_is_found_out_with_the_op(verify):
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_a_difference_in_the_backward_pass_is_found_out_with_the_op(verify):
     """Reading a loss for its hash must not look like an op of one of the runs."""
     backward = "    loss.register_hook(lambda gradient: gradient.mul(runs))\n    loss.backward()"

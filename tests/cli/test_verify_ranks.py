@@ -52,6 +52,7 @@ def test_every_rank_is_compared_and_reported(verify):
     assert err == "next: torchrun --nproc-per-node 2 -m memfit run --budget 70% script.py 5\n"
 
 
+@pytest.mark.slow
 def test_the_verdict_as_json_has_all_ranks_and_none_when_no_limit_took_effect(verify):
     code, out, err = verify(DATA_PARALLEL, "--budget", "70%", "--steps", 4, "--json", "--", 100)
     assert code == 0, err
@@ -86,6 +87,7 @@ def test_a_script_that_fails_on_one_rank_is_said_to_fail_plainly(verify):
     assert "AssertionError: of its own" in err and f"line {line_of(failing, 'assert rank')}" in err
 
 
+@pytest.mark.slow
 def test_one_process_is_a_group_too_and_none_is_not(verify):
     code, out, err = verify(DATA_PARALLEL, "--nproc-per-node", 1, "--budget", "70%", "--", 5)
     assert code == 0 and out.startswith("rank 0: equal: "), err

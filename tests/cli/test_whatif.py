@@ -38,6 +38,7 @@ def cases(folder, *words):
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_a_script_is_recorded_for_every_value(tmp_path):
     script = write(tmp_path, VARIED)
     found = cases(

@@ -2,6 +2,7 @@
 // they can be there before anybody may look.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -124,6 +125,14 @@ class SignalFaults final : public PageFaults {
   }
   // Somebody else's: who had the signal before gets it, and a crash is as it would be without us.
   static void pass_on(int signal, siginfo_t* info, void* context) {
+    const pid_t self = static_cast<pid_t>(syscall(SYS_gettid));
+    const bool comes_back = info->si_code <= 0 && passing_.load() == self;
+    if (comes_back) before_ = {};  // they had it after us, too (faulthandler), and are done with it: nobody else is left
+    passing_.store(self);
+    hand_over(signal, info, context);
+    passing_.store(0);
+  }
+  static void hand_over(int signal, siginfo_t* info, void* context) {
     if ((before_.sa_flags & SA_SIGINFO) != 0) return before_.sa_sigaction(signal, info, context);
     if (before_.sa_handler != SIG_DFL && before_.sa_handler != SIG_IGN) return before_.sa_handler(signal);
     sigaction(SIGSEGV, &before_, nullptr);
@@ -132,6 +141,7 @@ class SignalFaults final : public PageFaults {
 
   static inline std::atomic<SignalFaults*> current_{nullptr};
   static inline struct sigaction before_ {};
+  static inline std::atomic<pid_t> passing_{0};  // the thread that has passed a signal on, until they return
 
   Serve serve_;
   std::mutex mutex_;

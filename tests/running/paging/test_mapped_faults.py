@@ -146,4 +146,4 @@ def test_a_crash_of_the_program_is_a_crash_with_its_own_message(when):
                           within=enable + "; (a + 1)" if when == "within" else "")  # fmt: skip
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=100)
     assert ended.returncode == -11 and "still here" in ended.stdout
-    assert ("Fatal Python error: Segmentation fault" in ended.stderr) == (when != "never")
+    assert ended.stderr.count("Fatal Python error: Segmentation fault") == (when != "never")

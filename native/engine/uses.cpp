@@ -31,7 +31,7 @@ void Uses::keep_in_place(ThreadState& thread, const c10::Storage& storage) {
   if (Block* block = find(storage)) block->pinned = true;
 }
 
-// (Likewise.)
+// (In one function, as `touch`.)
 [[gnu::flatten]] void Uses::use_first(ThreadState& thread, Block& block, bool write) {
   block.held = block.kept_for != nullptr;
   block.recomputed = false;

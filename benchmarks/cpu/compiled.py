@@ -9,6 +9,7 @@ import gc
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from benchmarks.common.compiled_programs import COMPILED_OPTIMIZER, PROGRAMS, STEPS, train
 from benchmarks.common.result import Result, Row, Table, mb
 from benchmarks.common.timing import in_turn, ns_a_call
+from benchmarks.common.under_a_plan import us_under_a_plan
 from benchmarks.common.waiting import wait_for_plans
 from memfit.errors import BudgetError
 from memfit.ir import Trace
@@ -32,6 +34,7 @@ TENSORS = (2, 4, 8, 16)
 _CALLS = 200
 _REPEATS = 300
 _TURNS = 15
+WAYS = ("plain", "attached", "limited", "planned")
 
 
 def equality(name: str, plain: Sequence[Tensor], share: str) -> Row:
@@ -118,7 +121,7 @@ def kernel(tensors: int) -> Callable[[], object]:
 
 
 def us_a_call(sizes: Sequence[int]) -> dict[str, dict[str, list[float]]]:
-    """Return the microseconds of a call by the number of tensors: plainly, in a session, and in one with a limit.
+    """Return the microseconds of a call by the number of tensors: plainly, and in each of WAYS in a session.
 
     All take turns: the machine is faster at one time than at another.
     """
@@ -128,9 +131,9 @@ def us_a_call(sizes: Sequence[int]) -> dict[str, dict[str, list[float]]]:
     kernels = {tensors: kernel(tensors) for tensors in sizes}
     turns = {
         f"{way} {tensors}": _timed(call, inside) for tensors, call in kernels.items() for way, inside in ways.items()
-    }
+    } | {f"planned {tensors}": partial(_planned, call) for tensors, call in kernels.items()}
     measured = in_turn(turns, _TURNS)
-    return {str(tensors): {way: measured[f"{way} {tensors}"] for way in ways} for tensors in sizes}
+    return {str(tensors): {way: measured[f"{way} {tensors}"] for way in WAYS} for tensors in sizes}
 
 
 def _attached(budget: int | None) -> Session:
@@ -143,6 +146,10 @@ def _timed(call: Callable[[], object], inside: Callable[[], AbstractContextManag
             return min(ns_a_call(call, _CALLS) for _ in range(_REPEATS)) / 1000
 
     return measured
+
+
+def _planned(call: Callable[[], object]) -> float:
+    return min(us_under_a_plan(call, _CALLS))
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -159,8 +166,8 @@ def table(rows: Sequence[Row]) -> Table:
 
 def call_table(calls: dict[str, dict[str, list[float]]]) -> Table:
     """Return what a call of a kernel costs more in a session."""
-    lines = [[tensors, _added(us, "attached"), _added(us, "limited")] for tensors, us in calls.items()]
-    return Table("A call of a kernel", ["tensors", "attached", "with a limit"], lines)
+    lines = [[tensors, *(_added(us, way) for way in WAYS[1:])] for tensors, us in calls.items()]
+    return Table("A call of a kernel", ["tensors", "attached", "with a limit", "under a plan"], lines)
 
 
 def kept_table(rows: Sequence[Row]) -> Table:

@@ -13,12 +13,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.common.examples import median_step, run_worker
 from benchmarks.common.result import Result, Table
 from benchmarks.common.timing import in_turn, ns_a_call
+from benchmarks.common.under_a_plan import us_under_a_plan
 from benchmarks.common.waiting import wait_for_plans
 from memfit.running import engine
 from memfit.running.session import Session
@@ -28,7 +29,6 @@ DECODER = ["--layers", "4", "--width", "256", "--batch", "8"]
 ATTACHED = 4 << 30  # bytes: nothing has to move
 _CALLS = 20_000
 _PLANNED_CALLS = 300  # in an iteration, all of which the plan has
-_ITERATIONS = 30
 WAYS = ("plain", "idle", "attached", "limited", "planned")
 
 
@@ -63,29 +63,9 @@ def us_a_call(name: str, inside: Callable[[], AbstractContextManager[object]]) -
         return ns_a_call(operations()[name], _CALLS) / 1000
 
 
-def us_under_a_plan(name: str) -> float:
-    """Return the microseconds that an op takes in iterations of a small network that run by a plan of 60 % of its peak.
-
-    The calls stand between its forward and its backward pass, and are ops of the plan. Raises RuntimeError if no
-    iteration ran by a plan.
-    """
-    found = []
-    with Session("60%", "ram", device="cpu") as session:
-        model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.GELU())))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        call, batch = operations()[name], torch.ones(64, 256)
-        for _ in range(_ITERATIONS):
-            before = session.planned_iterations
-            loss = model(batch).square().mean()
-            us = ns_a_call(call, _PLANNED_CALLS) / 1000
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            if session.planned_iterations > before:
-                found.append(us)
-    if not found:
-        raise RuntimeError(f"no iteration with {name} ran by a plan")
-    return statistics.median(found)
+def planned(name: str) -> float:
+    """Return the microseconds that an op takes under a plan."""
+    return statistics.median(us_under_a_plan(operations()[name], _PLANNED_CALLS))
 
 
 def compare(name: str, repeats: int) -> dict[str, list[float]]:
@@ -95,7 +75,7 @@ def compare(name: str, repeats: int) -> dict[str, list[float]]:
         "limited": partial(attached, 1 << 30),
     }  # fmt: skip
     ways = {way: partial(us_a_call, name, inside) for way, inside in contexts.items()}
-    return in_turn({**ways, "planned": partial(us_under_a_plan, name)}, repeats)
+    return in_turn({**ways, "planned": partial(planned, name)}, repeats)
 
 
 def decoder_ratio(steps: int) -> float:

@@ -24,9 +24,9 @@ bool Admission::wait_for_others(ThreadState& thread, Turns::For what) {
 // A plan stays while those of another find room beside its zone.
 bool Admission::is_contested(const ThreadState& thread, size_t want) {
   if (memory_.arena->plan() == nullptr) return false;
-  const bool is_shared = planned_.is_shared(thread);
+  planned_.note_thread(thread);
   if (turns_.others_run(thread)) return !fits_beside(want);
-  return is_shared && !memory_.arena->plan()->is_followed() && memory_.arena->ranges.largest_free() < want;
+  return planned_.is_shared() && !memory_.arena->plan()->is_followed() && memory_.arena->ranges.largest_free() < want;
 }
 
 bool Admission::fits_beside(size_t want) const {

@@ -37,8 +37,8 @@ class AtOnce {
   };
   using Used = c10::SmallVector<Use, kFewOperands>;
 
-  bool is_undisturbed() const;
-  Block* here(const c10::TensorImpl& tensor) const;
+  bool is_undisturbed(uint64_t identity) const;
+  Block* here(const c10::TensorImpl& tensor, bool is_written) const;
   bool find(const OpInfo& op, c10::ArrayRef<c10::TensorImpl*> tensors, Used& used) const;
   static void unmark(const Used& used);
   bool makes_nothing(const OpInfo& op, const Used& used) const;

@@ -286,7 +286,7 @@ void Engine::know_splits(std::unordered_map<uint64_t, Answer> answers) {
 
 bool Engine::op_begins_at_once(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::TensorImpl*> tensors) {
   const Flags& flags = lasting_.flags;
-  if (thread.depth != 0 || thread.suspended != 0 || flags.inert || flags.records || flags.tracks || flags.repeats) return false;
+  if (thread.depth != 0 || thread.suspended != 0 || flags.inert || flags.records) return false;
   {
     Lock lock(*this, std::try_to_lock);
     Session* session = lock.governing();

@@ -17,7 +17,7 @@ constexpr size_t kLongestForecast = size_t{1} << 18;     // ops without an itera
 }  // namespace
 
 bool Iterations::period_ends(uint64_t ops) {
-  if (period_ == 0 || ops - period_start_ <= static_cast<uint64_t>(period_)) return false;
+  if (!is_over(ops)) return false;
   period_start_ = ops - 1;
   return ended_by_period_ = true;
 }

@@ -24,6 +24,7 @@ class Iterations {
   void on_op(uint64_t need_key, size_t allocated) { hash_ = mix(mix(hash_, need_key), allocated); }
   // The `ops`th op begins. True: by the period, an iteration has ended before it.
   bool period_ends(uint64_t ops);
+  bool is_over(uint64_t ops) const { return period_ != 0 && ops - period_start_ > static_cast<uint64_t>(period_); }
   // An optimizer has stepped, or the period is no iteration after all: from now on only steps count.
   void on_step();
   void reject_period();

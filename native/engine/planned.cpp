@@ -65,9 +65,9 @@ void Planned::forget_recipes() {
     if (!block->discarded) Values::forget_planned_recipe(*block);
 }
 
-bool Planned::is_shared(const ThreadState& thread) {
+void Planned::note_thread(const ThreadState& thread) {
   if (thread_ == nullptr) thread_ = &thread;
-  return is_shared_ |= thread_ != &thread;
+  is_shared_ |= thread_ != &thread;
 }
 
 // The plan begins with this iteration: what is alive from the last one goes where it would have put it. What a failing

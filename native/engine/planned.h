@@ -96,6 +96,8 @@ class Planned final : public LastResorts {
   // An op begins, or has ended: what the plan wants copied then is.
   void before_op(ThreadState& thread, uint64_t identity);
   void after_op(ThreadState& thread);
+  // Nothing moves for the op that is about to begin: it is the plan's next one, before which no copy is due.
+  bool lets_pass(uint64_t identity) const;
   // What runs again before the op that is about to begin, in order; empty: nothing.
   struct Step {
     uint32_t op;
@@ -125,7 +127,8 @@ class Planned final : public LastResorts {
   Remakings::Tried tried() const { return remakings_ ? remakings_->tried() : tried_; }
   void iteration_ends();
   // A plan knows the ops of one thread. Whether another one has had an op as well since it is in force.
-  bool is_shared(const ThreadState& thread);
+  bool is_shared() const { return is_shared_; }
+  void note_thread(const ThreadState& thread);
 
   // Its work so far is added to the statistics.
   void count(Stats& stats) const;

@@ -33,6 +33,8 @@ class Progress {
 
   // An op begins: an iteration may have ended before it.
   void op_begins();
+  // Whether none ends before the next one.
+  bool is_amid() const { return !iterations_.is_over(on_.stats.ops + 1); }
   // It is recorded, if a recording is under way.
   void record(ThreadState& thread, Phase phase);
   // It has ended, and has needed so many bytes (a failed one: nothing).

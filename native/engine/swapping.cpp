@@ -35,6 +35,13 @@ void Planned::begin_op(ThreadState& thread, size_t op) {
   act_before(op);
 }
 
+bool Planned::lets_pass(uint64_t identity) const {
+  if (!stream_ || !stream_->begun()) return true;
+  if (!deferred_.empty() || !stream_->comes_next(identity) || stream_->next_own() != stream_->next()) return false;
+  const size_t op = stream_->next();
+  return swaps_->before(op).empty() && !swaps_->maps_any(op);
+}
+
 // An op of the plan that does not come. Copies that it was to begin do; nothing is dropped, since nothing brings it back.
 void Planned::pass_by(size_t op) {
   memory_.arena->plan()->op_begins(op);
@@ -43,6 +50,7 @@ void Planned::pass_by(size_t op) {
 }
 
 void Planned::act_before(size_t op) {
+  if (deferred_.empty() && swaps_->before(op).empty()) return;
   const Together together(*memory_.device);
   if (!deferred_.empty()) start_deferred();
   for (const Swaps::Action& action : swaps_->before(op)) {
@@ -55,6 +63,7 @@ void Planned::act_before(size_t op) {
 }
 
 void Planned::act_after(size_t op) {
+  if (swaps_->after(op).empty()) return;
   const Together together(*memory_.device);
   for (uint32_t swap : swaps_->after(op)) start_out(swap);
 }

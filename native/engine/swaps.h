@@ -50,6 +50,7 @@ class Swaps {
     const T* last;
     const T* begin() const { return first; }
     const T* end() const { return last; }
+    bool empty() const { return first == last; }
   };
 
   Swaps(SwapTable table, size_t ops);

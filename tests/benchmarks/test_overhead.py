@@ -27,12 +27,6 @@ def test_an_op_is_measured_in_each_way(short, name):
     assert all(len(us) == 2 and min(us) > 0 for us in found.values())
 
 
-def test_without_a_plan_there_is_no_figure_of_one(short, monkeypatch):
-    monkeypatch.setattr(overhead, "_ITERATIONS", 1)
-    with pytest.raises(RuntimeError, match="no iteration with linear ran by a plan"):
-        overhead.us_under_a_plan("linear")
-
-
 def test_what_is_added_is_taken_pair_by_pair():
     us = {"plain": [1.0, 5.0, 1.0], "idle": [2.0, 6.0, 1.5], "attached": [3.0, 7.0, 3.0], "limited": [3.5, 7.5, 3.5],
           "planned": [4.0, 8.0, 4.0]}  # fmt: skip

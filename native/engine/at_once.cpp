@@ -27,7 +27,7 @@ Block* AtOnce::here(const c10::TensorImpl& tensor, bool is_written) const {
   const c10::Storage& storage = tensor.unsafe_storage();
   if (!on_.memory.device->has(storage.device())) return nullptr;
   Block* block = on_.lasting.books.find(*storage.unsafeGetStorageImpl());
-  if (block == nullptr || block->region == nullptr || block->arena != on_.memory.arena || block->copy) return nullptr;
+  if (block == nullptr || block->region == nullptr || block->arena != on_.memory.arena) return nullptr;
   return is_written && block->value && !block->value->dependents.empty() ? nullptr : block;
 }
 

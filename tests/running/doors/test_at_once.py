@@ -11,25 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from memfit import Stats
 from memfit.errors import BudgetError
 from memfit.running import engine
 from memfit.running.session import Session
-from running.doors.outside import through_ctypes
-from running.planned.training import SLOW, plan_at_fixed_steps
+from running.doors.generated import add, kernel
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
-
-
-def add(target: Tensor, source: Tensor) -> None:
-    """Write as a generated kernel does, to memory whose address it asks for in C."""
-    address = engine.load().original_of(Tensor.data_ptr)
-    through_ctypes(address(target), COUNT)[:] += through_ctypes(address(source), COUNT)[:]
-
-
-def kernel(function, *, writes=(True, False)):
-    return engine.load().kernel_as_op(function, "inductor::cpp_fused_add_0", [True] * len(writes), list(writes))
 
 
 @pytest.fixture
@@ -221,145 +209,6 @@ def test_outside_of_a_session_a_kernel_is_just_called():
     op, target = kernel(add), ramp()
     op(target, ramp())
     assert torch.equal(target, 2 * ramp())
-
-
-LARGE = 1 << 18  # elements of a state, which a plan swaps
-
-
-def nothing(*_: object) -> None: ...
-
-
-def state_by_state(call, steps: int, *, instead=nothing, after=nothing) -> list[Tensor]:
-    """Train a small network beside states, to each of which a kernel adds twice in each step; return everything.
-
-    `instead` may give a call another target, of what the network has made in the step; `after` is told of each step.
-    """
-    torch.manual_seed(0)
-    network = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.GELU())))
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
-    states, one = [torch.zeros(LARGE) for _ in range(6)], torch.ones(LARGE)
-    batch = torch.randn(1024, 256)
-    for step in range(steps):
-        optimizer.zero_grad()
-        made = [batch]
-        for layer in network:
-            made.append(layer(made[-1]))
-        loss = made.pop().square().mean()
-        for number, state in enumerate(state for state in states for _ in range(2)):
-            target = instead(step, number, made)
-            call(state if target is None else target, one)
-            del target
-        del made
-        loss.backward()
-        optimizer.step()
-        after(step)
-    return [*states, *(each.detach().clone() for each in network.parameters())]
-
-
-def add_all(target: Tensor, source: Tensor) -> None:
-    """As `add`, of tensors of any size."""
-    address = engine.load().original_of(Tensor.data_ptr)
-    through_ctypes(address(target), target.numel())[:] += through_ctypes(address(source), source.numel())[:]
-
-
-@pytest.mark.parametrize("moves", ["swap", "joint"])
-def test_under_a_plan_a_call_is_at_once_where_the_plan_has_nothing_to_do(monkeypatch, moves):
-    """Of two calls in a row on a state that comes back, the second one; the plan goes on with the op after it."""
-    plan_at_fixed_steps(monkeypatch)
-    steps = 16
-    plain = state_by_state(kernel(add_all), steps)
-    seen: list[tuple[int, Stats]] = []
-    with Session("60%", "ram", device="cpu", moves=moves) as session:
-
-        def note(step: int) -> None:
-            seen.append((session.planned_iterations, session.stats))
-
-        within = state_by_state(kernel(add_all), steps, after=note)
-    assert all(torch.equal(a, b) for a, b in zip(within, plain, strict=True))
-    pairs = zip(seen, seen[1:], strict=False)
-    at_once = [now.ops_at_once - was.ops_at_once for (before, was), (planned, now) in pairs if planned > before]
-    assert len(at_once) >= 6 and min(at_once) >= 6
-    last = seen[-1][1]
-    assert last.swaps > 0
-    assert (last.derailments, last.unplanned_ops, last.missing_ops, last.unseen_writes) == (0, 0, 0, 0)
-
-
-def test_a_call_at_once_that_the_plan_does_not_have_is_an_op_like_any(monkeypatch):
-    """One more call in one iteration, one less in another: bits stay, and the plan is found again."""
-    plan_at_fixed_steps(monkeypatch)
-
-    def train(steps: int, session: Session | None = None) -> list[Tensor]:
-        op, extra, other = kernel(add_all), torch.zeros(LARGE), torch.ones(LARGE)
-        calls = 0
-
-        def call(state: Tensor, one: Tensor) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == 12 * 12 + 5:
-                kernel(lambda target, source: target.copy_(source))(extra, other)
-            if calls != 14 * 12 + 3:
-                op(state, one)
-
-        return [*state_by_state(call, steps), extra]
-
-    plain = train(20)
-    with Session("60%", "ram", device="cpu", moves="swap") as session:
-        within = train(20)
-        assert session.planned_iterations >= 8 and session.stats.derailments == 2
-        assert session.stats.unplanned_ops >= 1 and session.stats.missing_ops >= 1 and session.stats.ops_at_once > 0
-    assert all(torch.equal(a, b) for a, b in zip(within, plain, strict=True))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("which", [1, 2, 3])
-def test_what_a_call_at_once_writes_to_is_made_again_from_nothing_that_it_was(monkeypatch, which):
-    """In one iteration a call of the plan's writes to an activation instead of a state of the same size.
-
-    The plan has it dropped later on, or has dropped what is to be made from it.
-    """
-    plan_at_fixed_steps(monkeypatch)
-    steps, at = 20, 16
-
-    def instead(step: int, number: int, made: list[Tensor]) -> Tensor | None:
-        return made[which] if (step, number) == (at, 3) else None
-
-    plain, usual = (state_by_state(kernel(add_all), steps, instead=each) for each in (instead, nothing))
-    discards = []
-    with Session("40%", SLOW, device="cpu", moves="joint") as session:
-        within = state_by_state(
-            kernel(add_all), steps, instead=instead, after=lambda _: discards.append(session.stats.discards)
-        )
-        assert session.planned_iterations > 8 and session.stats.ops_at_once > 100
-    assert discards[at] > discards[at - 1]
-    assert all(torch.equal(a, b) for a, b in zip(within, plain, strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(plain, usual, strict=True))
-
-
-def test_an_iteration_that_ends_by_its_period_may_end_with_a_call(monkeypatch):
-    """No optimizer tells of its end: the next op is the first of the plan's."""
-    plan_at_fixed_steps(monkeypatch)
-
-    def run() -> list[Tensor]:
-        op, states, one = kernel(add_all), [torch.zeros(LARGE) for _ in range(6)], torch.ones(LARGE)
-        weight = torch.ones(LARGE, requires_grad=True)
-        for _ in range(120):
-            for state in states:
-                op(state, one)
-                op(state, one)
-                torch.add(state, one).sum()
-            (weight * one).sum().backward()
-            states[0].add_(weight.grad)
-            weight.grad = None
-            op(states[0], one)
-        return states
-
-    plain = run()
-    with Session("60%", "ram", device="cpu") as session:
-        within = run()
-        stats = session.stats
-        assert session.planned_iterations > 20 and stats.ops_at_once > 100
-    assert all(torch.equal(a, b) for a, b in zip(within, plain, strict=True))
-    assert (stats.derailments, stats.unplanned_ops, stats.missing_ops) == (0, 0, 0)
 
 
 Step = tuple[str, int, int]

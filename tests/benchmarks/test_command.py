@@ -122,7 +122,7 @@ def test_steps_are_timed_from_one_to_the_next():
     assert examples.median_step(run) == 1.5
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_worker_trains_and_tells_what_its_steps_cost(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(

@@ -98,7 +98,7 @@ def test_on_a_cpu_the_steps_that_need_a_gpu_are_left_out(order):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["fill", "loader", "lstm", "search"])
+@pytest.mark.parametrize("name", ["fill", pytest.param("loader", marks=pytest.mark.slow), "lstm", "search"])
 def test_a_step_gives_on_a_cpu_what_its_line_says(name):
     began = time.monotonic()
     request = {"call": f"benchmarks.gpu.first_cells:{name}", "device": "cpu", "quick": True, "limit_s": 120.0}

@@ -61,7 +61,7 @@ def test_iterations_are_compared_with_the_plain_ones_of_their_turn():
     assert moves.slower_by_turn([[2.0, 2.0], [30.0], []], [[1.0], [10.0, 10.0, 40.0], [1.0]]) == [2, 3]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_one_that_fails_says_why(tmp_path):
     with pytest.raises(RuntimeError, match="it failed"):
         run_in_turn({"a": worker(tmp_path, "a", 1, "fails"), "b": worker(tmp_path, "b", 2)})

@@ -19,7 +19,7 @@ def short(monkeypatch):
     overhead.wait_for_plans()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 def test_an_op_is_measured_in_each_way(short, name):
     found = overhead.compare(name, repeats=2)

@@ -74,7 +74,7 @@ def test_the_last_line_says_what_was_done(tmp_path):
     assert last.startswith("memfit: budget 97.7 KiB, 85 %, arena peak 9") and "over 4 iterations" in last
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_statistics_of_a_script_that_fails_are_written_too(tmp_path):
     write(tmp_path, TRAINING + "raise SystemExit(5)\n")
     assert memfit("run", "--budget", "100000", "--stats", "stats.json", "script.py", cwd=tmp_path).returncode == 5
@@ -208,7 +208,7 @@ if len(sys.argv) > 1:
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_share_that_never_took_effect_is_an_exit_code_and_a_reason_but_the_scripts_own_code_wins(tmp_path):
     write(tmp_path, WANDERS)
     result = memfit("run", "--budget", "60%", "--stats", "stats.json", "script.py", cwd=tmp_path)

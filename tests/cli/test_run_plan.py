@@ -74,6 +74,7 @@ def warning(stderr: str) -> str:
     return line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "options", "part"),
     [
@@ -108,6 +109,7 @@ def recomputing(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_plan_that_makes_storages_again_is_used_and_changes_no_loss(recomputing):
     plain = run("script.py", cwd=recomputing)
     result, stats = budgeted(recomputing, options=("--budget", "85%"))
@@ -117,6 +119,7 @@ def test_a_plan_that_makes_storages_again_is_used_and_changes_no_loss(recomputin
     assert stats["recomputations"] >= len(plan["recomputes"]["storage"]) > 0 and stats["swaps"] == 0
 
 
+@pytest.mark.slow
 def test_a_plan_whose_storages_are_not_dropped_there_is_named_with_the_op(recomputing, tmp_path):
     write(tmp_path, ACTIVATIONS)
     plan = json.loads((recomputing / "plan.json").read_text())
@@ -126,6 +129,7 @@ def test_a_plan_whose_storages_are_not_dropped_there_is_named_with_the_op(recomp
     assert "can be made again before op" in warning(result.stderr) and "dropped after op" in stats["given_plan"]
 
 
+@pytest.mark.slow
 def test_a_plan_for_another_number_of_ops_is_named_so(folder, tmp_path):
     write(tmp_path, SCRIPT.replace("range(6)", "range(5)"))
     (tmp_path / "plan.json").write_text((folder / "plan.json").read_text())

@@ -58,6 +58,7 @@ def test_without_torchrun_the_others_see_that_a_rank_has_gone(tmp_path):
     assert first.returncode == 1 and "onnection closed by peer" in first.stderr
 
 
+@pytest.mark.slow
 def test_a_script_that_begins_its_sessions_itself_names_the_rank_too(tmp_path):
     before, loop, after = FAILING.partition("for step")
     begun = "import memfit\nwith memfit.session('8MiB', map='never'):\n"
@@ -79,6 +80,7 @@ def test_a_plan_may_be_for_all_ranks_or_each_rank_has_its_own(tmp_path, monkeypa
     assert "rank 1: error: plan.rank1.json" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_processes_that_the_script_starts_itself_are_said_to_have_no_budget(tmp_path):
     group = "import torch.distributed as dist\nfrom torch.testing._internal.distributed.fake_pg import FakeStore\n"
     group += "dist.init_process_group('fake', rank=0, world_size=2, store=FakeStore())\n"
@@ -90,6 +92,7 @@ def test_processes_that_the_script_starts_itself_are_said_to_have_no_budget(tmp_
     assert told.returncode == 0 and lines(told, "warning: the script") == []
 
 
+@pytest.mark.slow
 def test_each_rank_records_a_trace_of_its_own(tmp_path):
     write(tmp_path, DATA_PARALLEL)
     done = torchrun("-m", "memfit", "trace", "script.py", "-o", "trace.json.gz", "--", 5, cwd=tmp_path)

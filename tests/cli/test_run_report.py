@@ -67,6 +67,7 @@ def test_a_runs_timeline_names_the_ops_that_run_again(reported):
     assert any(lane["again"]) == (moves == "recompute")
 
 
+@pytest.mark.slow
 def test_without_a_plan_the_report_has_the_first_iteration(tmp_path):
     write(tmp_path, ACTIVATIONS)
     result = memfit("run", "--budget", "1GiB", "--report", "run.html", "script.py", "--steps", "3", cwd=tmp_path)

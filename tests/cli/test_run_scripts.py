@@ -160,7 +160,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_script_may_spawn_processes(tmp_path):
     write(tmp_path, SPAWNS)
     result = memfit("run", "--budget", "1MiB", "script.py", cwd=tmp_path)

@@ -42,6 +42,7 @@ def verify(tmp_path, capsys, monkeypatch):
     return of
 
 
+@pytest.mark.slow
 def test_every_rank_is_compared_and_reported(verify):
     code, out, err = verify(DATA_PARALLEL, "--budget", "70%", "--", 5)
     assert code == 0, err
@@ -80,6 +81,7 @@ def test_a_rank_that_cannot_meet_the_budget_is_named(verify):
     assert err.startswith("memfit: error: rank 1: the budget of 8.00 MiB") and "aten::randn" in err
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_on_one_rank_is_said_to_fail_plainly(verify):
     failing = DATA_PARALLEL.replace("    # THEN", "    assert rank == 0 or step < 3, 'of its own'")
     code, _, err = verify(failing, "--budget", "70%", "--", 100)

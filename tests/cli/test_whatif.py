@@ -54,7 +54,7 @@ def test_a_script_is_recorded_for_every_value(tmp_path):
     assert all(case["fits"] == "as it is" and case["floor_bytes"] <= case["peak_bytes"] for case in found)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_name_that_no_argument_has_is_set_in_the_environment(tmp_path):
     script = write(tmp_path, VARIED)
     found = cases(tmp_path, script, "--vary", "WIDTH=64,512", "--json", "--", "--batch", "8")
@@ -81,7 +81,7 @@ def test_what_needs_values_is_named_with_its_line_and_another_way(tmp_path):
     assert "memfit trace" in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_script_that_fails_says_how(tmp_path):
     script = write(tmp_path, "def main():\n    raise ValueError('too narrow')\n\nmain()\n")
     done = memfit("whatif", script, "--", "--width", "8", cwd=tmp_path)

@@ -94,7 +94,9 @@ def assert_equal(verdict: Verdict) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("example", ["decoder", "generate", "lstm", "vgg"], indirect=True)
+@pytest.mark.parametrize(
+    "example", ["decoder", "generate", pytest.param("lstm", marks=pytest.mark.slow), "vgg"], indirect=True
+)
 def test_at_its_lowest_feasible_budget_on_disk(example, tmp_path):
     assert_equal(example.verify(example.lowest_percent, "disk", tmp_path))
     assert not list(tmp_path.iterdir())

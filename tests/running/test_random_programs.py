@@ -136,7 +136,7 @@ def test_many_programs_are_bit_identical_under_stress(capsys):
 @pytest.mark.copied("what there is room for")
 @quiet
 @pytest.mark.timeout(300)
-@drawn(100)
+@drawn(50)
 def test_programs_are_bit_identical_within_any_budget(steps, share, tier):
     check_everywhere(write(steps), share, tier)
 

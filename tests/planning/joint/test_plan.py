@@ -90,7 +90,7 @@ def test_the_same_question_has_the_same_answer():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("less", "more"), [(1.0, 2.0), (2.0, 3.5)])
+@pytest.mark.parametrize(("less", "more"), [(1.0, 2.0), pytest.param(2.0, 3.5, marks=pytest.mark.slow)])
 def test_more_effort_is_never_worse(less, more):
     link = Link.affine(0.0, 2e4)
     trace, _ = layers(10)

@@ -58,7 +58,7 @@ def test_what_is_written_to_at_once_is_not_left_behind(session):
     assert torch.equal(target, 3 * ramp()) and session.stats.unseen_writes == 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_a_kernel_uses_stays_while_it_runs(session):
     """Even if it has others leave (as another thread's op would)."""
     target, source, seen = evicted(), evicted(), []

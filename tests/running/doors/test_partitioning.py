@@ -70,7 +70,7 @@ def test_random_numbers_of_the_backward_pass_are_those_of_the_forward_pass(speed
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("generator", ["inductor's", "torch's"])
+@pytest.mark.parametrize("generator", [pytest.param("inductor's", marks=pytest.mark.slow), "torch's"])
 def test_inductor_s_gradients_are_those_of_torch_s_partition_but_for_roundings(generator):
     with inductor.patch(fallback_random=generator == "torch's"):
         plain, again = (gradients(each, "inductor") for each in (None, ALWAYS))

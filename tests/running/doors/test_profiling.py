@@ -42,7 +42,9 @@ ORDERS: dict[str, tuple[Callable, Callable]] = {"the session first": (session, p
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [{"with_stack": True}, ALL], ids=["stacks", "all"])
+@pytest.mark.parametrize(
+    "options", [pytest.param({"with_stack": True}, marks=pytest.mark.slow), ALL], ids=["stacks", "all"]
+)
 @pytest.mark.parametrize("order", ORDERS)
 def test_training_is_profiled_with_stacks_and_the_same(order, options):
     with profiled(**options) as plainly:

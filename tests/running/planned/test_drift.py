@@ -67,7 +67,7 @@ def test_a_plan_that_adds_no_time_gains_nothing_by_a_faster_link():
 @pytest.mark.long
 @pytest.mark.timeout(180)
 @pytest.mark.unstressed("what there is left for a plan to swap")
-@pytest.mark.parametrize("change", [8.0, 0.125])
+@pytest.mark.parametrize("change", [pytest.param(8.0, marks=pytest.mark.slow), 0.125])
 def test_a_link_that_changes_in_mid_run_gets_a_plan_of_its_own(monkeypatch, change):
     wait_for_plans(monkeypatch)
     slow = 5e7

@@ -37,7 +37,7 @@ def patient(monkeypatch):
     wait_for_plans(monkeypatch)
 
 
-@pytest.fixture(params=["ram", "disk"])
+@pytest.fixture(params=[pytest.param("ram", marks=pytest.mark.slow), "disk"])
 def tier(request, tmp_path) -> TierSpec:
     return TierSpec("ram") if request.param == "ram" else TierSpec("disk", str(tmp_path))
 
@@ -142,7 +142,7 @@ def test_the_next_run_takes_the_plan_of_the_last(tier, tmp_path, monkeypatch):
     assert plan_of(first).maps == plan_of(again).maps
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_plan_that_is_dropped_on_the_way_leaves_the_bits_as_they_are(tier):
     def drop(step: int) -> None:
         if step in (9, 11):

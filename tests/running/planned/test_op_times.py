@@ -94,8 +94,14 @@ def test_what_did_not_run_again_is_guessed_from_what_did():
 @pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.unstressed("when plans are in force")
-@pytest.mark.parametrize("moves", ["swap", "joint"])
-@pytest.mark.parametrize(("false", "another_is_better"), [(20.0, True), (0.05, True), (20.0, False)])
+@pytest.mark.parametrize(
+    ("moves", "false", "another_is_better"),
+    [
+        ("joint", 20.0, True), ("swap", 0.05, True), ("swap", 20.0, False),
+        *(pytest.param(*each, marks=pytest.mark.slow)
+          for each in (("swap", 20.0, True), ("joint", 0.05, True), ("joint", 20.0, False))),
+    ],
+)  # fmt: skip
 def test_a_plan_made_with_false_times_is_foreseen_by_true_ones_in_the_end(monkeypatch, moves, false, another_is_better):
     done, recorded, foreseen = Making.done, Recorded.of, []
     monkeypatch.setattr(Making, "done", lambda self, timeout=0.0: done(self, None))

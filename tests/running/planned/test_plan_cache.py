@@ -252,7 +252,7 @@ def said(process: subprocess.Popen[str]) -> list:
     return json.loads(out)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_processes_at_once_do_not_disturb_each_other_and_the_next_plans_nothing(tmp_path, folder):
     both = [start(tmp_path, seed) for seed in (1, 2)]
     results = [said(process) for process in both]
@@ -284,7 +284,7 @@ def test_another_ranks_plan_is_taken_if_it_is_joint_or_another_than_was_found(fo
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("moves", [pytest.param("swap", marks=pytest.mark.slow), "joint"])
+@pytest.mark.parametrize("moves", ["swap", pytest.param("joint", marks=pytest.mark.slow)])
 def test_of_ranks_that_want_a_plan_at_once_one_searches(tmp_path, folder, monkeypatch, moves):
     alone = said(start(tmp_path, 0, moves=moves))
     for path in folder.iterdir():

@@ -28,6 +28,8 @@ pytestmark = [
 STEPS, FIRST = 60, 10
 BUDGET = "60%"
 SIZE = {"width": 16, "depth": 4}
+SIMILAR = ("losses are kept", "gradients are logged, every 5th", "two sizes of batch by turns")
+"""To a loss that is logged, gradients that are clipped, and a smaller batch."""
 GUEST_BYTES = 900_000
 DONE = Making.done  # which waits no longer than it is told
 
@@ -61,7 +63,7 @@ def is_mostly_planned(counts: list[int]) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SIMILAR else []) for n in LOOPS])
 def test_nine_of_ten_iterations_run_by_a_plan_after_the_tenth(name):
     session, counts = planned_of(name)
     assert is_mostly_planned(counts), f"not by a plan: {missed(counts)}, {session.stats}"

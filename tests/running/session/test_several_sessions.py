@@ -75,7 +75,7 @@ def memory_bytes() -> tuple[int, int]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("tier", [pytest.param(t, marks=[pytest.mark.slow] if t == "ram" else []) for t in TIERS])
 def test_fifty_sessions_in_a_row_leave_nothing_behind(tier):
     def one() -> None:
         with memfit.session(2_000_000, tier):

@@ -95,7 +95,9 @@ def assert_equal(verdict: Verdict) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "example", ["decoder", "generate", pytest.param("lstm", marks=pytest.mark.slow), "vgg"], indirect=True
+    "example",
+    ["decoder", "generate", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lstm", "vgg"))],
+    indirect=True,
 )
 def test_at_its_lowest_feasible_budget_on_disk(example, tmp_path):
     assert_equal(example.verify(example.lowest_percent, "disk", tmp_path))

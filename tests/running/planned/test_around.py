@@ -51,7 +51,7 @@ def test_there_is_room_below_the_zone_for_what_stays(rows, other, spare, alignme
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("steady", "on_its_own")
 @pytest.mark.unstressed("where storages lie")
-@pytest.mark.parametrize("moves", ["swap", "joint"])
+@pytest.mark.parametrize("moves", ["swap", pytest.param("joint", marks=pytest.mark.slow)])
 def test_training_has_a_plan_though_something_in_the_midst_of_the_arena_cannot_move(moves):
     """A buffer that is made before training and filled afterwards: until then nobody says what writes to it."""
     work = WORKS["convolutional"]

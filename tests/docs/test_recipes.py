@@ -16,15 +16,7 @@ from memfit.running.engine import build
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
-SLOW = {
-    "distributed",
-    "nvme",
-    "slurm",
-    "batch-size",
-    "peak",
-    "containers",
-    "inference",
-}  # fifteen seconds to minutes each
+SLOW = {"distributed", "nvme", "slurm", "batch-size", "peak", "containers", "inference"}  # 15 seconds to minutes each
 TRIED = [pytest.param(page, marks=pytest.mark.slow) if page.stem in SLOW else page for page in PAGES]
 
 

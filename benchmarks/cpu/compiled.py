@@ -121,7 +121,7 @@ def kernel(tensors: int) -> Callable[[], object]:
 
 
 def us_a_call(sizes: Sequence[int]) -> dict[str, dict[str, list[float]]]:
-    """Return the microseconds of a call by the number of tensors: plainly, and in each of WAYS in a session.
+    """Return the microseconds of a call by the number of tensors: and by each of WAYS.
 
     All take turns: the machine is faster at one time than at another.
     """

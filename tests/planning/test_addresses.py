@@ -34,7 +34,7 @@ def play(rows: list[tuple[int, int]], plan: AddressPlan) -> list[tuple[int, int,
 
 
 @pytest.mark.long
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 25)), min_size=1, max_size=8))
 def test_a_played_back_plan_gives_no_byte_out_twice(rows):
     plan = plan_addresses(allocations(rows), alignment=64, effort=0.1)

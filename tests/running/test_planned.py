@@ -281,7 +281,7 @@ CHANGES = st.tuples(st.integers(0, 7), st.sampled_from(["late", "skip", "extra",
 
 
 @pytest.mark.long
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     ROWS,
     st.lists(st.lists(CHANGES, max_size=3), min_size=1, max_size=6),

@@ -107,7 +107,7 @@ def test_whatever_happens_in_planned_mode_changes_no_bit(event):
 
 
 @pytest.mark.long
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.sampled_from(EVENTS), min_size=1, max_size=14),
     st.sampled_from(["60%", "45%", "38%"]),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from memfit import Stats
 from memfit.running.session import Session
 from running.doors.generated import add, kernel
+from running.plainly import same_bits
 from running.planned.training import plan_at_fixed_steps
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
@@ -56,10 +57,6 @@ def beside_states(call, steps: int, *, choose=its_own, after=lambda step: None) 
     return [*states, *(each.detach().clone() for each in network.parameters()), torch.tensor(losses)]
 
 
-def equal(one: list[Tensor], other: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
 @pytest.mark.parametrize("moves", ["swap", "joint"])
 def test_under_a_plan_a_call_is_at_once_where_the_plan_has_nothing_to_do(monkeypatch, moves):
     """And the plan goes on with the op after it: what leaves after the call does."""
@@ -70,7 +67,7 @@ def test_under_a_plan_a_call_is_at_once_where_the_plan_has_nothing_to_do(monkeyp
         within = beside_states(
             kernel(add), steps, after=lambda step: seen.append((session.planned_iterations, session.stats))
         )
-    assert equal(within, plain)
+    assert same_bits(within, plain)
     pairs = zip(seen, seen[1:], strict=False)
     planned = [(was, now) for (before, was), (count, now) in pairs if count > before]
     assert len(planned) >= 6
@@ -103,7 +100,7 @@ def test_a_call_at_once_that_the_plan_does_not_have_is_an_op_like_any(monkeypatc
         within = train()
         assert session.planned_iterations >= 8 and session.stats.derailments == 2
         assert session.stats.unplanned_ops >= 1 and session.stats.missing_ops >= 1 and session.stats.ops_at_once > 0
-    assert equal(within, plain)
+    assert same_bits(within, plain)
 
 
 @pytest.mark.long
@@ -129,7 +126,7 @@ def test_a_plans_call_at_once_may_be_given_what_nobody_planned(monkeypatch, move
         within = train()
         assert session.planned_iterations >= planned and session.stats.ops_at_once > 10 * steps
         assert session.stats.swaps > 0 and (session.stats.discards > 0) == (moves == "joint")
-    assert equal(within, plain)
+    assert same_bits(within, plain)
 
 
 def test_an_iteration_that_ends_by_its_period_may_end_with_a_call(monkeypatch):
@@ -155,5 +152,5 @@ def test_an_iteration_that_ends_by_its_period_may_end_with_a_call(monkeypatch):
         within = run()
         stats = session.stats
         assert session.planned_iterations > 20 and stats.ops_at_once > 100
-    assert equal(within, plain)
+    assert same_bits(within, plain)
     assert (stats.derailments, stats.unplanned_ops, stats.missing_ops) == (0, 0, 0)

@@ -80,7 +80,7 @@ def drawn(layers: list[str], width: int, rows: int, words: int, optimizer: str, 
 # Frames that lay in the way of the op's inputs, beside an empty shelf:
 @drawn(["gelu", "norm", "batch norm", "softmax"], 200, 100, 3000, "adam, one by one", 0.7187, "joint")
 @pytest.mark.timeout(600)
-@settings(max_examples=1, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(**ANY)
 def test_some_networks_train_to_the_same_bits(tmp_path_factory, **network):
     check(tmp_path_factory, **network)

@@ -60,6 +60,18 @@ def test_a_part_ends_where_it_was_foreseen_to_whatever_was_done_in_it(passes):
     assert work.left == 0
 
 
+def test_what_has_begun_and_is_late_shows_that_the_rest_will_be_too(passes):
+    work = Work("building", 100.0)
+    work.begin(40.0)
+    passes(50)
+    assert work.left == 75  # the first 40 have taken 50 so far
+    passes(150)
+    assert work.line() == "building | 3:20, about 5:00 left"
+    work.spend(40.0)
+    work.begin(60.0)
+    assert work.left == pytest.approx(60 * 210 / 50)  # the pace of what is done
+
+
 def test_efforts_are_counted_when_the_next_is_asked_for_and_only_in_the_thread_that_works(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     seen: list[float] = []

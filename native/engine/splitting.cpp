@@ -1,6 +1,6 @@
 #include "splitting.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <iterator>

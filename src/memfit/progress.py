@@ -31,14 +31,20 @@ class Work:
         self._done = 0.0
         self._until = expected  # the end of the part that is under way
         self._took = 0.0  # seconds until the last of it was done
+        self._begun = 0.0  # of tasks that run beside each other: expected seconds of those that have begun
         self._began = time.monotonic()
 
     @property
     def left(self) -> float:
-        """The seconds that are left, if the rest goes as what is done did."""
+        """The seconds that are left, if the rest goes as what is done did.
+
+        Tasks that have begun and are late show that the others will be, too.
+        """
         trusted = _TRUSTED * self._expected
         pace = (self._took + trusted) / max(self._done + trusted, 1e-9)
-        return max((self._expected - self._done) * pace - (self._elapsed - self._took), 0.0)
+        left = (self._expected - self._done) * pace - (self._elapsed - self._took)
+        late = (self._expected - self._begun) * self._elapsed / self._begun if self._begun else 0.0
+        return max(left, late, 0.0)
 
     def line(self) -> str:
         """Return the line for a person."""
@@ -47,6 +53,10 @@ class Work:
     def spend(self, seconds: float) -> None:
         """Note that so many of the expected seconds are done, but no more than those of the part under way."""
         self._reach(min(self._done + seconds, self._until))
+
+    def begin(self, seconds: float) -> None:
+        """Note that a task of so many of the expected seconds has begun, beside others."""
+        self._begun = min(self._begun + seconds, self._expected)
 
     @contextmanager
     def part(self, expected: float) -> Iterator[None]:
@@ -82,11 +92,15 @@ def working(what: str, expected: float) -> Iterator[None]:
         _under_way.reset(token)
 
 
+def under_way() -> Work:
+    """Return the work under way; one that nobody sees if there is none."""
+    return _under_way.get() or Work("", 0.0)
+
+
 @contextmanager
 def part(expected: float) -> Iterator[None]:
     """Take what is inside for so many seconds of the work under way, if there is one."""
-    work = _under_way.get()
-    with work.part(expected) if work is not None else contextlib.nullcontext():
+    with under_way().part(expected):
         yield
 
 
@@ -94,8 +108,7 @@ def counted(efforts: Iterable[float]) -> Iterator[float]:
     """Yield `efforts` in seconds, each of which is done when the next is asked for."""
     for effort in efforts:
         yield effort
-        if (work := _under_way.get()) is not None:
-            work.spend(effort)
+        under_way().spend(effort)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import pytest
 from memfit.errors import EngineError
 from memfit.running.engine import loader as engine
 from memfit.running.engine.cache import obtain
+from memfit.running.engine.compiling import loaded_runtime
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -74,7 +75,7 @@ def test_the_compiler_may_have_words_behind_its_name_or_be_empty(monkeypatch):
     assert engine.compiler() == [*plain, "-m64", "-DA=b c"]
 
 
-def test_a_compiler_of_several_words_gets_all_of_them_as_torchs_builder_runs_it(load, monkeypatch, tmp_path):
+def test_a_compiler_of_several_words_gets_all_of_them(load, monkeypatch, tmp_path):
     wrapper = tmp_path / "ccache"
     wrapper.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {tmp_path}/log\nexit 1\n")
     wrapper.chmod(0o755)
@@ -82,7 +83,7 @@ def test_a_compiler_of_several_words_gets_all_of_them_as_torchs_builder_runs_it(
     with pytest.raises(EngineError, match="could not be built"):
         load()
     words = (tmp_path / "log").read_text().splitlines()
-    assert words[:3] == ["g++", "-DA=b c", "-MMD"] and any(word.endswith("unity.cc") for word in words)
+    assert words[:3] == ["g++", "-DA=b c", "-std=c++20"] and any(word.endswith(".cc") for word in words)
 
 
 @pytest.fixture
@@ -210,7 +211,7 @@ def test_the_cache_is_another_one_for_another_torch_and_for_other_flags(monkeypa
     paths = {engine.cached_library()}
     monkeypatch.setattr(engine.torch, "__version__", "9.9.9")
     paths.add(engine.cached_library())
-    monkeypatch.setattr(engine, "_FLAGS", ("-O0",))
+    monkeypatch.setattr(engine, "FLAGS", ("-O0",))
     paths.add(engine.cached_library())
     assert len(paths) == 3
     assert len([path for path in paths if "9.9.9" in str(path)]) == 2
@@ -228,9 +229,7 @@ def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
 
 def test_the_sources_in_use_are_those_of_the_package_under_test():
     folder = engine._source_folder()
-    assert (folder / "engine" / "unity.cc").is_file() and (
-        folder / "engine" / "bindings" / "bindings_unity.cc"
-    ).is_file()
+    assert (folder / "engine" / "engine.cpp").is_file() and (folder / "common").is_dir()
 
 
 def test_a_build_is_told_with_the_seconds_that_the_last_one_took(load, monkeypatch, capsys):
@@ -300,7 +299,7 @@ def test_a_library_is_linked_against_the_runtime_that_torch_has_loaded_whatever_
     (tmp_path / "library.cpp").write_text(
         "#include <string>\nstd::string text(double x) { return std::to_string(x); }\n"
     )
-    (runtime,) = engine._loaded_runtime()
+    (runtime,) = loaded_runtime()
     command = [*engine.compiler(), "-shared", "-fPIC", "-static-libstdc++", "library.cpp", "-o", "library.so"]
 
     def needed(*links: str) -> str:

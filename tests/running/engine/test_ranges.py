@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.running.engine import compiler
@@ -126,7 +126,6 @@ ACTS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(acts=st.lists(ACTS, max_size=60))
 def test_it_does_what_a_list_of_spans_does(library: Any, acts: list[Callable[[Ranges], None]]):
     ranges = Ranges(library)

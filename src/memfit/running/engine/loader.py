@@ -12,11 +12,8 @@ import importlib.util
 import os
 import shlex
 import shutil
-import subprocess
 import sysconfig
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -30,19 +27,15 @@ from memfit.progress import working
 from memfit.running.engine import prebuilt
 from memfit.running.engine.cache import cache_folder as cache_folder
 from memfit.running.engine.cache import obtain
+from memfit.running.engine.compiling import FLAGS, NAME, CompilationError, compile_engine
 from memfit.running.engine.module import EngineModule as EngineModule
 
-_NAME = "memfit_engine"
 _BUILD_SECONDS = "build-seconds"  # in the cache's folder
 _USUAL_SECONDS = 60.0
-_UNITS = ("unity.cc", "bindings/bindings_unity.cc", "compression/compression_unity.cc")
-_CUDA_UNITS = ("cuda/cuda_unity.cc",)
 NO_CUDA_HEADERS = (
     "the CUDA headers are not there, and the engine is built without them for the CPU alone: install the CUDA toolkit, "
     "or the package nvidia-cuda-crt beside torch's own nvidia-cuda-runtime, or name their folder in CUDA_HOME"
 )
-# NDEBUG: otherwise an assertion guards RecordFunction's inputs. Nobody puts functions of their own before the engine's.
-_FLAGS = ("-O2", "-DNDEBUG", "-std=c++20", "-fno-semantic-interposition")
 # For tests of the engine itself; the sanitizer's library must be loaded before Python: see `make asan`.
 _SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 
@@ -77,7 +70,7 @@ def library_built_ahead() -> Path | None:
         return None
     with_cuda = [True] if torch.version.cuda is not None else []
     wanted = dict.fromkeys([*with_cuda, cuda_headers() is not None])
-    return prebuilt.find(map(_folder_name, wanted), f"{_NAME}.so")
+    return prebuilt.find(map(_folder_name, wanted), f"{NAME}.so")
 
 
 def library_in_use() -> Path:
@@ -123,13 +116,13 @@ def _budget_error(engine: EngineModule) -> type[BudgetError]:
 
 def cached_library() -> Path:
     """Return the path of the cache's engine for this torch, Python and source, whether or not it is built."""
-    return cache_folder() / _folder_name(cuda=cuda_headers() is not None) / f"{_NAME}.so"
+    return cache_folder() / _folder_name(cuda=cuda_headers() is not None) / f"{NAME}.so"
 
 
 def _folder_name(cuda: bool) -> str:
     """Return the name of the folder of an engine, which has the key of all that it was built from and for."""
     key = hashlib.sha256()
-    key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{_FLAGS + _sanitizer_flags()}|{cuda}".encode())
+    key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{FLAGS + _sanitizer_flags()}|{cuda}".encode())
     for path in sorted(_source_folder().rglob("*")):
         if path.suffix in {".h", ".c", ".cpp", ".cc"}:
             key.update(path.name.encode() + path.read_bytes())
@@ -228,80 +221,25 @@ def _no_engine_came() -> str:
 
 
 def _compile(folder: Path) -> None:
-    from torch.utils import cpp_extension
-
-    source, headers = _source_folder(), cuda_headers()
-    sanitizers = list(_sanitizer_flags())
-    units, flags, includes = list(_UNITS), [*_FLAGS, *sanitizers], [str(source)]
-    links = [*sanitizers[:1], *_loaded_runtime()]
-    if headers is not None:
-        units += _CUDA_UNITS
-        flags.append("-DMEMFIT_CUDA")
-        includes.append(str(headers))
-        # The CUDA runtime itself is the one that torch has loaded.
-        links += [f"-L{Path(torch.__file__).parent / 'lib'}", "-lc10_cuda"]
-    with _build_environment(folder):
-        try:
-            cpp_extension.load(
-                _NAME,
-                [str(source / "engine" / name) for name in units],
-                extra_cflags=flags,
-                extra_ldflags=links,
-                extra_include_paths=includes,
-                build_directory=str(folder),
-                is_python_module=False,
-            )
-        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-            raise EngineError(
-                "the native engine could not be built",
-                why=str(error),
-                remedy=f"check that {shlex.join(compiler())} is g++ >= 10 or clang >= 12: memfit doctor",
-            ) from error
-
-
-def _loaded_runtime() -> list[str]:
-    """Return the path of the C++ runtime that torch has loaded, to be linked against by that very name.
-
-    A compiler may link its own copy into the engine, with locales that are not those of the one in the process: the
-    first use of a stream would crash.
-    """
-    mapped = (line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines())
-    return next(([path] for path in mapped if Path(path).name.startswith("libstdc++.so.6")), [])
-
-
-@contextmanager
-def _build_environment(folder: Path) -> Iterator[None]:
-    """Set the environment that torch's builder reads."""
-    ours = {
-        # The ninja package puts its program beside the interpreter, which need not be on the PATH.
-        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
-        "CXX": _one_word(compiler(), folder),
-        "LD_PRELOAD": "",  # a sanitizer's library is loaded first for Python's sake, and would slow the compiler down
-        "TORCH_DONT_CHECK_COMPILER_ABI": "1",  # it asks a program of the whole command's name for its version
-    }
-    before = {name: os.environ.get(name) for name in ours}
-    os.environ.update(ours)
     try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
-
-
-def _one_word(command: list[str], folder: Path) -> str:
-    """Return the path of a program that is `command`: torch's builder takes the whole of CXX for a program's name."""
-    if len(command) == 1:
-        return command[0]
-    program = folder / "c++"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
-    program.chmod(0o700)
-    return str(program)
+        compile_engine(
+            _source_folder(),
+            folder,
+            compiler(),
+            cuda_headers(),
+            sanitizers=_sanitizer_flags(),
+            expected=_build_seconds(),
+        )
+    except (CompilationError, OSError) as error:
+        raise EngineError(
+            "the native engine could not be built",
+            why=str(error),
+            remedy=f"check that {shlex.join(compiler())} is g++ >= 10 or clang >= 12: memfit doctor",
+        ) from error
 
 
 def _import(library: Path) -> EngineModule:
-    spec = importlib.util.spec_from_file_location(_NAME, library)
+    spec = importlib.util.spec_from_file_location(NAME, library)
     assert spec is not None and spec.loader is not None
     try:
         module = importlib.util.module_from_spec(spec)

@@ -1,5 +1,6 @@
 # make demo: install into a virtual environment and train an example inside a budget, with the proof.
-# make test: the test suite, in the same environment.
+# make test: the test suite, in the same environment (PROFILE=ci: more examples).
+# make long, make slow: the tests that take seconds, and those that take minutes.
 # make asan, make tsan: the engine's own tests under a sanitizer.
 # make wheels: a wheel in dist/ that needs no compiler where it is installed.
 PYTHON ?= python3
@@ -11,7 +12,13 @@ DEMO := examples/decoder.py
 DEMO_ARGS := --layers 12 --width 384 --batch 16 --steps 4
 
 # A run that hangs below Python, where no test's own limit reaches it, ends with the stacks of all threads.
-ENDING := timeout --signal=ABRT 3300
+ENDING := timeout --signal=ABRT 3000
+
+# `dev` tries the same few examples of each property every time; `ci` five times as many, and new ones.
+PROFILE ?= dev
+# A file's tests run in one process, one after the other: sessions are a process's.
+WORKERS ?= $(shell nproc)
+IN_PARALLEL = -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROFILE) $(PYTEST_ARGS)
 
 .PHONY: demo test long slow stress asan tsan lint bench wheels gpu-first bench-gpu clean
 
@@ -27,14 +34,22 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/memfit doctor  # builds the engine, so that no test has to wait for it
-	$(ENDING) $(BIN)/python -m pytest -q
+	$(ENDING) $(BIN)/python -m pytest -q $(IN_PARALLEL)
 
-# The tests that take some seconds each, which `make test` leaves out.
+# The tests that take some seconds each, which `make test` leaves out; then a sample of the engine's tests on what other
+# processors would do: fewer instructions of each library, and other counts of threads.
 long: $(STAMP)
-	$(ENDING) $(BIN)/python -m pytest -q -m "long and not slow and not gpu"
+	$(ENDING) $(BIN)/python -m pytest -q -m "long and not slow and not gpu" $(IN_PARALLEL)
+	ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(other_processor)
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=2 $(other_processor)
+	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=1 $(other_processor)
+
+SAMPLE ?= $(patsubst %,tests/running/%,paging test_splitting.py test_swapping.py test_recomputing.py test_operands.py \
+  test_windows.py planned/test_joint_execution.py)
+other_processor = $(ENDING) $(BIN)/python -m pytest -q $(IN_PARALLEL) $(SAMPLE)
 
 slow: $(STAMP)
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow --hypothesis-profile explore
 
 # The engine's tests with everything that may move evicted, moved, or discarded and made again, before every op, and with
 # all that may be split in slices.

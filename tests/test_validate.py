@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.validate import InvalidPlanError, Promise, check_placements, require_valid
@@ -82,7 +82,6 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.one_of(st.none(), st.integers(1, 7)), st.sampled_from([0, 400]))
-@settings(max_examples=400)
 def test_overlaps_are_found_exactly_where_a_byte_is_held_twice(raw, period, few):
     rows = [(a % (period or 99), a % (period or 99) + min(n, period or 99), size, at) for a, n, size, at in raw]
     held = [

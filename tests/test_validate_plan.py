@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import process_time
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memfit.ir import Recompute, Swap, Trace
@@ -227,7 +227,6 @@ def any_swaps(draw: st.DrawFn, trace: Trace) -> Swap:
 
 @pytest.mark.long
 @given(traces(sizes=SIZES), st.data())
-@settings(max_examples=500)
 def test_the_first_broken_promise_is_the_one_that_a_walk_over_all_ops_finds(trace, data):
     assume(any(s.alloc + 1 < s.free or trace.recurs(s) for s in trace.storages))
     swaps = data.draw(st.lists(any_swaps(trace), max_size=5))

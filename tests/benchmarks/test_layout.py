@@ -1,9 +1,7 @@
 """Which parts of the benchmarks may know which, by reading every module's source."""
 
-import pytest
-
 from benchmarks.common.paths import ROOT
-from test_imports import imports, parsed
+from test_imports import imports, parsed, top_packages, violations
 
 BENCHMARKS = ROOT / "benchmarks"
 # What each folder may import of the others; its own modules always. What runs by name is at the top.
@@ -17,19 +15,20 @@ def folders_of(modules):
     return {name.split(".")[1] for name in modules if name.startswith("benchmarks.")}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(BENCHMARKS)))
-def test_a_folder_imports_only_itself_and_what_all_share(path):
-    folder = path.parent.name
-    found = {name for name in imports(parsed(path), lazy=True) if name is not None}
-    assert folders_of(found) <= MAY_IMPORT[folder] | {folder}
+def test_a_folder_imports_only_itself_and_what_all_share():
+    def forbidden(path):
+        found = folders_of(name for name in imports(parsed(path), lazy=True) if name is not None)
+        return found - MAY_IMPORT[path.parent.name] - {path.parent.name}
+
+    assert violations(MODULES, forbidden) == {}
 
 
-@pytest.mark.parametrize("path", sorted(BENCHMARKS.rglob("*.py")), ids=lambda path: str(path.relative_to(BENCHMARKS)))
-def test_nothing_is_found_by_changing_the_path_of_modules(path):
-    assert "sys.path" not in path.read_text()
+def test_nothing_is_found_by_changing_the_path_of_modules():
+    named = {"sys.path"}
+    paths = BENCHMARKS.rglob("*.py")
+    assert violations(paths, lambda path: {name for name in named if name in path.read_text()}) == {}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: path.name)
-def test_the_package_knows_no_benchmarks(path):
-    top = {name.split(".")[0] for name in imports(parsed(path), lazy=True) if name is not None}
-    assert not top & {"benchmarks", "tools", "tests"}
+def test_the_package_knows_no_benchmarks():
+    outside = {"benchmarks", "tools", "tests"}
+    assert violations((ROOT / "src").rglob("*.py"), lambda path: top_packages(path) & outside) == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.offline.pieces import in_parts
@@ -29,7 +29,6 @@ def test_what_is_large_is_cut_and_what_changes_it_goes_by_parts():
 
 
 @given(trace=traces(), least=st.integers(1, 64), parts=st.integers(1, 4))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_it_is_a_trace_of_the_same_bytes(tmp_path, trace, least, parts):
     cut = in_parts(trace, least, parts)
     save_trace(cut, tmp_path / "t")

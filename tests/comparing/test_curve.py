@@ -1,7 +1,7 @@
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from memfit.comparing.curve import trace_curve
 from memfit.machine import Link, Machine
@@ -13,7 +13,6 @@ from trace_builder import traces
 
 
 @given(traces(sizes=SIZES), MACHINES)
-@settings(max_examples=20)
 def test_a_curve_falls_from_its_least_to_nothing_at_its_peak(trace, machine):
     figures = trace_curve(trace, machine, points=4, effort=0.01)
     added, alone = ([point.overhead for point in points] for points in (figures.points, figures.swaps_alone))

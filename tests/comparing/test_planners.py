@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memfit.baselines.policies import POLICIES
@@ -65,7 +65,6 @@ def test_the_bound_of_swaps_is_that_of_plans_that_copy_out_every_time():
     assert found.bound_us <= judged(trace, slow, found.plan).added_us + 1e-3
 
 
-@settings(max_examples=25)
 @given(traces(sizes=SIZES), MACHINES, st.sampled_from(sorted(OURS)), st.floats(0.3, 1))
 def test_with_addresses_the_footprint_fits_the_budget(trace, machine, name, share):
     budget = int(share * load_bytes(trace).max())
@@ -90,7 +89,6 @@ LARGE = st.integers(0, 40).map(lambda size: size << 16)
 ZERO_COPY = Machine("z", Link.affine(0, 30), Link.affine(0, 30), faults=Faults(0.0, 0, 0))
 
 
-@settings(max_examples=25)
 @given(traces(sizes=LARGE), st.sampled_from([LINK, ZERO_COPY]), st.sampled_from(sorted(OURS)), st.booleans())
 def test_below_the_largest_op_what_does_not_fit_is_mapped(trace, machine, name, addresses):
     least = int(least_held(trace).max())

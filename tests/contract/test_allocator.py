@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from events_builder import stream, streams
@@ -97,7 +97,6 @@ def test_what_is_freed_is_used_again(name):
 
 
 @planners
-@settings(max_examples=60)
 @given(events=streams())
 def test_plans_are_disjoint_where_lifetimes_overlap(name, events):
     check_plan(PLANNERS[name](events), events)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.baselines.paging import PAGING
@@ -20,7 +20,6 @@ policies = pytest.mark.parametrize("name", PAGING)
 
 @policies
 @given(trace=traces(sizes=SIZES, alignments=st.just(512)), machine=MACHINES, share=st.floats(0, 1.1))
-@settings(max_examples=30, deadline=None)
 def test_a_run_is_within_the_budget_or_refused(name, trace, machine, share):
     budget = int(share * load_bytes(trace).max())
     try:
@@ -37,7 +36,6 @@ def test_a_run_is_within_the_budget_or_refused(name, trace, machine, share):
 
 @policies
 @given(trace=traces(sizes=SIZES, alignments=st.just(512)), machine=MACHINES)
-@settings(max_examples=20, deadline=None)
 def test_what_fits_anyway_moves_nothing(name, trace, machine):
     try:
         run = PAGING[name](trace, machine, int(load_bytes(trace).max()) + (2 << 20))
@@ -50,7 +48,6 @@ def test_what_fits_anyway_moves_nothing(name, trace, machine):
 
 @policies
 @given(trace=traces(sizes=SIZES, alignments=st.just(512)), machine=MACHINES, share=st.floats(0.3, 1))
-@settings(max_examples=10, deadline=None)
 def test_the_same_question_has_the_same_answer(name, trace, machine, share):
     def answer():
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.baselines.policies import OPTIONAL, POLICIES, find_policy
@@ -26,7 +26,6 @@ TOO_LITTLE = {"none", "superneurons"}  # what these take out of the network belo
 
 @policies
 @given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0, 1.1))
-@settings(max_examples=60)
 def test_a_plan_is_valid_and_within_the_budget_or_refused(name, trace, machine, share):
     peak = int(load_bytes(trace).max())
     budget = int(share * peak)
@@ -43,7 +42,6 @@ def test_a_plan_is_valid_and_within_the_budget_or_refused(name, trace, machine, 
 
 @policies
 @given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0.3, 1))
-@settings(max_examples=15)
 def test_the_same_question_has_the_same_answer(name, trace, machine, share):
     def answer():
         try:
@@ -56,7 +54,6 @@ def test_the_same_question_has_the_same_answer(name, trace, machine, share):
 
 @policies
 @given(trace=traces(sizes=SIZES), machine=MACHINES)
-@settings(max_examples=15)
 def test_what_fits_anyway_costs_nothing(name, trace, machine):
     plan = find_policy(name)(trace, machine, int(load_bytes(trace).max()))
     if name not in ("vdnn-all", "vdnn-conv", "geeps"):
@@ -64,7 +61,6 @@ def test_what_fits_anyway_costs_nothing(name, trace, machine):
 
 
 @given(trace=traces(sizes=SIZES), machine=MACHINES)
-@settings(max_examples=40)
 def test_memfit_reaches_all_that_swapping_can(trace, machine):
     least = smallest_budget(trace)[0]
     assert find_policy("memfit")(trace, machine, least).budget_bytes == least
@@ -72,7 +68,6 @@ def test_memfit_reaches_all_that_swapping_can(trace, machine):
 
 @pytest.mark.parametrize("name", REACTIVE)
 @given(trace=traces(sizes=SIZES), machine=MACHINES)
-@settings(max_examples=40)
 def test_these_reach_all_that_swapping_can_but_for_what_leaves_for_good_over_the_end(name, trace, machine):
     evicted = [gap for gap in all_gaps(trace) if gap.returns or not trace.outlives(trace.storages[gap.storage])]
     least = smallest_budget(trace, evicted)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.test_policy import network
@@ -43,14 +43,12 @@ def added_us(name, trace, machine, budget):
 @pytest.mark.long
 @quick
 @given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0, 1.1))
-@settings(max_examples=60)
 def test_a_plan_keeps_the_values_and_the_budget_or_is_refused(name, trace, machine, share):
     added_us(name, trace, machine, int(share * load_bytes(trace).max()))
 
 
 @quick
 @given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0.3, 1))
-@settings(max_examples=25)
 def test_no_plan_is_below_the_time_bound(name, trace, machine, share):
     budget = int(share * load_bytes(trace).max())
     us = added_us(name, trace, machine, budget)
@@ -61,7 +59,6 @@ def test_no_plan_is_below_the_time_bound(name, trace, machine, share):
 
 @quick
 @given(trace=traces(sizes=SIZES), machine=MACHINES, share=st.floats(0.3, 1))
-@settings(max_examples=15)
 def test_the_same_question_has_the_same_answer(name, trace, machine, share):
     def answer():
         try:
@@ -74,7 +71,6 @@ def test_the_same_question_has_the_same_answer(name, trace, machine, share):
 
 @pytest.mark.parametrize("name", sorted({*QUICK} - AT_ANY_BUDGET))
 @given(trace=traces(sizes=SIZES), machine=MACHINES)
-@settings(max_examples=15)
 def test_what_fits_anyway_costs_nothing(name, trace, machine):
     found = find_recompute_policy(name)(trace, machine, int(load_bytes(trace).max()))
     assert not found.recomputes and not found.swaps

@@ -3,7 +3,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from memfit.errors import InputError
 from memfit.files import load_trace, save_trace
@@ -12,7 +12,6 @@ from trace_builder import TraceBuilder, traces
 
 
 @given(trace=traces())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_round_trip_is_exact(tmp_path, trace):
     for name in ("trace.json", "trace.json.gz"):
         save_trace(trace, tmp_path / name)

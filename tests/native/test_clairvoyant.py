@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit._native import clairvoyant_bytes
@@ -108,7 +108,6 @@ def simulate(trace: Trace, budget_bytes: int) -> Traffic:
 
 @pytest.mark.long
 @given(trace=traces(), share=st.floats(0, 1.1))
-@settings(max_examples=300)
 def test_same_as_the_plain_simulation(trace, share):
     low, high = minimum_budget(trace)[0], peak_live(trace, aligned=True)[0] + trace.pinned_bytes
     budget = int(low + share * max(high - low, 0))

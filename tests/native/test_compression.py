@@ -11,13 +11,12 @@ from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from native.compression import PACKET, PAGE, Bytes, Failed, at, build, medium
 
 pytestmark = pytest.mark.timeout(120)
-quickly = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 RANDOM = np.random.default_rng(0)
 SIZES = (2, 3, 31, 64, 65, 127, 4096, 10_001, 65_536, PACKET - 3, PACKET)
 
@@ -327,7 +326,6 @@ STEPS = st.lists(
 
 
 @given(size=st.integers(1, 3 * PACKET), kind=st.sampled_from([*KINDS]), steps=STEPS)
-@quickly
 def test_parts_read_and_written_in_any_order_agree_with_a_plain_array(functions, size, kind, steps):
     expected = np.ascontiguousarray(KINDS[kind](size)).copy()
     with medium(functions, ns_per_byte=0.5) as under_test:

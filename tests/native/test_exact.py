@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit import _native
@@ -28,7 +28,6 @@ def smallest(lifetimes, period, switches):
 
 
 @given(st.data(), st.one_of(st.none(), st.integers(4, 12)), st.booleans())
-@settings(max_examples=100)
 def test_no_rule_prunes_the_optimum(data, period, fixed):
     lifetimes = data.draw(tables(max_count=6, period=period, fixed=fixed))
     if period:
@@ -38,7 +37,6 @@ def test_no_rule_prunes_the_optimum(data, period, fixed):
 
 
 @given(tables(max_count=9))
-@settings(max_examples=30)
 def test_larger_tables_agree_with_and_without_rules(lifetimes):
     found = {smallest(lifetimes, None, switches) for switches in ((True,) * 4, (False, True, False, False))}
     assert len(found) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit import _native
@@ -42,7 +42,6 @@ def by_heights(lifetimes, order):
 
 
 @given(st.data())
-@settings(max_examples=300)
 def test_each_line_takes_the_first_of_the_order_that_lives_within_it(data):
     lifetimes = data.draw(tables(max_count=30))
     lifetimes.size[:] += 1

@@ -40,7 +40,7 @@ def slower(machine: Machine, factor: float) -> Machine:
     return replace(machine, out=machine.out.slowed(factor), into=machine.into.slowed(factor))
 
 
-@settings(max_examples=100, phases=GENERATED)
+@settings(phases=GENERATED)
 @given(plans(), MACHINES)
 def test_one_rank_is_the_simulators(case, machine):
     trace, plan = case
@@ -54,7 +54,7 @@ def test_one_rank_is_the_simulators(case, machine):
         assert together.skew_us == pytest.approx(0, abs=near)
 
 
-@settings(max_examples=40, phases=GENERATED)
+@settings(phases=GENERATED)
 @given(plans(), MACHINES, st.integers(2, 5), st.integers(1, 3))
 def test_equal_ranks_on_a_tier_each_have_its_part_and_nodes_do_not_disturb_each_other(case, machine, per_node, nodes):
     trace, plan = case

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memfit.ir import Swap
@@ -34,7 +34,6 @@ def play(rows: list[tuple[int, int]], plan: AddressPlan) -> list[tuple[int, int,
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 25)), min_size=1, max_size=8))
 def test_a_played_back_plan_gives_no_byte_out_twice(rows):
     plan = plan_addresses(allocations(rows), alignment=64, effort=0.1)
@@ -47,7 +46,6 @@ def test_a_played_back_plan_gives_no_byte_out_twice(rows):
     assert all(size >= asked for size, (asked, _) in zip(plan.columns["size"], rows * plan.iterations, strict=True))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(0, 25)), min_size=1, max_size=8))
 def test_every_end_of_a_lifetime_is_due_right_then(rows):
     plan = plan_addresses(allocations(rows), alignment=64, effort=0.0)
@@ -171,7 +169,6 @@ def recorded_ticks(ops: int, lives: list[tuple[int, int, int]]) -> tuple[list[tu
     return rows, marks
 
 
-@settings(max_examples=300, deadline=None)
 @given(swapped_iterations())
 def test_stays_of_swapped_storages_get_bytes_that_are_free_all_the_while(drawn):
     """Played back op by op, as the engine does: leaves, arrivals and allocations of an op, in this order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.ir import BEFORE_FIRST_TICK, Category, Handover, Trace
@@ -141,7 +141,6 @@ def test_small_storages_stay():
     assert hand_over(small.build(handovers=(Handover(1, a, b),)), 1 << 29).trace.handovers == ()
 
 
-@settings(max_examples=200, deadline=None)
 @given(traces(), st.data())
 def test_all_other_events_keep_their_order_and_no_op_needs_more(trace, data):
     storages = trace.storages

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.ir import Swap
@@ -91,7 +91,6 @@ def chains(draw):
     return rows, over
 
 
-@settings(max_examples=150, deadline=None)
 @given(chains(), st.integers(1, 3))
 def test_no_two_stays_have_a_byte_at_one_time_and_heirs_have_the_same_ones(drawn, iterations):
     rows, over = drawn

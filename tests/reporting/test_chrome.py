@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from memfit.comparing.planners import find_planner
 from memfit.machine import Link, Machine
@@ -16,7 +16,6 @@ SLOW = Machine("m", Link.affine(0, 1000), Link.affine(0, 1000))
 
 
 @given(plans(), MACHINES)
-@settings(max_examples=50)
 def test_a_chrome_trace_has_every_op_wait_and_copy(trace_and_plan, machine):
     trace, plan = trace_and_plan
     timeline = simulate(trace, machine, plan)

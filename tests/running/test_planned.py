@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import memfit
@@ -281,7 +281,6 @@ CHANGES = st.tuples(st.integers(0, 7), st.sampled_from(["late", "skip", "extra",
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None)
 @given(
     ROWS,
     st.lists(st.lists(CHANGES, max_size=3), min_size=1, max_size=6),
@@ -372,7 +371,6 @@ def test_the_plan_goes_on_where_the_program_is_found_again():
     assert stats.planned_allocations == 6 + 3 and stats.plan_mismatches == 0
 
 
-@settings(max_examples=50, deadline=None)
 @given(ROWS, st.integers(1, 3))
 def test_a_program_that_does_as_planned_never_mismatches(rows, iterations):
     table = Table([(size, min(life, 2 * len(rows))) for size, life in rows], iterations)

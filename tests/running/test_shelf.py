@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint
 
@@ -82,7 +82,6 @@ def longest_refused(tensors: list[tuple[int, bool, bool]]) -> str:
     return ""
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 3 * MB), st.booleans(), st.booleans()), min_size=1, max_size=12))
 def test_however_tensors_come_and_go_those_whose_memory_escapes_cut_nothing_in_two(tensors):
     assert longest_refused(tensors) == ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -171,7 +171,6 @@ def test_an_op_gives_the_same_bits_in_slices(name: str, dtype: torch.dtype) -> N
     assert [bits(t) for t in made] == [bits(t) for t in plain]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(["log_softmax", "gelu", "add broadcast", "layer norm", "mm", "cat"]),
     st.integers(2, 300),
@@ -551,7 +550,6 @@ def outcome(call: Callable[[Tensor, Tensor, int], object], a: Tensor, b: Tensor,
 
 
 @pytest.mark.long
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(ODD)), ANY_SHAPE, ANY_SHAPE, st.integers(-5, 5))
 def test_what_an_op_refuses_is_refused_in_its_own_words(name: str, one: tuple, other: tuple, number: int) -> None:
     arguments = (ODD[name], *rows(one, other), number)

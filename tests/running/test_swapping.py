@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import memfit
@@ -107,7 +107,6 @@ def test_whatever_happens_in_planned_mode_changes_no_bit(event):
 
 
 @pytest.mark.long
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.sampled_from(EVENTS), min_size=1, max_size=14),
     st.sampled_from(["60%", "45%", "38%"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memfit.baselines.recomputing import RECOMPUTE_POLICIES
@@ -58,7 +58,6 @@ def carried_out(trace, recomputes):
     return sum(op.duration_us for op, again in ops if again), int(load_bytes(made.trace).max())
 
 
-@settings(max_examples=60)
 @given(traces(max_ops=9), st.data())
 def test_the_optimum_is_what_it_says_and_no_choice_is_better(trace, data):
     trace = corrected(trace)

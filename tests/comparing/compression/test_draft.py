@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.comparing.compression.draft import Draft, Piece
@@ -30,7 +30,6 @@ def test_a_draft_that_nobody_changes_is_the_trace(trace):
     assert rebuilt(trace) == trace
 
 
-@settings(deadline=None, max_examples=50)
 @given(trace=traces(max_ops=10), data=st.data())
 def test_a_changed_draft_is_a_whole_trace(trace, data, tmp_path_factory):
     draft = Draft(trace)

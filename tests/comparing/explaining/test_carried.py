@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memfit.comparing.explaining.carried import carried_jointly, carry_out
@@ -96,7 +96,6 @@ def test_an_op_that_runs_for_two_storages_is_paid_for_once():
     assert list(carried.again_us.values()) == [4.0, 4.0] and carried.rerun_us == 8.0
 
 
-@settings(max_examples=40)
 @given(traces(max_ops=12), MACHINES, st.data())
 def test_every_absence_of_a_joint_plan_lies_in_the_gap_that_it_is_found_in(trace, machine, data):
     peak = int(load_bytes(trace).max())

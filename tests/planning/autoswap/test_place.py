@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.errors import BudgetError
@@ -36,7 +36,6 @@ def stays_by_row(trace, swaps):
 
 
 @given(plans())
-@settings(max_examples=200)
 def test_a_storage_is_placed_at_every_op_that_uses_it(trace_and_plan):
     trace, plan = trace_and_plan
     clock, found = TickClock.of(trace), stays_by_row(trace, plan.swaps)
@@ -57,7 +56,6 @@ def test_a_storage_is_placed_at_every_op_that_uses_it(trace_and_plan):
 
 @pytest.mark.long
 @given(plans())
-@settings(max_examples=200)
 def test_bytes_of_stays_are_those_of_the_plan(trace_and_plan):
     trace, plan = trace_and_plan
     clock, held = TickClock.of(trace), planned_bytes(trace, plan.swaps) - trace.pinned_bytes
@@ -78,7 +76,6 @@ def test_bytes_of_stays_are_those_of_the_plan(trace_and_plan):
 
 
 @given(plans())
-@settings(max_examples=100)
 def test_what_is_there_at_once_lies_side_by_side(trace_and_plan):
     trace, plan = trace_and_plan
     found, period = stays_by_row(trace, plan.swaps), TickClock.of(trace).period
@@ -96,7 +93,6 @@ def test_what_is_there_at_once_lies_side_by_side(trace_and_plan):
 
 
 @given(traces(sizes=SIZES), MACHINES, st.floats(0, 1))
-@settings(max_examples=60)
 def test_the_footprint_is_within_the_budget_or_it_is_refused(trace, machine, share):
     least, peak = smallest_budget(trace)[0], int(load_bytes(trace).max())
     budget = least + int(share * (peak - least))

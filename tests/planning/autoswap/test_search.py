@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memfit.baselines.policies import find_policy
@@ -45,7 +45,6 @@ def chain(layers, *, idle_us=10.0, size=10):
 
 
 @given(TRACES, MACHINES, st.floats(0, 1), st.integers(0, 3))
-@settings(max_examples=150)
 def test_every_plan_is_valid_and_every_refusal_is_right(trace, machine, share, seed):
     peak, least = int(load_bytes(trace).max()), smallest_budget(trace)[0]
     budget = int(share * (peak + 2))
@@ -62,7 +61,6 @@ def test_every_plan_is_valid_and_every_refusal_is_right(trace, machine, share, s
 
 
 @given(plans(), st.floats(0, 1))
-@settings(max_examples=150)
 def test_waits_for_copies_out_are_as_late_as_the_budget_allows(trace_and_plan, share):
     trace, plan = trace_and_plan
     swaps = [swap for swap in plan.swaps if swap.free_by < swap.in_start]
@@ -133,7 +131,6 @@ def brute_force(trace, machine, budget):
 
 
 @given(traces(sizes=SIZES, max_ops=5), MACHINES, st.floats(0, 1))
-@settings(max_examples=60)
 def test_no_plan_beats_all_there_are(trace, machine, share):
     spans = [end_of(trace, gap) - gap.after for gap in gaps(trace)]
     if len(spans) > 3 or sum(spans) > 12:
@@ -178,7 +175,6 @@ def due_beside_ahead():
 @given(TRACES, MACHINES, st.floats(0.5, 1))
 @example(leaving_together(), LINK, 0.5)
 @example(due_beside_ahead(), replace(LINK, both_factor=0.5), 0.62)
-@settings(max_examples=40)
 def test_the_schedulers_time_is_the_simulators(trace, machine, share):
     search = Search.of(trace, machine, ANY_GAP)
     found = search.run(int(share * load_bytes(trace).max()), 0.01, 0)
@@ -188,7 +184,6 @@ def test_the_schedulers_time_is_the_simulators(trace, machine, share):
 
 
 @given(TRACES, MACHINES, st.floats(0.3, 1))
-@settings(max_examples=30)
 def test_the_same_question_has_the_same_answer(trace, machine, share):
     budget = max(smallest_budget(trace)[0], int(share * load_bytes(trace).max()))
     one, two = (plan_under_budget(trace, machine, budget, effort=0.01) for _ in range(2))
@@ -266,7 +261,6 @@ def test_the_least_memory_at_no_cost():
 
 
 @given(TRACES, MACHINES)
-@settings(max_examples=30)
 def test_no_cost_never_needs_more_than_the_peak(trace, machine):
     found = plan_at_no_cost(trace, machine, effort=0.02)
     assert found.plan.budget_bytes <= load_bytes(trace).max()
@@ -333,7 +327,6 @@ LINKS = st.builds(lambda out, into: Machine("m", Link.affine(1, out), Link.affin
 
 
 @given(networks(), LINKS, st.sampled_from([0.4, 0.5, 0.6, 0.7, 0.8]), st.sampled_from([0.0, 0.01]))
-@settings(max_examples=200)
 def test_no_plan_is_slower_than_the_published_methods(trace, machine, share, effort):
     budget = int(share * load_bytes(trace).max())
     try:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memfit.errors import BudgetError, InputError
@@ -29,7 +29,6 @@ SLOW = Machine("slow", Link.affine(0.0, 1e6), Link.affine(0.0, 1e6))
 FAST = Machine("fast", Link.affine(0.0, 1e-3), Link.affine(0.0, 1e-3))
 
 
-@settings(max_examples=40)
 @given(traces(max_ops=12), MACHINES, st.data())
 def test_a_plan_file_is_enough_to_carry_a_joint_plan_out(tmp_path_factory, trace, machine, data):
     peak = int(load_bytes(trace).max())
@@ -154,7 +153,6 @@ ANYTHING = st.builds(Recompute, NUMBER, NUMBER, NUMBER, st.lists(NUMBER, max_siz
 
 
 @pytest.mark.long
-@settings(max_examples=300)
 @given(traces(max_ops=14), st.data())
 def test_whatever_a_file_says_is_carried_out_or_refused(trace, data):
     lives = [(index, storage) for index, storage in enumerate(trace.storages) if storage.free - storage.alloc > 1]

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.ir import align_up
@@ -33,7 +33,6 @@ def carried_out(columns, found):
 
 
 @pytest.mark.long
-@settings(max_examples=300)
 @given(traces(max_ops=16), st.data())
 def test_the_time_and_the_bytes_of_remakings_are_those_of_the_trace_with_them(trace, data):
     columns = columns_of(trace)
@@ -125,7 +124,6 @@ def test_a_swap_frees_bytes_only_where_its_copies_have_the_time_and_waits_where_
 
 
 @pytest.mark.long
-@settings(max_examples=200)
 @given(traces(max_ops=16), st.data())
 def test_where_waits_are_timed_all_that_is_swapped_and_of_use_is_away(trace, data):
     columns = columns_of(trace)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memfit.errors import BudgetError, InputError
@@ -17,7 +17,6 @@ from swap_builder import MACHINES
 from trace_builder import TraceBuilder, traces
 
 
-@settings(max_examples=40)
 @given(traces(max_ops=12), MACHINES, st.data())
 def test_a_joint_plan_is_valid_keeps_the_values_and_is_not_below_its_bound(trace, machine, data):
     peak = int(load_bytes(trace).max())

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memfit.baselines.policies import POLICIES
@@ -38,7 +38,6 @@ def with_short_ops(trace):
     return replace(trace, ops=tuple(replace(op, duration_us=op.duration_us / 1e5) for op in trace.ops))
 
 
-@settings(max_examples=60)
 @given(traces(sizes=SIZES).map(with_short_ops), MACHINES, st.data())
 def test_no_plan_of_swaps_is_below_the_bound_of_swaps(trace, machine, data):
     budget = data.draw(budgets(trace))
@@ -53,7 +52,6 @@ def test_no_plan_of_swaps_is_below_the_bound_of_swaps(trace, machine, data):
         assert all(not is_below(timeline.iteration_us - timeline.compute_us, b.added_us) for b in bounds), name
 
 
-@settings(max_examples=60)
 @given(traces(sizes=SIZES, max_ops=9), MACHINES, st.data())
 def test_no_choice_of_remakings_is_below_the_bounds_with_remakings(trace, machine, data):
     budget = data.draw(budgets(trace))
@@ -118,7 +116,6 @@ def nets(draw):
 
 
 @pytest.mark.long
-@settings(max_examples=40)
 @given(
     nets(), MACHINES, st.floats(0.5, 0.98), st.sampled_from([Moves.RECOMPUTE, Moves.JOINT]), st.sampled_from([0, 1, 3])
 )
@@ -133,7 +130,6 @@ def test_no_plan_that_makes_again_in_rows_is_below_the_bound(trace, machine, sha
         assert not is_below(plan.added_us, bound.added_us)
 
 
-@settings(max_examples=60)
 @given(traces(sizes=SIZES).map(with_short_ops), MACHINES, st.data())
 def test_more_moves_never_raise_the_bound(trace, machine, data):
     budget = data.draw(budgets(trace))
@@ -141,7 +137,6 @@ def test_more_moves_never_raise_the_bound(trace, machine, data):
     assert not is_below(min(found[Moves.SWAP], found[Moves.RECOMPUTE]), found[Moves.JOINT])
 
 
-@settings(max_examples=60)
 @given(traces(sizes=SIZES, alignments=st.just(1)).map(with_short_ops), MACHINES, st.data())
 def test_more_bytes_and_fewer_segments_never_raise_the_bound(trace, machine, data):
     """Storages hold just what is copied of them here: one that holds more makes all bytes that wait look faster."""
@@ -153,7 +148,6 @@ def test_more_bytes_and_fewer_segments_never_raise_the_bound(trace, machine, dat
     assert not is_below(bound, coarse)
 
 
-@settings(max_examples=60)
 @given(traces(sizes=SIZES, alignments=st.just(1)).map(with_short_ops), MACHINES, st.data())
 def test_gaps_that_cost_nothing_never_raise_the_bound(trace, machine, data):
     budget = data.draw(budgets(trace))
@@ -192,7 +186,6 @@ def test_ops_that_take_no_time_have_a_bound_like_others():
     assert time_bound(builder.build(), machine, 37, moves=Moves.SWAP).is_feasible
 
 
-@settings(max_examples=40)
 @given(traces(sizes=SIZES), MACHINES)
 def test_what_swapping_cannot_reach_is_infeasible(trace, machine):
     least = smallest_budget(trace)[0]
@@ -201,7 +194,6 @@ def test_what_swapping_cannot_reach_is_infeasible(trace, machine):
     assert time_bound(trace, machine, least, moves=Moves.SWAP).is_feasible
 
 
-@settings(max_examples=40)
 @given(traces(sizes=SIZES), MACHINES, st.data())
 def test_shares_are_parts_of_one(trace, machine, data):
     bound = time_bound(trace, machine, data.draw(budgets(trace)))

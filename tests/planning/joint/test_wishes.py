@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memfit.comparing.planners import OURS, Asked, plan_by
@@ -91,7 +91,6 @@ def assert_honoured(trace, found, wishes):
     assert not {one.storage for one in found.plan.recomputes} & wishes.never_remade
 
 
-@settings(max_examples=100)
 @given(traces(sizes=SIZES), MACHINES, st.sampled_from(sorted(OURS)), st.floats(0.3, 1), st.data())
 def test_wishes_are_honoured_or_the_budget_is_refused(trace, machine, name, share, data):
     budget = int(share * load_bytes(trace).max())

@@ -6,7 +6,7 @@ from time import process_time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.errors import BudgetError, InputError
@@ -37,7 +37,6 @@ def check(lifetimes, packing, **rules):
 
 
 @given(st.data(), PERIODS, st.sampled_from([1, 4]))
-@settings(max_examples=150)
 def test_every_plan_keeps_its_promises(data, period, alignment):
     lifetimes = data.draw(tables(period=period, fixed=alignment == 1))
     packing = pack(lifetimes, alignment=alignment, period=period, effort=0.01)
@@ -45,7 +44,6 @@ def test_every_plan_keeps_its_promises(data, period, alignment):
 
 
 @given(tables(max_count=7))
-@settings(max_examples=100)
 def test_small_tables_are_packed_as_well_as_can_be_and_proven(lifetimes):
     packing = pack(lifetimes, alignment=1, effort=5.0)
     assert packing.footprint == brute_force(lifetimes)
@@ -53,7 +51,6 @@ def test_small_tables_are_packed_as_well_as_can_be_and_proven(lifetimes):
 
 
 @given(st.data(), st.integers(2, 9))
-@settings(max_examples=60)
 def test_small_tables_in_circular_time_are_packed_as_well_as_can_be(data, period):
     lifetimes = data.draw(tables(max_count=4, period=period))
     packing = pack(lifetimes, alignment=1, period=period, effort=5.0)
@@ -64,7 +61,6 @@ def test_small_tables_in_circular_time_are_packed_as_well_as_can_be(data, period
 
 
 @given(st.data(), st.integers(12, 16))
-@settings(max_examples=60)
 def test_small_tables_in_circular_time_with_fixed_placements_are_packed_as_well_as_can_be(data, period):
     lifetimes = data.draw(tables(max_count=7, period=period, fixed=True))  # none outlives the period
     packing = pack(lifetimes, alignment=1, period=period, effort=5.0)
@@ -73,7 +69,6 @@ def test_small_tables_in_circular_time_with_fixed_placements_are_packed_as_well_
 
 
 @given(tables(max_count=7, fixed=True))
-@settings(max_examples=100)
 def test_small_tables_with_fixed_placements_are_packed_as_well_as_can_be(lifetimes):
     packing = pack(lifetimes, alignment=1, effort=5.0)
     assert packing.footprint == brute_force(lifetimes)

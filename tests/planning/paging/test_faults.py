@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.errors import BudgetError
@@ -51,7 +51,6 @@ def test_what_a_plan_knows_is_at_least_as_good_as_the_newest_but_eight(size, win
     assert planned >= 512 * (size + (sweeps - 1) * (size - window))  # no rule does better
 
 
-@settings(max_examples=100, deadline=None)
 @given(traces(sizes=st.integers(1, 40), alignments=st.just(CHUNK)), st.integers(1, 12), RULES, st.booleans())
 def test_the_simulation_equals_one_chunk_by_chunk(trace, capacity, rule, keeps_copies):
     faults = chunks_of(CHUNK, keeps_copies=keeps_copies, sweeps=3)
@@ -104,7 +103,6 @@ def drop(oracle: Oracle, pager: Pager, iteration: int, freed) -> None:
             oracle.drop(chunk)
 
 
-@settings(max_examples=40, deadline=None)
 @given(traces(sizes=st.integers(1, 40), alignments=st.just(CHUNK), writes=False), st.integers(2, 12))
 def test_no_rule_misses_less_than_the_one_that_knows_the_plan(trace, capacity):
     """Belady's theorem, for ops that touch each chunk once."""
@@ -115,7 +113,6 @@ def test_no_rule_misses_less_than_the_one_that_knows_the_plan(trace, capacity):
         assert faults[Leaves.USED_LAST] == min(faults.values())
 
 
-@settings(max_examples=40, deadline=None)
 @given(traces(sizes=st.integers(1, 40), alignments=st.just(CHUNK)), st.integers(1, 12), st.sampled_from(list(Leaves)),
        st.sampled_from([(4, 4, 1), (4, 16, 2)]), st.booleans())  # fmt: skip
 def test_the_window_is_never_exceeded_and_ops_take_their_time(trace, capacity, rule, grain, fresh_faults):
@@ -178,7 +175,6 @@ def test_rows_of_an_embedding_come_in_as_measured(chunk_kib, window, measured):
 
 
 @given(st.integers(50, 400), st.integers(1, 2000))
-@settings(deadline=None, max_examples=40)
 def test_as_many_chunks_come_in_as_are_expected_of_random_rows(chunks, draws):
     trace, faults = rows_trace(chunks << 10, draws, 512), chunks_of(1 << 10)
     pager = Pager.of_window(trace, faults, [0], 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.ir import align_up
@@ -18,7 +18,6 @@ def spans_of(layout, iteration):
     return [range(first, last) for first, last in rows]
 
 
-@settings(max_examples=60, deadline=None)
 @given(traces(), st.integers(1, 3))
 def test_storages_that_live_together_share_no_chunk_and_have_room(trace, iterations):
     layout = window_layout(trace, FAULTS, range(len(trace.storages)), (), iterations)
@@ -34,7 +33,6 @@ def test_storages_that_live_together_share_no_chunk_and_have_room(trace, iterati
                     assert not set(spans[s]) & set(spans[other])
 
 
-@settings(max_examples=60, deadline=None)
 @given(traces())
 def test_a_storage_of_the_next_iteration_has_the_chunks_of_the_one_that_it_is(trace):
     layout = window_layout(trace, FAULTS, range(len(trace.storages)), (), 3)
@@ -44,7 +42,6 @@ def test_a_storage_of_the_next_iteration_has_the_chunks_of_the_one_that_it_is(tr
             assert spans_of(layout, 2)[storage] == spans_of(layout, 1)[earlier]
 
 
-@settings(max_examples=60, deadline=None)
 @given(traces())
 def test_blocks_are_whole_and_of_one_storage(trace):
     layout = window_layout(trace, FAULTS, range(len(trace.storages)), (), 1)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -219,7 +219,6 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_calls_between_whatever_else_happens_agree_with_plain_arrays(steps):
     with Session(BUDGET, "ram", device="cpu", record=False):
         op = kernel(add)

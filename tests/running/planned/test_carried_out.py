@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memfit.ir import Phase, Recompute, Trace, Transformed
@@ -68,7 +68,6 @@ def expected_at_ops(trace: Trace, counted: list[int]) -> list[int]:
     return [sum(size for _, size, begun in rows if begun <= op) for op in range(len(trace.ops) + 1)]
 
 
-@settings(deadline=None)
 @given(traces(max_ops=14, sizes=SIZES), st.data())
 def test_the_allocations_and_frees_are_those_of_the_trace_with_remakings_at_every_op(trace, data):
     trace = corrected(trace)
@@ -85,7 +84,6 @@ def test_the_allocations_and_frees_are_those_of_the_trace_with_remakings_at_ever
     assert bytes_at_ops(iteration, 1) == expected_at_ops(made.trace, born)
 
 
-@settings(deadline=None)
 @given(traces(max_ops=14, sizes=SIZES), st.data())
 def test_nothing_is_freed_that_is_not_there_and_each_stay_is_a_block_of_its_own(trace, data):
     trace = corrected(trace)
@@ -109,7 +107,6 @@ def _first_time(made: Transformed, op: int) -> int:
     return next(at for at, one in enumerate(made.op_of) if one == made.op_of[op] and not made.runs_again[at])
 
 
-@settings(deadline=None)
 @given(traces(max_ops=14, sizes=SIZES, alignments=st.just(1)), st.data())
 def test_the_columns_name_the_storages_and_takes_of_each_drop(trace, data):
     trace = corrected(trace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.running.planned import recorded_kinds
@@ -42,7 +42,6 @@ def test_an_epoch_that_ends_with_another_batch_is_foreseen_from_the_third_on(len
         kinds.note(kind)
 
 
-@settings(max_examples=100)
 @given(st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=6), st.integers(0, 100))
 def test_whatever_repeats_is_foreseen(cycle, seed):
     """However it began, once it has gone on for twice as long."""

@@ -1,4 +1,5 @@
 // The doors for what is not an op: raw pointers, hashes, questions about one storage.
+#include <algorithm>
 #include <stdexcept>
 
 #include "engine.h"
@@ -201,7 +202,23 @@ bool Engine::is_operand(const c10::Storage& storage) {
   if (thread.depth == 0) return false;
   Lock lock(*this);
   const Block* block = lasting_.books.find(*storage.unsafeGetStorageImpl());
-  return block != nullptr && block->resident() && block->touched_by == thread.serial;
+  if (block == nullptr || !block->resident() || block->touched_by != thread.serial) return false;
+  return std::find(thread.resting.begin(), thread.resting.end(), block) == thread.resting.end();
+}
+
+std::optional<std::pair<uintptr_t, size_t>> Engine::place_of(const c10::Storage& storage) {
+  const c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  const std::pair<uintptr_t, size_t> itself{reinterpret_cast<uintptr_t>(impl), 0};
+  Lock lock(*this);
+  if (lasting_.books.find(*impl) != nullptr) return itself;
+  if (lock.session() != nullptr && lock.session()->adoption.is_adoptable(*impl)) return itself;
+  const auto* at = static_cast<const char*>(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
+  for (const Block* block : lasting_.books.all()) {
+    if (at == nullptr || !block->resident() || !block->attached()) continue;
+    if (block->address() <= at && at < block->address() + block->bytes)
+      return std::pair{reinterpret_cast<uintptr_t>(block->storage_address), static_cast<size_t>(at - block->address())};
+  }
+  return std::nullopt;
 }
 
 bool Engine::is_resident(const c10::Storage& storage) {

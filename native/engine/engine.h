@@ -106,7 +106,11 @@ class Engine {
   bool is_resident(const c10::Storage& storage);
   // Whether the storage's bytes may lie elsewhere after the next op: nobody has their address to keep.
   bool may_leave(const c10::Storage& storage);
+  // Whether the op that runs in this thread uses the storage's bytes, and so keeps them in memory until it ends.
   bool is_operand(const c10::Storage& storage);
+  // By what a storage is known, wherever its bytes move: the StorageImpl that they belong to, and their offset in it, which
+  // is another storage's for a slice of one. Nothing for memory that no session moves.
+  std::optional<std::pair<uintptr_t, size_t>> place_of(const c10::Storage& storage);
   bool is_known(const void* address);
 
   // Called by the allocators, the deleters and the observer.

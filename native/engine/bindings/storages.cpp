@@ -160,6 +160,10 @@ bool is_operand(py::object target) {
   return without_gil(target, [](const c10::Storage& s) { return Engine::get().is_operand(s); });
 }
 
+std::optional<std::pair<uintptr_t, size_t>> place_of(py::object target) {
+  return without_gil(target, [](const c10::Storage& s) { return Engine::get().place_of(s); });
+}
+
 bool map_storage(py::object target) {
   c10::Storage storage = storage_of(target);
   py::gil_scoped_release no_gil;
@@ -202,6 +206,7 @@ void bind_storages(py::module_& m) {
   m.def("is_resident", &is_resident, py::arg("target"));
   m.def("may_leave", &may_leave, py::arg("target"));
   m.def("is_operand", &is_operand, py::arg("target"));
+  m.def("place_of", &place_of, py::arg("target"));
   m.def("in_use", [] { return Engine::get().in_use(); }, NoGil());
 }
 

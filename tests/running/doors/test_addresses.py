@@ -6,9 +6,11 @@ import ctypes
 import importlib
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -160,12 +162,64 @@ def test_every_function_that_is_taken_to_compare_addresses_exists(module):
     assert [name for name in addresses.COMPARING[module] if f"def {name}(" not in source] == []
 
 
-def test_numbers_are_as_far_apart_as_addresses():
-    tensor = torch.zeros(COUNT)
-    number = addresses.number
-    assert number(tensor[7:]) - number(tensor) == tensor[7:].data_ptr() - tensor.data_ptr()
-    assert number(tensor) == number(tensor.untyped_storage()) != 0
-    assert number(tensor[:0]) == number(torch.empty(0).untyped_storage()) == 0
+COMPARED = """
+def id_tensor_storage(target):
+    return target.data_ptr()
+"""
+
+
+@pytest.fixture
+def compared() -> Callable[[Any], int]:
+    """What a library is told that only compares addresses."""
+    library: dict[str, Any] = {"__name__": "accelerate.utils.modeling"}
+    exec(COMPARED, library)
+    return library["id_tensor_storage"]
+
+
+def test_numbers_are_as_far_apart_as_addresses(compared, session):
+    tensor = evicted()
+    far = compared(tensor[7:]) - compared(tensor)
+    assert compared(tensor) == compared(tensor.untyped_storage()) != compared(ramp())
+    assert compared(tensor[:0]) == compared(torch.empty(0).untyped_storage()) == 0
+    assert far == tensor[7:].data_ptr() - tensor.data_ptr()
+
+
+@pytest.mark.parametrize("made", ["inside", "before"])
+def test_a_storage_has_one_number_as_long_as_it_lives(made, compared):
+    before = ramp()
+    with memfit.session(BUDGET, "ram"):
+        tensor = evicted() if made == "inside" else before
+        numbers = [compared(tensor)]
+        tensor.add_(0)
+        numbers.append(compared(tensor))
+        press()
+        numbers.append(compared(tensor))
+        tensor.data_ptr()
+        numbers.append(compared(tensor))
+        press()
+        numbers.append(compared(tensor))
+    assert len(set(numbers)) == 1
+
+
+def test_what_lies_in_another_s_memory_has_a_number_there(compared, session):
+    tensor = evicted()
+    number = compared(tensor)
+    array = tensor.numpy()
+    assert compared(torch.from_numpy(array)) == number
+    assert compared(torch.from_numpy(array[5:])) == compared(tensor[5:])
+    assert compared(tensor.untyped_storage()[20:40]) == compared(tensor[5:])
+    assert compared(torch.from_dlpack(tensor[9:])) == compared(tensor[9:])
+    elsewhere = torch.from_numpy(np.zeros(9, np.float32))
+    assert compared(elsewhere) == elsewhere.data_ptr()
+
+
+def test_a_generator_of_the_program_s_that_a_library_runs_is_the_program_s(compared, session):
+    library = compared.__globals__
+    exec("def _end_ptr(addresses):\n    return [*addresses]", library | {"__name__": "safetensors.torch"}, library)
+    tensor = evicted()
+    (address,) = library["_end_ptr"](each.data_ptr() for each in [tensor])
+    press()
+    assert is_resident(tensor) and ctypes.c_float.from_address(address + 4 * 9).value == 9
 
 
 def test_an_address_that_is_taken_before_any_op_has_used_the_storage_stays(session):

@@ -32,15 +32,24 @@ def at(address: int, count: int) -> Tensor:
     return torch.from_numpy(through_ctypes(address, count))
 
 
+def forget(*args: Any) -> None:
+    """Do nothing before a launch."""
+
+
 class Launcher:
-    """Asks every tensor for its address, then works through these alone, as Triton's does."""
+    """Asks every tensor for its address, then works through these alone, as Triton's does.
+
+    `hook` is the program's, and is called before each launch. `ask` is the launcher's own.
+    """
 
     def __init__(self, fn: Callable[..., None]) -> None:
         self.fn = fn
+        self.hook = forget
 
     def run(self, *args: Any, grid: tuple[int, ...], **kwargs: Any) -> None:
         given = [*args, *kwargs.values()]
-        seen = [(each.data_ptr(), each.numel()) if isinstance(each, Tensor) else each for each in given]
+        self.hook(*given)
+        seen = [(self.ask(each), each.numel()) if isinstance(each, Tensor) else each for each in given]
         torch.empty(COUNT)  # room for it might be where one of them was
         self.fn(*(at(*each) if isinstance(each, tuple) else each for each in seen))
 
@@ -52,12 +61,33 @@ def scale(x: Tensor, out: Tensor, by: float) -> None:
     torch.mul(x, by, out=out)
 
 
-@pytest.fixture(params=LAUNCHERS)
+GENERATED = """
+def launcher(tensor):
+    return tensor.data_ptr()
+"""
+ASKS = """
+def ask(self, tensor):
+    return tensor.data_ptr()
+def through_generated(self, tensor):
+    return launcher(tensor)
+"""
+
+
+@pytest.fixture(params=[(library, name) for library in LAUNCHERS for name in ("ask", "through_generated")])
 def library(request, monkeypatch) -> ModuleType:
-    """The library that has the launcher, with a class that does what its own does on a GPU."""
-    module = ModuleType(request.param)
-    setattr(module, LAUNCHERS[request.param], type("JITFunction", (Launcher,), {"run": Launcher.run}))
-    monkeypatch.setitem(sys.modules, request.param, module)
+    """The library that has the launcher, with a class that does what its own does on a GPU.
+
+    What asks is a function of that module; or one that was generated in none, as both libraries do, which it calls.
+    """
+    name, ask = request.param
+    module = ModuleType(name)
+    generated: dict[str, Any] = {}
+    exec(GENERATED, generated)
+    module.launcher = generated["launcher"]
+    exec(ASKS, vars(module))
+    own = {"run": Launcher.run, "ask": getattr(module, ask)}
+    setattr(module, LAUNCHERS[name], type("JITFunction", (Launcher,), own))
+    monkeypatch.setitem(sys.modules, name, module)
     return module
 
 
@@ -128,30 +158,33 @@ def test_without_the_class_nothing_is_done(monkeypatch):
         assert torch.equal(ramp() + 1, ramp().add(1))
 
 
-@pytest.mark.copied("what it may pin")
-def test_an_address_that_a_custom_op_asks_for_holds_its_operands_until_it_ends():
-    kept = torch.ones(COUNT)
-
-    @torch.library.custom_op("memfit_tests::through_addresses", mutates_args=("out",))
-    def through_addresses(x: Tensor, out: Tensor) -> None:
-        source, target = x.data_ptr(), out.data_ptr()
-        torch.empty(COUNT)
-        at(target, COUNT).copy_(at(source, COUNT) + at(kept.data_ptr(), COUNT))
-
+def test_a_hook_of_the_program_s_that_asks_in_a_launch_is_given_an_address_that_stays(library):
+    kept = {}
+    kernel = launcher_of(library)
+    kernel.hook = lambda x, *others: kept.update(address=x.data_ptr())
     with memfit.session(BUDGET, "ram"):
         x, out = evicted(), evicted(torch.zeros(COUNT))
-        torch.ops.memfit_tests.through_addresses(x, out)  # (from 2.14 on, torch calls the function itself otherwise)
+        kernel[(1,)](x, out, 2.0)
         press()
-        assert not is_resident(x) and not is_resident(out)
-        assert torch.equal(out, ramp() + 1)
-        assert engine.load().may_leave(x) and not engine.load().may_leave(kept)  # which was none of its operands
+        assert is_resident(x) and not is_resident(out)
+        assert torch.equal(at(kept["address"], COUNT), ramp()) and torch.equal(out, 2 * ramp())
 
 
-def test_outside_an_op_an_address_is_good_for_good():
+def test_a_launcher_that_asks_for_what_it_was_not_given_gets_an_address_that_stays(library):
+    """As for a tensor in a descriptor, which no launch's op has."""
+    kernel, beside = launcher_of(library), torch.ones(COUNT)
+    with memfit.session(BUDGET, "ram"):
+        x, out = evicted(), evicted(torch.zeros(COUNT))
+        kernel.hook = lambda *given: kernel.ask(beside)
+        kernel[(1,)](x, out, 2.0)
+        assert engine.load().may_leave(x) and not engine.load().may_leave(beside)
+
+
+def test_outside_of_a_launch_its_functions_get_addresses_that_stay(library):
     with memfit.session(BUDGET, "ram"):
         tensor = ramp()
         assert not engine.load().is_operand(tensor)
-        address = tensor.data_ptr()
+        address = launcher_of(library).ask(tensor)
         press()
         assert is_resident(tensor) and torch.equal(at(address, COUNT), ramp())
 

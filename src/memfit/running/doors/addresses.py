@@ -1,10 +1,11 @@
 """The answer of `data_ptr()`: an address, whose storage stays where it is; or a number that tells storages apart.
 
-Inside an op its operands are in memory anyway, until it ends: that is how long an address that is asked for there is
-good, as it is for the op's kernels.
+Which of them is decided by who asks, never by where: hooks on saved tensors, modes and custom ops in Python run inside
+ops, and may keep what they are told. Only three kinds of functions are known to keep no address, and pin nothing.
 
-Serialisers ask for the address of every weight only to find those that share memory. To let them pin each one for
-life would end the budget at the first checkpoint.
+Launchers of kernels give the addresses of an op's operands to a kernel of that op. Serialisers ask for the address of
+every weight only to find those that share memory: to let them pin each one for life would end the budget at the first
+checkpoint. Readers copy, or hold, the bytes of what they are given.
 """
 
 from __future__ import annotations
@@ -19,12 +20,24 @@ from typing import Any
 
 import torch
 
-from memfit.errors import BudgetError
+from memfit.errors import BudgetError, UsageError
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import has_storage, held, replaced, when_imported
 
+# Modules whose functions give the addresses they ask for to the kernel that they launch, and keep none (`launches.py`
+# has each launch be an op). One that is missing, here or below, is given an address that stays valid, which costs room
+# and is never wrong.
+LAUNCHING = {
+    "triton.runtime.jit",
+    "triton.backends.compiler",
+    "triton.backends.nvidia.driver",
+    "triton.backends.amd.driver",
+    "torch._inductor.runtime.triton_heuristics",
+    "torch._inductor.runtime.static_triton_launcher",
+}
 # Functions that compare the addresses they ask for, or look whether they are aligned, and never read what is there. One
-# that is missing here is given an address that stays valid, which costs room and is never wrong.
+# that keeps what it is told (`_get_tid`) compares it with what it is told later: a storage has one number for as long
+# as the session lasts.
 COMPARING = {
     "torch.serialization": {"persistent_id", "persistent_load", "load_tensor"},
     "torch.storage": {"_to"},
@@ -53,6 +66,12 @@ READING = {
     ("safetensors.torch", "_tobytes"): False,
     ("safetensors.torch", "_to_ndarray"): True,
 }
+# Methods that hand an address on to whoever calls them, and functions in no module, which a launcher has generated and
+# calls. The asker is who calls these.
+_BETWEEN = {
+    ("torch.storage", "data_ptr"), ("torch.storage", "_data_ptr"), ("triton.runtime.jit", "data_ptr"),
+    ("", "dynamic_func"), ("", "launcher"),
+}  # fmt: skip
 _COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
 _SPACE = 1 << 48  # between the numbers of two storages: no address is larger, so no two overlap
 
@@ -61,36 +80,57 @@ def data_ptr(engine: EngineModule, original: Callable[[Any], int]) -> Callable[[
     """Return the replacement of a `data_ptr` method in a session."""
 
     def data_ptr(target: Any) -> int:
-        if has_storage(target) and engine.is_operand(target):  # what is done with the address is over with the op
-            return original(target)
         asker = _asker(sys._getframe(1))
+        if has_storage(target):
+            if asker[0] in LAUNCHING and engine.is_operand(target):  # which it is until the launch is over
+                return original(target)
+            if _compares(asker) and (place := engine.place_of(target)) is not None:
+                return number(target, *place)
         if asker in READING and _of(target) in _held:  # until it has read them
             return original(target)
-        if has_storage(target) and _compares(asker) and engine.may_leave(target):
-            return number(target)
         with held(engine, target, pin=True):
             return original(target)
 
     return data_ptr
 
 
-def number(target: torch.Tensor | torch.UntypedStorage) -> int:
-    """Return the number that stands for an address: equal for equal places in one storage, as far apart as they.
+def number(target: torch.Tensor | torch.UntypedStorage, storage: int, offset: int) -> int:
+    """Return the number that stands for an address: equal for equal places in memory, as far apart as they.
 
-    It is as well aligned: a storage in an arena begins at a multiple of 64 bytes or more.
+    It is as well aligned (a storage in an arena begins at a multiple of 64 bytes or more), and the same whether the
+    storage moves, is pinned, or has yet to be adopted.
+
+    Args:
+        target: What the address is asked of.
+        storage: The StorageImpl that its bytes belong to, by its address.
+        offset: Where the bytes of the target's storage begin in those.
     """
     if isinstance(target, torch.UntypedStorage):
-        return target._cdata * _SPACE if target.nbytes() else 0
+        return storage * _SPACE + offset if target.nbytes() else 0
     inside = int(target.storage_offset()) * target.element_size()
-    return number(target.untyped_storage()) + inside if target.numel() else 0
+    return storage * _SPACE + offset + inside if target.numel() else 0
+
+
+def refuse_among_kept(session: str) -> None:
+    """Raise UsageError within `allow_mutation_on_saved_tensors`; `session` says what happens there.
+
+    Torch would not see that a saved tensor is written to, if it had been saved on the other side.
+    """
+    if getattr(torch.autograd.graph, "_allow_mutation_on_saved_tensors_enabled", False):
+        raise UsageError(
+            f"{session} within allow_mutation_on_saved_tensors",
+            why="torch knows there what was saved by its address, and in a session storages have others",
+            remedy="begin the session before that block, and end it after",
+        )
 
 
 def _asker(frame: FrameType) -> tuple[str, str]:
-    """Return the module and the name of the function that asks, behind torch's own methods and comprehensions."""
+    """Return the module and the name of the function that asks, behind what only hands an address on to it."""
     asking: FrameType | None = frame
     while asking is not None:
         module, name = asking.f_globals.get("__name__", ""), asking.f_code.co_name
-        if name not in _COMPREHENSIONS and (module, name.lstrip("_")) != ("torch.storage", "data_ptr"):
+        is_part = name in _COMPREHENSIONS and asking.f_back is not None and asking.f_back.f_globals is asking.f_globals
+        if not is_part and (module, name) not in _BETWEEN:
             return module, name
         asking = asking.f_back
     return "", ""

@@ -228,7 +228,13 @@ class EngineModule(Protocol):
         """Return whether a storage's bytes may lie elsewhere after the next op."""
 
     def is_operand(self, target: Any) -> bool:
-        """Return whether the op that runs in this thread has the storage's bytes in memory until it ends."""
+        """Return whether the op that runs in this thread uses the storage's bytes until it ends."""
+
+    def place_of(self, target: Any) -> tuple[int, int] | None:
+        """Return what a storage's bytes belong to, wherever they move: a `_cdata`, and their offset in that storage.
+
+        None for memory that no session moves.
+        """
 
     def in_use(self) -> list[int]:
         """Return counts that are 0 while no op runs: of frames, of storages in use and of those set aside."""

@@ -17,6 +17,7 @@ from memfit.errors import EngineError, InputError, TierError, UsageError
 from memfit.ir import Plan, Trace
 from memfit.planning.joint.program import Moves
 from memfit.running import engine
+from memfit.running.doors import addresses
 from memfit.running.engine import patching
 from memfit.running.engine.devices import parse_device
 from memfit.running.engine.tiers import TierSpec, tier_for, warn_if_in_memory
@@ -100,6 +101,7 @@ class Session(Figures):
     def _begin(self) -> Session:
         if isinstance(self._state, Ended):
             raise UsageError("this session has ended", remedy="make another: memfit.session(...)")
+        addresses.refuse_among_kept("a session cannot begin")
         device = self._settings.device
         if device.type == "cuda" and not engine.has_cuda():
             raise EngineError(f"memfit cannot govern {device} yet", why=engine.NO_CUDA_HEADERS, remedy="memfit doctor")
@@ -155,6 +157,8 @@ class Session(Figures):
                 why="; ".join(lost),
                 remedy="what did not fit is in the tier still: use it, or save it, in a session; see `memfit doctor`",
             )
+        if error is None:
+            addresses.refuse_among_kept("the session ended")
 
     def _end(self) -> list[str]:
         """Give every storage ordinary memory again, as far as the session has begun; return the failures."""

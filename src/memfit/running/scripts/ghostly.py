@@ -42,6 +42,7 @@ from memfit.files import save_trace
 from memfit.ir import Op, Trace
 from memfit.messages import say_error
 from memfit.running.engine.patching import replaced
+from memfit.running.frames import passing
 from memfit.running.scripts.inside import EndOfProgram, run_program
 from memfit.running.scripts.script import check_program
 from memfit.running.scripts.without_values import ENDED, ON_THE_DEVICE, Request
@@ -91,6 +92,7 @@ class _Spreading(TorchFunctionMode):
         super().__init__()
         self._ghosts = ghosts
 
+    @passing
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         found = list(_tensors((args, kwargs)))
@@ -114,6 +116,7 @@ class _Spreading(TorchFunctionMode):
 class _MadeUp(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Answers where a number is read from a ghost."""
 
+    @passing
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
             return _number(args[0].dtype)

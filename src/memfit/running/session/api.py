@@ -19,6 +19,7 @@ from memfit.planning.joint.program import Moves
 from memfit.running import engine
 from memfit.running.engine import patching
 from memfit.running.engine.devices import parse_device
+from memfit.running.engine.parts import dense_parts
 from memfit.running.engine.tiers import TierSpec, tier_for, warn_if_in_memory
 from memfit.running.planned.making import patience
 from memfit.running.session.active import Running
@@ -246,6 +247,9 @@ class Session(Figures):
 
     def is_outside(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor is on the session's device, and its bytes can never be in the budget."""
+        return any(map(self._is_outside, dense_parts(tensor)))
+
+    def _is_outside(self, tensor: torch.Tensor) -> bool:
         engine = self._running.engine
         if tensor.device.type != self._settings.device.type or not patching.has_storage(tensor) or not tensor.numel():
             return False

@@ -31,6 +31,7 @@ from memfit.running.session.stats_log import StatsLog
 from memfit.running.session.unavailable import typed
 from memfit.running.session.undisturbed import Undisturbed
 from memfit.running.session.watch import Watch
+from memfit.tracing.ghosts import Twins
 from memfit.tracing.roofline import Accelerator
 from memfit.units import is_auto, parse_budget
 
@@ -59,6 +60,7 @@ class Session(Figures):
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
         map: str = "auto", split: str = "auto", partition: str = "torch", notes_shapes: bool = False,
+        twins: Twins | None = None,
     ) -> None:  # fmt: skip
         parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
@@ -83,6 +85,7 @@ class Session(Figures):
             notes_shapes=notes_shapes,
             script=script,
             accelerator=accelerator,
+            twins=twins,
             on_trace=on_trace,
             announce=announce,
         )

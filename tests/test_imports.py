@@ -33,7 +33,7 @@ TORCH_SIDE = {"tracing": set(), "running": {"tracing"}, "integrations": {"runnin
 REPORTERS = {"comparing", "cli", "integrations"}
 REPORTED = {"errors", "units", "arrays", "ir"}
 # The rooms of `running`, likewise: lower ones may be imported by higher ones.
-ROOMS = [{"host"}, {"engine"}, {"doors", "machine", "planned"}, {"session"}, {"scripts"}]
+ROOMS = [{"frames", "host"}, {"engine"}, {"doors", "machine", "planned"}, {"session"}, {"scripts"}]
 # `memfit --help` imports these: the standard library and names without weight.
 LIGHT = {
     "memfit", "memfit._version", "memfit.errors", "memfit.messages", "memfit.ranks", "memfit.terminal", "memfit.cli",

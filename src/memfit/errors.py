@@ -106,6 +106,12 @@ class EngineError(MemfitError):
     """The native engine could not be built or loaded."""
 
 
+class InternalError(MemfitError):
+    """memfit's own code failed while it ran a program: a fault of memfit's, not of the program."""
+
+    exit_code = 7
+
+
 def _message(what: str, why: str, remedy: str) -> str:
     lines = [what]
     if why:

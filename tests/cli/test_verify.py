@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from cli.helpers_cli import TRAINING, line_of, write
+from cli.helpers_cli import TRAINING, line_of, memfit, write
 from memfit.cli import main
 from memfit.cli.verify import _same_run
 from memfit.planning.partition import Speeds
@@ -88,6 +88,70 @@ def test_both_runs_of_a_compiled_script_keep_what_the_budget_run_does(verify, mo
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["equal"] is True
     assert len(made) == 1
+
+
+STATE_IN_WRAPPERS = """\
+import torch
+
+class Scaled(torch.Tensor):
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, codes, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32, device=codes.device)
+
+    def __init__(self, codes, scale):
+        self.codes, self.scale = codes, scale
+
+    FLATTEN
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError(str(func))
+
+class Momentum(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            moment = state["m"].codes.float() * state["m"].scale if state else torch.zeros_like(parameter)
+            moment = moment * 0.9 + parameter.grad
+            scale = moment.abs().max() / 127 + 1e-12
+            state["m"] = Scaled((moment / scale).round().to(torch.int8), scale)
+            parameter.sub_(moment, alpha=0.1)
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+optimizer = Momentum(model.parameters(), {})
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(16, 64)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("says", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_state_in_a_wrapper_subclass_is_compared_by_what_it_holds_or_said_to_be_skipped(verify, says):
+    flatten = "def __tensor_flatten__(self): return ['codes', 'scale'], None"
+    result = verify(STATE_IN_WRAPPERS.replace("FLATTEN", flatten if says else ""), "--budget", "60%")
+    assert result.returncode == 0, result.stderr
+    assert ("24 x state" in result.stdout.splitlines()[0]) is says
+    assert ("not compared: 12 x state, Scaled: " in result.stdout) is not says
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", ["verify", *(pytest.param(c, marks=pytest.mark.slow) for c in ("run", "whatif"))])
+def test_a_failure_of_memfits_own_code_is_not_the_scripts(tmp_path, command):
+    breaks = (
+        "from memfit.running.session.iterations import Iterations\n\n\ndef broken(*_):\n    raise KeyError('broken')\n"
+    )
+    write(tmp_path, breaks + "\n\nIterations._stepped = broken\n" + TRAINING)
+    options = ("--budget", "60%") if command != "whatif" else ()
+    done = memfit(command, *options, "script.py", cwd=tmp_path)
+    assert done.returncode == 7 and "memfit: error: memfit failed: KeyError: 'broken'" in done.stderr
+    assert "iterations.py" in done.stderr.split("memfit: error: ")[0] and "please report it" in done.stderr
+    assert "the script failed" not in done.stderr and "until it works" not in done.stderr
 
 
 @pytest.mark.slow

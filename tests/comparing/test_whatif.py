@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from memfit.comparing.whatif import case_of, filled, parse_varied
@@ -63,9 +65,16 @@ def test_what_fits_with_a_plan_has_its_time_and_its_bound():
     assert 0 < found.bound <= found.added
 
 
-def test_what_no_plan_fits_says_so():
-    found = case(str(smallest_budget(TRACE)[0] - 1))
-    assert (found.fits, found.added, found.bound) == ("no", None, None)
+LARGE = replace(TRACE, storages=tuple(replace(s, size_bytes=s.size_bytes << 20) for s in TRACE.storages))
+
+
+@pytest.mark.parametrize(("trace", "fits"), [(LARGE, "slices or maps"), (TRACE, "no")])
+def test_below_what_plans_meet_it_says_whether_ops_may_run_in_slices_or_on_mapped_storages(trace, fits, capsys):
+    budget = smallest_budget(trace)[0] - trace.alignment
+    found = case_of(trace, {"n": "1"}, LINK, parse_budget(str(budget)), effort=0.05)
+    assert (found.fits, found.added, found.bound) == (fits, None, None)
+    print_text(to_text(WhatIf("train.py", "m", (found,))))
+    assert ("memfit run may still train" in " ".join(capsys.readouterr().out.split())) is (fits != "no")
 
 
 def test_the_text_has_a_row_a_case(capsys):

@@ -121,6 +121,7 @@ def _report(verdict: Verdict) -> VerdictReport:
         equal=found is None,
         steps=verdict.steps,
         compared=verdict.compared,
+        skipped=verdict.skipped,
         difference=DifferenceInfo(found.step, found.what, found.op) if found else None,
         plain=plain,
         limited=limited,

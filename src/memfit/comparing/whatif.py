@@ -11,7 +11,8 @@ from memfit.machine import Machine
 from memfit.planning.autoswap import smallest_budget
 from memfit.planning.joint.plan import plan_jointly
 from memfit.planning.joint.program import time_bound
-from memfit.reporting.whatif import Case
+from memfit.planning.paging import Frames, choose_maps
+from memfit.reporting.whatif import IN_PARTS, Case
 from memfit.simulate import load_bytes
 from memfit.units import Budget
 
@@ -78,5 +79,11 @@ def _planned(
         plan = plan_jointly(trace, machine, budget_bytes, effort=effort)
     except BudgetError:
         bound = time_bound(trace, machine, budget_bytes)
-        return "no", None, bound.overhead if bound.is_feasible else None
+        return _below(trace, budget_bytes), None, bound.overhead if bound.is_feasible else None
     return "with a plan", plan.overhead, plan.bound.overhead
+
+
+def _below(trace: Trace, budget_bytes: int) -> str:
+    """Return whether ops that need more than a budget at once can use storages where they wait, or run in slices."""
+    frames = (Frames.within(budget_bytes, trace.alignment), Frames.none())  # of a tier on a disk, and in memory
+    return IN_PARTS if any(choose_maps(trace, budget_bytes, each) for each in frames) else "no"

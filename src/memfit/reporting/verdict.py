@@ -28,11 +28,15 @@ class DifferenceInfo:
 
 @dataclass(frozen=True, slots=True)
 class VerdictReport:
-    """The result of the comparison. `compared` counts hashes, by kind. Steps are an optimizer's, or forward passes."""
+    """The result of the comparison. `compared` counts hashes, by kind; `skipped` tensors without one, by the reason.
+
+    Steps are an optimizer's, or forward passes.
+    """
 
     equal: bool
     steps: int
     compared: dict[str, int]
+    skipped: dict[str, int]
     difference: DifferenceInfo | None
     plain: RunInfo
     limited: RunInfo
@@ -59,6 +63,7 @@ def to_text(report: VerdictReport) -> str:
     steps = "forward passes" if report.compared.keys() == {"output"} else "optimizer steps"
     return "\n".join((
         f"{'equal' if report.equal else 'NOT EQUAL'}: {counts}, over {report.steps} {steps}",
+        *(f"not compared: {count} x {why}" for why, count in report.skipped.items()),
         f"plain run:   {_spent(report.plain)}",
         f"budget run:  {_spent(report.limited)}, "
         f"arena peak {format_bytes(stats['peak_footprint_bytes'])} of {format_bytes(stats['budget_bytes'])}, "

@@ -11,6 +11,12 @@ from rich.text import Text
 from memfit.reporting.tables import add_row, new_table
 from memfit.units import format_bytes, format_share, format_us
 
+IN_PARTS = "slices or maps"
+_ABOUT_PARTS = (
+    f"{IN_PARTS}: less than an op needs at once, so that no plan moves enough; memfit run may still train, with that "
+    "op in slices or on mapped storages, and is slower"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -24,7 +30,8 @@ class Case:
         peak_bytes: The most that is live at once, aligned.
         floor_bytes: The smallest feasible budget, with swaps and recomputation.
         budget_bytes: The budget; None if none was given.
-        fits: "as it is", "with a plan" or "no"; "" without a budget.
+        fits: "as it is", "with a plan", "slices or maps" (no plan meets the budget, and ops that need more may run so)
+            or "no"; "" without a budget.
         added: The plan's added time as a part of the computation; None without a plan.
         bound: The time bound; None if no plan can meet the budget, or none was given.
     """
@@ -68,7 +75,8 @@ def to_text(report: WhatIf) -> RenderableType:
         add_row(table, *(case.values.get(name, "") for name in names), *(shown[figure] for figure in figures))
     devices = dict.fromkeys(case.device for case in report.cases)
     heading = f"{_title(report, budgets)}; recorded on {'; '.join(devices)}"
-    return Group(Text(heading), Padding(table, (1, 0, 0, 0)))
+    below = [Padding(Text(_ABOUT_PARTS), (1, 0, 0, 0))] if any(case.fits == IN_PARTS for case in report.cases) else []
+    return Group(Text(heading), Padding(table, (1, 0, 0, 0)), *below)
 
 
 def _title(report: WhatIf, budgets: set[int | None]) -> str:

@@ -41,6 +41,25 @@ def test_a_tensor_becomes_one_ghost_however_often_it_is_used():
         assert saved[0].untyped_storage()._cdata == saved[1].untyped_storage()._cdata
 
 
+def test_what_is_written_from_a_ghost_is_one_from_then_on_and_so_are_its_views():
+    with ghostly():
+        gradient = nn.Parameter(torch.ones(4)).detach()
+        data, sums, parts = torch.ones(4), torch.zeros(4), torch.zeros(2, 4)
+        view = parts[1]
+        (data * gradient, sums.add_(gradient), parts.__setitem__(0, gradient))
+        assert not is_ghost(data * 2) and is_ghost(sums * 2) and is_ghost(parts.sum()) and is_ghost(view * 2)
+        assert sums.tolist() == [1.0] * 4 and data.tolist() == [1.0] * 4
+
+
+def test_a_factory_that_makes_very_much_takes_no_memory():
+    with ghostly():
+        many = 1 << 40
+        made = [torch.zeros(1 << 20, 1 << 20), torch.randn((many,)), torch.full(size=(many,), fill_value=1)]
+        assert all(map(is_ghost, made)) and not is_ghost(torch.zeros(1 << 10))
+        assert is_ghost(made[0].new_zeros(4)) and is_ghost(torch.zeros_like(made[1]))
+        assert made[0][:2, 0].tolist() == [1.0, 1.0]
+
+
 def test_numbers_read_from_ghosts_are_made_up():
     with ghostly():
         loss = nn.Parameter(torch.zeros(2, 2)).sum()

@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine.patching import replaced, when_imported
+from memfit.running.frames import hook
 
 
 @contextmanager
@@ -25,7 +26,7 @@ def installed(begins: Callable[..., None], ends: Callable[..., None]) -> Iterato
     `begins` is given the module and its inputs, `ends` the module, its inputs and its output. Contexts may close in any
     order.
     """
-    hooks = _Hooks(uncompiled(begins), uncompiled(ends))
+    hooks = _Hooks(uncompiled(hook(begins)), uncompiled(hook(ends)))
     if not _all:
         _unseen.enter_context(_compilations(_remove_all, _set_all))
         _unseen.enter_context(replaced(modules, "_has_any_global_hook", _are_others))

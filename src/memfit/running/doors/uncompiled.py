@@ -7,6 +7,8 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from memfit.running.frames import passing
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -25,6 +27,7 @@ def uncompiled(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, 
         finally:
             frames.set_eval_frame(before)
 
+    passing(called)
     called._torchdynamo_disable = True  # type: ignore[attr-defined]
     if hasattr(frames, "set_code_exec_strategy"):
         skip = frames._FrameAction.SKIP

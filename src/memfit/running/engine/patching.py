@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from memfit.running.engine.module import EngineModule
+from memfit.running.frames import passing
 
 _DEVICES = ("cpu", "cuda")
 
@@ -39,6 +40,7 @@ def held(engine: EngineModule, target: Any, pin: bool = False) -> Any:
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Set an attribute for as long as the context is open; one the owner inherits is inherited again after."""
+    passing(value)
     own = name in vars(owner)
     before = vars(owner).get(name)
     setattr(owner, name, value)
@@ -57,7 +59,7 @@ def redirected(engine: EngineModule, function: Any, answer: Callable[[Any], Call
 
     Raises TypeError for what cannot be redirected.
     """
-    engine.redirect(function, answer(engine.original_of(function)))
+    engine.redirect(function, passing(answer(engine.original_of(function))))
     try:
         yield
     finally:
@@ -127,4 +129,4 @@ class _Finder(MetaPathFinder):
             if self in sys.meta_path:  # otherwise the session is over
                 self._found(module)
 
-        loader.exec_module = exec_module
+        loader.exec_module = passing(exec_module)

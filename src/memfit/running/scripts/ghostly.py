@@ -1,9 +1,10 @@
 """A script run without values: parameters, and all that ops make of them, are ghosts, which take no memory or time.
 
-Tensors of the script's data stay what they are until an op uses them together with a ghost: then they become ghosts
-too, as if they had been moved to the device. So data is read and sampled as ever. A number read from a ghost is made
-up: 1.0, 1 or False. torch's fake tensors do this: they know of autocast, and their storages are meta. A GPU that the
-script names stands for the CPU, so that none is needed.
+All other tensors are real, so that data is read and sampled as ever, and are recorded as in any session. Where an op
+uses one together with a ghost, a ghost stands for it; the recording has the two as one storage (`Twins`). One to which
+such an op writes is a ghost from then on, and so is one that a factory makes with very many bytes. A number read from a
+ghost is made up: 1.0, 1 or False. torch's fake tensors do this: they know of autocast, and their storages are meta. A
+GPU that the script names stands for the CPU, so that none is needed.
 
 Runs as a process of its own (`python -m memfit.running.scripts.ghostly REQUEST`).
 """
@@ -17,10 +18,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
+from math import prod
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import (
@@ -30,6 +34,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedFakeTensorException,
 )
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils import _foreach_utils
@@ -41,12 +46,15 @@ from memfit.errors import InputError, MemfitError
 from memfit.files import save_trace
 from memfit.ir import Op, Trace
 from memfit.messages import say_error
+from memfit.running import engine
 from memfit.running.engine.patching import replaced
+from memfit.running.frames import passing
 from memfit.running.scripts.inside import EndOfProgram, run_program
 from memfit.running.scripts.script import check_program
 from memfit.running.scripts.without_values import ENDED, ON_THE_DEVICE, Request
 from memfit.running.session import Session
 from memfit.running.session.iterations import WHOLE
+from memfit.tracing.ghosts import Twins
 from memfit.tracing.roofline import accelerator_named
 
 _NO_VALUES = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
@@ -54,6 +62,8 @@ _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))
 _FOREACH = "_foreach_supported_types"  # those that ops on lists take
 _GPU = re.compile(r"cuda(:\d+)?")
 _READS = {Tensor.tolist, Tensor.numpy, Tensor.__array__}
+_FACTORIES = {torch.empty, torch.full, torch.ones, torch.rand, torch.randint, torch.randn, torch.zeros}
+_MANY = 16 << 20  # elements: nobody reads so many one by one
 
 
 class _Recorded(EndOfProgram):
@@ -61,11 +71,17 @@ class _Recorded(EndOfProgram):
 
 
 class Ghosts:
-    """Makes ghosts of tensors, each once as long as it lives."""
+    """Makes ghosts of tensors, each once as long as it lives, and notes in `twins` what they stand for.
 
-    def __init__(self) -> None:
+    `block_id` gives the number of a storage's block in the recording, -1 for one that has none.
+    """
+
+    def __init__(self, twins: Twins, block_id: Callable[[Tensor], int]) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.twins = twins
+        self._block_id = block_id
         self._of = WeakTensorKeyDictionary()
+        self._written, self._moved = _Storages(), _Storages()
 
     def of(self, tensor: Tensor) -> Tensor:
         """Return the ghost of a tensor of real values, on the same device."""
@@ -76,12 +92,58 @@ class Ghosts:
                     tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
                 ).requires_grad_(tensor.requires_grad)
             self._of[tensor] = known
+            self._stands_for(known, tensor)
         return known
 
     def fresh(self, tensor: Tensor) -> Tensor:
         """Return a ghost like `tensor` that nothing else uses."""
         with self.mode, torch.no_grad():
-            return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+            ghost = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        self._stands_for(ghost, tensor)
+        return ghost
+
+    def made(self, factory: Any, args: Any, kwargs: Any) -> Tensor:
+        """Return what a factory makes, as a ghost."""
+        with self.mode:
+            ghost: Tensor = factory(*args, **kwargs)
+        return ghost
+
+    def wrote(self, tensor: Tensor) -> None:
+        """Note that an op has written to the ghost of a real tensor: what its bytes are is no longer known."""
+        self._written.add(tensor)
+
+    def is_written(self, tensor: Tensor) -> bool:
+        """Return whether that has happened to a real tensor, or to another with the same storage."""
+        return tensor in self._written
+
+    def moved(self, tensor: Tensor) -> Tensor:
+        """Return a real tensor as it is on the GPU that the script names: a copy, unless it is there already."""
+        if tensor in self._moved:
+            return tensor
+        copy = tensor.clone()
+        self._moved.add(copy)
+        return copy
+
+    def _stands_for(self, ghost: Tensor, tensor: Tensor) -> None:
+        block, real = self._block_id(ghost), self._block_id(tensor)
+        if block >= 0 and real >= 0:
+            self.twins.real[block] = real
+
+
+class _Storages:
+    """The storages of some tensors, as long as they live."""
+
+    def __init__(self) -> None:
+        self._references: set[StorageWeakRef] = set()
+
+    def add(self, tensor: Tensor) -> None:
+        self._references = {each for each in self._references if not each.expired()}  # type: ignore[no-untyped-call]
+        self._references.add(StorageWeakRef(tensor.untyped_storage()))  # type: ignore[no-untyped-call]
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        if not self._references:
+            return False
+        return StorageWeakRef(tensor.untyped_storage()) in self._references  # type: ignore[no-untyped-call]
 
 
 class _Spreading(TorchFunctionMode):
@@ -91,29 +153,82 @@ class _Spreading(TorchFunctionMode):
         super().__init__()
         self._ghosts = ghosts
 
+    @passing
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         found = list(_tensors((args, kwargs)))
-        has_ghost = any(isinstance(tensor, FakeTensor) for tensor in found)
+        has_ghost = any(isinstance(tensor, FakeTensor) or self._is_written(tensor) for tensor in found)
         if has_ghost and func in _READS:
             return _made_up(func, args[0])
         if func is Tensor.__format__ and has_ghost and args[0].dim() == 0:
             return format(_number(args[0].dtype), args[1])
-        args, kwargs = tree_map(_on_cpu, (args, kwargs))
+        given = args, kwargs
+        args, kwargs = tree_map(self._on_cpu, given)
         if func is Tensor.cuda:
-            return args[0]
+            self._ghosts.twins.on_a_device = True
+            return self._moved(args[0])
         if has_ghost:
-            args, kwargs = tree_map(self._ghost, (args, kwargs))
-        return func(*args, **kwargs)
+            return self._spread(func, args, kwargs, found)
+        if func in _FACTORIES and not found and _count(args, kwargs) >= _MANY:
+            return self._ghosts.made(func, args, kwargs)
+        result = func(*args, **kwargs)
+        names_gpu = func is Tensor.to and self._ghosts.twins.on_a_device and _names_gpu(given)
+        return self._moved(result) if names_gpu and result is args[0] else result
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        return self._ghosts.moved(tensor) if _has_a_ghost(tensor) else tensor
+
+    @passing
+    def _spread(self, func: Any, args: Any, kwargs: Any, found: list[Tensor]) -> Any:
+        """Run an op on ghosts alone; what it has written of real tensors is known no longer."""
+        args, kwargs = tree_map(self._ghost, (args, kwargs))
+        ghosts = [(tensor, ghost) for tensor in found if (ghost := self._ghost(tensor)) is not tensor]
+        before = [_version(ghost) for _, ghost in ghosts]
+        result = func(*args, **kwargs)
+        for (tensor, ghost), version in zip(ghosts, before, strict=True):
+            if _version(ghost) != version:
+                self._ghosts.wrote(tensor)
+        return result
 
     def _ghost(self, value: Any) -> Any:
-        is_real = isinstance(value, Tensor) and not isinstance(value, FakeTensor) and value.layout is torch.strided
-        return self._ghosts.of(value) if is_real and value.dim() else value
+        return self._ghosts.of(value) if _has_a_ghost(value) else value
+
+    def _is_written(self, tensor: Tensor) -> bool:
+        return _has_a_ghost(tensor) and self._ghosts.is_written(tensor)
+
+    def _on_cpu(self, value: Any) -> Any:
+        here = _on_cpu(value)
+        self._ghosts.twins.on_a_device |= here is not value
+        return here
+
+
+def _has_a_ghost(value: Any) -> bool:
+    """Return whether a ghost can stand for a value: it is a real tensor, of more than a number."""
+    is_real = isinstance(value, Tensor) and not isinstance(value, FakeTensor) and value.layout is torch.strided
+    return is_real and value.device.type == "cpu" and not value.is_nested and value.dim() > 0
+
+
+def _count(args: Any, kwargs: Any) -> int:
+    """Return how many elements a factory is asked for."""
+    sizes = [size for size in (kwargs.get("size"), *args) if isinstance(size, (tuple, list))]
+    size = sizes[0] if sizes else args
+    return prod(size) if all(isinstance(part, int) for part in size) else 0
+
+
+def _names_gpu(given: tuple[Any, Any]) -> bool:
+    """Return whether the arguments of `Tensor.to` name a GPU."""
+    args, kwargs = given
+    return any(_on_cpu(value) is not value for value in (*args, *kwargs.values()))
+
+
+def _version(ghost: Tensor) -> int:
+    return 0 if ghost.is_inference() else ghost._version
 
 
 class _MadeUp(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Answers where a number is read from a ghost."""
 
+    @passing
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
             return _number(args[0].dtype)
@@ -128,8 +243,10 @@ def _number(dtype: torch.dtype) -> bool | int | float | complex:
 
 def _made_up(func: Any, ghost: Tensor) -> Any:
     """Return what a read of many numbers gives: `tolist`, or one of NumPy's."""
-    values = torch.full(tuple(ghost.shape), _number(ghost.dtype), dtype=ghost.dtype)
-    return values.tolist() if func is Tensor.tolist else values.numpy()
+    number = torch.full((), _number(ghost.dtype), dtype=ghost.dtype)
+    if func is Tensor.tolist:
+        return number.expand(tuple(ghost.shape)).tolist()
+    return np.full(tuple(ghost.shape), number.numpy())
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -150,12 +267,12 @@ def _on_cpu(value: Any) -> Any:
 
 
 @contextmanager
-def ghostly() -> Iterator[None]:
+def ghostly(twins: Twins | None = None, block_id: Callable[[Tensor], int] = lambda tensor: -1) -> Iterator[None]:
     """Make ghosts of all parameters and buffers that are made meanwhile, and of what ops make of them.
 
-    Raises InputError where an op cannot do without values, with its line.
+    `twins` and `block_id` are as of `Ghosts`. Raises InputError where an op cannot do without values, with its line.
     """
-    ghosts = Ghosts()
+    ghosts = Ghosts(twins or Twins(), block_id)
     module: Any = nn.Module
     make, register, begin = nn.Parameter.__new__, module.register_buffer, torch.autocast.__init__
 
@@ -228,8 +345,10 @@ def record(request: Request) -> Trace:
         tf32_products=torch.get_float32_matmul_precision() != "highest",
         tf32_convolutions=torch.backends.cudnn.allow_tf32,
     )
-    session = Session(None, "ram", script=str(request.program), accelerator=profile, on_trace=_stop)
-    code = run_program(request.program, request.arguments, session, ghostly)
+    twins = Twins()
+    session = Session(None, "ram", script=str(request.program), accelerator=profile, on_trace=_stop, twins=twins)
+    watch = partial(ghostly, twins, lambda tensor: engine.load().block_id(tensor))
+    code = run_program(request.program, request.arguments, session, watch)
     if code:
         raise InputError(f"{ENDED} {code}", why="see above", remedy=ON_THE_DEVICE)
     trace = session.recorded

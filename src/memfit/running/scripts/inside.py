@@ -9,7 +9,15 @@ from typing import Any, NoReturn
 
 from memfit.errors import EngineError, MemfitError
 from memfit.messages import say_error
-from memfit.running.scripts.script import Program, die_as, exit_code_of, memfit_error_behind, run_as_main
+from memfit.running.frames import passing
+from memfit.running.scripts.script import (
+    Program,
+    die_as,
+    exit_code_of,
+    memfit_error_behind,
+    memfits_failure,
+    run_as_main,
+)
 from memfit.running.session import Session
 
 
@@ -34,10 +42,10 @@ def run_program(
         _begin(session)
     error = _raised_by(program, arguments, watch)
     if os.getpid() != owner:
-        _end_child(error)
+        _end_child(error, program)
     if session is not None:
         error = _leave(session, error)
-    return _reported(error)
+    return _reported(error, program)
 
 
 def _begin(session: Session) -> None:
@@ -51,6 +59,7 @@ def _begin(session: Session) -> None:
         raise EngineError("memfit's session could not begin", why=why, remedy="memfit doctor") from error
 
 
+@passing
 def _raised_by(
     program: Program | str, arguments: Sequence[str], watch: Callable[[], AbstractContextManager[Any]]
 ) -> BaseException | None:
@@ -71,22 +80,25 @@ def _leave(session: Session, error: BaseException | None) -> BaseException | Non
     return error
 
 
-def _reported(error: BaseException | None) -> int:
+def _reported(error: BaseException | None, program: Program | str) -> int:
     if error is None or isinstance(error, EndOfProgram):
         return 0
     if isinstance(error, MemfitError):
         raise error
+    behind = memfit_error_behind(error) if isinstance(error, Exception) else None
+    if behind is None and (failure := memfits_failure(error, program)) is not None:
+        raise failure
     code = exit_code_of(error)
-    if isinstance(error, Exception) and (behind := memfit_error_behind(error)) is not None:
+    if behind is not None:
         raise behind
     return code
 
 
-def _end_child(error: BaseException | None) -> NoReturn:
+def _end_child(error: BaseException | None, program: Program | str) -> NoReturn:
     if isinstance(error, SystemExit):
         raise error
     try:
-        code = _reported(error)
+        code = _reported(error, program)
     except MemfitError as own:
         say_error(own)
         code = own.exit_code

@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import pkgutil
+import re
 import runpy
 import signal
 import sys
@@ -14,11 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from traceback import format_exception, walk_tb
 from types import CodeType, ModuleType, TracebackType
 
-from memfit.errors import BudgetError, InputError, MemfitError
+from memfit.errors import BudgetError, InputError, InternalError, MemfitError
 from memfit.messages import flush_output, say
+from memfit.running.frames import is_memfits, passing
 
+OWN_ERROR = re.compile(r"^memfit: (rank \d+: )?error: ", re.MULTILINE)
 _OWN = str(Path(__file__).parents[2]) + os.sep
 
 
@@ -59,6 +63,7 @@ def check_program(program: Program) -> None:
         raise InputError(f"there is no script '{program.name}'", why=why, remedy=remedy)
 
 
+@passing
 def run_as_main(program: Program | str, arguments: Sequence[str]) -> None:
     """Run the program as `__main__` with `sys.argv` and `sys.path[0]` as Python sets them.
 
@@ -90,6 +95,7 @@ def _look_first_in(folder: str) -> None:
         sys.path[0] = folder
 
 
+@passing
 def _code(file: str) -> CodeType:
     with io.open_code(file) as compiled:
         code: CodeType | None = pkgutil.read_code(compiled)
@@ -135,6 +141,36 @@ def memfit_error_behind(error: BaseException) -> MemfitError | None:
         if isinstance(one, RuntimeError) and "memfit: " in str(one):  # torch's own, with the engine's message in it
             return BudgetError(str(one).partition("memfit: ")[2].partition("\n")[0])
     return None
+
+
+def memfits_failure(error: BaseException, program: Program | str) -> InternalError | None:
+    """Return the error for an exception of memfit's own code that ended the program; None for the program's own.
+
+    Its traceback, with all frames, is on standard error then.
+    """
+    failed = next((one for one in _chain(error, shown=True) if is_memfits(one)), None)
+    if failed is None:
+        return None
+    say("".join(format_exception(error)), end="")
+    *_, (frame, line) = walk_tb(failed.__traceback__)
+    return InternalError(
+        f"memfit failed: {type(failed).__name__}: {str(failed).partition(chr(10))[0]} "
+        f"({Path(frame.f_code.co_filename).name}:{line})",
+        why="memfit's own code raised that, not the script: the traceback above has memfit's frames in it",
+        remedy=f"please report it with the traceback; the script runs without memfit: python {as_program(program)}",
+    )
+
+
+def failure_said(said: str) -> InternalError | None:
+    """Return the error with which another process has said that memfit failed; the traceback before it is said again.
+
+    None if it said nothing of the kind.
+    """
+    *_, own = (None, *OWN_ERROR.finditer(said))
+    if own is None:
+        return None
+    say(said[: own.start()], end="")
+    return InternalError((own[1] or "") + said[own.end() :].strip())
 
 
 def die_as(code: int) -> None:

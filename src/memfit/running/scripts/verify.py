@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memfit.errors import BudgetError, InputError, MemfitError, TierError, UsageError
+from memfit.errors import BudgetError, InputError, InternalError, MemfitError, TierError, UsageError
 from memfit.progress import about, clock, shown
 from memfit.running.engine.devices import parse_device
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.machine.compute import speeds_to
 from memfit.running.scripts.launch import no_limit_error
-from memfit.running.scripts.script import Program, as_program, check_program
+from memfit.running.scripts.script import OWN_ERROR, Program, as_program, check_program, failure_said
 from memfit.running.scripts.witness import Request
 from memfit.running.session.settings import Partition
 
 _LATER = "not looked for, since another rank differed in an earlier step"
-OWN_ERROR = re.compile(r"^memfit: (rank \d+: )?error: ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of the comparison. `compared` counts hashes, by kind."""
+    """The result of the comparison. `compared` counts hashes, by kind; `skipped` what had none, by the reason."""
 
     steps: int
     compared: dict[str, int]
+    skipped: dict[str, int]
     difference: Difference | None
     plain: Run
     limited: Run
@@ -143,7 +143,7 @@ def compared(
             if found is not None:
                 op = _first_op(*(each[at].rows for each in again)) if found[0] == first else _LATER
                 differences[at] = Difference(*found, op)
-    return [Verdict(_steps(a.rows), _counts(a.rows), difference, a, b)
+    return [Verdict(_steps(a.rows), _counts(a.rows), _skipped(a.rows), difference, a, b)
             for (a, b), difference in zip(runs, differences, strict=True)]  # fmt: skip
 
 
@@ -200,10 +200,13 @@ def _run(request: Request) -> list[Run]:
 def run_of(request: Request) -> Run:
     """Return what a process that has carried out `request` did. Raises InputError if there is nothing to compare."""
     *rows, end = [json.loads(line) for line in Path(request.log).read_text().splitlines()]
-    if not rows:
+    if not any("hash" in row for row in rows):
+        seen = "no backward pass, no optimizer step and no module's forward pass under torch.no_grad() was seen"
+        if rows:
+            seen = f"no tensor that was seen has bytes: {_listed(_skipped(rows))}"
         raise InputError(
             f"the script '{request.program}' computes nothing that could be compared",
-            why="no backward pass, no optimizer step and no module's forward pass under torch.no_grad() was seen",
+            why=seen,
             remedy="pass a script that trains with a torch optimizer, calls backward(), or calls a module under "
             "torch.no_grad(); the passes of models that torch.compile makes are not seen",
         )
@@ -212,6 +215,8 @@ def run_of(request: Request) -> Run:
 
 def failure(request: Request, done: subprocess.CompletedProcess[str]) -> MemfitError:
     """Return the error for a run that has failed."""
+    if done.returncode == InternalError.exit_code and (own := failure_said(done.stderr)) is not None:
+        return own
     how = "plainly" if request.budget is None else f"under a budget of {request.budget}"
     message = OWN_ERROR.sub(lambda found: found[1] or "", done.stderr.strip(), count=1)
     if done.returncode == BudgetError.exit_code and request.budget is not None:
@@ -255,7 +260,14 @@ def _steps(rows: list[dict[str, Any]]) -> int:
 
 
 def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row["kind"]] = counts.get(row["kind"], 0) + 1
-    return counts
+    """Return how many hashes there are of each kind."""
+    return dict(Counter(row["kind"] for row in rows if "hash" in row))
+
+
+def _skipped(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Return how many tensors have no hash, by their kind and the reason."""
+    return dict(Counter(f"{row['kind']}, {row['skipped']}" for row in rows if "skipped" in row))
+
+
+def _listed(skipped: dict[str, int]) -> str:
+    return "; ".join(f"{count} x {why}" for why, count in skipped.items())

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from memfit.ranks import file_of_rank
 from memfit.running.engine.tiers import TierSpec
-from memfit.running.scripts.script import Program
+from memfit.running.scripts.script import OWN_ERROR, Program
 from memfit.running.scripts.verify import (
-    OWN_ERROR,
     Run,
     Verdict,
     compared,

@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from memfit.errors import InputError
+from memfit.errors import InputError, InternalError
 from memfit.files import load_trace
 from memfit.ir import Trace
-from memfit.running.scripts.script import Program
+from memfit.running.scripts.script import Program, failure_said
 
 ON_THE_DEVICE = "record it on the device, once for each value: memfit trace ... -o FILE; then memfit whatif FILE ..."
 
@@ -53,6 +53,7 @@ def record_without_values(
 
     Raises:
         InputError: The script fails, or cannot do without values; the message has its last lines.
+        InternalError: memfit's own code failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "trace.json")
@@ -62,6 +63,8 @@ def record_without_values(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
             env=os.environ | environment,
         )  # fmt: skip
+        if done.returncode == InternalError.exit_code and (own := failure_said(done.stderr)) is not None:
+            raise own
         if done.returncode or not os.path.exists(output):
             raise _failure(program, arguments, environment, done.stderr)
         return load_trace(output)

@@ -35,12 +35,14 @@ from memfit.ranks import file_of_rank
 from memfit.running.doors import compiling, partitioning
 from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine.disturbed import tier_of
+from memfit.running.engine.parts import Part, parts_of, scales_of
 from memfit.running.engine.patching import replaced
+from memfit.running.frames import hook, passing
 from memfit.running.host import peak_rss_bytes
 from memfit.running.scripts.inside import EndOfProgram, run_program
 from memfit.running.scripts.script import Program
 from memfit.running.session import Session
-from memfit.running.session.passes import Passes, has_optimizer
+from memfit.running.session.passes import Passes, has_optimizer, tensors_in
 
 _LOOKS = 2  # forward passes after which it is looked for an optimizer that has yet to step
 
@@ -88,23 +90,47 @@ class _Done(EndOfProgram):
 
 
 def digest(tensor: torch.Tensor, read: Callable[[torch.UntypedStorage], bytes]) -> str:
-    """Return a hash of a dense tensor's elements in order, its type and its shape."""
+    """Return a hash of a dense tensor's elements in order, its type and its shape.
+
+    Raises ValueError if its storage has no bytes.
+    """
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass may answer for its attributes by code of its own
+        return _digest(tensor, read)
+
+
+def _digest(tensor: torch.Tensor, read: Callable[[torch.UntypedStorage], bytes]) -> str:
+    about = f"{tensor.dtype}{tuple(tensor.shape)}"
+    if tensor._is_zerotensor():  # torch knows that all are zeros, and keeps no bytes
+        return f"zeros {about}"
     storage = tensor.untyped_storage()
     item = tensor.element_size()
     whole = np.frombuffer(read(storage), np.uint8)
     strides = [stride * item for stride in tensor.stride()]
     elements = np.ndarray((*tensor.shape, item), np.uint8, whole, tensor.storage_offset() * item, [*strides, 1])
-    state = hashlib.blake2b(f"{tensor.dtype}{tuple(tensor.shape)}".encode(), digest_size=16)
+    state = hashlib.blake2b(f"{about}{scales_of(tensor) or ''}".encode(), digest_size=16)
     state.update(np.ascontiguousarray(elements).tobytes())
     return state.hexdigest()
 
 
 def read_plainly(storage: torch.UntypedStorage) -> bytes:
-    """Return the bytes of a storage in ordinary memory, without an op that the op log would note."""
+    """Return the bytes of a storage in ordinary memory, without an op that the op log would note.
+
+    Raises ValueError if it has none.
+    """
+    if storage.nbytes() and not _has_bytes(storage):
+        raise ValueError("the storage has no bytes in memory")
     if storage.device.type != "cpu":
         with _disable_current_modes():
             storage = storage.cpu()  # type: ignore[no-untyped-call]
     return ctypes.string_at(storage.data_ptr(), storage.nbytes())
+
+
+def _has_bytes(storage: torch.UntypedStorage) -> bool:
+    """Return whether a storage has memory: that of a wrapper subclass has none, and says so by an error."""
+    try:
+        return storage.data_ptr() != 0
+    except RuntimeError:
+        return False
 
 
 class Witness:
@@ -126,18 +152,31 @@ class Witness:
         if self._request.speeds is not None:
             stack.enter_context(partitioning.recomputed(Speeds(*self._request.speeds)))
         stack.enter_context(replaced(torch.autograd, "backward", self._watching(torch.autograd.backward)))
-        stack.callback(register_optimizer_step_pre_hook(uncompiled(self._before_step)).remove)
-        stack.callback(register_optimizer_step_post_hook(uncompiled(self._after_step)).remove)
+        stack.callback(register_optimizer_step_pre_hook(uncompiled(hook(self._before_step))).remove)
+        stack.callback(register_optimizer_step_post_hook(uncompiled(hook(self._after_step))).remove)
         stack.enter_context(Passes(self._after_pass).watched())
         stack.callback(self._close_ops)
         self._open_ops()
         return stack
 
+    @hook
     def note(self, kind: str, name: str, tensor: torch.Tensor) -> None:
-        """Write the hash of one tensor; not in a child that the script has forked."""
-        if os.getpid() == self._owner and tensor.layout is torch.strided and tensor.device.type in ("cpu", "cuda"):
-            row = {"step": self.step, "kind": kind, "name": name, "hash": digest(tensor.detach(), self._read)}
+        """Write the hash of one tensor, of each that it holds; not in a child that the script has forked."""
+        if os.getpid() != self._owner:
+            return
+        for part in parts_of(tensor, name):
+            row = {"step": self.step, "kind": kind, "name": part.name} | self._seen(part)
             self._log.write(json.dumps(row) + "\n")
+
+    def _seen(self, part: Part) -> dict[str, str]:
+        """Return the hash of a part, or the reason why it has none."""
+        why = part.why
+        try:
+            if not why:
+                return {"hash": digest(part.tensor, self._read)}
+        except ValueError:
+            why = "it has no bytes, and its class no __tensor_flatten__"
+        return {"skipped": f"{type(part.tensor).__name__}: {why}"}
 
     def _watching(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         def watched(tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -157,8 +196,8 @@ class Witness:
         for name, parameter in _parameters(optimizer):
             self.note("weight", name, parameter)
             for key, value in optimizer.state.get(parameter, {}).items():
-                if isinstance(value, torch.Tensor):
-                    self.note("state", f"{key} of {name}", value)
+                for at, tensor in enumerate(tensors_in(value)):
+                    self.note("state", f"{key} of {name}" if at == 0 else f"{key} {at} of {name}", tensor)
         self._trains = True
         self._step_ends()
 
@@ -202,6 +241,7 @@ class _OpLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._witness = witness
         self._count = 0
 
+    @passing
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         self._count += 1
@@ -234,7 +274,7 @@ def _user_line() -> str:
 def _parameters(optimizer: Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
     for g, group in enumerate(optimizer.param_groups):
         for p, parameter in enumerate(group["params"]):
-            shape = "x".join(map(str, parameter.shape)) or "scalar"
+            shape = "nested" if parameter.is_nested else "x".join(map(str, parameter.shape)) or "scalar"
             yield f"parameter {p} of group {g} ({shape}) of {type(optimizer).__name__}", parameter
 
 

@@ -35,7 +35,7 @@ from memfit.running.session.stats_log import StatsLog
 from memfit.running.session.status import Status, plan_state
 from memfit.tracing.build import RawRecording
 from memfit.tracing.compressed import CompressedIteration
-from memfit.tracing.ghosts import only_ghosts
+from memfit.tracing.ghosts import only_ghosts, with_real
 
 
 class Running:
@@ -278,9 +278,11 @@ class Running:
         return recording.with_modules(calls) if calls else recording
 
     def _compressed(self, recording: RawRecording, first: int, last: int) -> CompressedIteration:
-        settings = self._settings
+        settings, roles = self._settings, self.iterations.roles
         if settings.accelerator is not None:
-            recording = only_ghosts(recording)
+            twins = settings.twins
+            recording = only_ghosts(recording) if twins is None else with_real(recording, twins, first)
+            roles = roles if twins is None else twins.named(roles)
         about: dict[str, Any] = {
             "signature": self.signatures[-1],
             "torch_version": torch.__version__,
@@ -289,7 +291,7 @@ class Running:
             "script": settings.script,
             "iteration": self.engine.stats()["iterations"] - 1,
         }
-        return CompressedIteration.of(recording, first, last, self.iterations.roles, settings.accelerator, **about)
+        return CompressedIteration.of(recording, first, last, roles, settings.accelerator, **about)
 
     def _period_found(self) -> None:
         """Answer the engine at the end of some op: an error may only be left for the next allocation."""

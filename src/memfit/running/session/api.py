@@ -20,6 +20,7 @@ from memfit.running import engine
 from memfit.running.doors import addresses
 from memfit.running.engine import patching
 from memfit.running.engine.devices import parse_device
+from memfit.running.engine.parts import dense_parts
 from memfit.running.engine.tiers import TierSpec, tier_for, warn_if_in_memory
 from memfit.running.planned.making import patience
 from memfit.running.session.active import Running
@@ -31,6 +32,7 @@ from memfit.running.session.stats_log import StatsLog
 from memfit.running.session.unavailable import typed
 from memfit.running.session.undisturbed import Undisturbed
 from memfit.running.session.watch import Watch
+from memfit.tracing.ghosts import Twins
 from memfit.tracing.roofline import Accelerator
 from memfit.units import is_auto, parse_budget
 
@@ -59,6 +61,7 @@ class Session(Figures):
         on_trace: Callable[[], None] | None = None, accelerator: Accelerator | None = None, grow: bool | None = None,
         announce: Callable[[str], None] | None = None, moves: str = "joint", plan_cache: bool = True,
         map: str = "auto", split: str = "auto", partition: str = "torch", notes_shapes: bool = False,
+        twins: Twins | None = None,
     ) -> None:  # fmt: skip
         parsed = None if budget is None or is_auto(budget) else parse_budget(budget)
         # Device meta needs no GPU, and the accelerator it stands for is not in this machine.
@@ -83,6 +86,7 @@ class Session(Figures):
             notes_shapes=notes_shapes,
             script=script,
             accelerator=accelerator,
+            twins=twins,
             on_trace=on_trace,
             announce=announce,
         )
@@ -250,6 +254,9 @@ class Session(Figures):
 
     def is_outside(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor is on the session's device, and its bytes can never be in the budget."""
+        return any(map(self._is_outside, dense_parts(tensor)))
+
+    def _is_outside(self, tensor: torch.Tensor) -> bool:
         engine = self._running.engine
         if tensor.device.type != self._settings.device.type or not patching.has_storage(tensor) or not tensor.numel():
             return False

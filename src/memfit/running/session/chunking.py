@@ -15,6 +15,7 @@ import torch
 from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import redirected
+from memfit.running.frames import passing
 
 _OTHERS = (
     "_fused_adam_",
@@ -34,7 +35,7 @@ def installed(engine: EngineModule, chunk_bytes: int) -> Iterator[None]:
     """
 
     def answer(original: Any) -> Any:
-        return uncompiled(_chunked(original, chunk_bytes))
+        return uncompiled(passing(_chunked(original, chunk_bytes)))
 
     names = [name for name in dir(torch) if name.startswith("_foreach_")]
     names += [name for name in _OTHERS if hasattr(torch, name)]

@@ -26,7 +26,9 @@ from torch.optim.optimizer import (
 from memfit.ir import Phase
 from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine.module import EngineModule
-from memfit.running.session.passes import Passes
+from memfit.running.engine.parts import dense_parts
+from memfit.running.frames import hook
+from memfit.running.session.passes import Passes, tensors_in
 from memfit.tracing.build import Roles
 
 WHOLE = (
@@ -59,16 +61,16 @@ class Iterations:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Hook into every optimizer and module for as long as the context is open."""
-        hooks = (
-            register_optimizer_step_pre_hook(uncompiled(self._before_step)),
-            register_optimizer_step_post_hook(uncompiled(self._after_step)),
+        handles = (
+            register_optimizer_step_pre_hook(uncompiled(hook(self._before_step))),
+            register_optimizer_step_post_hook(uncompiled(hook(self._after_step))),
         )
         try:
             with self._passes.watched():
                 yield
         finally:
-            for hook in hooks:
-                hook.remove()
+            for handle in handles:
+                handle.remove()
 
     @property
     def are_passes(self) -> bool:
@@ -183,8 +185,8 @@ class Iterations:
 
     def _note_model(self, module: Module) -> None:
         self.roles.are_of_modules = True
-        model = chain(module.parameters(), module.buffers())
-        self.roles.parameters.update(map(self._engine.block_id, model))
+        for tensor in chain(module.parameters(), module.buffers()):
+            self.roles.parameters.update(self._ids(tensor))
 
     def _end(self, *, is_step: bool = True) -> None:
         self._engine.boundary(is_step)
@@ -194,12 +196,15 @@ class Iterations:
         self._on_end()
 
     def _note_roles(self, optimizer: Optimizer) -> None:
-        block_id = self._engine.block_id
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                self.roles.parameters.add(block_id(parameter))
+                self.roles.parameters.update(self._ids(parameter))
                 if parameter.grad is not None:
-                    self.roles.gradients.add(block_id(parameter.grad))
+                    self.roles.gradients.update(self._ids(parameter.grad))
         for state in optimizer.state.values():
-            tensors = (value for value in state.values() if isinstance(value, torch.Tensor))
-            self.roles.optimizer_states.update(block_id(tensor) for tensor in tensors)
+            for tensor in tensors_in(state):
+                self.roles.optimizer_states.update(self._ids(tensor))
+
+    def _ids(self, tensor: torch.Tensor) -> Iterator[int]:
+        """Yield the blocks of the dense tensors of which one consists."""
+        return map(self._engine.block_id, dense_parts(tensor))

@@ -20,6 +20,7 @@ from memfit.running.machine.compute import speeds_to
 from memfit.running.machine.measure_cuda import cuda_machine
 from memfit.running.planned.claims import Claims
 from memfit.running.planned.plan_cache import PlanCache
+from memfit.tracing.ghosts import Twins
 from memfit.tracing.roofline import Accelerator
 from memfit.units import Budget
 
@@ -88,6 +89,8 @@ class Settings:
     script: str
     accelerator: Accelerator | None
     """With one, the session records storages of device meta, and those alone, as if it ran them."""
+    twins: Twins | None
+    """With them, it records those that they stand for as well."""
     on_trace: Callable[[], None] | None
     announce: Callable[[str], None] | None
     """A function that is told in a sentence when a share becomes a limit, and when a plan first comes into force."""

@@ -1,13 +1,12 @@
 #include "arena.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace memfit {
 
-Arena::Arena(Device& device, size_t limit_bytes)
-    : ranges(limit_bytes, device.alignment()), shelf_(std::make_unique<Ranges>(limit_bytes, device.alignment())), device_(device), space_(device.reserve(limit_bytes)), base_(space_->base()) {
-  zone_owner_.pinned = shelf_owner_.pinned = true;
-}
+Arena::Arena(std::unique_ptr<AddressSpace> space, size_t limit_bytes, size_t alignment, size_t page, void* stand_in)
+    : ranges(limit_bytes, alignment), stand_in_(stand_in), shelf_(std::make_unique<Ranges>(limit_bytes, alignment)), space_(std::move(space)), base_(space_->base()), page_(page) {}
 
 void Arena::back(Region* region) {
   try {
@@ -43,7 +42,7 @@ bool Arena::trim_shelf(size_t slack) {
 void Arena::set_shelf(size_t end) {
   if (shelf_region_ != nullptr) ranges.give_back(shelf_region_);
   shelf_end_ = end;
-  shelf_region_ = end == 0 ? nullptr : ranges.reserve_at(ranges.first(), 0, end, &shelf_owner_);
+  shelf_region_ = end == 0 ? nullptr : ranges.reserve_at(ranges.first(), 0, end, stand_in_);
 }
 
 void Arena::give_back(Region* region) {
@@ -75,12 +74,12 @@ void Arena::reset_footprint() {
 }
 
 void Arena::give_back_with_pages(Region* region) {
-  const size_t page = device_.page(), offset = region->offset, end = region->end();
+  const size_t offset = region->offset, end = region->end();
   space_->drop(offset, end);
   give_back(region);
   // Pages that it shared with neighbours which are free too.
-  if (const Region* hole = page > 1 ? ranges.hole_at(offset) : nullptr)
-    space_->drop(std::max(offset / page * page, hole->offset), std::min(round_up(end, page), hole->end()));
+  if (const Region* hole = page_ > 1 ? ranges.hole_at(offset) : nullptr)
+    space_->drop(std::max(offset / page_ * page_, hole->offset), std::min(round_up(end, page_), hole->end()));
 }
 
 }  // namespace memfit

@@ -1,5 +1,6 @@
 // Arena: the one contiguous reservation that holds everything resident.
-// It has three tenants (ordinary regions, the shelf, a plan's zone), and methods for each of them.
+// It has three tenants (ordinary regions, the shelf, a plan's zone), and methods for each of them. It knows of addresses
+// alone: an owner is a pointer.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "block.h"
-#include "device.h"
-#include "paging/mapped.h"
+#include "address_space.h"
 #include "plan.h"
 #include "ranges.h"
 
@@ -18,13 +17,12 @@ namespace memfit {
 
 class Arena {
  public:
-  // Reserves addresses only. Raises std::bad_alloc.
-  Arena(Device& device, size_t limit_bytes);
+  // `page`: of which the system takes back whole ones; `stand_in` owns the shelf and a plan's zone among the regions.
+  Arena(std::unique_ptr<AddressSpace> space, size_t limit_bytes, size_t alignment, size_t page, void* stand_in);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   char* base() const { return base_; }
-  Device& device() const { return device_; }
   size_t round(size_t bytes) const { return align_up(bytes, ranges.alignment()); }
   // There are bytes behind the region from now on. Raises TierFailure, and gives the region back, when the device has
   // no more.
@@ -87,17 +85,15 @@ class Arena {
  private:
   void set_shelf(size_t end);
 
-  // They stand for the plan's zone and for the shelf in the list of regions.
-  Block zone_owner_, shelf_owner_;
-
+  void* const stand_in_;
   Region* zone_ = nullptr;  // the plan's
   std::unique_ptr<Ranges> shelf_;
   Region* shelf_region_ = nullptr;  // among `ranges`
   size_t shelf_end_ = 0;
   std::unique_ptr<Plan> plan_;
-  Device& device_;
   std::unique_ptr<AddressSpace> space_;
   char* base_;
+  const size_t page_;
 };
 
 template <typename Moved>
@@ -107,7 +103,7 @@ void Arena::set_plan(PlanTable table, size_t offset, bool at_once, std::function
     if (!r->is_free() && r->offset >= offset) staying.push_back(r);
   std::vector<Region> places;
   for (Region* region : staying) places.push_back(*region), ranges.give_back(region);
-  zone_ = ranges.reserve_at(ranges.hole_at(offset), offset, table.bytes, &zone_owner_);
+  zone_ = ranges.reserve_at(ranges.hole_at(offset), offset, table.bytes, stand_in_);
   plan_ = std::make_unique<Plan>(std::move(table), offset, at_once, std::move(make_way));
   for (const Region& place : places) moved(plan_->seat(place.offset, place.size, place.owner));
 }
@@ -131,11 +127,5 @@ void Arena::dissolve_shelf(const Moved& moved) {
   for (const Region* r = before->first(); r != nullptr; r = r->next)
     if (!r->is_free()) moved(ranges.take_at(ranges.hole_at(r->offset), r->offset, r->size, r->owner));
 }
-
-inline char* Block::address() const { return mapped ? mapped->address() : arena->base() + region->offset; }
-inline Block* owner_of(const Region* region) { return static_cast<Block*>(region->owner); }
-
-// A region of a plan or of the shelf has become another one.
-inline void tell_owner(Region* region) { owner_of(region)->region = region; }
 
 }  // namespace memfit

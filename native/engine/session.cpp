@@ -13,11 +13,21 @@ namespace {
 // An arena below this is not worth a try.
 constexpr size_t kLeastArena = size_t{1} << 20;
 
+// What it owns stays where it is.
+Block& stand_in() {
+  static auto* block = [] {  // never destroyed: an arena may outlive every static
+    auto* made = new Block;
+    made->pinned = true;
+    return made;
+  }();
+  return *block;
+}
+
 // `may_be_less`: where the system refuses so many addresses, half as many will do, and so on.
 std::shared_ptr<Arena> make_arena(Device& device, size_t limit, bool may_be_less) {
   for (;; limit /= 2) {
     try {
-      return std::make_shared<Arena>(device, limit);
+      return std::make_shared<Arena>(device.reserve(limit), limit, device.alignment(), device.page(), &stand_in());
     } catch (const std::bad_alloc&) {
       if (!may_be_less || limit / 2 < kLeastArena) throw;
     }

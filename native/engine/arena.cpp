@@ -1,13 +1,14 @@
 #include "arena.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 namespace memfit {
 
-Arena::Arena(Device& device, size_t limit_bytes)
-    : ranges(limit_bytes, device.alignment()), shelf_(std::make_unique<Ranges>(limit_bytes, device.alignment())), device_(device), space_(device.reserve(limit_bytes)), base_(space_->base()) {
-  zone_owner_.pinned = shelf_owner_.pinned = true;
-}
+Arena::Arena(std::unique_ptr<AddressSpace> space, size_t limit_bytes, size_t alignment, size_t page, void* stand_in)
+    : ranges(limit_bytes, alignment), stand_in_(stand_in), shelf_(limit_bytes, alignment), limit_(ranges.limit()), space_(std::move(space)), base_(space_->base()), page_(page) {}
 
 void Arena::back(Region* region) {
   try {
@@ -18,69 +19,99 @@ void Arena::back(Region* region) {
   }
 }
 
-// The shelf may have reached beyond while there was room: it ends there, too, or with what stays on it.
-void Arena::shrink(size_t limit_bytes) {
-  size_t end = limit_bytes / ranges.alignment() * ranges.alignment();
-  for (const Region* r = shelf_->first(); r != nullptr; r = r->next)
-    if (!r->is_free()) end = std::max(end, r->end());
-  if (shelf_end_ > end) set_shelf(end);
-  ranges.shrink(limit_bytes);
+void Arena::release_free_pages() {
   for (Region* r = ranges.first(); r != nullptr; r = r->next)
     if (r->is_free()) space_->drop(r->offset, r->end());
 }
 
 void Arena::grow_shelf(size_t end) {
-  if (end > shelf_end_) set_shelf(end);
+  if (end <= shelf_end_) return;
+  if (shelf_region_ == nullptr)
+    shelf_region_ = ranges.reserve_at(ranges.first(), 0, end, stand_in_);
+  else
+    ranges.lengthen(shelf_region_, end);
+  shelf_end_ = end;
 }
 
 bool Arena::trim_shelf(size_t slack) {
-  const Region* tail = shelf_->largest_hole();
-  if (tail == nullptr || tail->end() != shelf_->limit() || tail->offset + slack >= shelf_end_) return false;
-  set_shelf(tail->offset);
+  const Region* tail = shelf_.last_hole();
+  if (tail == nullptr || tail->offset + slack >= shelf_end_) return false;
+  cut_shelf(tail->offset, [](Region*) {});
   return true;
 }
 
-void Arena::set_shelf(size_t end) {
-  if (shelf_region_ != nullptr) ranges.give_back(shelf_region_);
-  shelf_end_ = end;
-  shelf_region_ = end == 0 ? nullptr : ranges.reserve_at(ranges.first(), 0, end, &shelf_owner_);
+Region* Arena::put_on_shelf(Region* region) {
+  const size_t offset = region->offset, size = region->size, end = region->end();
+  void* const owner = region->owner;
+  if (region->home != &ranges || offset != shelf_end_ || end > ranges.limit()) return nullptr;
+  ranges.give_back(region);
+  grow_shelf(end);
+  return shelf_.take_at(shelf_.hole_at(offset), offset, size, owner);
 }
 
 void Arena::give_back(Region* region) {
   if (on_shelf(region))
-    shelf_->give_back(region);
+    shelf_.give_back(region);
   else if (is_planned(region))
     plan_->give_back(region);
   else
     ranges.give_back(region);
 }
 
+void Arena::check() const {
+  const auto hold = [](bool is_so, const char* what) {
+    if (!is_so) throw std::logic_error(std::string("memfit: the arena's books are not in order: ") + what);
+  };
+  ranges.check();
+  shelf_.check();
+  hold(limit_ <= ranges.limit(), "its limit is below the budget's");
+  hold(shelf_end_ <= ranges.limit(), "the shelf ends beyond the limit");
+  hold((shelf_region_ != nullptr) == (shelf_end_ != 0), "the shelf is there, and its place is not, or the other way round");
+  hold((zone_ != nullptr) == (plan_ != nullptr), "a plan is there, and its zone is not, or the other way round");
+  hold(!plan_ || zone_->end() <= ranges.limit(), "a plan's zone ends beyond the limit");
+  for (const Region* r = shelf_.first(); r != nullptr; r = r->next)
+    hold(r->is_free() || r->end() <= shelf_end_, "something of the shelf's lies beyond it");
+  size_t reserved = 0;
+  for (const Region* r = ranges.first(); r != nullptr; r = r->next) {
+    if (r->owner != stand_in_) continue;
+    const bool is_shelf = r == shelf_region_ && r->offset == 0 && r->end() == shelf_end_;
+    hold(is_shelf || (r == zone_ && r->offset >= shelf_end_), "a place is reserved for nobody");
+    ++reserved;
+  }
+  hold(reserved == size_t{shelf_region_ != nullptr} + size_t{zone_ != nullptr}, "a place that is reserved is among no regions");
+  size_t end = 0;
+  for (const Region& region : plan_ ? plan_->all_taken() : std::vector<Region>()) {
+    hold(region.offset >= std::max(end, zone_->offset) && region.end() <= zone_->end(), "two have one place in a plan's zone");
+    end = region.end();
+  }
+}
+
 size_t Arena::footprint() const {
   size_t end = plan_ ? plan_->taken_end() : 0;
   for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
     if (!r->is_free() && r != shelf_region_ && !(plan_ && r == zone_)) end = std::max(end, r->end());
-  for (const Region* r = end == 0 ? shelf_->first() : nullptr; r != nullptr; r = r->next)
+  for (const Region* r = end == 0 ? shelf_.first() : nullptr; r != nullptr; r = r->next)
     if (!r->is_free()) end = r->end();
   return end;
 }
 
 size_t Arena::peak_footprint() const {
-  return std::max({ranges.footprint(), shelf_->footprint(), plan_ ? plan_->peak_end() : 0});
+  return std::max({ranges.footprint(), shelf_.footprint(), plan_ ? plan_->peak_end() : 0});
 }
 
 void Arena::reset_footprint() {
   ranges.reset_footprint({shelf_region_, plan_ ? zone_ : nullptr});
-  shelf_->reset_footprint();
+  shelf_.reset_footprint();
   if (plan_) plan_->reset_peak();
 }
 
 void Arena::give_back_with_pages(Region* region) {
-  const size_t page = device_.page(), offset = region->offset, end = region->end();
+  const size_t offset = region->offset, end = region->end();
   space_->drop(offset, end);
   give_back(region);
   // Pages that it shared with neighbours which are free too.
-  if (const Region* hole = page > 1 ? ranges.hole_at(offset) : nullptr)
-    space_->drop(std::max(offset / page * page, hole->offset), std::min(round_up(end, page), hole->end()));
+  if (const Region* hole = page_ > 1 ? ranges.hole_at(offset) : nullptr)
+    space_->drop(std::max(offset / page_ * page_, hole->offset), std::min(round_up(end, page_), hole->end()));
 }
 
 }  // namespace memfit

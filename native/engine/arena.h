@@ -1,16 +1,17 @@
 // Arena: the one contiguous reservation that holds everything resident.
-// It has three tenants (ordinary regions, the shelf, a plan's zone), and methods for each of them.
+// It has three tenants (ordinary regions, the shelf, a plan's zone), and methods for each of them. It knows of addresses
+// alone: an owner is a pointer.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "block.h"
-#include "device.h"
-#include "paging/mapped.h"
+#include "address_space.h"
 #include "plan.h"
 #include "ranges.h"
 
@@ -18,27 +19,37 @@ namespace memfit {
 
 class Arena {
  public:
-  // Reserves addresses only. Raises std::bad_alloc.
-  Arena(Device& device, size_t limit_bytes);
+  // `page`: of which the system takes back whole ones; `stand_in` owns the shelf and a plan's zone among the regions.
+  Arena(std::unique_ptr<AddressSpace> space, size_t limit_bytes, size_t alignment, size_t page, void* stand_in);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   char* base() const { return base_; }
-  Device& device() const { return device_; }
   size_t round(size_t bytes) const { return align_up(bytes, ranges.alignment()); }
   // There are bytes behind the region from now on. Raises TierFailure, and gives the region back, when the device has
   // no more.
   void back(Region* region);
   void back(size_t from, size_t to) { space_->back(from, to); }
-  // Lower the limit and return the untouched pages beyond it to the system.
-  void shrink(size_t limit_bytes);
+
+  // The limit under the budget. `ranges` may have a higher one while it gives way for an op.
+  size_t limit() const { return limit_; }
+  // Lower that. Where the shelf ends beyond it, so does it no more: what stays there is an ordinary region from now on.
+  // `moved(region)` for each of them: the owner's region is another one now.
+  template <typename Moved>
+  void set_limit(size_t limit_bytes, const Moved& moved);
+  // It gives way, up to `limit_bytes`,
+  void grow(size_t limit_bytes) { ranges.grow(limit_bytes); }
+  // and is back, but for a plan's zone.
+  template <typename Moved>
+  void shrink(size_t limit_bytes, const Moved& moved);
+  // Pages that nothing lies on go back to the system.
+  void release_free_pages();
 
   // Let a plan hand out [offset, offset + bytes), at once or from the next iteration on. What lies there, where none of
-  // the plan's slots does, stays. `moved(region)` as below.
+  // the plan's slots does, stays. `moved` as above. Raises std::logic_error beyond the limit, with nothing changed.
   template <typename Moved>
   void set_plan(PlanTable table, size_t offset, bool at_once, std::function<bool(Region*)> make_way, const Moved& moved);
-  // Make the plan's taken slots ordinary regions again, and the rest of its zone free. Calls `moved(region)`
-  // with each of them: the owner's region is another one now.
+  // Make the plan's taken slots ordinary regions again, and the rest of its zone free.
   template <typename Moved>
   void drop_plan(const Moved& moved);
   Plan* plan() const { return plan_.get(); }
@@ -47,27 +58,30 @@ class Arena {
   // ever lies between large ones. [0, shelf_end()) is its own; a region beyond is only asked for.
   // nullptr when that would end beyond `end`.
   Region* take_on_shelf(size_t bytes, void* owner, size_t end = SIZE_MAX) {
-    Region* region = shelf_->take(bytes, owner);
+    Region* region = shelf_.take(bytes, owner);
     if (region == nullptr || region->end() <= end) return region;
     leave_shelf(region);
     return nullptr;
   }
-  void leave_shelf(Region* region) { shelf_->give_back(region); }
+  void leave_shelf(Region* region) { shelf_.give_back(region); }
   size_t shelf_end() const { return shelf_end_; }
-  size_t shelf_used() const { return shelf_->used(); }
-  Ranges& shelf() { return *shelf_; }
-  Region* first_on_shelf() const { return shelf_->first(); }
-  bool on_shelf(const Region* region) const { return region->offset < shelf_end_; }
+  size_t shelf_used() const { return shelf_.used(); }
+  Ranges& shelf() { return shelf_; }
+  Region* first_on_shelf() const { return shelf_.first(); }
+  bool on_shelf(const Region* region) const { return region->home == &shelf_; }
   // It lies in the plan's zone.
-  bool is_planned(const Region* region) const { return plan_ && plan_->contains(region); }
-  // [shelf_end(), end) must be free.
+  bool is_planned(const Region* region) const { return region->home == nullptr; }
+  // [shelf_end(), end) must be free: std::logic_error otherwise, with nothing changed.
   void grow_shelf(size_t end);
+  // An ordinary region that begins where the shelf ends belongs to it from now on, as the one that is returned. nullptr when
+  // it begins elsewhere, or ends beyond the limit.
+  Region* put_on_shelf(Region* region);
   // Give back what is free at its upper end, but for less than `slack` bytes.
   bool trim_shelf(size_t slack);
 
-  // Make what is on the shelf ordinary regions, where they are, and begin with an empty one. `moved` as above.
+  // Make what is on the shelf ordinary regions, where they are, and begin with an empty one.
   template <typename Moved>
-  void dissolve_shelf(const Moved& moved);
+  void dissolve_shelf(const Moved& moved) { cut_shelf(0, moved); }
 
   void give_back(Region* region);
   // The region stays taken, and has no bytes behind it from now on.
@@ -75,39 +89,74 @@ class Arena {
   // As `give_back`; its pages go back to the system.
   void give_back_with_pages(Region* region);
   size_t used() const {
-    return ranges.used() - (shelf_end_ - shelf_->used()) - (plan_ ? zone_->size - plan_->used() : 0);
+    return ranges.used() - (shelf_end_ - shelf_.used()) - (plan_ ? zone_->size - plan_->used() : 0);
   }
   // The highest address in use: now, and ever since the last reset.
   size_t footprint() const;
   size_t peak_footprint() const;
   void reset_footprint();
+  // Raises std::logic_error if what this says of itself is not so: for tests, and under stress.
+  void check() const;
 
   Ranges ranges;
 
  private:
-  void set_shelf(size_t end);
+  template <typename Moved>
+  void cut_shelf(size_t end, const Moved& moved);
 
-  // They stand for the plan's zone and for the shelf in the list of regions.
-  Block zone_owner_, shelf_owner_;
-
+  void* const stand_in_;
   Region* zone_ = nullptr;  // the plan's
-  std::unique_ptr<Ranges> shelf_;
-  Region* shelf_region_ = nullptr;  // among `ranges`
-  size_t shelf_end_ = 0;
+  Ranges shelf_;
+  Region* shelf_region_ = nullptr;  // among `ranges`: [0, shelf_end_), if that is anything
+  size_t shelf_end_ = 0;            // within the limit
+  size_t limit_;
   std::unique_ptr<Plan> plan_;
-  Device& device_;
   std::unique_ptr<AddressSpace> space_;
   char* base_;
+  const size_t page_;
 };
 
 template <typename Moved>
+void Arena::set_limit(size_t limit_bytes, const Moved& moved) {
+  shrink(limit_bytes, moved);
+  limit_ = ranges.limit();
+}
+
+template <typename Moved>
+void Arena::shrink(size_t limit_bytes, const Moved& moved) {
+  ranges.shrink(std::max(limit_bytes, plan_ ? zone_->end() : 0));
+  if (shelf_end_ > ranges.limit()) cut_shelf(ranges.limit(), moved);
+}
+
+// What is on the shelf and ends beyond `end` is so no more.
+template <typename Moved>
+void Arena::cut_shelf(size_t end, const Moved& moved) {
+  if (shelf_region_ == nullptr) return;
+  std::vector<Region*> beyond;
+  for (Region* r = shelf_.first(); r != nullptr; r = r->next)
+    if (!r->is_free() && r->end() > end) beyond.push_back(r);
+  if (!beyond.empty()) end = std::min(end, beyond.front()->offset);
+  std::vector<Region> parts;
+  if (end > 0) parts.push_back({0, end, stand_in_, nullptr, nullptr});
+  for (Region* region : beyond) parts.push_back(*region), shelf_.give_back(region);
+  shelf_end_ = end;
+  ranges.divide(std::exchange(shelf_region_, nullptr), parts, [&](Region* part) {
+    if (part->owner == stand_in_)
+      shelf_region_ = part;
+    else
+      moved(part);
+  });
+}
+
+template <typename Moved>
 void Arena::set_plan(PlanTable table, size_t offset, bool at_once, std::function<bool(Region*)> make_way, const Moved& moved) {
+  if (plan_ || offset < shelf_end_ || offset + table.bytes > ranges.limit()) throw std::logic_error("memfit: a plan's zone has no place");
   std::vector<Region*> staying;
   for (Region* r = ranges.first(); r != nullptr && r->offset < offset + table.bytes; r = r->next)
     if (!r->is_free() && r->offset >= offset) staying.push_back(r);
   std::vector<Region> places;
   for (Region* region : staying) places.push_back(*region), ranges.give_back(region);
-  zone_ = ranges.reserve_at(ranges.hole_at(offset), offset, table.bytes, &zone_owner_);
+  zone_ = ranges.reserve_at(ranges.hole_at(offset), offset, table.bytes, stand_in_);
   plan_ = std::make_unique<Plan>(std::move(table), offset, at_once, std::move(make_way));
   for (const Region& place : places) moved(plan_->seat(place.offset, place.size, place.owner));
 }
@@ -116,26 +165,7 @@ template <typename Moved>
 void Arena::drop_plan(const Moved& moved) {
   if (!plan_) return;
   std::unique_ptr<Plan> plan = std::move(plan_);
-  ranges.give_back(zone_);
-  for (const Region& slot : plan->regions())
-    if (!slot.is_free()) moved(ranges.take_at(ranges.hole_at(slot.offset), slot.offset, slot.size, slot.owner));
-  for (const Region& guest : plan->guests()) moved(ranges.take_at(ranges.hole_at(guest.offset), guest.offset, guest.size, guest.owner));
+  ranges.divide(std::exchange(zone_, nullptr), plan->all_taken(), moved);
 }
-
-template <typename Moved>
-void Arena::dissolve_shelf(const Moved& moved) {
-  if (shelf_region_ != nullptr) ranges.give_back(shelf_region_);
-  shelf_region_ = nullptr;
-  shelf_end_ = 0;
-  std::unique_ptr<Ranges> before = std::exchange(shelf_, std::make_unique<Ranges>(ranges.limit(), ranges.alignment()));
-  for (const Region* r = before->first(); r != nullptr; r = r->next)
-    if (!r->is_free()) moved(ranges.take_at(ranges.hole_at(r->offset), r->offset, r->size, r->owner));
-}
-
-inline char* Block::address() const { return mapped ? mapped->address() : arena->base() + region->offset; }
-inline Block* owner_of(const Region* region) { return static_cast<Block*>(region->owner); }
-
-// A region of a plan or of the shelf has become another one.
-inline void tell_owner(Region* region) { owner_of(region)->region = region; }
 
 }  // namespace memfit

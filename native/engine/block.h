@@ -11,16 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "arena.h"
+#include "paging/mapped.h"
 #include "ranges.h"
 #include "tier.h"
 
 namespace memfit {
 
-class Arena;
 class Device;
 struct ThreadState;
 struct Copy;
-class Mapped;
 struct OpInfo;
 struct Value;
 
@@ -94,7 +94,7 @@ struct Block {
   bool attached() const { return storage_address != nullptr; }
   // Nothing keeps it where it is (but ops that read small storages unseen: Residency::may_move).
   bool is_idle() const { return attached() && active == 0 && !pinned && !held && resident(); }
-  char* address() const;
+  char* address() const { return mapped ? mapped->address() : arena->base() + region->offset; }
   // Raises TierFailure when they are nowhere.
   void require_bytes() const {
     if (!lost.empty()) throw TierFailure("its bytes were lost: " + lost);
@@ -106,5 +106,10 @@ struct Block {
     tier->get(extent, to, bytes);
   }
 };
+
+inline Block* owner_of(const Region* region) { return static_cast<Block*>(region->owner); }
+
+// A region of a plan or of the shelf has become another one.
+inline void tell_owner(Region* region) { owner_of(region)->region = region; }
 
 }  // namespace memfit

@@ -35,22 +35,21 @@ bool Clearing::clear_away(const std::vector<Block*>& blocks) {
 
 // The lowest stretch of `bytes` with nothing in it that must stay.
 std::optional<size_t> Clearing::find_zone(size_t bytes) const {
-  const Ranges& ranges = memory_.arena->ranges;
+  const size_t limit = memory_.arena->limit();
   size_t begin = 0;
-  for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
+  for (const Region* r = memory_.arena->ranges.first(); r != nullptr && r->offset < limit; r = r->next)
     if (!r->is_free() && !residency_.may_move(*owner_of(r))) {
       if (r->offset >= begin + bytes) break;
       begin = r->end();
     }
-  return bytes > 0 && begin + bytes <= ranges.limit() ? std::optional(begin) : std::nullopt;
+  return bytes > 0 && begin + bytes <= limit ? std::optional(begin) : std::nullopt;
 }
 
 // Whether the zone may begin at `offset`: what cannot move lies beside it, or where no slot does.
 bool Clearing::may_be(const PlanTable& table, size_t offset) const {
-  const Ranges& ranges = memory_.arena->ranges;
   const size_t end = offset + table.bytes;
-  if (table.bytes == 0 || offset < memory_.arena->shelf_end() || end > ranges.limit()) return false;
-  for (const Region* r = ranges.first(); r != nullptr && r->offset < end; r = r->next) {
+  if (table.bytes == 0 || offset < memory_.arena->shelf_end() || end > memory_.arena->limit()) return false;
+  for (const Region* r = memory_.arena->ranges.first(); r != nullptr && r->offset < end; r = r->next) {
     if (r->is_free() || r->end() <= offset || residency_.may_move(*owner_of(r))) continue;
     if (r->offset < offset || r->end() > end || table.uses(r->offset - offset, r->end() - offset)) return false;
   }

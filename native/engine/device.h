@@ -15,23 +15,13 @@
 #include <memory>
 #include <optional>
 
+#include "address_space.h"
+
 namespace memfit {
 
 class Lane;
 class Medium;
 class Tier;
-
-// A stretch of addresses, with bytes behind them where somebody has asked for some.
-class AddressSpace {
- public:
-  virtual ~AddressSpace() = default;
-  virtual char* base() const = 0;
-  virtual size_t size() const = 0;
-  // From now on there are bytes behind [from, to). Raises TierFailure when the device has no more.
-  virtual void back(size_t from, size_t to) = 0;
-  // Nobody needs the bytes of [from, to): whole pages of them go back to the system.
-  virtual void drop(size_t from, size_t to) = 0;
-};
 
 // Memory of the host's that a device's ops reach where it is. What is asked for takes its turn in the compute stream's order.
 class HostMemory {

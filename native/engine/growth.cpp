@@ -15,30 +15,32 @@ bool Growth::grow(size_t request, const ThreadState& thread) {
   const size_t more = std::max(round_up(request, ranges.alignment()), there + ranges.alignment()) - there;
   const size_t limit = round_up(ranges.limit() + more, memory_.device->page_at(ranges.limit() + more));
   if (limit > ranges.most()) return false;
-  ranges.grow(limit);
-  grown_ = true;
+  memory_.arena->grow(limit);
+  const size_t beyond = limit - memory_.arena->limit();
   ++stats_.growths;
-  stats_.peak_growth_bytes = std::max(stats_.peak_growth_bytes, limit - limit_);
-  const std::string op = op_under_way(thread);
-  notices_.add("growth " + op, "the budget of " + format_bytes(stats_.budget_bytes) + " is exceeded by " + format_bytes(limit - limit_) +
-                             " while " + op + " runs, which does not fit otherwise (--no-grow makes that an error)");
+  stats_.peak_growth_bytes = std::max(stats_.peak_growth_bytes, beyond);
+  notices_.add("growth", "the budget of " + format_bytes(stats_.budget_bytes) + " is exceeded by " + format_bytes(beyond) + " while " + op_under_way(thread) +
+                       " runs, which does not fit otherwise (--no-grow makes that an error); memfit counts the times that it happens again");
   return true;
 }
 
+// The limit falls first, so that nothing moves to another place beyond it, and rises to the end of what has to stay there.
 void Growth::return_to_budget() {
   if (!turns_.none_runs()) return;
-  size_t end = limit_;
+  const size_t limit = memory_.arena->limit();
+  memory_.arena->shrink(limit, [this](Region* region) { shelf_.made_ordinary(region); });
+  size_t end = limit;
   for (Block* block : std::vector<Block*>(books_.all())) {
-    if (!memory_.holds(*block) || block->region->end() <= limit_) continue;
+    if (!memory_.holds(*block) || block->region->end() <= limit) continue;
     try {
-      if (residency_.may_move(*block) && (residency_.relocate(*block, limit_, SIZE_MAX) || moves_.evict(*block))) continue;
+      if (residency_.may_move(*block) && (residency_.relocate(*block, limit, SIZE_MAX) || moves_.evict(*block))) continue;
     } catch (const TierFailure&) {
       // It stays where it is until there is another way.
     }
     end = std::max(end, block->region->end());
   }
-  memory_.arena->shrink(end);
-  grown_ = end > limit_;
+  memory_.arena->grow(end);
+  memory_.arena->release_free_pages();
 }
 
 }  // namespace memfit

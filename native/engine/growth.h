@@ -11,6 +11,7 @@
 #include "moves.h"
 #include "notices.h"
 #include "residency.h"
+#include "shelf.h"
 #include "stats.h"
 #include "thread_state.h"
 #include "turns.h"
@@ -19,13 +20,11 @@ namespace memfit {
 
 class Growth {
  public:
-  Growth(const Books& books, Memory& memory, Stats& stats, Notices& notices, const Turns& turns, Moves& moves, Residency& residency)
-      : books_(books), memory_(memory), stats_(stats), notices_(notices), turns_(turns), moves_(moves), residency_(residency) {}
+  Growth(const Books& books, Memory& memory, Stats& stats, Notices& notices, const Turns& turns, Moves& moves, Residency& residency, Shelf& shelf)
+      : books_(books), memory_(memory), stats_(stats), notices_(notices), turns_(turns), moves_(moves), residency_(residency), shelf_(shelf) {}
 
   void allow(bool allowed) { is_allowed_ = allowed; }
-  // The arena's limit under the budget.
-  void set_limit(size_t limit) { limit_ = limit, grown_ = false; }
-  bool has_grown() const { return grown_; }
+  bool has_grown() const { return memory_.arena->ranges.limit() > memory_.arena->limit(); }
   // Room for `request` bytes more at the end of the arena, for the thread's op. False when that is not wanted, or there
   // is no more memory.
   bool grow(size_t request, const ThreadState& thread);
@@ -40,8 +39,8 @@ class Growth {
   const Turns& turns_;
   Moves& moves_;
   Residency& residency_;
-  size_t limit_ = 0;
-  bool is_allowed_ = false, grown_ = false;
+  Shelf& shelf_;
+  bool is_allowed_ = false;
 };
 
 }  // namespace memfit

@@ -160,14 +160,13 @@ void Moves::come_in(Block& block, Region* region, c10::StorageImpl& storage) {
 }
 
 size_t Moves::move_down(Ranges& ranges, Block& mover, size_t target) {
-  c10::StorageImpl* storage = movable_storage(mover);
+  c10::StorageImpl* storage = ranges.may_slide(*mover.region, target) ? movable_storage(mover) : nullptr;
   if (storage == nullptr) return mover.region->end();
   char* to = memory_.arena->base() + target;
   memory_.arena->back(target, target + mover.region->size);
   if (!slide(mover, to)) move_by_tier(mover, to, *storage);
   books_.leaves(mover);
-  ranges.give_back(mover.region);
-  mover.region = ranges.take_at(ranges.hole_at(target), target, mover.bytes, &mover);
+  mover.region = ranges.slide(mover.region, target);
   books_.arrives(mover, *storage);
   ++stats_.relocations;
   stats_.bytes_relocated += mover.bytes;

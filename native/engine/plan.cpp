@@ -1,6 +1,7 @@
 #include "plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "held.h"
@@ -178,21 +179,18 @@ bool Plan::clear(Region& region, const Region* over) {
   return std::all_of(in_the_way.begin(), in_the_way.end(), make_way_) && (region.is_free() || &region == over);
 }
 
-// In address order.
-std::vector<std::pair<size_t, size_t>> Plan::taken() const {
-  std::vector<std::pair<size_t, size_t>> spans;
-  for (const Region& region : regions_)
-    if (!region.is_free()) spans.emplace_back(region.offset, region.end());
-  for (const Region& guest : guests_) spans.emplace_back(guest.offset, guest.end());
-  std::sort(spans.begin(), spans.end());
-  return spans;
+std::vector<Region> Plan::all_taken() const {
+  std::vector<Region> taken(guests_.begin(), guests_.end());
+  std::copy_if(regions_.begin(), regions_.end(), std::back_inserter(taken), [](const Region& region) { return !region.is_free(); });
+  std::sort(taken.begin(), taken.end(), [](const Region& a, const Region& b) { return a.offset < b.offset; });
+  return taken;
 }
 
 size_t Plan::widest_gap() const {
   size_t begin = zone_offset_, widest = 0;
-  for (const auto& [from, to] : taken()) {
-    widest = std::max(widest, std::max(from, begin) - begin);
-    begin = std::max(begin, to);
+  for (const Region& region : all_taken()) {
+    widest = std::max(widest, std::max(region.offset, begin) - begin);
+    begin = std::max(begin, region.end());
   }
   return std::max(widest, zone_offset_ + table_.bytes - begin);
 }
@@ -200,8 +198,8 @@ size_t Plan::widest_gap() const {
 // What is high is wanted only when the iteration needs most.
 Region* Plan::lodge(size_t bytes, void* owner) {
   size_t end = zone_offset_ + table_.bytes;
-  const std::vector<std::pair<size_t, size_t>> spans = taken();
-  for (auto span = spans.rbegin(); span != spans.rend() && end < span->second + bytes; ++span) end = span->first;
+  const std::vector<Region> taken = all_taken();
+  for (auto region = taken.rbegin(); region != taken.rend() && end < region->end() + bytes; ++region) end = region->offset;
   return end < zone_offset_ + bytes ? nullptr : seat(end - bytes, bytes, owner);
 }
 

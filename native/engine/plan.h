@@ -90,8 +90,8 @@ class Plan {
   bool contains(const Region* region) const { return region->offset >= zone_offset_ && region->end() <= zone_offset_ + table_.bytes; }
   void iteration_ends();
 
-  const std::vector<Region>& regions() const { return regions_; }
-  const std::list<Region>& guests() const { return guests_; }
+  // Slots and guests, in the order of addresses.
+  std::vector<Region> all_taken() const;
   uint64_t planned() const { return planned_; }
   uint64_t mismatches() const { return mismatches_; }
   // Nothing has been asked for that was not expected since the iteration began.
@@ -112,7 +112,6 @@ class Plan {
   void note_due(size_t ordinal);
   uint32_t slot_of(const PlanTable::Take& take, uint64_t period) const;
   bool clear(Region& region, const Region* over);
-  std::vector<std::pair<size_t, size_t>> taken() const;
   Region* mismatch();
   Region* give(uint32_t slot, void* owner);
   Region* give_late(uint32_t slot, void* owner);

@@ -161,10 +161,7 @@ bool Planned::drop() {
   if (memory_.arena->plan() == nullptr) return false;
   count(stats_);
   end_swaps();
-  memory_.arena->drop_plan([this](Region* region) {
-    tell_owner(region);
-    if (owner_of(region)->small) shelf_.is_scattered();
-  });
+  memory_.arena->drop_plan([this](Region* region) { shelf_.made_ordinary(region); });
   return true;
 }
 

@@ -1,6 +1,7 @@
 #include "ranges.h"
 
 #include <algorithm>
+#include <string>
 
 namespace memfit {
 
@@ -132,7 +133,10 @@ void Ranges::give_back(Region* region) {
   if (region->home != this) throw std::logic_error("memfit: a range was given back to others than it was taken from");
   used_ -= region->size;
   region->owner = nullptr;
-  if (region->offset < limit_ && region->end() > limit_) split_after(region, limit_ - region->offset);
+  if (region->offset < limit_ && region->end() > limit_) {
+    Region* rest = split_after(region, limit_ - region->offset);
+    if (may_join(rest->next, rest)) absorb_next(rest);
+  }
   const bool is_beyond = region->offset >= limit_;
   Region *below = region->prev, *above = region->next;
   const bool joins_below = may_join(below, region), joins_above = may_join(above, region);
@@ -156,10 +160,69 @@ void Ranges::give_back(Region* region) {
 Region* Ranges::keep_last(Region* region, size_t size) {
   size = align_up(size, alignment_);
   if (size >= region->size) return region;
-  Region* rest = split_after(region, region->size - size);
-  rest->owner = region->owner;
+  Region* rest = cut_off(region, region->size - size);
   give_back(region);
   return rest;
+}
+
+// A taken region keeps its first `size` bytes. Returns what its owner has of the others.
+Region* Ranges::cut_off(Region* region, size_t size) {
+  Region* rest = split_after(region, size);
+  rest->owner = region->owner;
+  return rest;
+}
+
+void Ranges::lengthen(Region* region, size_t end) {
+  if (end <= region->end()) return;
+  Region* hole = region->next;
+  if (hole == nullptr || !is_hole(hole) || end > hole->end()) throw std::logic_error("memfit: a range was to grow over what is taken");
+  const size_t more = end - region->end();
+  if (end == hole->end())
+    remove_hole(hole), unlink(hole);
+  else
+    change_hole(hole, end, hole->end() - end);
+  region->size += more;
+  used_ += more;
+}
+
+bool Ranges::may_slide(const Region& region, size_t target) const {
+  if (target > region.offset || target + region.size > limit_) return false;
+  for (const Region* r = region.prev; r != nullptr && r->end() > target; r = r->prev)
+    if (!r->is_free() && r->offset < target + region.size) return false;
+  return true;
+}
+
+Region* Ranges::slide(Region* region, size_t target) {
+  if (!may_slide(*region, target)) throw std::logic_error("memfit: a range was to move down over what is taken");
+  const size_t size = region->size;
+  void* const owner = region->owner;
+  give_back(region);
+  return take_at(hole_at(target), target, size, owner);
+}
+
+namespace {
+
+void hold(bool is_so, const char* what) {
+  if (!is_so) throw std::logic_error(std::string("memfit: the books of ranges are not in order: ") + what);
+}
+
+}  // namespace
+
+void Ranges::check() const {
+  size_t end = 0, used = 0, free = 0, holes = 0;
+  for (const Region* r = head_; r != nullptr; end = r->end(), r = r->next) {
+    hold(r->offset == end && r->home == this, "a region does not begin where the one below it ends");
+    hold(r->next == nullptr || r->next->prev == r, "a region's neighbours do not agree");
+    hold(r->is_free() || r->size % alignment_ == 0, "a region has a part of a line");
+    hold(!r->is_free() || r->prev == nullptr || !may_join(r->prev, r), "free space is in two parts");
+    if (!r->is_free()) used += r->size;
+    if (!is_hole(r)) continue;
+    hold(r->end() <= limit_ && holes_.count(const_cast<Region*>(r)) == 1, "a hole is missing, or crosses the limit");
+    free += r->size, ++holes;
+  }
+  hold(end == size_, "some of the space is lost");
+  hold(used == used_ && free == free_bytes_ && holes == holes_.size(), "the sums are wrong");
+  for (const Region* hole : holes_) hold(is_hole(hole) && *hole->place == hole, "what is taken is among the holes");
 }
 
 void Ranges::shrink(size_t limit) {

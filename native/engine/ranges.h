@@ -4,11 +4,14 @@
 // Both walk its regions, so it has a question for each thing they ask of one.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <set>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 namespace memfit {
 
@@ -66,6 +69,19 @@ class Ranges {
   void give_back(Region* region);
   // Give back all but the region's last `size` bytes. Returns what is still taken.
   Region* keep_last(Region* region, size_t size);
+  // Parts of a taken region, in the order of addresses, become regions of their own, each told with `made`; the rest is
+  // given back. Wherever the limit is: none of it is free meanwhile.
+  template <typename Made>
+  void divide(Region* region, const std::vector<Region>& parts, const Made& made);
+  // A taken region reaches up to `end` from now on: space that is not used yet. Raises std::logic_error where that is not
+  // free, with nothing changed.
+  void lengthen(Region* region, size_t end);
+  // Whether a taken region has room at `target`, below where it is: free, or its own,
+  bool may_slide(const Region& region, size_t target) const;
+  // and it moves there. Raises std::logic_error where it may not, with nothing changed.
+  Region* slide(Region* region, size_t target);
+  // Raises std::logic_error if these books contradict themselves.
+  void check() const;
   // The free region that ends at the limit, and the largest one; nullptr when there is none.
   const Region* last_hole() const;
   const Region* largest_hole() const { return holes_.empty() ? nullptr : *holes_.rbegin(); }
@@ -95,6 +111,7 @@ class Ranges {
   Region* split_after(Region* region, size_t size);
   void absorb_next(Region* region);
   void find_holes();
+  Region* cut_off(Region* region, size_t size);
 
   size_t size_;  // the limit it was made with
   size_t limit_;
@@ -105,5 +122,20 @@ class Ranges {
   Region* head_;
   Holes holes_;
 };
+
+template <typename Made>
+void Ranges::divide(Region* region, const std::vector<Region>& parts, const Made& made) {
+  void* const owner = region->owner;
+  for (const Region& part : parts) {
+    if (part.offset > region->offset) give_back(std::exchange(region, cut_off(region, part.offset - region->offset)));
+    Region* const rest = part.end() < region->end() ? cut_off(region, part.size) : nullptr;
+    region->owner = part.owner;
+    footprint_ = std::max(footprint_, part.owner == owner ? 0 : part.end());
+    made(region);
+    if (rest == nullptr) return;
+    region = rest;
+  }
+  give_back(region);
+}
 
 }  // namespace memfit

@@ -134,16 +134,25 @@ Failure Refusals::of_tier(const ThreadState& thread, const std::string& why) {
   return failure;
 }
 
+Failure Refusals::of_memfit(const ThreadState& thread, const std::string& why) {
+  Failure failure;
+  failure.kind = Failure::Kind::kTier;
+  failure.message = "memfit: " + op_under_way(thread) + " could not get its bytes";
+  failure.why = "an error of memfit's own, not of the program's: " + why;
+  failure.remedy = "another budget may do without what fails; please file an issue with this message and, if you can, the script";
+  return failure;
+}
+
 void Refusals::fail(ThreadState& thread, Failure failure) {
   failure.op = op_under_way(thread);
   failure.tensors = thread.tensors;
   thread.failure = last_ = std::move(failure);
 }
 
-void Refusals::unforeseen(ThreadState& thread, const char* why) noexcept {
+void Refusals::unforeseen(ThreadState& thread, const char* why, bool is_of_tier) noexcept {
   if (thread.failure.kind != Failure::Kind::kNone) return;
   try {
-    refuse_by_tier(thread, why);
+    fail(thread, is_of_tier ? of_tier(thread, why) : of_memfit(thread, why));
     thread.untold = true;
   } catch (...) {
     // There is no memory for a text either: whatever comes next will fail by itself.

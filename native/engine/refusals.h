@@ -28,14 +28,17 @@ class Refusals {
   // or its bytes could not be read or written,
   void refuse_by_tier(ThreadState& thread, const std::string& why) { fail(thread, of_tier(thread, why)); }
   static Failure of_tier(const ThreadState& thread, const std::string& why);
-  // or something else went wrong, where nothing may be raised.
-  void unforeseen(ThreadState& thread, const char* why) noexcept;
+  static Failure of_memfit(const ThreadState& thread, const std::string& why);
+  // or something else went wrong, where nothing may be raised: an error of memfit's own, if it is not the tier's.
+  void unforeseen(ThreadState& thread, const char* why, bool is_of_tier = false) noexcept;
 
   // Torch only logs what a callback throws, and then nothing of what it was to do has been done: whatever goes wrong in
   // `action` is kept for the thread's op, or for the next one.
   template <typename Action>
   [[gnu::always_inline]] void guarded(ThreadState& thread, const Action& action) try {
     action();
+  } catch (const TierFailure& error) {
+    unforeseen(thread, error.what(), /*is_of_tier=*/true);
   } catch (const std::exception& error) {
     unforeseen(thread, error.what());
   } catch (...) {

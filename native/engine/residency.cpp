@@ -141,20 +141,20 @@ size_t Residency::slide_down(Block& mover, size_t floor) {
   Region* first = nullptr;
   size_t span = 0;
   Region* r = ranges.first();
-  for (; r != nullptr && r != mover.region && span < size; r = r->next) {
+  for (; r != nullptr && r != mover.region && r->offset < ranges.limit() && span < size; r = r->next) {
     if (r->offset < floor) continue;
     if (!r->is_free() && !may_move(*owner_of(r))) {
       first = nullptr, span = 0;
       continue;
     }
     if (first == nullptr) first = r;
-    span += r->size;
+    span += std::min(r->end(), ranges.limit()) - r->offset;
   }
   bool adjacent = r == mover.region && first != nullptr;
   if (span < size && !adjacent) return mover.region->end();
   Region* last = span < size ? mover.region->prev : r->prev;
   size_t target = first->offset;
-  if (!clear(first, last)) return mover.region->end();
+  if (target + size > ranges.limit() || !clear(first, last)) return mover.region->end();
   return moves_.move_down(ranges, mover, target);
 }
 

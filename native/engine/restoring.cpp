@@ -22,13 +22,13 @@ std::string words_of(const std::exception& error) {
 // addresses, so that whole pages are given back on the way.
 void Restoring::restore_all(Memory& memory, Restored& restored) {
   memory.arena->dissolve_shelf(tell_owner);  // what it kept free is a page's too
-  memory.arena->shrink(memory.arena->ranges.limit());
+  memory.arena->release_free_pages();
   std::vector<Block*> blocks = books_.all();
   auto place = [](const Block* block) { return block->resident() ? block->address() : nullptr; };
   std::sort(blocks.begin(), blocks.end(), [&](const Block* a, const Block* b) { return place(a) < place(b); });
   for (Block* block : blocks)
     if (!restore(*block, restored)) ++restored.left;
-  memory.arena->shrink(memory.arena->ranges.limit());
+  memory.arena->release_free_pages();
 }
 
 bool Restoring::restore(Block& block, Restored& restored) {

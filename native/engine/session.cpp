@@ -13,11 +13,21 @@ namespace {
 // An arena below this is not worth a try.
 constexpr size_t kLeastArena = size_t{1} << 20;
 
+// What it owns stays where it is.
+Block& stand_in() {
+  static auto* block = [] {  // never destroyed: an arena may outlive every static
+    auto* made = new Block;
+    made->pinned = true;
+    return made;
+  }();
+  return *block;
+}
+
 // `may_be_less`: where the system refuses so many addresses, half as many will do, and so on.
 std::shared_ptr<Arena> make_arena(Device& device, size_t limit, bool may_be_less) {
   for (;; limit /= 2) {
     try {
-      return std::make_shared<Arena>(device, limit);
+      return std::make_shared<Arena>(device.reserve(limit), limit, device.alignment(), device.page(), &stand_in());
     } catch (const std::bad_alloc&) {
       if (!may_be_less || limit / 2 < kLeastArena) throw;
     }
@@ -29,7 +39,7 @@ Memory make_memory(const SessionSettings& settings, size_t limit, size_t most) {
   const bool is_limited = settings.budget != 0;
   Memory memory{&device, make_arena(device, most, !is_limited || settings.grows), settings.tier, nullptr};
   if (is_limited && memory.arena->ranges.most() < limit) memory.arena = make_arena(device, limit, /*may_be_less=*/false);
-  if (is_limited) memory.arena->shrink(limit);
+  if (is_limited) memory.arena->set_limit(limit, tell_owner);
   if (!device.is_asynchronous()) memory.lifelines = std::make_unique<Lifelines>();
   return memory;
 }
@@ -58,7 +68,6 @@ Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit
   lasting.collectives.record_to(&recorder);
   progress.restart_clock();
   growth.allow(settings.budget != 0 && settings.grows);
-  growth.set_limit(settings.budget != 0 ? limit : memory.arena->ranges.limit());
 }
 
 Recording Session::stop_recording() {
@@ -79,10 +88,10 @@ void Session::set_budget(size_t budget) {
   const size_t limit = strays < most ? most - strays : 0;
   for (Block* block : std::vector<Block*>(lasting.books.all()))
     if (block->arena == memory.arena && residency.may_move(*block) && block->region->end() > limit) moves.evict(*block);
-  memory.arena->shrink(limit);
+  memory.arena->set_limit(limit, tell_owner);
+  memory.arena->release_free_pages();
   stats.budget_bytes = budget;  // before sizes are called small or not by it
   shelf.sort_by_size();
-  growth.set_limit(memory.arena->ranges.limit());
   stats.stray_bytes = strays;
   reset_peaks();
 }
@@ -115,6 +124,13 @@ void Session::begin_to_track() {
 
 void Session::forget_values() {
   for (Block* block : lasting.books.all()) Values::end(*block);
+}
+
+void Session::check() const {
+  memory.arena->check();
+  for (const Block* block : lasting.books.all())
+    if (memory.holds(*block) && (block->region->owner != block || block->region->size < block->bytes))
+      throw std::logic_error("memfit: the arena's books are not in order: a storage's place is another's");
 }
 
 Stats Session::figures() const {

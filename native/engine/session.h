@@ -69,6 +69,8 @@ struct Session {
   Recording stop_recording();
   bool use_plan(PlanTables plan, const std::vector<uint64_t>& resident);
   Stats figures() const;
+  // Raises std::logic_error if the books of its arena are not in order.
+  void check() const;
   void reset_peaks();
   // Neither over, nor inherited by a forked child.
   bool is_open() const { return !memory.is_closed; }
@@ -98,7 +100,7 @@ struct Session {
   Discarding discarding{lasting.books, memory, stats, moves, residency};
   Capturing capturing{lasting, memory};
   Shelf shelf{lasting.books, memory, stats, lasting.turns, moves, residency};
-  Growth growth{lasting.books, memory, stats, notices, lasting.turns, moves, residency};
+  Growth growth{lasting.books, memory, stats, notices, lasting.turns, moves, residency, shelf};
   Refusals refusals{lasting.books, memory, stats, residency, lasting.last_failure};
   Copies copies{memory, moves, stats, timeline};
   Placing placing{memory, stats, moves, residency, shelf, planned};

@@ -103,11 +103,9 @@ void Shelf::grow_over(Block& block) {
   } catch (const TierFailure&) {
     return;
   }
-  const size_t offset = block.region->offset, end = block.region->end();
-  if (offset != arena.shelf_end()) return;
-  arena.ranges.give_back(block.region);
-  arena.grow_shelf(end);
-  block.region = arena.shelf().take_at(arena.shelf().hole_at(offset), offset, block.bytes, &block);
+  Region* region = arena.put_on_shelf(block.region);
+  if (region == nullptr) return;
+  block.region = region;
   close_hole_below(block);
 }
 

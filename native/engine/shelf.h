@@ -30,8 +30,11 @@ class Shelf {
   Region* place(Block& block, bool evicts);
   // It must not move from now on: it had better not lie in the way. Its one user is the caller.
   void keep(Block& block);
-  // A small storage has come to lie elsewhere.
-  void is_scattered() { scattered_ = true; }
+  // What was a plan's or the shelf's is an ordinary region from now on.
+  void made_ordinary(Region* region) {
+    tell_owner(region);
+    scattered_ |= owner_of(region)->small;
+  }
   // Those that have, for want of room on the shelf or by a plan that was dropped, come back,
   void gather();
   // or leave, where the shelf could not grow since the op's own storages lie above it.

@@ -12,6 +12,7 @@ constexpr char kGarbage = '\xC7';  // no size, no index and no sum comes out rig
 }  // namespace
 
 void Pressing::press_out_all(Stress stress) {
+  if (stress != Stress::kNone) memory_.arena->check();
   if ((stress != Stress::kEvict && stress != Stress::kMove) || memory_.device->is_asynchronous()) return;
   for (Block* block : std::vector<Block*>(books_.all()))
     if (block->arena == memory_.arena && residency_.may_move(*block)) press_out(*block, stress);

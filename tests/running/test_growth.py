@@ -38,7 +38,7 @@ def test_a_larger_evaluation_is_given_what_it_needs_and_says_so_once(capfd):
     assert budget < s.stats.peak_footprint_bytes <= budget + s.stats.peak_growth_bytes
     assert after <= budget, "the limit is back"
     said = [line for line in capfd.readouterr().err.splitlines() if "is exceeded by" in line]
-    assert said and len(said) == len(set(said)) <= 5 and all("test_growth.py:" in line for line in said)
+    assert len(said) == 1 < s.stats.growths and "test_growth.py:" in said[0]
 
 
 @pytest.mark.unmapped

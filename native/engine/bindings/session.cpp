@@ -178,6 +178,7 @@ void bind_session(py::module_& m) {
   m.def("stats", &stats);
   m.def("reset_peaks", [] { Engine::get().in_session([](Session& session) { session.reset_peaks(); }); }, NoGil());
   m.def("set_budget", &set_budget, py::arg("budget_bytes"));
+  m.def("check", [] { Engine::get().in_session([](Session& session) { session.check(); }); }, NoGil());
   m.def("set_peak", &set_peak, py::arg("peak_bytes"), NoGil());
   m.def("allow_growth", &allow_growth, py::arg("allowed"), NoGil());
   m.def("mapping", &mapping, py::arg("budget_bytes"), NoGil());

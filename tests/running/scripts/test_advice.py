@@ -51,7 +51,7 @@ CASES = [
      "most iterations had no plan (no room): a larger budget, or batches of fewer sizes"),
     ({"copy_ns": 20 * SECOND, "iterations": 8}, {"planned_iterations": 0}, "more steps: a plan needs about 12"),
     ({"copy_ns": 20 * SECOND}, {"planned_iterations": 9}, "most iterations had no plan: batches of fewer sizes"),
-    ({"growths": 2, "peak_growth_bytes": 5 << 20}, {}, "an op needed 5.00 MiB more than the limit and got it"),
+    ({"growths": 2, "peak_growth_bytes": 5 << 20}, {}, "the limit gave way 2 times, by 5.00 MiB at most"),
     ({"record_bytes": GIB}, {}, "memfit's own records took 1.00 GiB: leave that much beside the budget"),
     ({"budget_bytes": 0, "bytes_out": 0}, {"budget": "", "peak_bytes": None}, "--budget 60%, which is about 2.00 GiB"),
     ({"budget_bytes": 0, "bytes_out": 0}, {"no_limit": "why"}, "more steps, or a budget in bytes"),

@@ -127,6 +127,9 @@ class EngineModule(Protocol):
     def set_budget(self, budget_bytes: int) -> None:
         """Set the arena's limit, and move what lies beyond it."""
 
+    def check(self) -> None:
+        """Raise RuntimeError if the books of the session's arena contradict themselves: for tests."""
+
     def set_peak(self, peak_bytes: int) -> None:
         """Set the peak that shares in messages refer to."""
 

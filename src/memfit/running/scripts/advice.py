@@ -64,8 +64,8 @@ def _next(outcome: Outcome) -> str:
         return f"everything fitted; {_lower(outcome)}"
     if stats.growths:
         return (
-            f"an op needed {format_bytes(stats.peak_growth_bytes)} more than the limit and got it: a larger budget, "
-            "or --no-grow to have an error instead"
+            f"the limit gave way {_count(stats.growths, 'time')}, by {format_bytes(stats.peak_growth_bytes)} at most, "
+            "to ops that did not fit: a larger budget, or --no-grow to have an error instead"
         )
     if outcome.planned_iterations < _OFTEN * stats.iterations and _waited(outcome) > _LITTLE:
         return _without_plan(outcome)

@@ -67,6 +67,10 @@ class TraceBuilder:
         for storage in storages:
             self._free(storage, len(self.ops))
 
+    def other_tick(self) -> None:
+        """An allocation or a free of what is none of the trace's storages."""
+        self.ticks += 1
+
     def build(self, **changes: Any) -> Trace:
         end = {"free": len(self.ops), "free_tick": self.ticks}
         rows = [vars(row) | (end if row.free is None else {}) for row in self.rows]
@@ -114,7 +118,10 @@ def traces(
     persistent: bool = True,
     writes: bool = True,
 ) -> Trace:
-    """A random valid trace: storages before, within and across the iteration, accessed at random."""
+    """A random valid trace: storages before, within and across the iteration, accessed at random.
+
+    Some of its ticks belong to none of them.
+    """
     builder = TraceBuilder(draw(alignments), draw(pinned))
     for size in draw(st.lists(sizes, max_size=4 if persistent else 0)):
         builder.before(size, draw(st.sampled_from(Category)))
@@ -125,6 +132,8 @@ def traces(
         for storage in builder.alive():
             if draw(st.integers(0, 4)) == 0:
                 builder.free(storage)
+        if draw(st.integers(0, 4)) == 0:
+            builder.other_tick()
     if not persistent:
         builder.free(*builder.alive())
     return builder.build()

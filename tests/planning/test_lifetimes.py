@@ -33,8 +33,9 @@ def replayed(trace: Trace, alignment: int) -> list[set[int]]:
     live = {index for index, storage in enumerate(trace.storages) if storage.alloc_tick < 0}
     states = [set(live)]
     for tick in range(trace.ticks):
-        is_alloc, index = events[tick]
-        live = live | {index} if is_alloc else live - {index}
+        if tick in events:
+            is_alloc, index = events[tick]
+            live = live | {index} if is_alloc else live - {index}
         states.append(live)
     return states
 

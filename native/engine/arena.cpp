@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "recorder.h"
+
 namespace memfit {
 
 Arena::Arena(Device& device, size_t limit_bytes)
     : ranges(limit_bytes, device.alignment()), shelf_(std::make_unique<Ranges>(limit_bytes, device.alignment())), device_(device), space_(device.reserve(limit_bytes)), base_(space_->base()) {
-  zone_owner_.pinned = shelf_owner_.pinned = true;
+  Recorder::pin(zone_owner_, nullptr), Recorder::pin(shelf_owner_, nullptr);
 }
 
 void Arena::back(Region* region) {

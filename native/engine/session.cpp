@@ -63,6 +63,8 @@ Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit
 
 Recording Session::stop_recording() {
   lasting.collectives.record_pending();
+  for (const Block* block : lasting.books.all())
+    if (lasting.books.is_of_session(*block) && !block->attached() && !block->temporary) recorder.is_raw(*block);
   return recorder.stop();
 }
 

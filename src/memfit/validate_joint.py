@@ -27,6 +27,7 @@ class JointPromise(StrEnum):
     ALLOCATIONS = "same allocations of each op"
     LIFETIME = "alive while in use"
     FREES = "allocated and freed when the program does"
+    PINNED = "neither dropped nor made again once pinned"
     VALUES = "same values read"
     END = "same values at the end"
 
@@ -115,6 +116,8 @@ def _misnumbered(original: Trace, one: Recompute) -> str | None:
     storage = original.storages[one.storage]
     if not storage.alloc <= one.after < one.before < storage.free:
         return f"drops storage {one.storage} beyond its life [{storage.alloc}, {storage.free})"
+    if storage.pinned_from is not None:
+        return f"drops storage {one.storage}, which is pinned"
     if not one.ops or not all(0 <= op < one.before for op in one.ops):
         return f"runs ops {one.ops[:8]} again before op {one.before}"
     return None
@@ -156,6 +159,12 @@ def _check_storages(original: Trace, made: Transformed) -> JointViolation | None
         if storage.size_bytes != was.size_bytes:
             text = f"storage {index} has {storage.size_bytes} bytes, not {was.size_bytes}"
             return JointViolation(JointPromise.STORAGE, text)
+    for index, was in enumerate(original.storages):
+        stays = [one for one, like in zip(made.trace.storages, made.storage_of, strict=True) if like == index]
+        if (was.pinned_from is None) != all(one.pinned_from is None for one in stays):
+            return JointViolation(JointPromise.PINNED, f"storage {index} is pinned in one of the traces alone")
+        if was.pinned_from is not None and len(stays) > 1:
+            return JointViolation(JointPromise.PINNED, f"storage {index} is pinned, and is dropped or made again")
     wanted, found = _allocations(original), _allocations(made.trace)
     for index, like in enumerate(made.op_of):
         if sorted(made.storage_of[s] for s in found[index]) != wanted[like]:

@@ -28,6 +28,7 @@ def only_ghosts(raw: RawRecording) -> RawRecording:
         ticks=raw.ticks[kept_ticks],
         before=raw.before[np.isin(raw.before["block"], raw.ghosts)],
         accesses=raw.accesses[np.isin(raw.accesses["block"], raw.ghosts)],
+        pins=raw.pins[:0],  # what has no bytes has no address either
     )
 
 

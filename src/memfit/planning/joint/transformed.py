@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from memfit.ir import BEFORE_FIRST_TICK, Recompute, Trace, Transformed
 from memfit.planning.joint.arrange import Remaking, remakings
@@ -45,14 +46,24 @@ class _Transforming:
         for index, storage in enumerate(self.original.storages):
             if storage.born_before:
                 self.current[index] = self.writer.born_before(index)
-        for storage, is_alloc in self._events(0, self.starts[0]):
-            self._event(storage, is_alloc, inside=False)
+        for index, is_alloc in self._events(0, self.starts[0]):
+            self._event(index, is_alloc, inside=False)
         for index in range(len(self.original.ops)):
             if index in self.by_op:
                 self._remake(self.by_op[index])
             self._op(index)
         trace = self.writer.trace(f"{self.original.signature}+{sum(self.runs_again)}")
-        return Transformed(trace, tuple(self.op_of), tuple(self.runs_again), tuple(self.writer.originals))
+        return Transformed(self._pinned(trace), tuple(self.op_of), tuple(self.runs_again), tuple(self.writer.originals))
+
+    def _pinned(self, trace: Trace) -> Trace:
+        """Return `trace` with the pins of the original one: those of storages that are never dropped."""
+        at = [*(op for op, again in enumerate(self.runs_again) if not again), len(self.runs_again)]
+        storages = list(trace.storages)
+        for index, original in enumerate(self.writer.originals):
+            like = self.original.storages[original]
+            if like.pinned_from is not None:
+                storages[index] = replace(storages[index], pinned_from=at[like.pinned_from], pinned_by=like.pinned_by)
+        return replace(trace, storages=tuple(storages))
 
     def _op(self, index: int) -> None:
         """Write an op of the original trace, what happens before the next, and what is dropped after it."""

@@ -13,7 +13,18 @@ Broken = tuple[SwapPromise, int | None, int | None]
 
 def first_broken(trace: Trace, plan: Plan) -> Broken | None:
     """The first promise that swaps break whose own figures are in order."""
-    return next((found for find in (_uses, _twice, _budget) for found in find(trace, plan)), None)
+    return next((found for find in (_pins, _uses, _twice, _budget) for found in find(trace, plan)), None)
+
+
+def _pins(trace: Trace, plan: Plan) -> Iterator[Broken]:
+    """A storage that the next iteration has too is pinned there from its first op on, and its like is there already."""
+    for number, swap in enumerate(plan.swaps):
+        storage = trace.storages[swap.storage]
+        if storage.pinned_from is None:
+            continue
+        last = swap.in_before if swap.returns else len(trace.ops)
+        if trace.recurs(storage) or last >= storage.pinned_from:
+            yield SwapPromise.PINNED, number, None
 
 
 def _uses(trace: Trace, plan: Plan) -> Iterator[Broken]:

@@ -57,9 +57,10 @@ def test_the_stream_of_a_trace_has_its_live_bytes(trace):
     expected = live_bytes(trace)
     assert live[events.initial] == expected[0]
     assert max(live) == expected.max()
-    if all(events.sizes):
-        outlived = len(expected) - len(live[events.initial :])
-        assert live[events.initial :] == expected[: len(expected) - outlived].tolist()
+    ticks = sorted(
+        t for s in trace.storages if s.size_bytes for t in (s.alloc_tick, s.free_tick) if 0 <= t < trace.ticks
+    )
+    assert live[events.initial + 1 :] == [expected[tick + 1] for tick in ticks]
 
 
 @given(traces())

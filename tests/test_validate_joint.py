@@ -10,6 +10,7 @@ from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
 from memfit.validate_joint import InvalidRemakingsError, JointPromise, check_joint, require_valid_joint
 from planning.joint.test_transformed import layers
+from trace_builder import TraceBuilder
 
 TRACE, SAVED = layers()
 GAPS = {gap.storage: gap for gap in candidates(TRACE, ANY_GAP)}
@@ -71,3 +72,21 @@ def test_statistics_that_are_updated_twice_are_found():
     mean = 1
     op = MADE.trace.ops[norm]
     assert broken(changed_op(norm, writes=(mean, *op.writes))) is JointPromise.END
+
+
+def test_a_storage_that_is_freed_by_a_tick_of_another_one_is_found():
+    builder = TraceBuilder()
+    unused = builder.before(64)
+    (x,) = builder.op("aten::mm", outputs=[8])
+    builder.op("aten::mm", reads=[x], outputs=[8])
+    builder.other_tick()
+    builder.op("aten::mm", reads=[x], outputs=[8])
+    builder.free(unused)
+    builder.op("aten::mm", reads=[x])
+    trace = builder.build()
+    made = with_recomputes(Values.of(trace), ())
+    assert check_joint(trace, made) is None
+    early = replace(made.trace.storages[0], free=2, free_tick=made.trace.ops[2].first_tick - 1)
+    storages = (early, *made.trace.storages[1:])
+    found = check_joint(trace, replace(made, trace=replace(made.trace, storages=storages)))
+    assert found is not None and found.promise is JointPromise.FREES

@@ -270,3 +270,19 @@ def test_a_plan_with_recomputes_is_checked_on_the_trace_in_which_they_are_carrie
     violation = check_plan(built, plan)
     assert violation is not None and violation.promise is SwapPromise.TRACE
     assert "1 recomputes are carried out" in violation.message
+
+
+@pytest.mark.parametrize(("pinned_from", "is_kept"), [(None, True), (5, True), (4, False), (2, False)])
+def test_a_swap_of_what_is_pinned_is_found_unless_it_is_back_before(pinned_from, is_kept):
+    builder = TraceBuilder()
+    (wave,) = builder.op(outputs=[10])
+    for _ in range(3):
+        builder.op()
+    builder.op(reads=[wave])
+    builder.op()
+    trace = builder.build()
+    storages = tuple(replace(storage, pinned_from=pinned_from) for storage in trace.storages)
+    trace = replace(trace, storages=storages)
+    found = check_plan(trace, plan_of(trace, Swap(wave, 10, 0, 1, 4, 4, False)))
+    assert (found is None) == is_kept
+    assert is_kept or (found.promise, found.swap) == (SwapPromise.PINNED, 0)

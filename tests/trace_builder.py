@@ -20,6 +20,8 @@ class _Row:
     source: str
     free: int | None = None
     free_tick: int | None = None
+    pinned_from: int | None = None
+    pinned_by: str = ""
 
 
 class TraceBuilder:
@@ -67,6 +69,14 @@ class TraceBuilder:
         for storage in storages:
             self._free(storage, len(self.ops))
 
+    def pin(self, storage: int, line: str = "") -> None:
+        """Pins between the last op and the next one."""
+        self.rows[storage].pinned_from, self.rows[storage].pinned_by = len(self.ops), line
+
+    def other_tick(self) -> None:
+        """An allocation or a free of what is none of the trace's storages."""
+        self.ticks += 1
+
     def build(self, **changes: Any) -> Trace:
         end = {"free": len(self.ops), "free_tick": self.ticks}
         rows = [vars(row) | (end if row.free is None else {}) for row in self.rows]
@@ -113,8 +123,12 @@ def traces(
     pinned: st.SearchStrategy[int] = PINNED,
     persistent: bool = True,
     writes: bool = True,
+    other_ticks: bool = True,
 ) -> Trace:
-    """A random valid trace: storages before, within and across the iteration, accessed at random."""
+    """A random valid trace: storages before, within and across the iteration, accessed at random.
+
+    Some of its ticks belong to none of them, and some of them are pinned.
+    """
     builder = TraceBuilder(draw(alignments), draw(pinned))
     for size in draw(st.lists(sizes, max_size=4 if persistent else 0)):
         builder.before(size, draw(st.sampled_from(Category)))
@@ -125,9 +139,18 @@ def traces(
         for storage in builder.alive():
             if draw(st.integers(0, 4)) == 0:
                 builder.free(storage)
+        if other_ticks and draw(st.integers(0, 4)) == 0:
+            builder.other_tick()
+        _random_pin(draw, builder)
     if not persistent:
         builder.free(*builder.alive())
     return builder.build()
+
+
+def _random_pin(draw: st.DrawFn, builder: TraceBuilder) -> None:
+    movable = [storage for storage in builder.alive() if builder.rows[storage].pinned_from is None]
+    if movable and draw(st.integers(0, 9)) == 0:
+        builder.pin(draw(st.sampled_from(movable)), draw(st.sampled_from(["", "train.py:4"])))
 
 
 def _random_op(draw: st.DrawFn, builder: TraceBuilder, sizes: st.SearchStrategy[int], writes: bool) -> None:

@@ -122,7 +122,7 @@ void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t s
   if (!block.mapped) block.arena = on_.memory.arena;
   block.source = source;
   block.last_use = on_.books.now();
-  block.pinned |= thread.carries_out;
+  if (thread.carries_out) Recorder::pin(block, /*recorder=*/nullptr);  // it is none of the program's
   block.kept_for = thread.keeps ? &thread : nullptr;
   on_.books.arrives(block);
   block.temporary = thread.is_apart() || thread.is_slicing;

@@ -34,6 +34,16 @@ struct Discarded {
   bool is_planned = false;  // by a plan that has it made again
 };
 
+// Whether raw memory escaped (numpy, data_ptr, DLPack). Only `Recorder::pin` sets it, so that no recording misses that.
+class Pin {
+ public:
+  operator bool() const { return is_set_; }
+
+ private:
+  friend class Recorder;
+  bool is_set_ = false;
+};
+
 struct Block {
   uint64_t id = 0;
   uint64_t session = 0;  // the one that made it; it may outlive that
@@ -70,7 +80,7 @@ struct Block {
   int32_t active = 0;  // running ops (and open holds) that use the bytes
   int32_t aside = 0;   // ops about to start that let others go first
   int32_t collectives = 0;  // those that have yet to complete, and were given the bytes
-  bool pinned = false;  // raw memory escaped (numpy, data_ptr, DLPack)
+  Pin pinned;
   bool small = false;   // lies on the shelf if it can, and moves only while no op runs
   bool held = true;  // made outside an op, or by an op that leaves it uninitialised: C++ may still write to it
   const ThreadState* kept_for = nullptr;  // whose C++ function has yet to return, and may use it by a raw pointer between ops

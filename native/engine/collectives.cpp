@@ -107,7 +107,7 @@ void Collectives::returned(ThreadState& thread, uint64_t op, c10::ArrayRef<c10::
   if (blocks.empty()) return;
   std::vector<Work> works = works_in(outputs);
   if (works.size() != 1 || coalesces_ || (!works.front() && !blocks.front()->device->is_asynchronous())) {
-    for (Block* block : blocks) block->pinned = true;
+    for (Block* block : blocks) Recorder::pin(*block, recorder_);
     return;
   }
   if (!works.front()) {  // NCCL's answer for what goes on in the op's own stream, where whatever comes next is behind it
@@ -176,7 +176,7 @@ bool Collectives::reap(size_t most, bool has_patience) {
   });
   std::vector<Pending> over = take(works), left = take(abandoned);
   for (Pending& each : left) {
-    for (size_t i = each.given; i < each.blocks.size(); ++i) each.blocks[i]->pinned = true;  // a part of it may go on with those
+    for (size_t i = each.given; i < each.blocks.size(); ++i) Recorder::pin(*each.blocks[i], recorder_);  // a part of it may go on with those
     scratch_.give_up(each.scratch);
     over.push_back(std::move(each));
   }
@@ -244,7 +244,7 @@ void Collectives::close() {
   any_ = false;
   for (Pending& each : left) {
     scratch_.give_up(each.scratch);
-    for (Block* block : each.blocks) block->pinned = true;
+    for (Block* block : each.blocks) Recorder::pin(*block, recorder_);
   }
   end({}, std::move(left));
 }

@@ -99,8 +99,8 @@ void Engine::unhold(Block* block) {
 
 void Engine::pin(Block* block, int64_t source) {
   Lock lock(*this);
-  block->pinned = true;
   block->source = source;
+  Recorder::pin(*block, lock.session() != nullptr ? &lock.session()->recorder : nullptr);
 }
 
 bool Engine::map(const c10::Storage& storage) {
@@ -119,7 +119,7 @@ bool Engine::is_known(const void* address) {
 bool Engine::pin_address(const void* address) {
   Lock lock(*this);
   Block* block = lasting_.books.find_at(address);
-  if (block != nullptr) block->pinned = true;
+  if (block != nullptr) Recorder::pin(*block, lock.session() != nullptr ? &lock.session()->recorder : nullptr);
   return block != nullptr;
 }
 
@@ -144,8 +144,12 @@ void Engine::end_keeping(bool for_good) {
   ThreadState& thread = this_thread();
   Lock lock(*this);
   thread.keeps = false;
-  for (Block* block : lasting_.books.all())
-    if (block->kept_for == &thread) block->kept_for = nullptr, block->held = false, block->pinned |= for_good;
+  Recorder* recorder = lock.session() != nullptr ? &lock.session()->recorder : nullptr;
+  for (Block* block : lasting_.books.all()) {
+    if (block->kept_for != &thread) continue;
+    block->kept_for = nullptr, block->held = false;
+    if (for_good) Recorder::pin(*block, recorder);
+  }
   if (lasting_.turns.any_waits()) lasting_.turns.somebody_let_go();
 }
 

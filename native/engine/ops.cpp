@@ -273,7 +273,7 @@ void Ops::show_outputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10:
     if (op.keeps_pointers)
       on_.lasting.collectives.returned(thread, op.name_hash, outputs);
     else if (std::any_of(outputs.begin(), outputs.end(), is_opaque))
-      for (Block* block : thread.touched) block->pinned = true;
+      for (Block* block : thread.touched) Recorder::pin(*block, &on_.recorder);
   });
 }
 

@@ -18,10 +18,28 @@ void Recorder::start(Device& device, const std::vector<Block*>& alive) {
 }
 
 // Raw memory (a library's workspace, which outlives its op) has no storage, and can be moved as little as what is pinned.
-void Recorder::adopted(const Block& block) { was_before(block, block.pinned || !block.attached()); }
+void Recorder::adopted(const Block& block) {
+  was_before(block, !block.attached());
+  if (block.pinned && block.attached()) pinned(block, 0, /*inside_op=*/false, 0);
+}
 
 void Recorder::was_before(const Block& block, bool stays) {
   events_.before.insert(events_.before.end(), {static_cast<int64_t>(block.id), static_cast<int64_t>(block.bytes), stays});
+}
+
+void Recorder::pin(Block& block, Recorder* recorder) {
+  if (block.pinned) return;
+  block.pinned.is_set_ = true;
+  if (recorder != nullptr && recorder->on())
+    recorder->pinned(block, recorder->op_count(), this_thread().depth > 0, recorder->tick_count());
+}
+
+void Recorder::is_raw(const Block& block) {
+  if (on()) pinned(block, 0, /*inside_op=*/false, 0);
+}
+
+void Recorder::pinned(const Block& block, int64_t ops_begun, bool inside_op, int64_t tick) {
+  events_.pins.insert(events_.pins.end(), {static_cast<int64_t>(block.id), ops_begun, inside_op, tick, block.source});
 }
 
 bool Recorder::has_both_passes(int64_t from, int64_t to) const {

@@ -41,18 +41,20 @@ struct Recording {
   static constexpr const char* kTicks[] = {"block", "bytes", "ops_begun", "inside_op", "source"};
   // One row for each input whose place the op's output may take.
   static constexpr const char* kHandovers[] = {"op", "giver", "taker"};
-  // One row a block that was alive at the start. `stays`: where it is.
+  // One row a block that was alive at the start. `stays`: where it is, though no storage is behind it.
   static constexpr const char* kBefore[] = {"block", "bytes", "stays"};
+  // One row a block that was pinned, or found to be no storage's: by the ops begun and the ticks until then.
+  static constexpr const char* kPins[] = {"block", "ops_begun", "inside_op", "tick", "source"};
   // One row a block that went out to a tier that compresses: what was written of it.
   static constexpr const char* kStored[] = {"block", "bytes"};
 
-  std::vector<int64_t> ops, accesses, ticks, handovers, before, stored;
+  std::vector<int64_t> ops, accesses, ticks, handovers, before, pins, stored;
   std::vector<int64_t> ghosts;       // the blocks that are ghosts
   std::vector<std::string> shapes;   // of op i's tensors, where they are noted; may be shorter than ops
   std::vector<uint64_t> tokens;  // one an op: what period detection compares
   int64_t op_count() const { return static_cast<int64_t>(ops.size() / std::size(kOps)); }
   int64_t tick_count() const { return static_cast<int64_t>(ticks.size() / std::size(kTicks)); }
-  size_t held() const { return held_bytes(ops, accesses, ticks, handovers, before, stored, ghosts, shapes, tokens); }
+  size_t held() const { return held_bytes(ops, accesses, ticks, handovers, before, pins, stored, ghosts, shapes, tokens); }
 };
 
 class Recorder {
@@ -75,6 +77,10 @@ class Recorder {
   bool has_backward() const { return has_backward_; }
   // A storage older than the recording that was not known at its start.
   void adopted(const Block& block);
+  // Pins a block; `recorder`: of the session, null where there is none.
+  static void pin(Block& block, Recorder* recorder);
+  // It is still there when the recording ends, and no storage has been seen to be behind it: it stays where it is.
+  void is_raw(const Block& block);
   void start(Device& device, const std::vector<Block*>& alive);
   Recording stop();
   void abandon() { on_ = false, take(); }
@@ -102,6 +108,7 @@ class Recorder {
   Recording take();
   int64_t forward_source(int64_t node_number) const;
   void was_before(const Block& block, bool stays);
+  void pinned(const Block& block, int64_t ops_begun, bool inside_op, int64_t tick);
 
   std::atomic<bool>& on_;
   std::atomic<bool> notes_shapes_{false};

@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "recorder.h"
 #include "values.h"
 
 namespace memfit {
@@ -17,7 +18,7 @@ constexpr size_t kLeastArena = size_t{1} << 20;
 Block& stand_in() {
   static auto* block = [] {  // never destroyed: an arena may outlive every static
     auto* made = new Block;
-    made->pinned = true;
+    Recorder::pin(*made, nullptr);
     return made;
   }();
   return *block;
@@ -72,6 +73,8 @@ Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit
 
 Recording Session::stop_recording() {
   lasting.collectives.record_pending();
+  for (const Block* block : lasting.books.all())
+    if (lasting.books.is_of_session(*block) && !block->attached() && !block->temporary) recorder.is_raw(*block);
   return recorder.stop();
 }
 

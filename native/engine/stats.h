@@ -79,6 +79,8 @@ namespace memfit {
     "plans that were not used, since no thread could be started for their copies")                                     \
   X(size_t, record_bytes,                                                                                              \
     "memfit's own records of iterations and plans, at present ([how much](limits.md#what-the-process-uses))")          \
+  X(uint64_t, planner_failures,                                                                                        \
+    "errors of the planner itself: iterations run as they did, and it tries again later")                               \
   X(uint64_t, recording_given_up_ops,                                                                                  \
     "ops after which the search for an iteration ended, since none had been found; 0 while it goes on")                \
   X(uint64_t, stall_ns, "time that ops waited for planned copies, as far as these were timed")                        \

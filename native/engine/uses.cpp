@@ -28,7 +28,7 @@ bool Uses::concerns(const c10::Storage& storage) const {
 
 void Uses::keep_in_place(ThreadState& thread, const c10::Storage& storage) {
   touch(thread, storage, /*write=*/false, /*reads_data=*/true);
-  if (Block* block = find(storage)) block->pinned = true;
+  if (Block* block = find(storage)) Recorder::pin(*block, &recorder_);
 }
 
 // (In one function, as `touch`.)
@@ -119,7 +119,7 @@ void Uses::show(ThreadState& thread, const c10::Storage& storage, Part part, boo
   if (block == nullptr) return;
   books_.attach(*block, storage);
   if (held) block->held = true;
-  if (part == Part::kDescription && block->resident()) block->pinned = true;  // one that is away comes in with an op
+  if (part == Part::kDescription && block->resident()) Recorder::pin(*block, &recorder_);  // one that is away comes in with an op
 }
 
 }  // namespace memfit

@@ -51,6 +51,9 @@ class Storage:
         module: The innermost module in whose call it was allocated, as "Net.layers.3", from the class of the outermost
             one on; "" for none, and where that was not noted.
         stored_bytes: What of it was written when it last left for a tier that compresses; 0 if that is not known.
+        pinned_from: From this op on until it is freed it stays where it is, since its address is known outside. A pin
+            between two ops counts to the later one. None if there was none.
+        pinned_by: The line that pinned it, as "file.py:12"; "" when unknown.
     """
 
     size_bytes: int
@@ -62,6 +65,8 @@ class Storage:
     source: str
     module: str = ""
     stored_bytes: int = 0
+    pinned_from: int | None = None
+    pinned_by: str = ""
 
     @property
     def copied_bytes(self) -> int:
@@ -210,6 +215,13 @@ class Trace:
     def recurs(self, storage: Storage) -> bool:
         """Whether `storage` is the same one in the next iteration: alive before this one and after it."""
         return storage.born_before and self.outlives(storage)
+
+    def stays_from(self, storage: Storage) -> int | None:
+        """Return the first op from which on `storage` stays where it is; None if it may always move.
+
+        One that is the same in the next iteration is pinned from the first op on there.
+        """
+        return 0 if storage.pinned_from is not None and self.recurs(storage) else storage.pinned_from
 
 
 class Direction(StrEnum):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+import traceback
+from pathlib import Path
 
 from memfit.ranks import speaks_for_all, this_rank
 from memfit.terminal import printing
 
+_LONGEST = 200  # letters of an error that is none of the user's
 _OWN = re.compile("^memfit: ", re.MULTILINE)
 
 
@@ -43,3 +46,11 @@ def say_error(error: Exception) -> None:
     """Print an error of memfit's own, as every command does."""
     # The engine's messages name memfit themselves, since they also surface inside torch's errors.
     say(f"memfit: error: {str(error).removeprefix('memfit: ')}")
+
+
+def described(error: BaseException) -> str:
+    """Return an error in one line, with the place in memfit where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = next((frame for frame in reversed(frames) if "memfit" in Path(frame.filename).parts), None)
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{text[:_LONGEST]} at {Path(own.filename).name}:{own.lineno}" if own else text[:_LONGEST]

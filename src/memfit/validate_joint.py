@@ -26,6 +26,8 @@ class JointPromise(StrEnum):
     STORAGE = "same sizes"
     ALLOCATIONS = "same allocations of each op"
     LIFETIME = "alive while in use"
+    FREES = "allocated and freed when the program does"
+    PINNED = "neither dropped nor made again once pinned"
     VALUES = "same values read"
     END = "same values at the end"
 
@@ -66,7 +68,12 @@ def check_joint(original: Trace, made: Transformed) -> JointViolation | None:
     Returns:
         The first broken promise, or None if every op reads what it read before.
     """
-    return _check_ops(original, made) or _check_storages(original, made) or _check_values(original, made)
+    return (
+        _check_ops(original, made)
+        or _check_storages(original, made)
+        or _check_values(original, made)
+        or _check_frees(original, made)
+    )
 
 
 def check_recomputes(original: Trace, recomputes: Iterable[Recompute]) -> JointViolation | None:
@@ -109,6 +116,8 @@ def _misnumbered(original: Trace, one: Recompute) -> str | None:
     storage = original.storages[one.storage]
     if not storage.alloc <= one.after < one.before < storage.free:
         return f"drops storage {one.storage} beyond its life [{storage.alloc}, {storage.free})"
+    if storage.pinned_from is not None:
+        return f"drops storage {one.storage}, which is pinned"
     if not one.ops or not all(0 <= op < one.before for op in one.ops):
         return f"runs ops {one.ops[:8]} again before op {one.before}"
     return None
@@ -150,6 +159,12 @@ def _check_storages(original: Trace, made: Transformed) -> JointViolation | None
         if storage.size_bytes != was.size_bytes:
             text = f"storage {index} has {storage.size_bytes} bytes, not {was.size_bytes}"
             return JointViolation(JointPromise.STORAGE, text)
+    for index, was in enumerate(original.storages):
+        stays = [one for one, like in zip(made.trace.storages, made.storage_of, strict=True) if like == index]
+        if (was.pinned_from is None) != all(one.pinned_from is None for one in stays):
+            return JointViolation(JointPromise.PINNED, f"storage {index} is pinned in one of the traces alone")
+        if was.pinned_from is not None and len(stays) > 1:
+            return JointViolation(JointPromise.PINNED, f"storage {index} is pinned, and is dropped or made again")
     wanted, found = _allocations(original), _allocations(made.trace)
     for index, like in enumerate(made.op_of):
         if sorted(made.storage_of[s] for s in found[index]) != wanted[like]:
@@ -166,6 +181,29 @@ def _allocations(trace: Trace) -> list[list[int]]:
         if maker < len(trace.ops) and storage.alloc_tick >= trace.ops[maker].first_tick:
             found[maker].append(number)
     return found
+
+
+def _check_frees(original: Trace, made: Transformed) -> JointViolation | None:
+    """Check that the program allocates and frees each storage in, or right after, the same ops of its own as before."""
+    place = [-1, *(op for op, again in enumerate(made.runs_again) if not again)]
+    own = set(place)
+    begins, ends = ([-1] * len(original.storages) for _ in range(2))
+    for storage, (begin, end) in zip(made.storage_of, _ops_at(made.trace), strict=True):
+        begins[storage] = begin if begin in own else begins[storage]
+        ends[storage] = max(end, ends[storage]) if end in own else ends[storage]  # earlier ones are drops
+    for storage, (begin, end) in enumerate(_ops_at(original)):
+        wanted, found = (place[begin + 1], place[end + 1]), (begins[storage], ends[storage])
+        if found != wanted:
+            text = f"storage {storage} is the program's from op {found[0]} to op {found[1]}, not {wanted}"
+            return JointViolation(JointPromise.FREES, text)
+    return None
+
+
+def _ops_at(trace: Trace) -> list[tuple[int, int]]:
+    """Return, for each storage, the ops in or after which it is allocated and freed; -1 is before the first."""
+    starts = [op.first_tick for op in trace.ops]
+    ticks = ((storage.alloc_tick, storage.free_tick) for storage in trace.storages)
+    return [(bisect_right(starts, begin) - 1, bisect_right(starts, end) - 1) for begin, end in ticks]
 
 
 def _check_values(original: Trace, made: Transformed) -> JointViolation | None:

@@ -19,6 +19,7 @@ class MapPromise(StrEnum):
 
     OP = "known ops, each once"
     STORAGE = "storages that the op uses or allocates"
+    PINNED = "not pinned"
     BORN = "mapped wherever it is used"
     FRAMES = "whole frames"
     REMADE = "not made again"
@@ -99,6 +100,8 @@ def _check_storages(trace: Trace, its: Map) -> MapViolation | None:
     op = trace.ops[its.op]
     for storage in its.storages:
         is_known = 0 <= storage < len(trace.storages)
+        if is_known and trace.storages[storage].pinned_from is not None:
+            return MapViolation(MapPromise.PINNED, f"op {its.op} maps storage {storage}, which is pinned", its.op)
         if is_known and (storage in (*op.reads, *op.writes) or _allocated_in(trace, storage, its.op)):
             continue
         return MapViolation(MapPromise.STORAGE, f"op {its.op} has nothing to do with storage {storage}", its.op)

@@ -27,6 +27,7 @@ class SwapPromise(StrEnum):
     LIFETIME = "alive while away"
     END = "freed where it does not return"
     USE = "in the arena while in use"
+    PINNED = "in the arena once pinned"
     WRITE = "not written while copied out"
     TWICE = "one absence at a time"
     BUDGET = "budget"
@@ -131,6 +132,11 @@ def _check_swap(trace: Trace, number: int, swap: Swap) -> SwapViolation | None:
     if not alive:
         text = f"swap {number} takes storage {swap.storage} away beyond its life [{storage.alloc}, {storage.free})"
         return SwapViolation(SwapPromise.LIFETIME, text, number)
+    # The same storage is pinned for good in the next iteration; and one that does not return is away until its end.
+    is_back = swap.returns and not born_before
+    if storage.pinned_from is not None and not (is_back and swap.in_before < storage.pinned_from):
+        text = f"swap {number} has storage {swap.storage} away, which is pinned from op {storage.pinned_from} on"
+        return SwapViolation(SwapPromise.PINNED, text, number)
     return None
 
 
@@ -176,7 +182,8 @@ def _freed_unused(trace: Trace) -> dict[int, list[int]]:
     found: dict[int, list[int]] = defaultdict(list)
     for number in sorted(range(len(trace.storages)), key=lambda number: trace.storages[number].free):
         storage = trace.storages[number]
-        if storage.alloc_tick < 0 and storage.free_tick < trace.ticks and number not in used:
+        is_left = storage.alloc_tick < 0 and storage.free_tick < trace.ticks
+        if is_left and number not in used and storage.pinned_from is None:
             found[storage.size_bytes].append(number)
     return found
 

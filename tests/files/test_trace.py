@@ -37,7 +37,15 @@ def test_a_file_from_before_handovers_has_none(tmp_path, document):
     assert load_trace(tmp_path / "old.json").handovers == ()
 
 
-@pytest.mark.parametrize(("field", "values"), [("module", ["Net.0", "Net.1"]), ("stored_bytes", [3, 8])])
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("module", ["Net.0", "Net.1"]),
+        ("stored_bytes", [3, 8]),
+        ("pinned_from", [None, 1]),
+        ("pinned_by", ["", "a.py:1"]),
+    ],
+)
 def test_newer_fields_are_kept_and_a_file_from_before_them_has_none(tmp_path, field, values):
     builder = TraceBuilder()
     builder.op(outputs=[8, 8])
@@ -109,6 +117,8 @@ CORRUPTIONS = [
     (("storages", "alloc_tick", 0), -2, r"alloc_tick\[0\] is -2"),
     (("storages", "alloc_tick", 2), 0, r"alloc_tick\[2\] is 0, which another event has"),
     (("storages", "free_tick", 2), 1, r"free_tick\[2\] is 1"),
+    (("storages", "pinned_from", 3), 0, r"pinned_from\[3\] is 0, outside \[1, 3\]"),
+    (("storages", "pinned_from", 0), -2, r"pinned_from\[0\] is -2"),
     (("storages", "free_tick", 3), 6, r"free_tick\[3\] is 6"),
     (("ops", "duration_us", 1), -1.0, r"ops.duration_us\[1\] is not a duration"),
     (("ops", "duration_us", 1), float("nan"), r"ops.duration_us\[1\] is not a duration: nan"),

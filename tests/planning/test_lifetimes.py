@@ -8,6 +8,7 @@ from memfit.planning.lifetimes import (
     Gap,
     births,
     comfortable_budget,
+    executable_budget,
     fixed_bytes,
     gaps,
     live_after,
@@ -16,6 +17,7 @@ from memfit.planning.lifetimes import (
     operands,
     peak_live,
     peak_tick,
+    pinned_bytes,
     small_bytes,
     working_sets,
 )
@@ -33,8 +35,9 @@ def replayed(trace: Trace, alignment: int) -> list[set[int]]:
     live = {index for index, storage in enumerate(trace.storages) if storage.alloc_tick < 0}
     states = [set(live)]
     for tick in range(trace.ticks):
-        is_alloc, index = events[tick]
-        live = live | {index} if is_alloc else live - {index}
+        if tick in events:
+            is_alloc, index = events[tick]
+            live = live | {index} if is_alloc else live - {index}
         states.append(live)
     return states
 
@@ -84,7 +87,42 @@ def test_working_sets_and_the_minimum_budget(trace):
     for aligned in (False, True):
         expected = [brute_working_set(trace, op, aligned) for op in range(len(trace.ops))]
         assert working_sets(trace, aligned=aligned).tolist() == expected
-    assert minimum_budget(trace) == (max(expected) + trace.pinned_bytes, expected.index(max(expected)))
+    pinned = [brute_pinned(trace, op) for op in range(len(trace.ops))]
+    assert pinned_bytes(trace).tolist() == pinned
+    needed = [own + others for own, others in zip(expected, pinned, strict=True)]
+    assert minimum_budget(trace) == (max(needed), needed.index(max(needed)))
+
+
+def brute_pinned(trace: Trace, op: int) -> int:
+    """Oracle: what is pinned for this op or an earlier one, was there before it, lives on, and is not used by it."""
+    held = trace.pinned_bytes
+    for number, storage in enumerate(trace.storages):
+        since = 0 if trace.recurs(storage) else storage.pinned_from
+        if storage.pinned_from is None or since > op or number in (*trace.ops[op].reads, *trace.ops[op].writes):
+            continue
+        if storage.alloc_tick < trace.ops[op].first_tick and storage.alloc <= op < storage.free:
+            held += align_up(storage.size_bytes, trace.alignment)
+    return held
+
+
+def test_what_is_pinned_cannot_leave_from_then_until_it_dies():
+    builder = TraceBuilder(alignment=64)
+    weight = builder.before(128)
+    (wave,) = builder.op(reads=[weight], outputs=[1000])
+    builder.pin(wave, "train.py:7")
+    builder.op(reads=[weight], outputs=[10])
+    builder.op(reads=[wave])
+    builder.op(reads=[weight])
+    builder.free(wave)
+    builder.op(reads=[weight])
+    builder.pin(weight)
+    trace = builder.build()
+    assert pinned_bytes(trace).tolist() == [0, 1024, 128, 1024, 0]
+    assert fixed_bytes(trace, 2000).tolist() == pinned_bytes(trace).tolist()
+    movable = replace(trace, storages=tuple(replace(s, pinned_from=None) for s in trace.storages))
+    assert not gaps(trace) and {gap.storage for gap in gaps(movable)} == {weight, wave}
+    assert minimum_budget(trace) == (1024 + 128 + 64, 1)
+    assert minimum_budget(trace)[0] <= executable_budget(trace)[0] <= comfortable_budget(trace)[0]
 
 
 def test_a_working_set_counts_each_storage_once_and_outputs_as_workspace():
@@ -101,11 +139,14 @@ def test_a_working_set_counts_each_storage_once_and_outputs_as_workspace():
 
 def brute_gaps(trace: Trace) -> set[tuple[int, int, int, bool, bool]]:
     """Oracle: walk two iterations op by op and note each run of ops that leaves a storage alone."""
-    count, found = len(trace.ops), brute_ends(trace)
+    count = len(trace.ops)
+    found = {end for end in brute_ends(trace) if trace.storages[end[0]].pinned_from is None}
     for number, storage in enumerate(trace.storages):
         recurs = storage.alloc_tick == -1 and storage.free_tick == trace.ticks
-        last = None
+        last, pinned = None, storage.pinned_from
         for step in range(2 * count if recurs else count):
+            if pinned is not None and (recurs or step >= pinned):  # in the next iteration it is pinned all along
+                break
             op = trace.ops[step % count]
             if number not in op.reads and number not in op.writes:
                 continue
@@ -136,7 +177,11 @@ def brute_ends(trace: Trace) -> set[tuple[int, int, int, bool, bool]]:
             continue
         if end is None and like is not None:
             old.remove(like)
-            end = None if used[like] else count + brute_end(trace, trace.storages[like])
+            end = (
+                None
+                if used[like] or trace.storages[like].pinned_from is not None
+                else count + brute_end(trace, trace.storages[like])
+            )
         if end is not None and used[number] and 1 < end - used[number][-1] <= count:
             found.add((number, used[number][-1], end % count, end >= count, False))
     return found

@@ -15,6 +15,7 @@ COLUMNS = {
     "accesses": ("op", "block", "is_write"),
     "ticks": ("block", "bytes", "ops_begun", "inside_op", "source"),
     "before": ("block", "bytes", "stays"),
+    "pins": ("block", "ops_begun", "inside_op", "tick", "source"),
     "stored": ("block", "bytes"),
     "handovers": ("op", "giver", "taker"),
 }  # fmt: skip

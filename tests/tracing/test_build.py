@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memfit.ir import BEFORE_FIRST_TICK, Category, Handover, Phase, Trace
 from memfit.tracing.build import Roles, build_trace
+from memfit.tracing.compressed import CompressedRecording
 from tracing.recordings import recording
 
 NAMES = ("aten::mm", "aten::add_")
@@ -19,6 +20,7 @@ class Events:
         self.ticks: list[tuple[int, int, int, int, int]] = []
         self.before: list[tuple[int, int, int]] = []
         self.handovers: list[tuple[int, int, int]] = []
+        self.pins: list[tuple[int, int, int, int, int]] = []
 
     def op(self, *inside: tuple, name: int = 0, phase: int = 0, source: int = 0, forward: int = -1) -> None:
         """An op. `inside` are its events: ("read" | "write", block) or ("alloc" | "free", block, bytes)."""
@@ -26,10 +28,15 @@ class Events:
         begin, end = 1_000_000 * row, 1_000_000 * row + 2_500
         self.ops.append([name, phase, source, begin, end, len(self.ticks), 64 * row, forward, 0])
         for event in inside:
-            if event[0] in ("read", "write"):
+            if event[0] == "pin":
+                self.pin(event[1], inside=1)
+            elif event[0] in ("read", "write"):
                 self.accesses.append((row, event[1], int(event[0] == "write")))
             else:
                 self._tick(*event, inside=1)
+
+    def pin(self, block: int, *, inside: int = 0) -> None:
+        self.pins.append((block, len(self.ops), inside, len(self.ticks), 1))
 
     def alloc(self, block: int, size_bytes: int) -> None:
         self._tick("alloc", block, size_bytes, inside=0)
@@ -163,6 +170,61 @@ def test_pinned_bytes_belong_to_no_storage():
     assert trace.pinned_bytes == 24
     assert [s.size_bytes for s in trace.storages] == [40]
     assert trace.ops[0].reads == (0,)
+
+
+def test_what_was_pinned_before_is_so_from_the_first_op_on_and_dies_as_any_other():
+    events = Events()
+    events.before += [(5, 24, 0), (6, 40, 0)]
+    events.pins += [(5, 0, 0, 0, 0), (6, 0, 0, 0, -1)]
+    events.op(("read", 5), ("read", 6))
+    events.free(5, 24)
+    events.op()
+    trace = events.build()
+    assert trace.pinned_bytes == 0 and trace.ops[0].reads == (0, 1)
+    assert [(s.pinned_from, s.pinned_by, s.free) for s in trace.storages] == [(0, SOURCES[0], 1), (0, "", 2)]
+
+
+def test_a_pin_is_from_the_op_in_which_it_was_or_the_next_one_on():
+    events = Events()
+    events.op(("alloc", 5, 24), ("alloc", 6, 24), ("alloc", 7, 24), ("pin", 6))
+    events.pin(5)
+    events.op()
+    events.op(("pin", 7))
+    events.pin(7)
+    events.free(5, 24)
+    events.op()
+    assert [s.pinned_from for s in events.build().storages] == [1, 0, 2]
+    assert [s.pinned_from for s in events.build(1, 3).storages] == [0, 0, 1]
+    assert {s.pinned_by for s in events.build().storages} == {SOURCES[1]}
+    assert [s.pinned_from for s in events.build(0, 1).storages] == [1, 0, None]
+
+
+def test_no_op_before_the_iteration_can_have_what_is_pinned_leave():
+    events = Events()
+    events.op(("alloc", 5, 4096))
+    events.op(("alloc", 6, 64))
+    events.pin(5)
+    events.op(("read", 6))
+    events.op()
+    assert [events.build(first=n).before.fixed_bytes for n in (2, 3)] == [0, 4096]
+    events.pins.append((6, 0, 0, 0, -1))  # it was no storage's all along
+    before = events.build(first=3).before
+    assert (before.fixed_bytes, before.operand_bytes) == (4096 + 64, 0)
+
+
+def test_a_recording_cut_to_its_last_ops_has_the_pins_of_what_is_left():
+    events = Events()
+    events.op(("alloc", 5, 24), ("alloc", 6, 24))
+    events.pin(5)
+    events.pin(6)
+    events.free(6, 24)
+    events.op(("alloc", 7, 24))
+    events.op(("pin", 7))
+    raw = recording(vars(events), NAMES, SOURCES)
+    cut = CompressedRecording.of(raw.cut(1, 3, raw.ticks_of(1, 3))).recording()
+    about = {"signature": "s", "torch_version": "2", "device": "cpu", "script": "", "iteration": 1, "alignment": 64,
+             "before": None}  # fmt: skip
+    assert build_trace(cut, 0, 2, Roles(), **about) == build_trace(raw, 1, 3, Roles(), **about)
 
 
 def test_a_block_number_is_one_storage_however_often_it_is_accessed():

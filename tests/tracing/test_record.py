@@ -320,3 +320,39 @@ def test_batch_norm_writes_its_running_statistics_and_nothing_else_that_was_ther
     old = [s for s in op.writes if trace.storages[s].alloc_tick < op.first_tick]
     assert sizes(trace, tuple(old)) == [24, 24]
     assert not {*old} & {trace.storages.index(s) for s in trace.storages if s.category is Category.PARAMETER}
+
+
+DOORS: dict[str, Callable[[Tensor], object]] = {
+    "data_ptr": lambda wave: wave.data_ptr(),
+    "a storage's": lambda wave: wave.untyped_storage().data_ptr(),
+    "numpy": lambda wave: wave.numpy(),
+    "DLPack": lambda wave: torch.utils.dlpack.to_dlpack(wave),
+    "a slice of a storage": lambda wave: wave.untyped_storage()[:4],
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_trace_says_from_which_op_on_a_storage_is_pinned_and_by_which_line(door):
+    weight, old = torch.nn.Parameter(torch.randn(64)), []
+
+    def step() -> None:
+        wave = torch.zeros(500)
+        (weight * 2).sum().backward()
+        DOORS[door](wave)
+        old[:] = [wave.add_(1)]
+
+    with memfit.session(None) as session:
+        optimizer = torch.optim.SGD([weight], 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            step()
+            optimizer.step()
+    trace = session.trace
+    assert trace is not None
+    waves = [storage for storage in trace.storages if storage.size_bytes == 2000]
+    before, own = sorted(waves, key=lambda storage: not storage.born_before)
+    number = trace.storages.index(own)
+    add = max(index for index, op in enumerate(trace.ops) if number in op.writes)
+    assert (before.pinned_from, own.pinned_from) == (0, add) and trace.outlives(own)
+    assert os.path.basename(own.pinned_by.partition(":")[0]) == "test_record.py"
+    assert all(storage.pinned_from is None for storage in trace.storages if storage.size_bytes != 2000)

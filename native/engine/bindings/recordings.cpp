@@ -55,12 +55,13 @@ py::dict stop_recording() {
   d["ticks"] = moved_out(recording.ticks);
   d["handovers"] = moved_out(recording.handovers);
   d["before"] = moved_out(recording.before);
+  d["pins"] = moved_out(recording.pins);
   d["stored"] = moved_out(recording.stored);
   d["ghosts"] = moved_out(recording.ghosts);
   d["shapes"] = recording.shapes;
   d["columns"] = py::dict(py::arg("ops") = names_of(Recording::kOps), py::arg("accesses") = names_of(Recording::kAccesses),
                           py::arg("ticks") = names_of(Recording::kTicks), py::arg("handovers") = names_of(Recording::kHandovers),
-                          py::arg("before") = names_of(Recording::kBefore),
+                          py::arg("before") = names_of(Recording::kBefore), py::arg("pins") = names_of(Recording::kPins),
                           py::arg("stored") = names_of(Recording::kStored));
   d["phases"] = phases();
   d["op_names"] = op_names();

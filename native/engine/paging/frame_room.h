@@ -11,6 +11,7 @@
 #include "../memory.h"
 #include "../placing.h"
 #include "../planned.h"
+#include "../recorder.h"
 #include "../residency.h"
 #include "../stats.h"
 #include "../thread_state.h"
@@ -27,7 +28,7 @@ class FrameRoom {
 
   FrameRoom(Memory& memory, Stats& stats, Residency& residency, Placing& placing, Planned& planned)
       : memory_(memory), residency_(residency), placing_(placing), planned_(planned), reach_(memory, stats) {
-    ballast_.pinned = true;
+    Recorder::pin(ballast_, nullptr);
   }
 
   void set(PageFrames::Mechanism mechanism, WithinReach::By reach, Mortality mortality) {

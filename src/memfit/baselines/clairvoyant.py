@@ -50,7 +50,10 @@ def clairvoyant(trace: Trace, budget_bytes: int) -> Traffic:
 
 
 def _columns(trace: Trace) -> dict[str, Any]:
-    rows = [_distinct_accesses(op.reads, op.writes) for op in trace.ops]
+    rows = [
+        _distinct_accesses((*op.reads, *pinned), op.writes)
+        for op, pinned in zip(trace.ops, _pinned(trace), strict=True)
+    ]
     return {
         "size_bytes": _int64(s.size_bytes for s in trace.storages),
         "alloc_tick": _int64(s.alloc_tick for s in trace.storages),
@@ -63,6 +66,16 @@ def _columns(trace: Trace) -> dict[str, Any]:
         "ticks": trace.ticks,
         "alignment": trace.alignment,
     }
+
+
+def _pinned(trace: Trace) -> list[list[int]]:
+    """Return, for each op, what is pinned while it runs: that stays as if the op read it."""
+    found: list[list[int]] = [[] for _ in trace.ops]
+    for index, storage in enumerate(trace.storages):
+        begin = trace.stays_from(storage)
+        for op in () if begin is None else range(begin, storage.free):
+            found[op].append(index)
+    return found
 
 
 def _distinct_accesses(reads: tuple[int, ...], writes: tuple[int, ...]) -> dict[int, bool]:

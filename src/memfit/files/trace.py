@@ -15,6 +15,7 @@ from memfit.ir import BEFORE_FIRST_TICK, Category, Demand, Handover, Op, Phase, 
 
 _KIND = "trace"
 _VERSION = 1
+_NEVER = -1  # the `pinned_from` of a storage that is not pinned
 _HANDOVER = ("op", "giver", "taker")
 
 _Name = TypeVar("_Name", bound=StrEnum)
@@ -106,6 +107,8 @@ def _storage_columns(storages: tuple[Storage, ...], strings: _StringTable) -> di
         "source": strings.column(storage.source for storage in storages),
         "module": strings.column(storage.module for storage in storages),
         "stored_bytes": [storage.stored_bytes for storage in storages],
+        "pinned_from": [_NEVER if storage.pinned_from is None else storage.pinned_from for storage in storages],
+        "pinned_by": strings.column(storage.pinned_by for storage in storages),
     }
 
 
@@ -140,9 +143,17 @@ def _storages(columns: Fields, strings: list[str]) -> tuple[Storage, ...]:
         # (A file from before these fields were has none.)
         columns.picks("module", count, strings) if "module" in columns.values else [""] * count,
         columns.integers("stored_bytes", count, 0) if "stored_bytes" in columns.values else [0] * count,
+        _pins(columns, count),
+        columns.picks("pinned_by", count, strings) if "pinned_by" in columns.values else [""] * count,
         strict=True,
     )
     return tuple(Storage(*row) for row in rows)
+
+
+def _pins(columns: Fields, count: int) -> list[int | None]:
+    if "pinned_from" not in columns.values:
+        return [None] * count
+    return [None if op == _NEVER else op for op in columns.integers("pinned_from", count, _NEVER)]
 
 
 def _ops(columns: Fields, strings: list[str]) -> tuple[Op, ...]:
@@ -222,6 +233,9 @@ def _check_lifetimes(trace: Trace, columns: Fields) -> None:
         allowed_free = {len(trace.ops)} if outlives else _op_indices(first_ticks, storage.free_tick)
         if storage.free not in allowed_free or storage.free < storage.alloc:
             columns.fail(f"free[{index}]", f"is {storage.free}, but its tick is in op {min(allowed_free)}")
+        if storage.pinned_from is not None and not storage.alloc <= storage.pinned_from <= storage.free:
+            reason = f"is {storage.pinned_from}, outside [{storage.alloc}, {storage.free}]"
+            columns.fail(f"pinned_from[{index}]", reason)
 
 
 def _op_indices(first_ticks: list[int], tick: int) -> set[int]:

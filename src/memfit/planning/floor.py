@@ -19,6 +19,7 @@ class Cause(StrEnum):
     """The reason why a storage is in the arena during an op."""
 
     USED = "used by the op"
+    PINNED = "pinned: its address is known outside"
     MADE = "allocated by the op"
     NOT_YET = "not used yet"
     NO_MORE = "not used any more, but not freed yet"
@@ -53,7 +54,7 @@ def floor_of(trace: Trace) -> Floor:
         Need(
             s,
             align_up(trace.storages[s].size_bytes, trace.alignment),
-            _cause(uses[s], op, is_made_here=born_in.get(s) == op),
+            _cause(uses[s], op, trace.stays_from(trace.storages[s]), is_made_here=born_in.get(s) == op),
         )
         for s in there
         if trace.storages[s].size_bytes > 0
@@ -82,12 +83,14 @@ def fullest_tick(trace: Trace, op: int) -> int:
     return begin + int(span.argmax())
 
 
-def _cause(uses: Sequence[int], op: int, *, is_made_here: bool) -> Cause:
+def _cause(uses: Sequence[int], op: int, pinned_from: int | None, *, is_made_here: bool) -> Cause:
     """Return why a storage with these `uses` cannot be away during `op`: it is in none of its gaps."""
     if is_made_here:
         return Cause.MADE
     if op in uses:
         return Cause.USED
+    if pinned_from is not None and pinned_from <= op:
+        return Cause.PINNED
     if not uses:
         return Cause.NEVER
     return Cause.NO_MORE if uses[-1] < op else Cause.NOT_YET

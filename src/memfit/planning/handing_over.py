@@ -100,7 +100,9 @@ class _Choice:
 def _may_happen(trace: Trace, each: Handover) -> bool:
     """Return whether the giver is of this iteration, and dies at the op after its taker was made."""
     giver, taker = trace.storages[each.giver], trace.storages[each.taker]
-    dies = not giver.born_before and not trace.outlives(giver) and giver.free <= each.op + 1
+    dies = (
+        giver.pinned_from is None and not giver.born_before and not trace.outlives(giver) and giver.free <= each.op + 1
+    )
     return dies and taker.alloc_tick < giver.free_tick and not trace.outlives(taker)
 
 

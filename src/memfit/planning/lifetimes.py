@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -125,8 +125,8 @@ def fixed_bytes(trace: Trace, above_bytes: int = 0) -> Int64Array:
     may still hold a pointer. Of the latter only storages above `above_bytes` count.
     """
     change = np.zeros(len(trace.ops) + 1, dtype=np.int64)
-    change[0] = trace.pinned_bytes
     makers, accessing = births(trace), accessing_ops(trace)
+    pinned = _pinned_spans(trace, makers)
     for s, storage in enumerate(trace.storages):
         maker = makers.get(s)
         if storage.born_before or storage.size_bytes <= above_bytes:
@@ -135,36 +135,74 @@ def fixed_bytes(trace: Trace, above_bytes: int = 0) -> Int64Array:
             continue
         begin = storage.alloc if maker is None else maker + 1
         first_use = min((op for op in accessing[s] if op >= begin), default=max(storage.free, begin))
+        first_use = max(min(first_use, pinned.get(s, (first_use, 0))[0]), begin)
         change[begin] += _size(trace, storage, aligned=True)
         change[first_use] -= _size(trace, storage, aligned=True)
-    return np.cumsum(change)[:-1]
+    return np.cumsum(change)[:-1] + _pinned_bytes(trace, pinned, accessing)
+
+
+def pinned_bytes(trace: Trace) -> Int64Array:
+    """Return, for each op, the bytes (aligned) that are pinned while it runs and that it does not use."""
+    return _pinned_bytes(trace, _pinned_spans(trace, births(trace)), accessing_ops(trace))
+
+
+def _pinned_spans(trace: Trace, makers: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    """Return the ops [begin, end) in which each pinned storage cannot leave; what an op makes is its workspace."""
+    spans = {}
+    for s, storage in enumerate(trace.storages):
+        begin = trace.stays_from(storage)
+        if begin is not None:
+            begin = max(begin, makers.get(s, -1) + 1)
+            spans[s] = begin, max(storage.free, begin)
+    return spans
+
+
+def _pinned_bytes(trace: Trace, spans: Mapping[int, tuple[int, int]], accessing: Sequence[Sequence[int]]) -> Int64Array:
+    change = np.zeros(len(trace.ops) + 2, dtype=np.int64)
+    change[0] = trace.pinned_bytes
+    for s, (begin, end) in spans.items():
+        held = _size(trace, trace.storages[s], aligned=True)
+        used = [op for op in accessing[s] if begin <= op < end]
+        np.add.at(change, [begin, *(op + 1 for op in used)], held)
+        np.subtract.at(change, [end, *used], held)
+    return np.cumsum(change)[: len(trace.ops)]
 
 
 def small_bytes(trace: Trace, up_to_bytes: int) -> Int64Array:
-    """Return, for each op, the live bytes (aligned) of storages of `up_to_bytes` at most that it does not use."""
+    """Return, for each op, the live bytes (aligned) of storages of `up_to_bytes` at most that it does not use.
+
+    Once they are pinned they do not count: then they cannot leave at all.
+    """
     change = np.zeros(len(trace.ops) + 1, dtype=np.int64)
     sizes = [_size(trace, s, aligned=True) if s.size_bytes <= up_to_bytes else 0 for s in trace.storages]
+    ends = [_end_of_moving(trace, storage) for storage in trace.storages]
     for s, storage in enumerate(trace.storages):
         if storage.free > storage.alloc + 1 or storage.born_before:  # and is not the scratch of one op
             change[storage.alloc] += sizes[s]
-            change[storage.free] -= sizes[s]
+            change[ends[s]] -= sizes[s]
     used = _column(
-        sum(sizes[s] for s in {*op.reads, *op.writes, *operands(trace, i)}) for i, op in enumerate(trace.ops)
+        sum(sizes[s] for s in {*op.reads, *op.writes, *operands(trace, i)} if i < ends[s])
+        for i, op in enumerate(trace.ops)
     )
     others: Int64Array = np.maximum(np.cumsum(change)[:-1] - used, 0)
     return others
 
 
+def _end_of_moving(trace: Trace, storage: Storage) -> int:
+    pinned = trace.stays_from(storage)
+    return storage.free if pinned is None else max(min(storage.free, pinned), storage.alloc)
+
+
 def minimum_budget(trace: Trace) -> tuple[int, int]:
-    """Return the smallest budget (bytes) in which every op fits alone if all else may leave, and the op that sets it.
+    """Return the smallest budget (bytes) in which every op fits with what is pinned, and the op that sets it.
 
     An op that may run in slices does, where it would need more. No plan is made for a budget in which it has to.
 
     An arena with holes may need more: this counts bytes, aligned, and not where they lie.
     """
-    needed = least_sets(trace)
+    needed = least_sets(trace) + pinned_bytes(trace)
     op = int(np.argmax(needed))
-    return int(needed[op]) + trace.pinned_bytes, op
+    return int(needed[op]), op
 
 
 def executable_budget(trace: Trace) -> tuple[int, int]:
@@ -189,7 +227,8 @@ def gaps(trace: Trace) -> list[Gap]:
     """Return the gaps with at least one op in them, largest bytes x duration first.
 
     A storage that recurs has one gap more, which runs over the end of the iteration; one that is made in the iteration
-    has another from its last use until it is freed, in this iteration or the next.
+    has another from its last use until it is freed, in this iteration or the next. A storage that is pinned has only
+    those that end before.
     """
     uses, elapsed = accessing_ops(trace), np.concatenate(([0.0], np.cumsum([op.duration_us for op in trace.ops])))
     ends = _Ends(trace, uses)
@@ -217,12 +256,14 @@ def _gaps_of(
     trace: Trace, storage: int, uses: list[list[int]], ends: _Ends, elapsed: NDArray[np.float64]
 ) -> Iterator[Gap]:
     """Yield the gaps of one storage: those that end with a use, and the one that ends its life."""
-    ops = uses[storage]
+    ops, pinned = uses[storage], trace.stays_from(trace.storages[storage])
     if not ops:
         return
     for after, before in pairwise(ops):
-        if before > after + 1:
+        if before > after + 1 and (pinned is None or before < pinned):
             yield _gap(trace, storage, after, before, elapsed)
+    if pinned is not None:
+        return
     if trace.recurs(trace.storages[storage]) and ops[0] + len(trace.ops) > ops[-1] + 1:
         yield _gap(trace, storage, ops[-1], ops[0] + len(trace.ops), elapsed)
     end = ends.unused_until(storage)
@@ -256,7 +297,7 @@ class _Ends:
             return None
         if not self._trace.outlives(one):
             return self._useful_until(one)
-        if next_ is None or self._uses[next_]:
+        if next_ is None or self._uses[next_] or self._trace.storages[next_].pinned_from is not None:
             return None
         end = len(self._trace.ops) + self._useful_until(self._trace.storages[next_])
         return end if end <= self._uses[storage][-1] + len(self._trace.ops) else None

@@ -16,6 +16,7 @@ from memfit.tracing.demand import largest_demand, own_workspaces
 
 Rows = NDArray[Any]
 """A table, one row after another. Its columns are fields of int64, named by the engine: `rows["block"]`."""
+_PIN = ("block", "ops_begun", "inside_op", "tick", "source")
 
 
 @dataclass
@@ -47,6 +48,8 @@ class RawRecording:
     handovers: Rows = field(default_factory=lambda: np.empty(0, [(c, np.int64) for c in ("op", "giver", "taker")]))
     # What was written of a block that left for a tier that compresses; a later row is the truer one.
     stored: Rows = field(default_factory=lambda: np.empty(0, [(c, np.int64) for c in ("block", "bytes")]))
+    # The blocks that were pinned, by when.
+    pins: Rows = field(default_factory=lambda: np.empty(0, [(c, np.int64) for c in _PIN]))
     shapes: Sequence[str] = ()  # of each op's tensors, where they are noted
     phases: Sequence[Phase] = tuple(Phase)  # by number
     modules: Sequence[str] = ()  # that ticks have the numbers of, where they were noted
@@ -54,7 +57,9 @@ class RawRecording:
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> RawRecording:
         """Read what `engine.stop_recording()` returned."""
-        tables = {name: table_of(raw, name) for name in ("ops", "accesses", "ticks", "before", "handovers", "stored")}
+        tables = {
+            name: table_of(raw, name) for name in ("ops", "accesses", "ticks", "before", "handovers", "stored", "pins")
+        }
         shapes = list(raw.get("shapes", ()))
         shapes += [""] * (len(tables["ops"]) - len(shapes))
         return cls(**tables, op_names=raw["op_names"], sources=[_short(s) for s in raw["sources"]],
@@ -80,9 +85,12 @@ class RawRecording:
         kept["ops_begun"] -= first
         ops["first_tick"] += len(past) - begin
         before = self.before[~np.isin(self.before["block"], gone)]
+        pins = self.pins[(self.pins["tick"] <= end) & ~np.isin(self.pins["block"], gone)]
+        pins["ops_begun"] -= first
+        pins["tick"] = np.maximum(pins["tick"] + len(past) - begin, 0)
         return replace(
             self, ops=ops, accesses=accesses, ticks=kept, before=before, handovers=handovers,
-            shapes=self.shapes[first:last],
+            shapes=self.shapes[first:last], pins=pins,
         )  # fmt: skip
 
     def with_workspaces(self, workspaces: NDArray[np.int64]) -> RawRecording:
@@ -124,7 +132,9 @@ class _Life:
     free_tick: int = -1
     source: str = ""
     module: str = ""
-    pinned: bool = False
+    stays: bool = False  # though it is no storage
+    pinned_from: int | None = None
+    pinned_by: str = ""
 
 
 def build_trace(raw: RawRecording, first: int, last: int, roles: Roles, **about: Any) -> Trace:
@@ -141,8 +151,9 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
     first_tick, last_tick = raw.ticks_of(first, last)
     lives = _alive_at(raw, first_tick)
     _replay(raw, lives, first, last, first_tick, last_tick)
-    pinned_bytes = sum(life.size_bytes for life in lives if life.pinned)
-    lives = [life for life in lives if not life.pinned]
+    _pin(raw, lives, first, last, last_tick)
+    pinned_bytes = sum(life.size_bytes for life in lives if life.stays)
+    lives = [life for life in lives if not life.stays]
     ids = {life.block: index for index, life in enumerate(lives)}
     ops = _ops(raw, first, last, first_tick, ids, lives)
     categories = categorise(ops, [life.block for life in lives], [life.alloc for life in lives],
@@ -159,6 +170,8 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
             life.source,
             life.module,
             stored.get(life.block, 0),
+            life.pinned_from,
+            life.pinned_by,
         )  # fmt: skip
         for life, category in zip(lives, categories, strict=True)
     )
@@ -172,7 +185,7 @@ def build_iteration(raw: RawRecording, first: int, last: int, roles: Roles, **ab
 def _alive_at(raw: RawRecording, tick: int) -> list[_Life]:
     """Return the storages that are alive before tick number `tick`."""
     before = raw.before[["block", "bytes", "stays"]].tolist()
-    alive = {block: _Life(block, size, pinned=bool(stays)) for block, size, stays in before}
+    alive = {block: _Life(block, size, stays=bool(stays)) for block, size, stays in before}
     for block, size, source in raw.ticks[["block", "bytes", "source"]][:tick].tolist():
         if size > 0:
             alive[block] = _Life(block, size, source=raw.source(source))
@@ -198,6 +211,15 @@ def _replay(raw: RawRecording, lives: list[_Life], first: int, last: int, begin:
             life.free, life.free_tick = min(max(begun, life.alloc), count), tick
     for life in alive.values():
         life.free, life.free_tick = count, end - begin
+
+
+def _pin(raw: RawRecording, lives: list[_Life], first: int, last: int, end: int) -> None:
+    """Set from which op on each storage is pinned that was so before tick number `end`."""
+    by_block = {life.block: life for life in lives}
+    for block, begun, inside, source in raw.pins[raw.pins["tick"] <= end][list(_PIN[:3]) + ["source"]].tolist():
+        life, op = by_block.get(block), begun - inside - first
+        if life is not None and life.pinned_from is None and op <= last - first:
+            life.pinned_from, life.pinned_by = min(max(op, life.alloc), life.free), raw.source(source)
 
 
 def _ops(raw: RawRecording, first: int, last: int, first_tick: int, ids: dict[int, int], lives: list[_Life]

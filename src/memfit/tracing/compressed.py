@@ -19,7 +19,7 @@ from memfit.tracing.roofline import Accelerator
 
 _LEVEL = 1  # of zlib: the others take several times as long for a tenth less
 _WIDTHS = (np.int8, np.int16, np.int32, np.int64)
-_TABLES = ("ops", "accesses", "ticks", "before", "handovers", "stored")
+_TABLES = ("ops", "accesses", "ticks", "before", "handovers", "stored", "pins")
 
 Value = TypeVar("Value")
 

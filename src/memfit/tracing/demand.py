@@ -38,7 +38,7 @@ def _demands(
     alive = _Alive(raw, alignment, small)
     columns = ["name", "source", "forward_source", "first_tick", "workspace_bytes", "split_bytes"]
     for row, (name, source, forward, tick, workspace, split) in enumerate(raw.ops[:ops][columns].tolist()):
-        alive.go_on_to(tick)
+        alive.go_on_to(tick, row)
         operands, small_operands = alive.use(accessed.get(row, ()))
         line = raw.source(forward if forward >= 0 else source)
         others = alive.small_bytes - small_operands
@@ -79,18 +79,23 @@ class _Alive:
         self._sizes: dict[int, int] = {}
         self._fixed: set[int] = set()  # not used by an op yet, since C++ may be about to write to it
         self._pinned = set(raw.before["block"][raw.before["stays"] != 0].tolist())
+        self._pins: dict[int, list[int]] = defaultdict(list)  # by the op from which on they are
+        for block, begun, inside in raw.pins[["block", "ops_begun", "inside_op"]].tolist():
+            self._pins[max(begun - inside, 0)].append(block)
         self._ticks = raw.ticks[["block", "bytes", "ops_begun", "inside_op"]]
         self.fixed_bytes = self.small_bytes = 0
         for block, size, stays in raw.before[["block", "bytes", "stays"]].tolist():
             self._add(block, size, fixed=bool(stays))
 
-    def go_on_to(self, tick: int) -> None:
-        """Take in what is allocated and freed before `tick`."""
+    def go_on_to(self, tick: int, op: int) -> None:
+        """Take in what is allocated and freed before `tick`, and pinned before op `op` ends, the next one."""
         for block, size, begun, inside in self._ticks[self._tick : tick].tolist():
             self._remove(block)
             if size > 0:
-                self._add(block, size, fixed=not inside or self._unfilled(begun - 1))
+                self._add(block, size, fixed=block in self._pinned or not inside or self._unfilled(begun - 1))
         self._tick = max(tick, self._tick)
+        for block in self._pins.pop(op, ()):
+            self._pin(block)
 
     def use(self, blocks: Iterable[int]) -> tuple[int, int]:
         """Return the bytes of those of `blocks` that an op brings in, and of the small ones among them."""
@@ -102,6 +107,13 @@ class _Alive:
                 self._count_small(self._sizes[block])
         sizes = [self._sizes[block] for block in used]
         return sum(sizes), sum(size for size in sizes if size <= self._small)
+
+    def _pin(self, block: int) -> None:
+        self._pinned.add(block)
+        if block in self._sizes and block not in self._fixed:
+            self._fixed.add(block)
+            self.fixed_bytes += self._sizes[block]
+            self._count_small(self._sizes[block], -1)
 
     def _unfilled(self, op: int) -> bool:
         return op >= 0 and leaves_uninitialised(self._raw.op_names[int(self._raw.ops["name"][op])])

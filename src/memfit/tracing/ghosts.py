@@ -100,6 +100,7 @@ def only_ghosts(raw: RawRecording) -> RawRecording:
         _without(raw, kept_ticks, raw.ticks),
         before=raw.before[np.isin(raw.before["block"], raw.ghosts)],
         accesses=raw.accesses[np.isin(raw.accesses["block"], raw.ghosts)],
+        pins=raw.pins[:0],  # what has no bytes has no address either
     )
 
 

@@ -25,7 +25,7 @@ def small():
     return builder.build()
 
 
-@given(traces(max_ops=14))
+@given(traces(max_ops=14, other_ticks=False))
 def test_a_draft_that_nobody_changes_is_the_trace(trace):
     assert rebuilt(trace) == trace
 

@@ -139,3 +139,18 @@ def test_the_text_has_the_floor_the_plan_and_the_neighbours(capsys):
     assert "Smallest feasible budget, with swaps and recomputation: " in text and "pinned bytes of no storage" in text
     assert "66 B kept, 40 B swapped, 30 B recomputed" in text and "What memory buys" in text
     assert "+50.00 % on 80.0 us: waits 30.0 us, re-runs 10.0 us" in text
+
+
+def test_what_is_pinned_sets_the_smallest_budget_and_is_said_to_be_by_which_line():
+    builder = TraceBuilder()
+    weight = builder.before(10)
+    (wave,) = builder.op("aten::zeros", outputs=[400])
+    builder.pin(wave, "train.py:9")
+    for _ in range(3):
+        (other,) = builder.op("aten::mm", reads=[weight], outputs=[50])
+        builder.free(other)
+    builder.op("aten::mm", reads=[wave])
+    floor = explain_plan(builder.build(), LINK, 1, effort=0.02).floor
+    assert floor.budget_bytes == 460
+    causes = {need.held_bytes: need.cause for need in floor.needs}
+    assert causes[400] == "pinned: its address is known outside, asked for at train.py:9"

@@ -35,7 +35,7 @@ def test_a_plan_in_the_making_is_waited_for_as_long_as_it_was_said_and_ends_when
     assert making.cancel() == made and making.done()
 
 
-def test_a_making_that_fails_has_nothing_to_show(monkeypatch):
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+def test_a_making_that_fails_says_why(capfd):
     making = Making(lambda stop: 1 / 0)
-    assert making.done(None) and making.result() == Made()
+    assert making.done(None) and making.result() == Made(failed=making.result().failed)
+    assert making.result().failed.startswith("ZeroDivisionError: division by zero at ") and not capfd.readouterr().err

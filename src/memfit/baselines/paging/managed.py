@@ -41,7 +41,8 @@ class Managed:
     def of(cls, trace: Trace, machine: Machine, budget_bytes: int, iterations: int) -> Managed:
         """Return the trace in managed memory; raises BudgetError if what never leaves and a block do not fit."""
         faults = managed_faults(machine)
-        large = [s for s, storage in enumerate(trace.storages) if storage.size_bytes >= faults.chunk_bytes]
+        may_leave = ((s, each) for s, each in enumerate(trace.storages) if each.pinned_from is None)
+        large = [s for s, storage in may_leave if storage.size_bytes >= faults.chunk_bytes]
         fixed_bytes = _most_without(trace, large)
         needed_bytes = fixed_bytes + (faults.block_bytes if large else 0)
         if needed_bytes > budget_bytes:

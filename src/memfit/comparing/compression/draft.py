@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from memfit.comparing.compression.contents import contents
@@ -26,6 +26,7 @@ class Piece:
         born_before: Whether it is alive before the iteration.
         item_bytes: The bytes of one element.
         is_float: Whether its elements are floating-point numbers, as far as is known.
+        pin: The step from which on it is pinned (None: the end), and the line that pinned it; None if it is not.
     """
 
     size_bytes: int
@@ -36,6 +37,7 @@ class Piece:
     born_before: bool = False
     item_bytes: int = 4
     is_float: bool = True
+    pin: tuple[Step | None, str] | None = None
 
     @property
     def count(self) -> int:
@@ -112,6 +114,9 @@ class Draft:
         self.pieces = [_piece(storage, held.get(s)) for s, storage in enumerate(trace.storages)]
         self._recorded = tuple(self.pieces)
         self.steps = [self._step(op) for op in trace.ops]
+        for piece, storage in zip(self.pieces, trace.storages, strict=True):
+            if storage.pinned_from is not None:
+                piece.pin = (*self.steps, None)[storage.pinned_from], storage.pinned_by
         self.start: list[Event] = []
         self._place_events()
         for step in self.steps:
@@ -312,7 +317,8 @@ class Draft:
         ids = {piece: number for number, (piece, _) in enumerate(made)}
         ops = [self._op(step, first, ids) for step, first in zip(self.steps, firsts, strict=True)]
         ops = [_of_the_living(index, op, made) for index, op in enumerate(ops)]
-        storages = [life.storage(piece, len(ops), ticks) for piece, life in made]
+        places = {id(step): index for index, step in enumerate(self.steps)}
+        storages = [_pinned(life.storage(piece, len(ops), ticks), piece, places) for piece, life in made]
         return replace(
             self.trace, ops=tuple(ops), storages=tuple(storages), ticks=ticks, before=None,
             signature=f"{self.trace.signature}+{name}", handovers=tuple(self._handovers(ids)),
@@ -373,6 +379,15 @@ def _count(events: Iterable[Event], lives: dict[Piece, _Life | None], ticks: int
             life.free, life.free_tick = min(max(step + 1, life.alloc), steps), ticks
         ticks += 1
     return ticks
+
+
+def _pinned(storage: Storage, piece: Piece, places: Mapping[int, int]) -> Storage:
+    """Return `storage` with the pin of `piece`: from its birth on, if the step of the pin is gone."""
+    if piece.pin is None:
+        return storage
+    step, line = piece.pin
+    at = storage.free if step is None else places.get(id(step), storage.alloc)
+    return replace(storage, pinned_from=min(max(at, storage.alloc), storage.free), pinned_by=line)
 
 
 def _piece(storage: Storage, tensor: Tensor | None) -> Piece:

@@ -11,7 +11,7 @@ from memfit.comparing.names import op_info, tensor_info
 from memfit.errors import BudgetError
 from memfit.ir import Direction, Plan, Trace, align_up
 from memfit.machine import GIB, Machine
-from memfit.planning.floor import floor_of, fullest_tick
+from memfit.planning.floor import Cause, Need, floor_of, fullest_tick
 from memfit.planning.joint.arrange import remakings
 from memfit.planning.joint.plan import plan_jointly
 from memfit.planning.joint.program import time_bound
@@ -80,8 +80,13 @@ def _floor(trace: Trace) -> FloorInfo:
         op_info(trace, floor.op),
         sum(need.held_bytes for need in at_op),
         floor.pinned_bytes,
-        tuple(NeedInfo(tensor_info(trace, n.storage), n.held_bytes, n.cause.value) for n in floor.needs),
+        tuple(NeedInfo(tensor_info(trace, n.storage), n.held_bytes, _cause(trace, n)) for n in floor.needs),
     )
+
+
+def _cause(trace: Trace, need: Need) -> str:
+    line = trace.storages[need.storage].pinned_by
+    return f"{need.cause.value}, asked for at {line}" if need.cause is Cause.PINNED and line else need.cause.value
 
 
 def _neighbours(trace: Trace, machine: Machine, at: Outcome, effort: float) -> tuple[Outcome, ...]:

@@ -20,6 +20,7 @@ class Loss(StrEnum):
     BEFORE = "it held this before the iteration"
     UNWRITTEN = "no op of the iteration wrote it"
     OUTLIVES = "it writes weights, optimizer state or statistics, which outlive the iteration"
+    PINNED = "its address is known outside, where it may be written to"
     SECOND = "it writes a second storage that was there before"
     TOO_LONG = f"more than {MOST_OPS} ops would have to run again"
 
@@ -68,5 +69,7 @@ def _lost(values: Values, made: Value) -> Refusal | None:
     if made.remakable:
         return None
     rule = rule_against(values.trace.ops[made.writer])
+    if rule is None and storage.pinned_from is not None:
+        return Refusal(Loss.PINNED, None, made.storage)
     written = Loss.OUTLIVES if values.trace.recurs(storage) else Loss.SECOND
     return Refusal(rule or written, made.writer, made.storage)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from memfit.ir import BEFORE_FIRST_TICK, Recompute, Trace, Transformed
 from memfit.planning.joint.arrange import Remaking, remakings
 from memfit.planning.joint.values import Values
 from memfit.planning.joint.writer import TraceWriter
 from memfit.planning.lifetimes import births
+
+Event = tuple[int, bool]
+"""A storage, and whether it is allocated; otherwise it is freed."""
 
 
 def with_recomputes(values: Values, recomputes: Iterable[Recompute]) -> Transformed:
@@ -42,23 +46,32 @@ class _Transforming:
         for index, storage in enumerate(self.original.storages):
             if storage.born_before:
                 self.current[index] = self.writer.born_before(index)
-        for tick in range(self.starts[0]):
-            self._tick(tick, inside=False)
+        for index, is_alloc in self._events(0, self.starts[0]):
+            self._event(index, is_alloc, inside=False)
         for index in range(len(self.original.ops)):
             if index in self.by_op:
                 self._remake(self.by_op[index])
             self._op(index)
         trace = self.writer.trace(f"{self.original.signature}+{sum(self.runs_again)}")
-        return Transformed(trace, tuple(self.op_of), tuple(self.runs_again), tuple(self.writer.originals))
+        return Transformed(self._pinned(trace), tuple(self.op_of), tuple(self.runs_again), tuple(self.writer.originals))
+
+    def _pinned(self, trace: Trace) -> Trace:
+        """Return `trace` with the pins of the original one: those of storages that are never dropped."""
+        at = [*(op for op, again in enumerate(self.runs_again) if not again), len(self.runs_again)]
+        storages = list(trace.storages)
+        for index, original in enumerate(self.writer.originals):
+            like = self.original.storages[original]
+            if like.pinned_from is not None:
+                storages[index] = replace(storages[index], pinned_from=at[like.pinned_from], pinned_by=like.pinned_by)
+        return replace(trace, storages=tuple(storages))
 
     def _op(self, index: int) -> None:
         """Write an op of the original trace, what happens before the next, and what is dropped after it."""
         self._begin(index, again=False)
         op = self.original.ops[index]
         names = {s: self.current[s] for s in (*op.reads, *op.writes) if s in self.current}
-        for tick in range(self.starts[index], self.starts[index + 1]):
-            storage, is_alloc = self.ticks[tick]
-            self._tick(tick, inside=self.born.get(storage) == index)
+        for storage, is_alloc in self._events_of(index):
+            self._event(storage, is_alloc, inside=self.born.get(storage) == index)
             if is_alloc:
                 names[storage] = self.current[storage]
         self.writer.operands([names[s] for s in op.reads], [names[s] for s in op.writes])
@@ -71,8 +84,15 @@ class _Transforming:
         self.op_of.append(index)
         self.runs_again.append(again)
 
-    def _tick(self, tick: int, *, inside: bool) -> None:
-        storage, is_alloc = self.ticks[tick]
+    def _events(self, begin: int, end: int) -> Iterator[Event]:
+        """Yield what happens to storages of the trace in ticks [begin, end); other ticks are not written again."""
+        return filter(None, self.ticks[begin:end])
+
+    def _events_of(self, op: int) -> Iterator[Event]:
+        """Yield what happens from the beginning of `op` to that of the next one."""
+        return self._events(self.starts[op], self.starts[op + 1])
+
+    def _event(self, storage: int, is_alloc: bool, *, inside: bool) -> None:
         if is_alloc:
             self.current[storage] = self.writer.alloc(storage, inside=inside)
         else:
@@ -91,14 +111,12 @@ class _Transforming:
     def _run_again(self, index: int, made: Remaking, own: dict[int, int]) -> None:
         self._begin(index, again=True)
         here = self._made_here(index, made)
-        for tick in range(self.starts[index], self.starts[index + 1]):
-            storage, is_alloc = self.ticks[tick]
+        for storage, is_alloc in self._events_of(index):
             if is_alloc and self.born.get(storage) == index:
                 own[storage] = self.writer.alloc(storage, inside=True)
         reads, writes = self.values.operands(index)
         self.writer.operands([own[s] if s in here else self.current[s] for s in reads], [own[s] for s in writes])
-        for tick in range(self.starts[index], self.starts[index + 1]):
-            storage, is_alloc = self.ticks[tick]
+        for storage, is_alloc in self._events_of(index):
             if not is_alloc and self.born.get(storage) == index and storage not in made.storages:
                 self.writer.free(own.pop(storage))
 
@@ -106,8 +124,7 @@ class _Transforming:
         """Return the storages that `index` uses, run again, and that are not those of the trace then."""
         op = self.original.ops[index]
         there = {s for s in op.reads if s in self.current and self._is_there(s, index, made.before)}
-        ticks = self.ticks[self.starts[index] : self.starts[index + 1]]
-        inside = {storage for storage, _ in ticks if self.born.get(storage) == index}
+        inside = {storage for storage, _ in self._events_of(index) if self.born.get(storage) == index}
         used = {s for operands in self.values.operands(index) for s in operands}
         return (used - (there - set(op.writes))) | inside
 
@@ -115,9 +132,12 @@ class _Transforming:
         return self.values.is_there(self.values.before(storage, reader), op)
 
 
-def ticks_of(trace: Trace) -> list[tuple[int, bool]]:
-    """Return, for each tick, the storage, and whether it is allocated."""
-    found = [(0, False)] * trace.ticks
+def ticks_of(trace: Trace) -> list[Event | None]:
+    """Return, for each tick, the storage, and whether it is allocated; None for a tick of none of the trace's storages.
+
+    Such a tick is, for example, the end of what was left out of a trace.
+    """
+    found: list[Event | None] = [None] * trace.ticks
     for index, storage in enumerate(trace.storages):
         if storage.alloc_tick != BEFORE_FIRST_TICK:
             found[storage.alloc_tick] = (index, True)

@@ -45,7 +45,7 @@ class Values:
         of_storage: The numbers of each storage's values, in order; the first is what it held at the beginning.
         allocated_bytes: For each op, the most that what it allocates takes until the next one begins.
         again_us: For each op the microseconds that it takes when it runs again.
-        never: The storages that are not made again, whatever made them.
+        never: The storages that are not made again, whatever made them: those that are pinned are among them.
     """
 
     trace: Trace
@@ -104,7 +104,9 @@ class _Reader:
     """Reads the ops once, in order."""
 
     def __init__(self, trace: Trace, never: Collection[int]) -> None:
-        self.trace, self.never = trace, frozenset(never)
+        # What is written through an address that is known outside is not seen: its values are nobody's to make again.
+        pinned = (s for s, storage in enumerate(trace.storages) if storage.pinned_from is not None)
+        self.trace, self.never = trace, frozenset((*never, *pinned))
         self.born = births(trace)
         self.rows: list[tuple[int, int, int | None, tuple[int, ...], bool]] = []
         self.of_storage: list[list[int]] = [[] for _ in trace.storages]

@@ -142,7 +142,8 @@ class _Choice:
         """Return what the op may map, inputs first, and the largest of them."""
         its, mapped = self._trace.ops[op], self._mapped.get(op, set())
         inputs = [s for s in {*its.reads, *its.writes} - mapped if self._may_be_away(s, op)]
-        made = [] if leaves_uninitialised(its.name) else [s for s in self._made.get(op, ()) if s not in mapped]
+        free = (s for s in self._made.get(op, ()) if self._trace.storages[s].pinned_from is None)
+        made = [] if leaves_uninitialised(its.name) else [s for s in free if s not in mapped]
         return [
             *sorted((s for s in inputs if self._is_large(s)), key=lambda s: (-self._held(s), s)),
             *sorted((s for s in made if self._is_large(s)), key=lambda s: (-self._held(s), s)),
@@ -150,9 +151,9 @@ class _Choice:
 
     def _may_be_away(self, storage: int, op: int) -> bool:
         """Whether it can have left before the op: it was used, or made, in the iteration until then, or recurs."""
-        if self._born.get(storage) == op:
-            return False
         one = self._trace.storages[storage]
+        if self._born.get(storage) == op or one.pinned_from is not None:
+            return False
         return self._trace.recurs(one) or self._uses[storage][0] < op or self._born.get(storage, op) < op
 
     def _is_large(self, storage: int) -> bool:

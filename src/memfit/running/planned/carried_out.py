@@ -216,5 +216,7 @@ class _Writing:
         ticks = ticks_of(trace)
         ends = [op.first_tick for op in trace.ops[1:]] + [trace.ticks]
         return {
-            op: ticks[trace.ops[op].first_tick : ends[op]] for op, again in enumerate(self.made.runs_again) if again
+            op: list(filter(None, ticks[trace.ops[op].first_tick : ends[op]]))
+            for op, again in enumerate(self.made.runs_again)
+            if again
         }

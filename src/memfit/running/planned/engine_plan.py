@@ -268,14 +268,16 @@ def place(recorded: Recorded, swaps: Sequence[Swap], effort: float) -> Placed:
     givers = {recorded.blocks[taker]: recorded.blocks[giver] for taker, giver in in_effect(trace).items()}
     takes = takes_of(recorded.iterations, swaps, recorded.blocks, givers, recorded.absent_blocks)
     resident = _resident(trace, swaps)
-    below = sum(align_up(trace.storages[s].size_bytes, trace.alignment) for s in resident) + trace.pinned_bytes
+    pinned = [s for s, one in enumerate(trace.storages) if trace.recurs(one) and one.pinned_from is not None]
+    there = [*resident, *pinned]
+    below = sum(align_up(trace.storages[s].size_bytes, trace.alignment) for s in there) + trace.pinned_bytes
     # Storages that pile up iteration by iteration (losses in a list) have no address in the plan, but need some room.
     piling_up = takes.size[(takes.upper < 0) & ~takes.mapped].tolist()
     beside = sum(align_up(size, trace.alignment) for size in piling_up)
     if recorded.around is None:
         addresses = plan_addresses(takes, alignment=trace.alignment, effort=effort)
         return Placed(swaps, addresses, resident, below + addresses.zone_bytes + beside)
-    stays = {recorded.blocks[s] for s in resident}  # and, among the pinned bytes, what is no storage of the iteration's
+    stays = {recorded.blocks[s] for s in there}  # and, among the pinned bytes, what is no storage of the iteration's
     counted = {block for _, _, block in recorded.around.spans if block in stays or block not in recorded.blocks}
     begin, taken = recorded.around.zone(below, counted, trace.alignment)
     addresses = plan_addresses(takes, alignment=trace.alignment, effort=effort, zone_offset=begin, taken=taken)
@@ -293,6 +295,7 @@ def _engine_plan(iteration: CarriedOut, placed: Placed, op_hash: OpHash) -> Engi
 
 
 def _resident(trace: Trace, swaps: Sequence[Swap]) -> list[int]:
-    """Return the storages that are the same ones in every iteration, used in it and never swapped."""
+    """Return the storages that are the same ones in every iteration, used in it, never swapped, and not pinned."""
     swapped = {swap.storage for swap in swaps}
-    return [i for i, s in enumerate(trace.storages) if trace.recurs(s) and s.size_bytes and i not in swapped]
+    may_move = ((i, s) for i, s in enumerate(trace.storages) if trace.recurs(s) and s.pinned_from is None)
+    return [i for i, s in may_move if s.size_bytes and i not in swapped]

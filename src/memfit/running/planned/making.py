@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from memfit.errors import UsageError
+from memfit.messages import described
 from memfit.running.planned.engine_plan import CompressedPlan
 from memfit.running.planned.given import Refused
 
@@ -50,24 +51,32 @@ class Made:
     is_shared: bool = False  # by another rank of this one
     claim: str = ""  # other ranks wait until it is settled
     searched: bool = False  # what leaves, and how, was looked for
+    failed: str = ""  # an error of the planner's own
     never: Mapping[int, str] = field(default_factory=dict)
 
 
 class Making:
     """A plan being made in a thread. `make` is told to stop by its argument.
 
-    Where the system has no thread left, training goes on without a plan.
+    Where the system has no thread left, or `make` raises anything, training goes on as it did.
     """
 
     def __init__(self, make: Callable[[threading.Event], Made]) -> None:
         self._made: list[Made] = []
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=lambda: self._made.append(make(self._stop)), name="memfit planner")
+        self._make = make
+        self._thread = threading.Thread(target=self._run, name="memfit planner")
         self._started = True
         try:
             self._thread.start()
         except RuntimeError:
             self._started = False
+
+    def _run(self) -> None:
+        try:
+            self._made.append(self._make(self._stop))
+        except BaseException as error:  # nobody else could catch it in a thread
+            self._made.append(Made(failed=described(error)))
 
     def cancel(self) -> Made:
         """End it as soon as can be, wait until it has, and return what came of it."""

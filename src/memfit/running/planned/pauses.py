@@ -19,25 +19,32 @@ class _Pause:
     is_over: bool = False  # there is a plan, or no iteration that would need one
 
 
+WITHOUT = "iterations run without a plan"
+
+
 @dataclass
 class Pauses:
     """The pauses, by the signature of the iterations."""
 
     _of: dict[int, _Pause] = field(default_factory=dict)
 
-    def begin(self, signature: int, why: str, now: int, *, at_once: bool = False, is_felt: bool = True) -> None:
+    def begin(
+        self, signature: int, why: str, now: int, *, at_once: bool = False, is_felt: bool = True, what: str = WITHOUT
+    ) -> None:
         """Look for no plan for a while, from the iteration `now` on. With `at_once` the first pause has no length.
 
-        The first pause that has one is told, if it `is_felt`: if such iterations come and run without a plan.
+        The first pause that has one is told, if it `is_felt`: if such iterations come and run without a plan, or
+        `what` else that means for them.
         """
         before = self._of.get(signature)
         times = before.times + 1 if before else 0 if at_once else 1
         wait = min(_WAIT << (times - 1), _LONGEST) if times else 0
         was_told = before is not None and before.is_told
         is_told = was_told or (times > 0 and is_felt)
-        self._of[signature] = _Pause(why, times, now + wait, is_told, is_over=not is_felt)
+        self._of[signature] = _Pause(why, times, now + wait, is_told,
+                                       is_over=not is_felt or what != WITHOUT)  # fmt: skip
         if is_told and not was_told:
-            say(f"memfit: note: iterations run without a plan ({why}); memfit tries again after {wait} more")
+            say(f"memfit: note: {what} ({why}); memfit tries again after {wait} more")
 
     def lasts(self, signature: int, now: int) -> bool:
         """Return whether it is not yet time to look for a plan again."""

@@ -10,7 +10,6 @@ Ranks that share a machine want the same plans at the same time: one searches, a
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from memfit.errors import MemfitError
 from memfit.files.kept_plan import KeptPlan, load_kept_plan, save_kept_plan
 from memfit.ir import Trace
+from memfit.messages import described, say
 from memfit.running.engine.plans import ENDING, trim
 from memfit.running.planned.claims import Claims
 
@@ -81,6 +81,11 @@ class PlanCache:
         if self.claims is not None:
             self.claims.release(claim)
 
+    def settled_all(self) -> None:
+        """Let other ranks go on that wait for any plan of this one's: it has failed."""
+        if self.claims is not None:
+            self.claims.release_all()
+
     def keep(self, key: str, make: Callable[[], KeptPlan | None], claim: str = "") -> None:
         """Write what `make` returns in a thread beside training; where that cannot be done, it is not kept."""
         about = (key, make, claim, [*self._writers])
@@ -104,12 +109,15 @@ class PlanCache:
     ) -> None:
         for writer in before:  # the last plan is the one to keep
             writer.join()
-        kept = make()
-        with contextlib.suppress(MemfitError, OSError):
-            if kept is not None:
+        try:
+            if (kept := make()) is not None:
                 self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 save_kept_plan(kept, self._path(key))
                 trim(self.folder)
+        except (MemfitError, OSError):  # the next run makes it anew
+            pass
+        except Exception as error:
+            say(f"memfit: note: a plan was not kept for the next run ({described(error)})")
         self.settled(claim)
 
     def _file_number(self, key: str) -> int:
@@ -128,7 +136,7 @@ def _identity(trace: Trace) -> str:
     digest = hashlib.sha256()
     shape = (trace.ticks, trace.alignment, trace.device, len(trace.storages))
     ops = ((op.name, op.first_tick, op.reads, op.writes) for op in trace.ops)
-    lives = ((s.size_bytes, s.alloc, s.free, s.alloc_tick, s.free_tick) for s in trace.storages)
+    lives = ((s.size_bytes, s.alloc, s.free, s.alloc_tick, s.free_tick, s.pinned_from) for s in trace.storages)
     for row in (shape, *ops, *lives):
         digest.update(repr(row).encode())
     return digest.hexdigest()

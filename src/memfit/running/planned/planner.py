@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from memfit.errors import MemfitError
 from memfit.ir import Timeline
-from memfit.messages import say
+from memfit.messages import described, say
 from memfit.planning.joint.program import Moves
 from memfit.running import host
 from memfit.running.engine.module import EngineModule
@@ -25,7 +26,7 @@ from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
 from memfit.running.planned.given import GivenPlan, Refused, Untried, Used
 from memfit.running.planned.kinds import Kinds
 from memfit.running.planned.making import Made
-from memfit.running.planned.pauses import Pauses
+from memfit.running.planned.pauses import WITHOUT, Pauses
 from memfit.running.planned.recorded import CompressedIterations
 from memfit.running.planned.recorded_kinds import RecordedKinds
 from memfit.running.planned.revisions import Revisions
@@ -34,6 +35,7 @@ from memfit.tracing.build import RawRecording
 
 _STRIKES = 3
 _ATTEMPTS = 3  # to plan an iteration, each for a part of the budget less than the one before
+_FAILED = "the planner failed: {}"
 _NOT_FOUND = "none was found that fits the budget"
 _NO_ROOM = "the other live storages leave no room for it"
 _ANOTHER = "several in a row allocated something else than the plan had foreseen, or needed its room"
@@ -64,6 +66,8 @@ class Planner:
     """Times that a plan of an earlier run came into force."""
     shared_plans: int = 0
     """Times that a plan came into force that another rank of this run had found."""
+    failures: int = 0
+    """Errors of the planner's own."""
     _state: Watching | InForce | Closed = field(default_factory=Watching)
     _recording: RecordedKinds | None = None  # while iterations are recorded
     _kinds: Kinds = field(default_factory=Kinds)
@@ -116,16 +120,31 @@ class Planner:
         self._state = Closed()
         for known in list(self.known.values()):
             if known.making is not None:
-                self._hear(known.making.cancel())
+                made = known.making.cancel()
+                self._hear(made)
+                if made.failed:
+                    self._pause(known, made.failed)
         if self.asking.cache is not None:
             self.asking.cache.close()
         if self.asking.given is not None and isinstance(self.given_plan, Untried):
             self._refuse_given(Refused(_TOO_SHORT))
 
     def iteration_ended(self, at_boundary: bool = True) -> None:
-        """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended."""
-        if isinstance(state := self._state, Closed):
+        """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended.
+
+        An error of the planner's own is none of the training's: that goes on without a plan.
+        """
+        if isinstance(self._state, Closed):
             return
+        try:
+            self._step(at_boundary)
+        except MemfitError:  # it is for the user: a tier that fails
+            raise
+        except Exception as error:
+            self._start_over(described(error))
+
+    def _step(self, at_boundary: bool) -> None:
+        state = self._state
         signatures, stats = self.engine.signatures(), self.engine.stats()
         end = End(signatures, stats, self._before or stats, at_boundary)
         self._before = stats
@@ -140,6 +159,21 @@ class Planner:
             case InForce():
                 self._lost(state, end)
         self._look_ahead(end)
+
+    def _start_over(self, failed: str) -> None:
+        """Forget all that is known of iterations, and begin anew after a while."""
+        self.failures += 1
+        if self._recording is not None:
+            self._recording = None
+            self.engine.stop_recording()
+        if self.engine.has_plan():
+            self.engine.drop_plan()
+        for known in list(self.known.values()):
+            if known.making is not None:
+                self._hear(known.making.cancel())
+        self.known.clear()
+        self._become(Watching())
+        self.pauses.begin(_UNLIKE, _FAILED.format(failed), self.engine.stats()["iterations"])
 
     def _become(self, state: Watching | InForce) -> None:
         """Enter a state, unless the session has ended meanwhile, in another thread."""
@@ -196,6 +230,7 @@ class Planner:
 
     def _hear(self, made: Made) -> None:
         self.searches += made.searched
+        self.failures += bool(made.failed)
         if made.refused is not None:
             self._refuse_given(made.refused)
 
@@ -218,6 +253,9 @@ class Planner:
                 self._begin(known)
                 self._use_when_made(known, end)
                 return
+            if made.failed:
+                self._has_failed(known, made.failed)
+                return
             known.plan = made.anew or known.plan
             if self._is_in_force(known) and (made.plan is None or not made.plan.improves(known.plan, known.never)):
                 self._confirm(known, made)
@@ -226,6 +264,25 @@ class Planner:
         elif known.making is not None and (not self._may_have_room(known) or self._is_in_force(known)):
             return
         self._switch_to(known, made, end)
+
+    def _has_failed(self, known: Known, failed: str) -> None:
+        """Go on without a plan, or with the one in force, and try again after a while."""
+        if self.asking.cache is not None:
+            self.asking.cache.settled_all()
+        if known.plan is None:
+            self.known.pop(known.signature, None)
+        known.has_failed = True
+        self._pause(known, failed)
+
+    def _pause(self, known: Known, failed: str) -> None:
+        what = WITHOUT if known.plan is None else "no other plan was made"
+        self.pauses.begin(known.signature, _FAILED.format(failed), self._before["iterations"], what=what)
+
+    def _try_again(self, known: Known, end: End) -> None:
+        """Ask for the plan again that the planner failed to make, if it is time."""
+        if not self.pauses.lasts(known.signature, end.stats["iterations"]):
+            known.has_failed = False
+            known.making = self.asking.make(known, stage=_JOINT if self.asking.moves is Moves.JOINT else "")
 
     @staticmethod
     def _may_have_room(known: Known) -> bool:
@@ -324,7 +381,10 @@ class Planner:
         elif known is not None and known.making is not None:
             self._use_when_made(known, end)
         elif known is not None and not self._revisions.hear_of_drops(known) and not missed:
-            self._revisions.compare(state, known, end, noted)
+            if known.has_failed:
+                self._try_again(known, end)
+            else:
+                self._revisions.compare(state, known, end, noted)
 
     def _lost(self, state: InForce, end: End) -> None:
         """The engine has given the plan up for want of room; it is taken up again when its turn comes."""

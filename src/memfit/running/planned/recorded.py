@@ -154,8 +154,9 @@ def in_order_of_use(trace: Trace, blocks: Sequence[int], first_use: Mapping[int,
 
     First come those alive before, by their first use (without one: by their end), then those that it allocates, by
     that: the engine knows them in the order of their making and moving. Storages that are there before and after, and
-    that no op of the iteration uses, are left out: the engine moves them away. Those that the iteration before has left
-    behind are in the order in which it made them, by which `successors` tells which is which.
+    that no op of the iteration uses, are left out: the engine moves them away, or, if they are pinned, their bytes
+    count. Those that the iteration before has left behind are in the order in which it made them, by which `successors`
+    tells which is which.
     """
 
     def place(index: int) -> tuple[int, int]:
@@ -164,7 +165,9 @@ def in_order_of_use(trace: Trace, blocks: Sequence[int], first_use: Mapping[int,
             return 2, storage.alloc_tick
         return (0, first_use[blocks[index]]) if blocks[index] in first_use else (1, storage.free_tick)
 
-    kept = (i for i, storage in enumerate(trace.storages) if not trace.recurs(storage) or blocks[i] in first_use)
+    unused = [i for i, storage in enumerate(trace.storages) if trace.recurs(storage) and blocks[i] not in first_use]
+    kept = set(range(len(trace.storages))).difference(unused)
+    pinned_bytes = sum(trace.storages[i].size_bytes for i in unused if trace.storages[i].pinned_from is not None)
     order = sorted(kept, key=place)
     left = [i for i in order if trace.storages[i].born_before and not trace.outlives(trace.storages[i])]
     made = dict(zip(left, sorted(left, key=blocks.__getitem__), strict=True))
@@ -179,7 +182,9 @@ def in_order_of_use(trace: Trace, blocks: Sequence[int], first_use: Mapping[int,
         for each in trace.handovers
         if each.giver in number and each.taker in number
     )
-    return replace(trace, ops=ops, storages=storages, handovers=handovers), [blocks[old] for old in order]
+    ordered = replace(trace, ops=ops, storages=storages, handovers=handovers,
+                      pinned_bytes=trace.pinned_bytes + pinned_bytes)  # fmt: skip
+    return ordered, [blocks[old] for old in order]
 
 
 def _renumbered(storages: Sequence[int], number: Mapping[int, int]) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ class Known:
     strikes: int = 0  # iterations in a row whose plan was wrong, or was given up
     refused: int = 0  # times that the engine had no room for the plan
     attempts: int = 0  # to plan it that came to nothing
+    has_failed: bool = False  # the planner, to make another plan
     refuses_given: bool = False  # the plan that was passed does not do for it
     never: dict[int, str] = field(default_factory=dict)  # storages that cannot be made again, and why
     key: str = ""  # that its plan is kept by on disk

@@ -130,7 +130,8 @@ class Running:
         """The figures of the session so far."""
         stats = self.engine.stats()
         kept = self.first.record_bytes + self.planner.record_bytes
-        return Stats(**stats | {"record_bytes": stats["record_bytes"] + kept})
+        own = {"record_bytes": stats["record_bytes"] + kept, "planner_failures": self.planner.failures}
+        return Stats(**stats | own)
 
     def status(self) -> Status:
         """Return how the session stands; any thread may ask."""

@@ -24,15 +24,15 @@ class Stats:
     `lane_failures` plans that were not used, since the system had no thread left for their copies.
     `recording_given_up_ops` is after how many ops no iteration had been found and memfit stopped looking (0: it did
     not); an optimizer's step makes it look again. `record_bytes` are memfit's own records of iterations and plans, at
-    present. All copies together took `out_ns` and `in_ns`, but for those of
-    `untimed_*` bytes, which no clock was held to: on a GPU they are part of its work. `unseen_writes` are storages that
-    changed though no op was seen to write to them, found among the `bytes_checked` before their copies were trusted, in
-    `check_ns`. `split_ops` did not fit at once and ran in `slices`, which read `slice_bytes_in` from the tier and wrote
-    `slice_bytes_out` to it. `growths` are the times the budget was exceeded for an op, by `peak_growth_bytes` at most.
-    `mapped_ops` needed more than the budget and ran on mapped storages, whose bytes came in by `faults` through page
-    frames of `peak_frame_bytes` at most, for which the arena has made room. `pinned_bytes` stay where they are until
-    they die, and `collective_bytes` until the collectives that were given them are complete; gloo's
-    threads have had `peak_beside_bytes` for themselves at most.
+    present. `planner_failures` are errors of the planner's own, after each of which it tries again later. All copies
+    together took `out_ns` and `in_ns`, but for those of `untimed_*` bytes, which no clock was held to: on a GPU they
+    are part of its work. `unseen_writes` are storages that changed though no op was seen to write to them, found among
+    the `bytes_checked` before their copies were trusted, in `check_ns`. `split_ops` did not fit at once and ran in
+    `slices`, which read `slice_bytes_in` from the tier and wrote `slice_bytes_out` to it. `growths` are the times the
+    budget was exceeded for an op, by `peak_growth_bytes` at most. `mapped_ops` needed more than the budget and ran on
+    mapped storages, whose bytes came in by `faults` through page frames of `peak_frame_bytes` at most, for which the
+    arena has made room. `pinned_bytes` stay where they are until they die, and `collective_bytes` until the collectives
+    that were given them are complete; gloo's threads have had `peak_beside_bytes` for themselves at most.
     """
 
     budget_bytes: int
@@ -101,6 +101,7 @@ class Stats:
     missing_ops: int
     lane_failures: int
     record_bytes: int
+    planner_failures: int
     recording_given_up_ops: int
     stall_ns: int
     copy_ns: int

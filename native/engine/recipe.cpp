@@ -11,6 +11,7 @@
 #include "held.h"
 #include "observer.h"
 #include "operands.h"
+#include "warnings.h"
 
 namespace memfit {
 
@@ -75,6 +76,7 @@ ReRun::ReRun(std::shared_ptr<const Recipe> recipe, std::vector<c10::Storage> sto
 void ReRun::run() {
   at::DisableRecordFunctionGuard unseen;
   c10::impl::ForceDispatchKeyGuard keys(backend_keys());
+  const Unheard unheard;
   Within surroundings(recipe_->surroundings);
   Draws::Repeated draws(recipe_->draws.get());
   recipe_->op->handle->callBoxed(stack_);

@@ -9,6 +9,7 @@ import copy
 import ctypes
 import io
 import os
+import warnings
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -492,3 +493,18 @@ def test_an_error_that_is_kept_for_the_program_is_not_told_to_an_op_that_runs_ag
             made.neg()
         assert made.neg().sum().item() == -3 * 4096
     assert session.stats.recomputations > 0 and session.stats.failed_recomputations == 0
+
+
+def test_each_warning_is_said_as_often_as_by_a_plain_run() -> None:
+    def work() -> list[str]:
+        mask, x = torch.zeros(10, dtype=torch.uint8), torch.ones(10, 10)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            x.index_put_((mask,), x[mask], accumulate=True)
+            torch.ones(4, 4) * 2
+            x[mask] + 1
+        return [str(each.message) for each in said]
+
+    expected = work()
+    found, stats = recomputed(work)
+    assert found == expected and expected and stats.recomputations > 0

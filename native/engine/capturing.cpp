@@ -80,7 +80,7 @@ std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const Op
   auto recipe = std::make_shared<Recipe>();
   recipe->op = &op;
   recipe->arguments.resize(inputs.size());
-  recipe->surroundings = Surroundings::now();
+  recipe->surroundings = &Surroundings::now();
   recipe->is_planned = thread.captures;
   const bool trains = op.training_argument >= 0 && inputs[op.training_argument].isBool() && inputs[op.training_argument].toBool();
   for (size_t i = 0; i < inputs.size(); ++i) {

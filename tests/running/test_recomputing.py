@@ -9,8 +9,10 @@ import copy
 import ctypes
 import io
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -495,6 +497,34 @@ def test_an_error_that_is_kept_for_the_program_is_not_told_to_an_op_that_runs_ag
     assert session.stats.recomputations > 0 and session.stats.failed_recomputations == 0
 
 
+@contextmanager
+def other_settings() -> Iterator[None]:
+    """Other settings of torch's than those of a process that has changed nothing, while it lasts."""
+    torch.set_default_dtype(torch.float64)
+    torch.set_flush_denormal(True)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_flush_denormal(False)
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("was_other", [False, True])
+def test_what_depends_on_torchs_settings_is_made_again_with_those_of_then(was_other: bool) -> None:
+    def work() -> list[Tensor]:
+        with other_settings() if was_other else nullcontext():
+            numbers = torch.arange(4096, dtype=torch.int32) * 1
+            tiny = torch.full((4096,), 1e-38, dtype=torch.float32) * 1
+            made = [numbers / 2, torch.sin(numbers), tiny * 0.25]
+        with nullcontext() if was_other else other_settings():
+            later = [each + 0 for each in made]
+            return [*later, torch.ones(3) / 3, tiny * 0.5]
+
+    same(work, least=3)
+
+
 def test_each_warning_is_said_as_often_as_by_a_plain_run() -> None:
     def work() -> list[str]:
         mask, x = torch.zeros(10, dtype=torch.uint8), torch.ones(10, 10)
@@ -508,3 +538,34 @@ def test_each_warning_is_said_as_often_as_by_a_plain_run() -> None:
     expected = work()
     found, stats = recomputed(work)
     assert found == expected and expected and stats.recomputations > 0
+
+
+def test_other_threads_compute_with_the_settings_of_now_while_an_op_runs_again_with_those_of_then() -> None:
+    numbers = torch.arange(4096, dtype=torch.int32) * 1
+
+    def later(dtypes: set[torch.dtype]) -> None:
+        for _ in range(50):
+            dtypes.add((numbers / 3).dtype)
+
+    def work() -> tuple[set[torch.dtype], list[Tensor]]:
+        made, dtypes = [numbers / divisor for divisor in range(1, 9)], set()
+        torch.set_default_dtype(torch.float64)
+        try:
+            other = threading.Thread(target=later, args=(dtypes,))
+            other.start()
+            try:
+                found = [each + 0 for _ in range(3) for each in made]
+            finally:
+                other.join()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return dtypes, found
+
+    (dtypes, expected), found = work(), None
+    try:
+        found, _ = recomputed(work)
+    except TierError as error:  # the other thread's op was held up
+        assert "other threads compute now" in str(error)
+    assert dtypes == {torch.float64}
+    if found is not None:
+        assert found[0] == dtypes and all(torch.equal(*pair) for pair in zip(found[1], expected, strict=True))

@@ -662,3 +662,23 @@ def test_each_warning_of_a_call_in_slices_is_said_as_often_as_by_the_whole_call(
     finally:
         torch.set_warn_always(False)
     assert expected and session.stats.split_ops == 1
+
+
+def test_what_was_tried_with_another_default_dtype_is_tried_anew() -> None:
+    def quotients(session: memfit.Session | None) -> list[object]:
+        x = (torch.arange(1 << 20, dtype=torch.int32) % 251).to(torch.uint8)
+        found: list[object] = []
+        for dtype in (torch.float32, torch.float32, torch.float64, torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            found.append(bits(x / 2))
+            if session is not None:
+                engine.load().allow_splits(True, True, True)
+        return found
+
+    try:
+        expected = quotients(None)
+        with memfit.session(None, "ram", device="cpu", plan=False, split="try") as session:
+            assert quotients(session) == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert session.stats.split_ops >= 2

@@ -363,6 +363,12 @@ class EngineModule(Protocol):
         whatever may be split run in slices ("split"); "" stops that.
         """
 
+    def surroundings(self) -> dict[str, int]:
+        """Return what decides what an op computes besides its inputs, by name, in numbers."""
+
+    def within(self, surroundings: Mapping[str, int], action: Callable[[], object]) -> object:
+        """Return what `action` returns with these of the surroundings set, which are as before afterwards."""
+
     def set_witness(self, on: bool) -> None:
         """Have every operator's arguments compared before and after it."""
 

@@ -63,7 +63,7 @@ bool is_taken_over(const OpInfo& op) {
 }  // namespace
 
 void Capturing::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  if (!is_on(thread) || op.is_composite || thread.recomputing) return;
+  if (!is_on(thread) || op.is_transparent || thread.recomputing) return;
   const bool is_doubtful = thread.doubts(*memory_.device);
   if (thread.leaf == 0 && !is_taken_over(op)) {
     thread.leaf = thread.depth;

@@ -27,7 +27,9 @@ from memfit.running import engine
 from running.helpers_training import others_hidden
 from running.plainly import descend
 from running.side_by_side import at_once
-from running.stress.compare import stressed
+from running.stress import schemas, verified
+from running.stress.compare import outcome, stressed
+from running.stress.seen import Reader, Row, read_plainly
 
 BUDGET = 64 << 20
 
@@ -538,6 +540,30 @@ def test_each_warning_is_said_as_often_as_by_a_plain_run() -> None:
     expected = work()
     found, stats = recomputed(work)
     assert found == expected and expected and stats.recomputations > 0
+
+
+def seen_of(name: str, read: Reader) -> list[Row]:
+    """Return all that is seen of what an operator returns, and of its arguments afterwards."""
+    return [row for sample in schemas.samples(name) for part in sample.parts.values() for row in outcome(part, read)]
+
+
+@pytest.mark.parametrize("name", [*schemas.OWN, *sorted(verified.listed(verified.COMPOSITES))[::15]])
+def test_composites_leave_no_recipe_of_what_they_write_themselves(name: str) -> None:
+    if name not in schemas.schemas():
+        pytest.skip("it has no samples, or this torch has no such operator")
+    torch.manual_seed(0)
+    expected = seen_of(name, read_plainly)
+    torch.manual_seed(0)
+    with memfit.session(BUDGET, "ram", device="cpu", plan=False) as session, stressed("recompute"):
+        assert seen_of(name, session.read_bytes) == expected
+    assert session.stats.failed_recomputations == 0
+
+
+def test_what_composites_call_is_made_again_where_these_write_nothing_themselves() -> None:
+    same(
+        lambda: [torch.nn.functional.linear(torch.ones(64, 64) * 2, torch.ones(64, 64) * 3) + 1 for _ in range(2)],
+        least=2,
+    )
 
 
 def test_other_threads_compute_with_the_settings_of_now_while_an_op_runs_again_with_those_of_then() -> None:

@@ -378,3 +378,9 @@ class EngineModule(Protocol):
         The number of calls, that of calls that changed an argument which the operator is not said to write to, and the
         names of all arguments that were changed.
         """
+
+    def composites(self) -> dict[str, tuple[int, int]]:
+        """Return what composite operators were seen to do, by name.
+
+        The number of calls, and that of calls in which bytes were written by no operator that was called.
+        """

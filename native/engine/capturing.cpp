@@ -63,7 +63,7 @@ bool is_taken_over(const OpInfo& op) {
 }  // namespace
 
 void Capturing::op_starts(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  if (!is_on(thread) || op.is_composite || thread.recomputing) return;
+  if (!is_on(thread) || op.is_transparent || thread.recomputing) return;
   const bool is_doubtful = thread.doubts(*memory_.device);
   if (thread.leaf == 0 && !is_taken_over(op)) {
     thread.leaf = thread.depth;
@@ -80,7 +80,7 @@ std::shared_ptr<Recipe> Capturing::recipe_of(const ThreadState& thread, const Op
   auto recipe = std::make_shared<Recipe>();
   recipe->op = &op;
   recipe->arguments.resize(inputs.size());
-  recipe->surroundings = Surroundings::now();
+  recipe->surroundings = &Surroundings::now();
   recipe->is_planned = thread.captures;
   const bool trains = op.training_argument >= 0 && inputs[op.training_argument].isBool() && inputs[op.training_argument].toBool();
   for (size_t i = 0; i < inputs.size(); ++i) {

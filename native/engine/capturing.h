@@ -1,7 +1,7 @@
 // Capturing: what ops do is kept as recipes, so that their results can be made again.
 //
-// The op whose call is kept is the outermost one that is no composite: composites only call others, and what they call
-// has the results that autograd saves; what a kernel calls may be written to by the kernel in ways that nobody sees.
+// The op whose call is kept is the outermost one that is not transparent: such composites only call others, and what they
+// call has the results that autograd saves. What any other op calls may be written to by its kernel in ways that nobody sees.
 #pragma once
 
 #include <ATen/core/ivalue.h>

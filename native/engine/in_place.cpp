@@ -69,7 +69,7 @@ std::optional<bool> InPlace::can_be_made_again(const Value& value) const {
 }
 
 uint64_t InPlace::key_of(const Recipe& recipe) {
-  uint64_t key = recipe.op->name_hash;
+  uint64_t key = mix(recipe.op->name_hash, recipe.surroundings->hash());
   for (const Operand& each : recipe.operands) {
     key = mix(key, each.is_defined);
     key = mix(key, static_cast<uint64_t>(each.offset));

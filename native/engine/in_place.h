@@ -40,7 +40,7 @@ class InPlace {
 
   // Which of a call's operands its output could lie over; `output`: what it returned elsewhere.
   static std::vector<size_t> candidates(const Recipe& recipe, const at::Tensor& output);
-  // The same calls on tensors of the same layout have the same key.
+  // The same calls on tensors of the same layout, in the same surroundings, have the same key.
   static uint64_t key_of(const Recipe& recipe);
   static uint64_t key_of(const Recipe& recipe, size_t operand);
   // Whether it was tried, where bytes are not compared whenever something is made again, that the value's can be: nothing

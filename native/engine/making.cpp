@@ -4,6 +4,7 @@
 #include <pybind11/gil.h>
 
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -12,6 +13,30 @@
 #include "pointers.h"
 
 namespace memfit {
+
+namespace {
+
+// No other thread's op runs while this lives.
+class Alone {
+ public:
+  explicit Alone(Engine& engine) : engine_(engine) {
+    if (engine.governing([](Session& session) { return session.lasting.turns.stand_still(this_thread()); })) return;
+    let_others_go_on();
+    throw std::runtime_error("other threads compute now, and settings that torch has for all of them have changed since");
+  }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+  ~Alone() { let_others_go_on(); }
+
+ private:
+  void let_others_go_on() {
+    engine_.in_session([](Session& session) { session.lasting.turns.move_again(); });
+  }
+
+  Engine& engine_;
+};
+
+}  // namespace
 
 Aside::Aside() : thread_(this_thread()), own_(std::exchange(thread_, ThreadState())) {
   thread_.recomputing = true;
@@ -79,6 +104,8 @@ std::unique_ptr<ReRun> Making::run(const std::shared_ptr<const Recipe>& recipe, 
   engine_.op_begins(thread, op, again->inputs(), -1, -1);
   if (over) engine_.governing([&](Session& session) { thread.over = session.lasting.books.find(*over.unsafeGetStorageImpl()); });
   try {
+    std::optional<Alone> alone;
+    if (recipe->surroundings->differ_for_all(Surroundings::now())) alone.emplace(engine_);
     again->run();
   } catch (...) {
     engine_.op_ends(thread, op, {});

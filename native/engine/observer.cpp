@@ -27,6 +27,7 @@
 #include "hash.h"
 #include "in_place_ops.h"
 #include "operands.h"
+#include "transparent_ops.h"
 #include "verified_ops.h"
 #include "witness.h"
 
@@ -125,6 +126,7 @@ void read_repeatability(OpInfo& info, const c10::FunctionSchema& schema) {
   // What it calls takes the generator (`randn`).
   const bool is_explicit = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
   info.is_composite |= is_explicit && info.is_seeded && info.generator_argument < 0;
+  info.is_transparent = info.is_composite && std::binary_search(std::begin(kTransparentOps), std::end(kTransparentOps), info.name);
   info.is_repeatable = may_repeat(info, schema);
   const bool writes = std::find(info.writes.begin(), info.writes.end(), true) != info.writes.end();
   info.may_be_in_place = info.is_repeatable && info.returns == 1 && !writes && may_be_in_place(schema.name());
@@ -362,8 +364,8 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
 void on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   const c10::FunctionSchema* schema = schema_of(fn);
   if (schema == nullptr) return;
-  testify(context);
   const OpInfo& info = table().get(*schema);
+  if (context != nullptr) testify(context, top(c10::ArrayRef<c10::IValue>(fn.outputs()), info.returns));
   if (info.is_operator) Engine::get().op_ends(this_thread(), info, top(c10::ArrayRef<c10::IValue>(fn.outputs()), info.returns));
 }
 

@@ -34,7 +34,8 @@ struct OpInfo {
   std::vector<size_t> operands;  // the arguments that may be, or hold, tensors
   size_t returns = 0;
   std::optional<c10::OperatorHandle> handle;
-  bool is_composite = false;   // it only calls others
+  bool is_composite = false;   // it is made of calls of others,
+  bool is_transparent = false;  // and was seen to write nothing that these do not write
   c10::DispatchKeySet autocasts;  // those of autocast's keys that have a kernel for it
   bool is_repeatable = false;  // it may run once more: its outputs, and what it is said to write to, are all it does
   bool may_be_in_place = false;  // its one output may lie over an input

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -11,6 +12,7 @@
 #include "held.h"
 #include "observer.h"
 #include "operands.h"
+#include "warnings.h"
 
 namespace memfit {
 
@@ -36,6 +38,18 @@ c10::impl::LocalDispatchKeySet backend_keys() {
   keys.excluded_ = c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView;
   return keys;
 }
+
+// What autocast casts is the same with a cache as without. In a program's nothing is to be left.
+class WithoutCache {
+ public:
+  WithoutCache() : before_(at::autocast::is_autocast_cache_enabled()) { at::autocast::set_autocast_cache_enabled(false); }
+  ~WithoutCache() { at::autocast::set_autocast_cache_enabled(before_); }
+  WithoutCache(const WithoutCache&) = delete;
+  WithoutCache& operator=(const WithoutCache&) = delete;
+
+ private:
+  const bool before_;
+};
 
 template <typename Item>
 c10::IValue list_of(const Recipe& recipe, const Recipe::List& list, const std::vector<at::Tensor>& tensors) {
@@ -75,7 +89,9 @@ ReRun::ReRun(std::shared_ptr<const Recipe> recipe, std::vector<c10::Storage> sto
 void ReRun::run() {
   at::DisableRecordFunctionGuard unseen;
   c10::impl::ForceDispatchKeyGuard keys(backend_keys());
-  Within surroundings(recipe_->surroundings);
+  const Unheard unheard;
+  const WithoutCache without_cache;
+  const Within surroundings(*recipe_->surroundings);
   Draws::Repeated draws(recipe_->draws.get());
   recipe_->op->handle->callBoxed(stack_);
   draws.check();

@@ -60,7 +60,7 @@ struct Recipe {
   std::vector<Operand> operands;
   std::vector<List> lists;
   std::unique_ptr<Draws> draws;  // null: it draws no random numbers
-  Surroundings surroundings;
+  const Surroundings* surroundings = nullptr;
   bool is_planned = false;  // a plan asks for it: its chain ends
   mutable std::vector<std::weak_ptr<Value>> results;  // the values that it makes
 

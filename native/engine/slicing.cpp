@@ -13,6 +13,7 @@
 #include "slices.h"
 #include "split_sizes.h"
 #include "splitting.h"
+#include "warnings.h"
 #include "written.h"
 
 namespace memfit {
@@ -158,9 +159,14 @@ void Slicing::count(const SplitCall& call, uint64_t slices, uint64_t written) {
   });
 }
 
-void Slicing::run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& stack) try {
+void Slicing::run_in_slices(const SplitCall& call, const Kernel& own_kernel, Stack& stack) try {
   const size_t allocated_before = this_thread().allocated;
-  if (call.way.mask >= 0) return run_in_parts(call, stack);
+  SaidOnce said;
+  const Kernel kernel = [&](Stack& each) {
+    said.run_begins();
+    own_kernel(each);
+  };
+  if (call.way.mask >= 0) return run_in_parts(call, said, stack);
   for (size_t i = 0; i < call.way.cuts.size(); ++i) {
     const Cut& cut = call.way.cuts[i];
     const Block* block = call.streams[i];

@@ -22,6 +22,7 @@
 namespace memfit {
 
 class Engine;
+class SaidOnce;
 struct Session;
 struct ThreadState;
 
@@ -35,8 +36,8 @@ class Slicing {
  private:
   class Output;
   struct Plan;
-  void run_in_slices(const SplitCall& call, const Kernel& kernel, Stack& stack);
-  void run_in_parts(const SplitCall& call, Stack& stack);
+  void run_in_slices(const SplitCall& call, const Kernel& own_kernel, Stack& stack);
+  void run_in_parts(const SplitCall& call, SaidOnce& said, Stack& stack);
   Plan plan(const SplitCall& call, Inputs inputs);
   // False, with `stack` as it was, when there is less room than there seemed to be.
   bool runs_by(const Plan& plan, const SplitCall& call, const Kernel& kernel, Stack& stack);

@@ -9,6 +9,7 @@
 #include "observer.h"
 #include "slices.h"
 #include "slicing.h"
+#include "warnings.h"
 
 namespace memfit {
 
@@ -28,7 +29,7 @@ class PassingOn {
 
 }  // namespace
 
-void Slicing::run_in_parts(const SplitCall& call, Stack& stack) {
+void Slicing::run_in_parts(const SplitCall& call, SaidOnce& said, Stack& stack) {
   const size_t allocated_before = this_thread().allocated;
   const Stack inputs = std::move(stack);
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -38,6 +39,7 @@ void Slicing::run_in_parts(const SplitCall& call, Stack& stack) {
   for (const c10::List<bool>& wanted : parts_in(call, inputs)) {
     engine_.governing([&](Session& session) { session.ops.rest(this_thread(), {inputs_in(inputs), inputs_in(stack)}); });
     Stack part = part_of(call, inputs, wanted);
+    said.run_begins();
     call.op->handle->callBoxed(part);
     for (size_t i = 0; i < wanted.size(); ++i)
       if (wanted.get(i)) stack[i] = part[i];

@@ -3,7 +3,6 @@
 #include <ATen/Operators.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/util/Exception.h>
 
 #include <mutex>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "engine.h"
 #include "observer.h"
 #include "split_call.h"
+#include "warnings.h"
 
 namespace memfit {
 
@@ -25,11 +25,6 @@ struct KernelAccess {
 };
 const c10::KernelFunction& kernel_in(const c10::SafeKernelFunction& safe);
 template struct KernelAccess<&c10::SafeKernelFunction::kernel_>;
-
-// torch says once that a kernel is overridden: that is meant for whoever does it by mistake.
-class Silent final : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
 
 std::vector<c10::RegistrationHandleRAII>& registrations() {
   static auto* all = new std::vector<c10::RegistrationHandleRAII>;  // never destroyed: kernels may run at the very end
@@ -84,8 +79,7 @@ void install() {
 
 void install_all() {
   namespace ops = at::_ops;
-  Silent silent;
-  c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  const Unheard unheard;  // torch says that a kernel is overridden, which is meant for whoever does it by mistake
   install<ops::_log_softmax, ops::_log_softmax_backward_data, ops::_softmax, ops::_softmax_backward_data, ops::_scaled_dot_product_flash_attention_for_cpu,
           ops::_scaled_dot_product_flash_attention_for_cpu_backward, ops::_to_copy, ops::add_Tensor, ops::addmm,
           ops::avg_pool2d, ops::avg_pool2d_backward, ops::_adaptive_avg_pool2d, ops::_adaptive_avg_pool2d_backward, ops::bmm, ops::cat,

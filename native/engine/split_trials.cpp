@@ -18,6 +18,7 @@
 #include "stopwatch.h"
 #include "strip.h"
 #include "telling.h"
+#include "warnings.h"
 #include "written.h"
 
 namespace memfit {
@@ -136,6 +137,7 @@ void SplitTrials::run(SplitCall& call, const Kernel& kernel, Stack& stack) {
     return session.splitting.is_worth_trying(bytes_of(inputs) + std::max(made, workspace)) && (session.stats.budget_bytes == 0 || session.splitting.is_pressed() || call.is_mapped);
   });
   if (!is_worth) return;
+  const Unheard unheard;
   Stopwatch stopwatch(thread.waited_ns);
   std::optional<Answer> answer = is_telling(call, inputs_in(inputs)) ? tried_against(outputs, before, call, kernel, inputs)
                                  : call.is_mapped                     ? std::nullopt

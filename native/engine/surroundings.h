@@ -1,31 +1,51 @@
-// Surroundings: what decides what an op computes, besides its inputs.
+// Surroundings: what decides what an op computes, besides its inputs: torch's settings, and the thread's.
+//
+// One record for all who have to know: which slices give the same bits (Gate), what is made again (Recipe), and what was
+// found by trying (InPlace). A setting of torch's that is in none of its rows must be unable to change what an op computes
+// below autograd: tests/running/engine/test_surroundings.py asks this of every setter that there is.
 #pragma once
 
-#include <ATen/Context.h>
-
 #include <array>
-#include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
 
 namespace memfit {
 
-struct Surroundings {
-  static constexpr size_t kFlags = 12, kPrecisions = 4, kReductions = 2;
+class Surroundings {
+ public:
+  static constexpr size_t kSettings = 43;
+  using Values = std::array<int32_t, kSettings>;
 
-  int threads = 1;  // a sum is cut into as many parts
-  bool grad_mode = false;
-  bool deterministic = false, warns_only = false;  // as of `torch.use_deterministic_algorithms`
-  std::bitset<kFlags> flags;                       // of the libraries and the kernels that are chosen between
-  std::array<at::Float32Precision, kPrecisions> precisions{};  // of products and convolutions
-  std::array<at::CuBLASReductionOption, kReductions> reductions{};  // of products of 16 bits
+  // Those of the calling thread. They live for good, and there are no two that are equal.
+  static const Surroundings& now();
+  // From now on those of GPUs too, where there is none: for tests.
+  static void read_of_gpus();
+  // Those with these values for the settings that are named, and otherwise as now: for tests.
+  static const Surroundings& of(const std::map<std::string, int32_t>& named);
 
-  static Surroundings now();
-  bool operator==(const Surroundings&) const = default;
-  uint64_t hash() const;  // the same in every process
+  const Values& values() const { return values_; }
+  std::map<std::string, int32_t> by_name() const;
+  uint64_t hash() const { return hash_; }  // the same in every process
+  // They differ in settings that all threads have in common.
+  bool differ_for_all(const Surroundings& others) const;
+
+ private:
+  explicit Surroundings(const Values& values);
+  static const Surroundings& only(const Values& values);
+
+  Values values_;
+  uint64_t hash_;
+  const Surroundings* next_ = nullptr;
 };
 
-// As they were then, while it lives. All but the grad mode are the process's, not the thread's.
+// The precisions of products: how they are set may be to inherit another, and torch tells only what follows from that.
+class Precisions;
+
+// As they were then, while it lives, and afterwards exactly as they were before. What all threads have in common changes
+// for the others as well.
 class Within {
  public:
   explicit Within(const Surroundings& then);
@@ -34,8 +54,11 @@ class Within {
   Within& operator=(const Within&) = delete;
 
  private:
-  const Surroundings before_;
-  const bool differ_;
+  Within();
+
+  const Surroundings& before_;
+  bool differ_ = false;
+  std::unique_ptr<const Precisions> precisions_;
 };
 
 }  // namespace memfit

@@ -86,12 +86,15 @@ bool Turns::wait_without_interpreter(std::chrono::milliseconds patience, const C
   return came;
 }
 
-void Turns::stand_still(const ThreadState& thread) {
+bool Turns::stand_still(const ThreadState& thread) {
   const int mine = own(thread);
+  waiting_ += mine;
+  turn_.notify_all();
   while (others_stand(thread)) wait_without_interpreter(kStandstill, [&] { return !others_stand(thread); });
+  waiting_ -= mine;
   stands_still_ = true;
   standing_ = &thread;
-  wait_without_interpreter(kStandstill, [&] { return begun_ - mine <= waiting_ || !is_open_; });
+  return wait_without_interpreter(kStandstill, [&] { return begun_ - mine <= waiting_ || !is_open_; });
 }
 
 void Turns::move_again() {

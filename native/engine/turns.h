@@ -65,7 +65,8 @@ class Turns {
 
   // No op of another thread is running from here on and none begins until `move_again`, so that everything may move:
   // what stays for an op's sake when a limit or a plan takes effect would lie in the way for good.
-  void stand_still(const ThreadState& thread);
+  // False: ops that began before still run, and do not wait.
+  bool stand_still(const ThreadState& thread);
   void move_again();
   // An op is about to begin.
   void wait_for_standstill(const ThreadState& thread);

@@ -9,7 +9,10 @@ import copy
 import ctypes
 import io
 import os
+import threading
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -24,7 +27,9 @@ from memfit.running import engine
 from running.helpers_training import others_hidden
 from running.plainly import descend
 from running.side_by_side import at_once
-from running.stress.compare import stressed
+from running.stress import schemas, verified
+from running.stress.compare import outcome, stressed
+from running.stress.seen import Reader, Row, read_plainly
 
 BUDGET = 64 << 20
 
@@ -492,3 +497,101 @@ def test_an_error_that_is_kept_for_the_program_is_not_told_to_an_op_that_runs_ag
             made.neg()
         assert made.neg().sum().item() == -3 * 4096
     assert session.stats.recomputations > 0 and session.stats.failed_recomputations == 0
+
+
+@contextmanager
+def other_settings() -> Iterator[None]:
+    """Other settings of torch's than those of a process that has changed nothing, while it lasts."""
+    torch.set_default_dtype(torch.float64)
+    torch.set_flush_denormal(True)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_flush_denormal(False)
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("was_other", [False, True])
+def test_what_depends_on_torchs_settings_is_made_again_with_those_of_then(was_other: bool) -> None:
+    def work() -> list[Tensor]:
+        with other_settings() if was_other else nullcontext():
+            numbers = torch.arange(4096, dtype=torch.int32) * 1
+            tiny = torch.full((4096,), 1e-38, dtype=torch.float32) * 1
+            made = [numbers / 2, torch.sin(numbers), tiny * 0.25]
+        with nullcontext() if was_other else other_settings():
+            later = [each + 0 for each in made]
+            return [*later, torch.ones(3) / 3, tiny * 0.5]
+
+    same(work, least=3)
+
+
+def test_each_warning_is_said_as_often_as_by_a_plain_run() -> None:
+    def work() -> list[str]:
+        mask, x = torch.zeros(10, dtype=torch.uint8), torch.ones(10, 10)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            x.index_put_((mask,), x[mask], accumulate=True)
+            torch.ones(4, 4) * 2
+            x[mask] + 1
+        return [str(each.message) for each in said]
+
+    expected = work()
+    found, stats = recomputed(work)
+    assert found == expected and expected and stats.recomputations > 0
+
+
+def seen_of(name: str, read: Reader) -> list[Row]:
+    """Return all that is seen of what an operator returns, and of its arguments afterwards."""
+    return [row for sample in schemas.samples(name) for part in sample.parts.values() for row in outcome(part, read)]
+
+
+@pytest.mark.parametrize("name", [*schemas.OWN, *sorted(verified.listed(verified.COMPOSITES))[::15]])
+def test_composites_leave_no_recipe_of_what_they_write_themselves(name: str) -> None:
+    if name not in schemas.schemas():
+        pytest.skip("it has no samples, or this torch has no such operator")
+    torch.manual_seed(0)
+    expected = seen_of(name, read_plainly)
+    torch.manual_seed(0)
+    with memfit.session(BUDGET, "ram", device="cpu", plan=False) as session, stressed("recompute"):
+        assert seen_of(name, session.read_bytes) == expected
+    assert session.stats.failed_recomputations == 0
+
+
+def test_what_composites_call_is_made_again_where_these_write_nothing_themselves() -> None:
+    same(
+        lambda: [torch.nn.functional.linear(torch.ones(64, 64) * 2, torch.ones(64, 64) * 3) + 1 for _ in range(2)],
+        least=2,
+    )
+
+
+def test_other_threads_compute_with_the_settings_of_now_while_an_op_runs_again_with_those_of_then() -> None:
+    numbers = torch.arange(4096, dtype=torch.int32) * 1
+
+    def later(dtypes: set[torch.dtype]) -> None:
+        for _ in range(50):
+            dtypes.add((numbers / 3).dtype)
+
+    def work() -> tuple[set[torch.dtype], list[Tensor]]:
+        made, dtypes = [numbers / divisor for divisor in range(1, 9)], set()
+        torch.set_default_dtype(torch.float64)
+        try:
+            other = threading.Thread(target=later, args=(dtypes,))
+            other.start()
+            try:
+                found = [each + 0 for _ in range(3) for each in made]
+            finally:
+                other.join()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return dtypes, found
+
+    (dtypes, expected), found = work(), None
+    try:
+        found, _ = recomputed(work)
+    except TierError as error:  # the other thread's op was held up
+        assert "other threads compute now" in str(error)
+    assert dtypes == {torch.float64}
+    if found is not None:
+        assert found[0] == dtypes and all(torch.equal(*pair) for pair in zip(found[1], expected, strict=True))

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 import memfit
 from memfit.running import engine
-from running.stress import verified
+from running.stress import schemas, verified
 
 LARGEST = 1 << 20  # bytes of a storage that is looked at
 
@@ -157,6 +157,31 @@ def test_the_list_of_verified_operators_is_in_order_and_has_those_whose_unmarked
     names = re.findall(r'^    "(.+)",$', text, re.M)
     assert names == sorted(set(names)) and len(names) > 500
     assert {"aten::batch_norm", "aten::native_batch_norm", "aten::mkldnn_rnn_layer"} <= {*names}
+
+
+def test_the_witness_sees_which_composites_write_something_themselves():
+    def work():
+        for name in schemas.OWN:
+            for sample in schemas.samples(name):
+                sample.parts["call"]()
+        run_modules(train=True)
+
+    native = engine.load()
+    seen_by_the_witness(work)
+    found = native.composites()
+    for name in ("draw", "initialize_state_", "scramble_"):
+        calls, opaque = found[f"aten::_sobol_engine_{name}"]
+        assert calls == opaque > 0, name
+    assert found["aten::batch_norm"][0] > 0 and found["aten::batch_norm"][1] == 0
+
+
+def test_the_list_of_transparent_composites_is_in_order_and_has_what_networks_call():
+    names = re.findall(r'^    "(.+)",$', verified.COMPOSITES.read_text(), re.M)
+    assert names == sorted(set(names)) and len(names) > 300
+    assert {"aten::linear", "aten::conv2d", "aten::batch_norm", "aten::dropout", "aten::matmul", "aten::reshape"} <= {
+        *names
+    }
+    assert not [name for name in names if "sobol" in name and name != "aten::_sobol_engine_ff_"]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -638,3 +639,44 @@ def test_a_file_of_answers_that_is_odd_is_as_good_as_none(tmp_path: Path, monkey
 def test_no_warning_tells_of_overridden_kernels(recwarn: pytest.WarningsRecorder) -> None:
     tried(train_softmax)
     assert not [w for w in recwarn if "verrid" in str(w.message)]
+
+
+def test_each_warning_of_a_call_in_slices_is_said_as_often_as_by_the_whole_call() -> None:
+    def said(x: Tensor) -> list[str]:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            x.to(torch.float32)
+        return [str(each.message) for each in found]
+
+    (x,) = rows((256, 64), dtype=torch.complex64)
+    torch.set_warn_always(True)
+    try:
+        expected = said(x)
+        with memfit.session(None, "ram", device="cpu", plan=False, split="try") as session:
+            mine = x.clone()
+            tried_ones = said(mine)
+            engine.load().allow_splits(True, True, True)
+            assert tried_ones == said(mine) == expected
+    finally:
+        torch.set_warn_always(False)
+    assert expected and session.stats.split_ops == 1
+
+
+def test_what_was_tried_with_another_default_dtype_is_tried_anew() -> None:
+    def quotients(session: memfit.Session | None) -> list[object]:
+        x = (torch.arange(1 << 20, dtype=torch.int32) % 251).to(torch.uint8)
+        found: list[object] = []
+        for dtype in (torch.float32, torch.float32, torch.float64, torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            found.append(bits(x / 2))
+            if session is not None:
+                engine.load().allow_splits(True, True, True)
+        return found
+
+    try:
+        expected = quotients(None)
+        with memfit.session(None, "ram", device="cpu", plan=False, split="try") as session:
+            assert quotients(session) == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert session.stats.split_ops >= 2

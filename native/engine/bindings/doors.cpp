@@ -42,6 +42,14 @@ py::dict testimonies_by_name() {
   return found;
 }
 
+// By name, of composites: calls, and those in which bytes were written by none of what they called.
+py::dict composites() {
+  py::dict found;
+  for (const auto& [name, testimony] : testimonies())
+    if (testimony.composed != 0) found[py::str(name)] = py::make_tuple(testimony.composed, testimony.opaque);
+  return found;
+}
+
 }  // namespace
 
 void bind_doors(py::module_& m) {
@@ -52,6 +60,7 @@ void bind_doors(py::module_& m) {
   m.def("script_tensors", &script_tensors, py::arg("module"));
   m.def("set_witness", &set_witness, py::arg("on"));
   m.def("testimonies", &testimonies_by_name);
+  m.def("composites", &composites);
 }
 
 }  // namespace memfit

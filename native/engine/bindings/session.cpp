@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../stats.h"
+#include "../surroundings.h"
 #include "../undisturbed.h"
 #include "bindings.h"
 
@@ -162,6 +163,16 @@ void set_stress(const std::string& kind) {
   Engine::get().set_stress(found != kinds.end() ? found->second : Stress::kNone);
 }
 
+std::map<std::string, int32_t> surroundings() {
+  Surroundings::read_of_gpus();
+  return Surroundings::now().by_name();
+}
+
+py::object within(const std::map<std::string, int32_t>& surroundings, const py::object& action) {
+  const Within as_given(Surroundings::of(surroundings));
+  return action();
+}
+
 }  // namespace
 
 size_t alignment() {
@@ -191,6 +202,8 @@ void bind_session(py::module_& m) {
   m.def("page_bytes", &page_bytes, py::arg("offset"), NoGil());
   m.def("undisturbed", &undisturbed, py::arg("action"), py::arg("undo"));
   m.def("set_stress", &set_stress, py::arg("kind"));
+  m.def("surroundings", &surroundings);
+  m.def("within", &within, py::arg("surroundings"), py::arg("action"));
 }
 
 }  // namespace memfit

@@ -45,6 +45,8 @@ class Report:
     faults: list[str] = field(default_factory=list)
     testimonies: Counter[str] = field(default_factory=Counter)  # calls of operators that wrote as their schema says
     liars: Counter[str] = field(default_factory=Counter)  # of those that did not
+    composed: Counter[str] = field(default_factory=Counter)  # calls of composites that wrote what they called wrote,
+    opaque: Counter[str] = field(default_factory=Counter)  # and of those that wrote something themselves
 
     def add(self, other: Report) -> None:
         """Take in another report."""
@@ -83,6 +85,9 @@ class Comparison:
         for name, (calls, changed, _) in native.testimonies().items():
             report.testimonies[name] = calls - changed
             report.liars[name] = changed
+        for name, (calls, opaque) in native.composites().items():
+            report.composed[name] = calls - opaque
+            report.opaque[name] = opaque
 
     def plainly(self, groups: list[Group], fill: int) -> dict[str, Seen]:
         """Run all without a session, with all new memory holding the same byte."""

@@ -1,6 +1,7 @@
-"""Writes native/engine/verified_ops.h from reports of the worker: `python -m running.stress.verified REPORT ...`.
+"""Writes two headers of native/engine from reports of the worker: `python -m running.stress.verified REPORT ...`.
 
-On a device that is asynchronous only these operators are believed to leave what they read as it was.
+On a device that is asynchronous only the operators of verified_ops.h are believed to leave what they read as it was.
+What composites call is made again only inside those of transparent_ops.h.
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ from typing import Any
 
 OBSERVER = Path(__file__).parents[3] / "native" / "engine" / "observer.cpp"
 HEADER = OBSERVER.with_name("verified_ops.h")
-TEXT = """// Operators that were seen to write to nothing but what their schema, or the list in observer.cpp, says.
+COMPOSITES = OBSERVER.with_name("transparent_ops.h")
+TEXT = """// {about}
 // Written by tests/running/stress/verified.py: do not edit.
 #pragma once
 
 #include <string_view>
 
-namespace memfit {
+namespace memfit {{
 
 // In order.
-constexpr std::string_view kVerifiedOps[] = {
-%s};
+constexpr std::string_view {name}[] = {{
+{rows}}};
 
-}  // namespace memfit
+}}  // namespace memfit
 """
+VERIFIED = "Operators that were seen to write to nothing but what their schema, or the list in observer.cpp, says."
+TRANSPARENT = "Composites that were seen to write nothing that the operators which they call do not write."
 
 
 def verified(reports: Iterable[dict[str, Any]]) -> set[str]:
@@ -52,11 +56,30 @@ def liars(reports: Iterable[dict[str, Any]]) -> set[str]:
     return {name for report in reports for name, calls in report["liars"].items() if calls}
 
 
-def listed() -> set[str]:
-    """Return what the header says."""
-    return set(re.findall(r'^    "(.+)",$', HEADER.read_text(), re.M))
+def transparent(reports: Iterable[dict[str, Any]]) -> set[str]:
+    """Return torch's own composites that were tried, and never wrote anything themselves."""
+    reports = list(reports)
+    tried = {name for report in reports for name, calls in report["composed"].items() if calls}
+    return {name for name in tried - opaque(reports) if name.startswith("aten::")}
+
+
+def opaque(reports: Iterable[dict[str, Any]]) -> set[str]:
+    """Return composites that wrote something that none of what they call wrote."""
+    return {name for report in reports for name, calls in report["opaque"].items() if calls}
+
+
+def listed(header: Path = HEADER) -> set[str]:
+    """Return what a header says."""
+    return set(re.findall(r'^    "(.+)",$', header.read_text(), re.M))
+
+
+def write(header: Path, name: str, about: str, names: set[str]) -> None:
+    """Write a header."""
+    rows = "".join(f'    "{each}",\n' for each in sorted(names))
+    header.write_text(TEXT.format(about=about, name=name, rows=rows))
 
 
 if __name__ == "__main__":
-    names = verified(json.loads(Path(name).read_text()) for name in sys.argv[1:])
-    HEADER.write_text(TEXT % "".join(f'    "{name}",\n' for name in sorted(names)))
+    reports = [json.loads(Path(name).read_text()) for name in sys.argv[1:]]
+    write(HEADER, "kVerifiedOps", VERIFIED, verified(reports))
+    write(COMPOSITES, "kTransparentOps", TRANSPARENT, transparent(reports))

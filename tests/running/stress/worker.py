@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 from memfit.running import engine
-from running.stress import modules, nested, operators, optimizers, quantized
+from running.stress import modules, nested, operators, optimizers, quantized, schemas
 from running.stress.compare import MADE, PLAIN, Comparison, Left, Place, Report
 from running.stress.samples import Group
 
@@ -35,7 +35,7 @@ SLOW_S = 20  # a chunk that is named
 
 def all_groups() -> list[Group]:
     """Return every group there is."""
-    return [group for kind in (operators, modules, optimizers, nested, quantized) for group in kind.groups()]
+    return [group for kind in (operators, modules, optimizers, nested, quantized, schemas) for group in kind.groups()]
 
 
 def compare(groups: list[Group], most: int) -> Report:

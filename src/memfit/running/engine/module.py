@@ -372,6 +372,12 @@ class EngineModule(Protocol):
         whatever may be split run in slices ("split"); "" stops that.
         """
 
+    def surroundings(self) -> dict[str, int]:
+        """Return what decides what an op computes besides its inputs, by name, in numbers."""
+
+    def within(self, surroundings: Mapping[str, int], action: Callable[[], object]) -> object:
+        """Return what `action` returns with these of the surroundings set, which are as before afterwards."""
+
     def set_witness(self, on: bool) -> None:
         """Have every operator's arguments compared before and after it."""
 
@@ -380,4 +386,10 @@ class EngineModule(Protocol):
 
         The number of calls, that of calls that changed an argument which the operator is not said to write to, and the
         names of all arguments that were changed.
+        """
+
+    def composites(self) -> dict[str, tuple[int, int]]:
+        """Return what composite operators were seen to do, by name.
+
+        The number of calls, and that of calls in which bytes were written by no operator that was called.
         """

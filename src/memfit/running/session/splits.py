@@ -21,7 +21,7 @@ from memfit.files.document import write_text
 from memfit.running.engine.module import EngineModule, SplitAnswer
 from memfit.running.engine.plans import plans_folder
 
-_FORMAT = 6  # of the rules and of the answers: another number makes every kept one unknown
+_FORMAT = 7  # of the rules and of the answers: another number makes every kept one unknown
 
 
 @dataclass

@@ -111,6 +111,7 @@ class TraceBuilder:
 SIZES = st.integers(0, 40)
 ALIGNMENTS = st.sampled_from([1, 8])
 PINNED = st.sampled_from([0, 5])
+DURATIONS = st.floats(0, 1e6, allow_subnormal=False)
 
 
 @st.composite
@@ -121,6 +122,7 @@ def traces(
     sizes: st.SearchStrategy[int] = SIZES,
     alignments: st.SearchStrategy[int] = ALIGNMENTS,
     pinned: st.SearchStrategy[int] = PINNED,
+    durations: st.SearchStrategy[float] = DURATIONS,
     persistent: bool = True,
     writes: bool = True,
     other_ticks: bool = True,
@@ -135,7 +137,7 @@ def traces(
     for _ in range(draw(st.integers(1, max_ops))):
         for size in draw(st.lists(sizes, max_size=1)) if writes else ():
             builder.alloc(size)
-        _random_op(draw, builder, sizes, writes)
+        _random_op(draw, builder, sizes, durations, writes)
         for storage in builder.alive():
             if draw(st.integers(0, 4)) == 0:
                 builder.free(storage)
@@ -153,7 +155,13 @@ def _random_pin(draw: st.DrawFn, builder: TraceBuilder) -> None:
         builder.pin(draw(st.sampled_from(movable)), draw(st.sampled_from(["", "train.py:4"])))
 
 
-def _random_op(draw: st.DrawFn, builder: TraceBuilder, sizes: st.SearchStrategy[int], writes: bool) -> None:
+def _random_op(
+    draw: st.DrawFn,
+    builder: TraceBuilder,
+    sizes: st.SearchStrategy[int],
+    durations: st.SearchStrategy[float],
+    writes: bool,
+) -> None:
     alive = builder.alive()
     some = st.lists(st.sampled_from(alive), max_size=3, unique=True) if alive else st.just([])
     builder.op(
@@ -162,7 +170,7 @@ def _random_op(draw: st.DrawFn, builder: TraceBuilder, sizes: st.SearchStrategy[
         writes=draw(some) if writes else (),
         outputs=draw(st.lists(sizes, max_size=2)),
         scratch=draw(st.lists(sizes, max_size=1)),
-        duration_us=draw(st.floats(0, 1e6, allow_subnormal=False)),
+        duration_us=draw(durations),
         phase=draw(st.sampled_from(Phase)),
         source=draw(st.sampled_from(["", "train.py:3", "modèle.py:9"])),
     )

@@ -16,7 +16,7 @@ class Judge:
     def __init__(self, trace):
         self.trace = trace
         self.values = Values.of(trace)
-        self.gaps = [gap for gap in candidates(trace, ANY_GAP) if not gap.cyclic and self.recipe(gap, gap.before)]
+        self.gaps = [gap for gap in candidates(trace, ANY_GAP) if gap.is_inner and self.recipe(gap, gap.before)]
         self.load = load_bytes(trace).tolist()
         live = live_bytes(trace, aligned=True).tolist()
         self.begin = [live[op.first_tick] + trace.pinned_bytes for op in trace.ops]

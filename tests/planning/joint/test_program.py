@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from memfit.baselines.policies import POLICIES
@@ -60,6 +60,56 @@ def test_no_choice_of_remakings_is_below_the_bounds_with_remakings(trace, machin
         for depth in (0, 1, 3):
             assert not is_below(least, time_bound(trace, machine, budget, moves=moves, depth=depth).added_us)
         assert not is_below(least, time_bound(trace, machine, budget, moves=moves, whole_bytes=1).added_us)
+
+
+@st.composite
+def questions(draw):
+    """A trace, often of ops that take no time or storages that hold nothing, and what is asked about it."""
+    sizes, durations = st.sampled_from([0, 1, 7, 20, 33, 40]), st.sampled_from([0.0, 1.0, 2.5, 1000.0])
+    trace = draw(traces(sizes=sizes, durations=durations, max_ops=9))
+    moves, depth = draw(st.sampled_from([Moves.RECOMPUTE, Moves.JOINT])), draw(st.sampled_from([0, 1, 3]))
+    return trace, draw(MACHINES), draw(budgets(trace)), moves, depth
+
+
+def held_at_the_peak(us):
+    """A storage of 33 bytes is held during the peak, two bytes over a budget of 107, and never used again."""
+    builder = TraceBuilder(pinned_bytes=5)
+    nothing, read, unread = builder.before(0), builder.before(11), builder.before(40)
+    (early,) = builder.op("aten::mm", outputs=[7], duration_us=us)
+    builder.free(nothing)
+    data = builder.alloc(11)
+    empty, held = builder.op("aten::mm", reads=[read], outputs=[0, 33], duration_us=us)
+    builder.free(empty)
+    builder.free(unread, early, data, held, *builder.op("aten::mm", outputs=[0, 2], duration_us=us))
+    builder.op("aten::mm", duration_us=us)
+    builder.free(read)
+    for _ in range(4):
+        builder.op("aten::mm", duration_us=us)
+    return builder.build()
+
+
+UNIT_LINKS = Machine("m", Link.affine(0.0, 1000.0), Link.affine(0.0, 1000.0))
+
+
+def check_every_choice(question):
+    trace, machine, budget, moves, depth = question
+    least = Judge(trace).least_us(budget)
+    assert not is_below(least, time_bound(trace, machine, budget, moves=moves, depth=depth).added_us)
+
+
+@settings(max_examples=40)
+@example((held_at_the_peak(0.0), UNIT_LINKS, 107, Moves.JOINT, 0))
+@example((held_at_the_peak(1.0), UNIT_LINKS, 107, Moves.RECOMPUTE, 1))
+@given(questions())
+def test_the_bound_of_a_degenerate_trace_is_above_no_choice_either(question):
+    check_every_choice(question)
+
+
+@pytest.mark.slow
+@settings(max_examples=20_000, suppress_health_check=list(HealthCheck))
+@given(questions())
+def test_the_bounds_of_many_traces_are_above_no_choice(question):
+    check_every_choice(question)
 
 
 def shared(*, reads_one=False):

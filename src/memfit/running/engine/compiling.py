@@ -1,7 +1,7 @@
 """How the native engine is compiled: balanced translation units, as many at once as there are cores.
 
-torch's headers take seconds in every translation unit, and optimising what includes them takes longer. So the sources
-are compiled in a few units of about equal length, and only those that run with every op are optimised in full.
+torch's headers take seconds in every translation unit, so that there are few. Two compilers that take the longest first
+have about as much to do.
 """
 
 from __future__ import annotations
@@ -24,18 +24,15 @@ from memfit.progress import under_way
 NAME = "memfit_engine"
 # NDEBUG: otherwise an assertion guards RecordFunction's inputs. Nobody puts functions of their own before the engine's.
 # AT_PER_OPERATOR_HEADERS: otherwise torch's headers declare all of its thousands of operators.
-FLAGS = ("-std=c++20", "-fPIC", "-DNDEBUG", "-DAT_PER_OPERATOR_HEADERS", "-fno-semantic-interposition")
-_HEADERS_BYTES = 60_000  # compiling torch's headers takes as long as so much of the engine's own source
-_PER_OP, _SELDOM = ("-O2",), ("-O1",)
-# These run when something moves, is planned or is looked up for a person; all others may run with every op.
-_SELDOM_USED = frozenset((
-    "adoption", "collectives", "draws", "fork", "format", "ghosts", "growth", "host", "interpreter", "iterations",
-    "lifelines", "measure", "media", "plan", "plan_columns", "recipe", "recomputing", "refusals", "remaking",
-    "remakings", "restoring", "scratch", "session", "slices", "slicing", "slicing_parts", "source", "split_kernels",
-    "split_rules", "split_sizes", "split_trials", "store", "stress", "swapping", "telling", "tier", "trimming",
-    "trying",
+FLAGS = ("-O2", "-std=c++20", "-fPIC", "-DNDEBUG", "-DAT_PER_OPERATOR_HEADERS", "-fno-semantic-interposition")
+# What has a unit of its own: the slices that ops run in, and the tier.
+_SLICES_AND_TIER = frozenset((
+    "gate", "measure", "media", "slices", "slicing", "slicing_parts", "split_kernels", "split_rules", "split_sizes",
+    "split_trials", "splitting", "store", "telling", "tier", "trying",
 ))  # fmt: skip
 _USE_PYTHON = frozenset(("exchange", "making", "undisturbed"))  # as the bindings do, whose headers take long
+# About how long compiling takes, as bytes of the engine's own source: torch's headers, and Python's beside them.
+_TORCH, _PYTHON = 60_000, 145_000
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,6 @@ class Unit:
 
     name: str
     sources: tuple[str, ...]
-    optimisation: tuple[str, ...]
     weight: int
 
 
@@ -58,23 +54,23 @@ class CompilationError(RuntimeError):
 
 def units(source: Path, cuda: bool) -> list[Unit]:
     """Return the units that the sources below `source` are compiled in, those that take longest first."""
-    engine = {path for folder in ("engine", "engine/paging") for path in (source / folder).glob("*.cpp")}
+    engine = set((source / "engine").glob("*.cpp"))
     python = {path for path in engine if path.stem in _USE_PYTHON}
-    seldom = {path for path in engine if path.stem in _SELDOM_USED or path.parent.name == "paging"}
+    slices_and_tier = {path for path in engine if path.stem in _SLICES_AND_TIER}
     found = [
-        _unit("per_op", source, engine - python - seldom, _PER_OP),
-        _unit("seldom", source, seldom, _SELDOM),
-        _unit("python", source, python | {*(source / "engine/bindings").glob("*.cpp")}, _SELDOM),
-        Unit("compression", ("engine/compression/compression_unity.cc",), _PER_OP, _HEADERS_BYTES // 3),
+        _unit("engine", source, engine - python - slices_and_tier, _TORCH),
+        _unit("slices", source, slices_and_tier | {*(source / "engine/paging").glob("*.cpp")}, _TORCH),
+        _unit("python", source, python | {*(source / "engine/bindings").glob("*.cpp")}, _PYTHON),
+        Unit("compression", ("engine/compression/compression_unity.cc",), _TORCH // 3),
     ]
     if cuda:
-        found.append(Unit("cuda", ("engine/cuda/cuda_unity.cc",), _SELDOM, 2 * _HEADERS_BYTES))
+        found.append(Unit("cuda", ("engine/cuda/cuda_unity.cc",), 2 * _TORCH))
     return sorted(found, key=lambda unit: -unit.weight)
 
 
-def _unit(name: str, source: Path, paths: set[Path], optimisation: tuple[str, ...]) -> Unit:
-    weight = _HEADERS_BYTES + sum(path.stat().st_size for path in paths)
-    return Unit(name, tuple(sorted(str(path.relative_to(source)) for path in paths)), optimisation, weight)
+def _unit(name: str, source: Path, paths: set[Path], headers: int) -> Unit:
+    weight = headers + sum(path.stat().st_size for path in paths)
+    return Unit(name, tuple(sorted(str(path.relative_to(source)) for path in paths)), weight)
 
 
 def compile_engine(
@@ -99,7 +95,7 @@ def compile_engine(
     seconds = expected / sum(unit.weight for unit in needed)
     with _Compilers() as compilers:
         compilers.run([
-            ([*compiler, *flags, *unit.optimisation, *sanitizers, "-c", *_written(unit, folder)], seconds * unit.weight)
+            ([*compiler, *flags, *sanitizers, "-c", *_written(unit, folder)], seconds * unit.weight)
             for unit in needed
         ])  # fmt: skip
         objects = [str(folder / f"{unit.name}.o") for unit in needed]

@@ -134,7 +134,9 @@ Failure Refusals::of_tier(const ThreadState& thread, const std::string& why) {
   return failure;
 }
 
-Failure Refusals::of_memfit(const ThreadState& thread, const std::string& why) {
+namespace {
+
+Failure of_memfit(const ThreadState& thread, const std::string& why) {
   Failure failure;
   failure.kind = Failure::Kind::kTier;
   failure.message = "memfit: " + op_under_way(thread) + " could not get its bytes";
@@ -142,6 +144,8 @@ Failure Refusals::of_memfit(const ThreadState& thread, const std::string& why) {
   failure.remedy = "another budget may do without what fails; please file an issue with this message and, if you can, the script";
   return failure;
 }
+
+}  // namespace
 
 void Refusals::fail(ThreadState& thread, Failure failure) {
   failure.op = op_under_way(thread);

@@ -28,7 +28,6 @@ class Refusals {
   // or its bytes could not be read or written,
   void refuse_by_tier(ThreadState& thread, const std::string& why) { fail(thread, of_tier(thread, why)); }
   static Failure of_tier(const ThreadState& thread, const std::string& why);
-  static Failure of_memfit(const ThreadState& thread, const std::string& why);
   // or something else went wrong, where nothing may be raised: an error of memfit's own, if it is not the tier's.
   void unforeseen(ThreadState& thread, const char* why, bool is_of_tier = false) noexcept;
 

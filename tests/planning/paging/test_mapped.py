@@ -96,7 +96,7 @@ def some_of(storages):
     return st.sets(st.sampled_from(sorted(storages)), max_size=3) if storages else st.just(set())
 
 
-@given(traces(max_ops=8), st.data())
+@given(traces(max_ops=8, other_ticks=False), st.data())
 def test_ticks_stay_in_their_ops_and_in_their_order(trace, data):
     maps = tuple(
         Map(op, tuple(sorted(storages)), data.draw(st.sampled_from([0, 8])))

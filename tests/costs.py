@@ -6,11 +6,13 @@ Wall time says more about what else runs on the machine than about a test.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 _LISTED = 30
 _LONG_MARKS = ("long", "slow", "gpu")
@@ -39,12 +41,11 @@ def pytest_runtest_makereport(item, call):
     spent = now - getattr(item, "cpu_seconds_before", now)
     item.cpu_seconds_before = now
     report.user_properties = [*report.user_properties, (_PROPERTY, spent)]
-    limit = item.config.getoption("--cpu-limit")
-    if limit and call.when == "call" and report.passed and spent > limit and not _may_be_long(item):
+    limit = _limit_of(item)
+    if call.when == "call" and report.passed and spent > limit:
         report.outcome = "failed"
         report.longrepr = (
-            f"{item.nodeid} took {spent:.1f} s of CPU time; a fast test may take {limit:g} s: "
-            "make it smaller, or mark it long"
+            f"{item.nodeid} took {spent:.1f} s of CPU time, and may take {limit:g} s: make it smaller, or mark it long"
         )
     return report
 
@@ -54,8 +55,14 @@ def pytest_runtest_setup(item):
     item.cpu_seconds_before = cpu_seconds()
 
 
-def _may_be_long(item) -> bool:
-    return any(item.get_closest_marker(mark) for mark in _LONG_MARKS)
+def _limit_of(item) -> float:
+    """Return the CPU seconds that a test may take. A property has as many times those as it tries more examples."""
+    limit = item.config.getoption("--cpu-limit")
+    if not limit or any(item.get_closest_marker(mark) for mark in _LONG_MARKS):
+        return math.inf
+    is_property = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
+    more = settings().max_examples / settings.get_profile("dev").max_examples if is_property else 1
+    return limit * max(more, 1)
 
 
 class Costs:

@@ -135,6 +135,7 @@ def test_all_that_a_curve_and_a_report_are_foreseen_to_take_is_done_in_the_end(m
     assert moments[-1] == pytest.approx(total)
 
 
+@pytest.mark.long
 def test_the_runs_of_a_joint_search_are_counted_one_by_one(monkeypatch):
     trace, moments = chain(12), []
     monkeypatch.setattr(Work, "spend", lambda work, seconds: moments.append(seconds))

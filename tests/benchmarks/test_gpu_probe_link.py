@@ -32,6 +32,7 @@ def short(us):
     return lambda once, count, **beside: us(once, min(count, 10), **beside) / min(count, 10) * count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "call"), [(key, call) for key, call, memfit in probe.CELLS if not memfit])
 def test_a_cell_of_the_link_measures_and_has_its_table(key, call):
     noted = {}

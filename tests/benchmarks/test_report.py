@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.offline import report
 
 
+@pytest.mark.long
 def test_an_iteration_has_about_the_ops_asked_for_and_its_report_is_written(tmp_path):
     row = report.measure(400, tmp_path, None)
     assert 300 < row["ops"] < 500 and row["boxes"] > 100

@@ -48,12 +48,14 @@ def test_plans_kept_for_later_runs_are_counted_and_removed(tmp_path, monkeypatch
     assert main(["doctor", "--clear-plans"]) == 0 and "MEMFIT_PLAN_CACHE is off" in _plans().text
 
 
+@pytest.mark.long
 def test_the_ram_tier_needs_no_disk(capsys):
     assert main(["doctor", "--json", "--tier", "ram"]) == 0
     findings = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
     assert "disk" not in findings and findings["link"]["values"]["out_gb_per_s"] > 0
 
 
+@pytest.mark.long
 def test_the_measured_machine_is_kept_and_can_be_planned_for(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("memfit.running.engine.cache_folder", lambda: tmp_path)
     finding = _link(TierSpec("ram"), None)
@@ -64,6 +66,7 @@ def test_the_measured_machine_is_kept_and_can_be_planned_for(tmp_path, monkeypat
     assert 0 < stored.loaded_factor <= 1 and f"x{stored.loaded_factor:.2f} while ops run" in finding.text
 
 
+@pytest.mark.long
 def test_without_a_compiler_the_remedy_is_named(tmp_path):
     environment = {"CXX": "no-such-compiler", "MEMFIT_CACHE": str(tmp_path / "cache")}
     result = run("-m", "memfit", "doctor", "--tier", "ram", cwd=tmp_path, environment=environment)

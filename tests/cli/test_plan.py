@@ -60,6 +60,7 @@ def remakable(tmp_path):
     return str(tmp_path / "layers.json"), "--machine", str(tmp_path / "m.json")
 
 
+@pytest.mark.long
 def test_a_joint_plan_is_the_default_and_its_file_is_enough_to_simulate_it(tmp_path, capsys, remakable):
     path, chrome = str(tmp_path / "p.json"), str(tmp_path / "c.json")
     trace, *machine = remakable

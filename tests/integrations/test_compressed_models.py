@@ -69,6 +69,7 @@ def train(training: Training, steps: int) -> list[str]:
     return bits(everything(training))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_planned", [False, True], ids=["without a plan", "with one"])
 @pytest.mark.parametrize("case", CASES)
 def test_it_trains_to_the_same_bits(case, is_planned, monkeypatch):

@@ -103,6 +103,7 @@ def family(steps: int, first: int) -> list[str]:
     return [*said, trainer.state()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "steps, first", [(15, PLANNED_FROM), pytest.param(212, 12, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
@@ -127,6 +128,7 @@ def test_children_forked_before_the_first_whole_iteration_train():
     as_plainly(run, "60%", "disk")
 
 
+@pytest.mark.long
 def test_a_child_has_no_plan_no_recording_and_no_iterations():
     with memfit.session("45%", SLOW) as session:
         trainer = Trainer()
@@ -311,6 +313,7 @@ def test_a_child_may_have_a_session_of_its_own_and_its_own_children():
         assert [t.min().item() for t in tensors] == [*range(8)]
 
 
+@pytest.mark.long
 def test_forks_while_other_threads_train_hang_no_child():
     """The engine's locks are free in the child, whoever held them at the fork.
 

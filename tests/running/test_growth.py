@@ -98,5 +98,6 @@ def grow_at_random_often() -> str:
     return "grown" if sum(grow_at_random(seed) for seed in range(60)) > 60 else "seldom grown"
 
 
+@pytest.mark.long
 def test_what_the_limit_gave_way_for_ends_with_the_session_whatever_lies_beyond():
     assert Child(grow_at_random_often).answer() == "grown"

@@ -73,6 +73,7 @@ def evict() -> None:
         [torch.ones(1 << 15) for _ in range(6)]
 
 
+@pytest.mark.long
 def test_what_never_repeats_itself_is_not_recorded_for_ever():
     x, layer = torch.ones(2, 2), torch.nn.Linear(2, 2)
     with memfit.session("90%", "ram") as session:

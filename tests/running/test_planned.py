@@ -112,6 +112,7 @@ def test_each_swap_names_the_take_with_which_its_bytes_come_back(monkeypatch):
     assert [number in back for number in range(1, len(plan.plan.swaps) + 1)] == [s.returns for s in plan.plan.swaps]
 
 
+@pytest.mark.long
 def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeypatch):
     asked, attempts = [], []
     make, put = wanted.make_engine_plan, planner.Planner._put_in_force

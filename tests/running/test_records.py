@@ -38,6 +38,7 @@ def test_records_take_at_most_300_bytes_an_op(plan):
     assert 0 < stats.record_bytes <= MOST_PER_OP * ops
 
 
+@pytest.mark.long
 @pytest.mark.unstressed("what there is left for a plan to swap")
 def test_records_take_at_most_300_bytes_an_op_where_a_plan_swaps():
     with memfit.session("60%", "ram") as session:

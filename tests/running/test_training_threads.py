@@ -37,6 +37,7 @@ def train(seed: int, width: int = 64, steps: int = 15) -> list[float]:
 JOBS = [partial(train, seed) for seed in range(THREADS)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [None, 400_000])
 def test_threads_that_train_at_once_compute_what_they_do_alone(budget):
     plain = [job() for job in JOBS]

@@ -136,6 +136,7 @@ def trained() -> list[Tensor]:
     return [step().detach().clone() for _ in range(16)]
 
 
+@pytest.mark.long
 @pytest.mark.unstressed("plans")
 @pytest.mark.usefixtures("steady")
 def test_plans_hold() -> None:

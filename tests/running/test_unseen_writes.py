@@ -150,6 +150,7 @@ def likely_writers() -> Iterator[Callable[[], Any]]:
         yield fused([parameter], lr=0.1, fused=True).step
 
 
+@pytest.mark.long
 def test_operators_that_keep_something_in_their_inputs():
     watch = watched(likely_writers())
     assert not watch.missed

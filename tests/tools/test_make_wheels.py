@@ -57,6 +57,7 @@ def test_the_engines_are_in_the_wheel_where_the_loader_looks_for_them(plain, eng
     assert set(zipfile.ZipFile(plain).namelist()) < set(zipfile.ZipFile(wheel).namelist())
 
 
+@pytest.mark.long
 def test_the_wheels_record_has_every_file_with_its_sum(plain, engines, tmp_path):
     wheel = make_wheels.tagged(make_wheels.with_engines(plain, engines, tmp_path), tmp_path / "dist")
     with zipfile.ZipFile(wheel) as archive:

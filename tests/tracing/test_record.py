@@ -213,6 +213,7 @@ def test_a_round_trip_through_a_file_changes_nothing(trace, tmp_path):
         assert memfit.load_trace(tmp_path / name) == trace
 
 
+@pytest.mark.long
 def test_ten_thousand_ops_take_less_than_five_megabytes(tmp_path):
     def step() -> None:
         x = torch.randn(4, requires_grad=True)

@@ -108,6 +108,7 @@ def test_frozen_weights_that_gradients_pass_are_quantised_another_way(trace_of):
     assert "quantized_training" in beside[0]
 
 
+@pytest.mark.long
 def test_every_technique_has_lines_that_fit_a_terminal_and_can_be_read(trace_of):
     every = "8bit-adam,lora:8,bf16,int8-frozen,channels:50%,prune,lowrank:32,share:16,distil:64"
     for each in parse_techniques(every):

@@ -133,6 +133,7 @@ def shared(*, reads_one=False):
     return builder.build()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reads_one", [False, True])
 @pytest.mark.parametrize("depth", [0, 1, 2, 4])
 def test_what_one_re_run_makes_for_several_at_once_is_paid_for_once(depth, reads_one):

@@ -136,6 +136,7 @@ def test_an_error_in_a_progress_callback_ends_the_packing():
         pack(tiling(50, seed=1), effort=0.1, progress=fail)
 
 
+@pytest.mark.long
 def test_counted_work_bounds_the_effort():
     begin = process_time()
     packing = pack(tiling(600, 1), alignment=1, effort=1.0, threads=1)

@@ -31,6 +31,7 @@ def check_pinned(runs: list[list[Run]], least: int = 0) -> None:
             assert all(least <= pinned <= least + SLACK for pinned in last), f"rank {number}: {last}"
 
 
+@pytest.mark.long
 def test_two_ranks_of_ddp_within_a_budget_train_as_plainly(tmp_path, monkeypatch):
     monkeypatch.setattr(kinds, "STEPS", 5)
     check_pinned(plainly_and_within(kinds.ddp, ["60%"], tmp_path))
@@ -44,6 +45,7 @@ def test_where_nobody_answers_for_aliases_buckets_are_pinned_and_nothing_else(ki
     check_pinned(plainly_and_within(getattr(kinds, kind), ["60%"], tmp_path), parameters)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stress", ["move", "evict"])
 @pytest.mark.parametrize("kind", ["ddp", "fsdp1"])
 def test_what_a_rank_s_library_keeps_between_ops_stays_where_it_is(kind, stress, tmp_path, monkeypatch):

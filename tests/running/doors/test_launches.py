@@ -189,6 +189,7 @@ def test_outside_of_a_launch_its_functions_get_addresses_that_stay(library):
         assert is_resident(tensor) and torch.equal(at(address, COUNT), ramp())
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("on_its_own")
 @pytest.mark.unstressed("how many iterations run by a plan")
 def test_launches_are_in_the_plan(library, monkeypatch):

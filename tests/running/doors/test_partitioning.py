@@ -46,6 +46,7 @@ def kept_bytes(speeds: Speeds | None) -> int:
     return sum(size for address, size in kept.items() if address not in own)
 
 
+@pytest.mark.long
 def test_what_is_cheap_to_make_again_is_not_kept():
     usual, little, much = kept_bytes(None), kept_bytes(ALWAYS), kept_bytes(NEVER)
     activation = 4 * ROWS * WIDTH

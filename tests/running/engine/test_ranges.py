@@ -126,6 +126,7 @@ ACTS = st.one_of(
 )
 
 
+@pytest.mark.long
 @given(acts=st.lists(ACTS, max_size=60))
 def test_it_does_what_a_list_of_spans_does(library: Any, acts: list[Callable[[Ranges], None]]):
     ranges = Ranges(library)

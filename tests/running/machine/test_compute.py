@@ -16,6 +16,7 @@ def tier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TierSpec:
     return tier_for("ram", CPU)
 
 
+@pytest.mark.long
 def test_speeds_are_measured_once_and_then_the_same_for_every_process(tier, monkeypatch):
     speeds = compute.speeds_to(tier, CPU)
     assert 1e8 < speeds.flops < 1e16
@@ -26,6 +27,7 @@ def test_speeds_are_measured_once_and_then_the_same_for_every_process(tier, monk
     assert compute.speeds_to(tier, CPU) == speeds
 
 
+@pytest.mark.long
 def test_a_damaged_file_is_measured_anew(tier):
     speeds = compute.speeds_to(tier, CPU)
     compute.speeds_file(tier, CPU).write_text("{")

@@ -67,6 +67,7 @@ def test_a_wait_ends_with_the_session(tmp_path):
     assert second.wait_for("plan", lambda: None, stop) is None and time.monotonic() - began < 1
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_has_no_claim(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", CLAIMING, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "it\n"

@@ -88,6 +88,7 @@ def test_a_planner_that_never_succeeds_leaves_training_as_it_is(monkeypatch, cap
     assert len(lines(capfd.readouterr().err)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("steady")
 def test_one_that_fails_to_improve_a_plan_leaves_it_in_force_and_tries_again(monkeypatch, capfd):
     monkeypatch.setattr(pauses, "_WAIT", 2)

@@ -54,6 +54,7 @@ def trained_by(plan: Plan, steps: int) -> Session:
     return session
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatient")
 def test_training_goes_by_it_as_soon_as_the_iteration_is_known_and_notes_the_first_one(passed):
     session = trained_by(passed, SEARCHED + 1)
@@ -65,6 +66,7 @@ def test_training_goes_by_it_as_soon_as_the_iteration_is_known_and_notes_the_fir
     assert len(ran.measured.start_us) == len(ran.predicted.start_us)
 
 
+@pytest.mark.long
 def test_a_plan_made_anew_of_which_nothing_was_noted_leaves_what_was_noted_before(passed, monkeypatch):
     measured = []
     monkeypatch.setattr(CompressedPlan, "improves", lambda *_: True)
@@ -83,6 +85,7 @@ def test_a_plan_made_anew_of_which_nothing_was_noted_leaves_what_was_noted_befor
     assert ran is not None and ran.measured is not None and ran.measured == measured[1]
 
 
+@pytest.mark.long
 def test_one_that_does_not_do_is_searched_for_instead_and_not_tried_again(passed, monkeypatch, capsys):
     judged = []
     monkeypatch.setattr(wanted, "given_engine_plan", lambda *_: judged.append(1) or DIFFERS)
@@ -92,6 +95,7 @@ def test_one_that_does_not_do_is_searched_for_instead_and_not_tried_again(passed
     assert capsys.readouterr().err.count("the given plan is not used: it differs; the session plans by itself") == 1
 
 
+@pytest.mark.long
 def test_one_for_which_there_is_no_room_is_searched_for_instead(passed, monkeypatch, capsys):
     put = planner.Planner._put_in_force
     tried = []

@@ -54,6 +54,7 @@ def test_a_joint_plan_copies_what_it_swaps_and_nothing_that_it_drops(name):
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
 
 
+@pytest.mark.long
 def test_the_first_iteration_of_a_plan_copies_what_it_drops():
     session, stats = trained_inside(WORKS["convolutional"], "recompute", "60%", STEPS)
     first = next(i for i, one in enumerate(stats) if one.plans) + 1

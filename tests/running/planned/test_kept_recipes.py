@@ -15,6 +15,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_activations_that_are_kept_keep_no_recipes():
     torch.manual_seed(0)
     layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(12))

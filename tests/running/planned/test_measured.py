@@ -43,6 +43,7 @@ def slow(monkeypatch) -> Slow:
     return Slow(monkeypatch)
 
 
+@pytest.mark.long
 def test_iterations_are_noted_while_another_plan_is_made(slow):
     with inside("joint", "60%", measures=True) as session:
         train(WORKS["convolutional"], STEPS)
@@ -67,6 +68,7 @@ def told_until_another_plan_is_there(slow: Slow) -> list[tuple[EnginePlan, Timel
     return told[STEPS - 2 :]
 
 
+@pytest.mark.long
 def test_what_was_noted_stays_where_the_plan_in_force_proves_the_best(slow, monkeypatch):
     monkeypatch.setattr(CompressedPlan, "improves", lambda plan, other, never=(): other is None)
     (plan, measured), *_, (last_plan, last_measured) = told_until_another_plan_is_there(slow)
@@ -75,6 +77,7 @@ def test_what_was_noted_stays_where_the_plan_in_force_proves_the_best(slow, monk
     assert measured != last_measured
 
 
+@pytest.mark.long
 def test_what_was_noted_is_not_told_of_a_plan_that_came_after(slow):
     (plan, measured), *_, (last_plan, last_measured) = told_until_another_plan_is_there(slow)
     assert measured is not None and last_plan.plan != plan.plan

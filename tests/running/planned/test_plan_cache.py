@@ -94,6 +94,7 @@ def test_another_script_budget_or_way_has_no_plan_yet():
     assert found_plan(limited())
 
 
+@pytest.mark.long
 def test_an_iteration_of_other_ops_has_no_plan_yet():
     limited()
     with memfit.session("45%", "ram", moves="swap") as session:

@@ -61,6 +61,7 @@ def carried(monkeypatch) -> list[tuple[CarriedOut, EnginePlan]]:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [pytest.param("70%", marks=pytest.mark.slow), "60%"])
 @pytest.mark.parametrize("moves", ["swap", "recompute", "joint"])
 @pytest.mark.parametrize("name", ["convolutional", "residual in place"])

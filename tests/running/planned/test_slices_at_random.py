@@ -113,6 +113,7 @@ pytestmark = [pytest.mark.unstressed("what is split"), pytest.mark.filterwarning
     kind="ram", mapped="auto", plan=False,
 )  # fmt: skip
 # Something small took the last room for page frames:
+@pytest.mark.long
 @example(
     layers=["max pool", "convolution"], channels=12, batch=8, side=32, trains=False, last=False, share=0.5796,
     kind="disk", mapped="auto", plan=False,

@@ -223,6 +223,7 @@ def test_ops_of_another_thread_on_memory_of_its_own_disturb_no_plan():
     assert len(session.signature_counts) == 2  # of the first iteration, and of the others
 
 
+@pytest.mark.long
 def test_batches_of_other_processes_disturb_no_plan_however_many_come_at_a_time():
     """Each is rebuilt from a tensor without elements; a loader's workers are ready in any order."""
     memory, counts = torch.from_numpy(np.arange(4, dtype=np.float32)), np.random.default_rng(0).integers(0, 4, 40)

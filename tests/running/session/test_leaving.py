@@ -200,6 +200,7 @@ class Rings:
             time.sleep(moment * self._random.choice((0, 0, 0.01, 0.1)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sessions", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_signals_at_random_moments_leave_no_session_and_every_bit(sessions, monkeypatch):
     monkeypatch.setattr(
@@ -310,6 +311,7 @@ def test_a_signal_inside_a_door_lets_go_of_the_storage_at_once(door):
 # --- nothing is left
 
 
+@pytest.mark.long
 def test_thirty_sessions_leave_no_session_no_file_and_no_thread():
     def one() -> weakref.ref[memfit.Session]:
         with memfit.session("90%", "disk") as session:

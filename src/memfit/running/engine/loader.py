@@ -32,6 +32,9 @@ from memfit.running.engine.module import EngineModule as EngineModule
 
 _BUILD_SECONDS = "build-seconds"  # in the cache's folder
 _USUAL_SECONDS = 60.0
+# Libraries that try a smaller batch know an error of memory by these words in its only argument (accelerate's
+# find_executable_batch_size, the Trainer's auto_find_batch_size, Lightning's finder). People do not see them.
+_OUT_OF_MEMORY = "\n(as libraries know it: CUDA out of memory. DefaultCPUAllocator: can't allocate memory)"
 NO_CUDA_HEADERS = (
     "the CUDA headers are not there, and the engine is built without them for the CPU alone: install the CUDA toolkit, "
     "or the package nvidia-cuda-crt beside torch's own nvidia-cuda-runtime, or name their folder in CUDA_HOME"
@@ -108,6 +111,13 @@ def _budget_error(engine: EngineModule) -> type[BudgetError]:
                 source=failure["source"],
                 tensors=failure["tensors"].split("; ") if failure["tensors"] else (),
             )
+            self.args = (self.what + _OUT_OF_MEMORY,)
+
+        def __str__(self) -> str:
+            return self.what
+
+        def __reduce__(self) -> tuple[object, ...]:  # another process may know nothing of this class
+            return BudgetError, (self.what,), self.__dict__
 
     _BudgetError.__name__ = _BudgetError.__qualname__ = BudgetError.__name__
     _BudgetError.__module__ = BudgetError.__module__

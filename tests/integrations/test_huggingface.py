@@ -93,7 +93,6 @@ def test_a_callback_without_a_session_says_so_and_training_goes_on(tmp_path):
 
 CONFLICTS = [
     ({"deepspeed": "zero3.json"}, conflicts.DEEPSPEED),
-    ({"auto_find_batch_size": True}, conflicts.BATCH_FINDER),
     ({"optim": "paged_adamw_8bit"}, conflicts.PAGED_OPTIMIZER),
     ({"torch_compile": True}, conflicts.COMPILED),
     ({"fsdp_config": {"cpu_offload": True}}, conflicts.FSDP_OFFLOAD),
@@ -125,11 +124,3 @@ def test_a_setting_that_conflicts_is_answered_in_a_sentence(tmp_path, recwarn, o
             with pytest.raises(memfit.MemfitError) as raised:
                 begin()
             assert raised.value.what == conflict.what
-
-
-@pytest.mark.unmapped
-def test_a_batch_that_does_not_fit_is_an_error_and_never_a_smaller_batch(tmp_path):
-    one = trainer(tmp_path, auto_find_batch_size=True, rows=256)
-    with pytest.raises(memfit.BudgetError), memfit.session(BUDGET // 2, "ram"):
-        one.train()
-    assert one._train_batch_size == 256 and one.model.calls <= 1

@@ -95,9 +95,8 @@ def test_a_callback_without_a_session_says_so_and_training_goes_on(tmp_path):
     [
         (object.__new__(strategies.DeepSpeedStrategy), [], conflicts.DEEPSPEED),  # the library is not there
         (strategies.FSDPStrategy(cpu_offload=True), [], conflicts.FSDP_OFFLOAD),
-        (None, [lightning.callbacks.BatchSizeFinder()], conflicts.BATCH_FINDER),
     ],
-    ids=["deepspeed", "fsdp", "batch_size_finder"],
+    ids=["deepspeed", "fsdp"],
 )
 def test_a_setting_that_conflicts_is_answered_in_a_sentence(strategy, callbacks, conflict):
     its = SimpleNamespace(strategy=strategy, callbacks=callbacks)
@@ -116,12 +115,3 @@ def test_a_compiled_module_is_answered_in_a_sentence():
     module.compile(backend="eager")
     with memfit.session(None), pytest.warns(UserWarning, match=conflicts.COMPILED.what):
         MemfitCallback().setup(its, module, "fit")
-
-
-@pytest.mark.unmapped
-def test_lightning_s_search_for_a_batch_size_does_not_take_a_budget_s_error_for_its_own():
-    from lightning.pytorch.utilities.memory import is_oom_error
-
-    with memfit.session(BUDGET, "ram"), pytest.raises(memfit.BudgetError) as caught:
-        torch.ones(BUDGET)
-    assert isinstance(caught.value, torch.OutOfMemoryError) and not is_oom_error(caught.value)

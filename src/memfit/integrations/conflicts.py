@@ -58,13 +58,6 @@ FSDP_OFFLOAD = Conflict(
     remedy="turn cpu_offload off: the session moves out what does not fit",
     works=True,
 )
-BATCH_FINDER = Conflict(
-    "the search for a batch size does not find one that fits the budget",
-    why="it tries a smaller batch after torch's own out-of-memory errors; a BudgetError is none of these and ends "
-    "training",
-    remedy="`memfit whatif SCRIPT` foresees which batch size fits, without running a step",
-    works=True,
-)
 PAGED_OPTIMIZER = Conflict(
     "a paged optimizer keeps its state outside of the budget",
     why="its pages are managed memory of the GPU's driver, which memfit neither counts nor moves",
@@ -85,7 +78,7 @@ ACTIVATION_OFFLOAD = Conflict(
 )
 
 CONFLICTS = (
-    DEEPSPEED, OFFLOADED_WEIGHTS, SEVERAL_DEVICES, OUTSIDE, FSDP_OFFLOAD, BATCH_FINDER, PAGED_OPTIMIZER, COMPILED,
+    DEEPSPEED, OFFLOADED_WEIGHTS, SEVERAL_DEVICES, OUTSIDE, FSDP_OFFLOAD, PAGED_OPTIMIZER, COMPILED,
     ACTIVATION_OFFLOAD,
 )  # fmt: skip
 """All of them; docs/trainers.md has the table."""

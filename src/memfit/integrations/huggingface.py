@@ -62,8 +62,6 @@ class MemfitCallback(TrainerCallback):  # type: ignore[misc]
 def _of_arguments(args: Any) -> Iterator[Conflict]:
     if args.deepspeed:
         yield conflicts.DEEPSPEED
-    if args.auto_find_batch_size:
-        yield conflicts.BATCH_FINDER
     if "paged" in str(getattr(args.optim, "value", args.optim)):
         yield conflicts.PAGED_OPTIMIZER
     if args.torch_compile:

@@ -62,8 +62,6 @@ def _of_trainer(trainer: Any) -> Iterator[Conflict]:
     offload = trainer.strategy.cpu_offload if _is_a(trainer.strategy, "FSDPStrategy") else None
     if offload is not None and offload.offload_params:
         yield conflicts.FSDP_OFFLOAD
-    if any(_is_a(callback, "BatchSizeFinder") for callback in trainer.callbacks):
-        yield conflicts.BATCH_FINDER
 
 
 def _is_a(thing: object, name: str) -> bool:

@@ -7,12 +7,20 @@
 
 namespace memfit {
 
+namespace {
+
+constexpr size_t kStepsToDouble = 16;  // a hole at the end that proves too small
+
+}  // namespace
+
 bool Growth::grow(size_t request, const ThreadState& thread) {
   if (!is_allowed_ || memory_.is_closed || stats_.budget_bytes == 0) return false;
   Ranges& ranges = memory_.arena->ranges;
   const Region* last = ranges.last_hole();
   const size_t there = last == nullptr ? 0 : last->size;
-  const size_t more = std::max(round_up(request, ranges.alignment()), there + ranges.alignment()) - there;
+  // Where a hole of the request's size was not enough, steps grow with it: else there would be one for every 64 bytes.
+  const size_t step = std::max(round_up(there / kStepsToDouble, ranges.alignment()), ranges.alignment());
+  const size_t more = std::max(round_up(request, ranges.alignment()), there + step) - there;
   const size_t limit = round_up(ranges.limit() + more, memory_.device->page_at(ranges.limit() + more));
   if (limit > ranges.most()) return false;
   memory_.arena->grow(limit);

@@ -57,6 +57,7 @@ def beside_states(call, steps: int, *, choose=its_own, after=lambda step: None) 
     return [*states, *(each.detach().clone() for each in network.parameters()), torch.tensor(losses)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moves", ["swap", "joint"])
 def test_under_a_plan_a_call_is_at_once_where_the_plan_has_nothing_to_do(monkeypatch, moves):
     """And the plan goes on with the op after it: what leaves after the call does."""

@@ -114,6 +114,7 @@ OWNERS = {"tensor": torch.Tensor, "storage": torch.UntypedStorage}
     ("storage", "away"), ("storage", "here"), ("tensor", "away"),
     pytest.param("tensor", "here", marks=pytest.mark.slow),
 ])  # fmt: skip
+@pytest.mark.long
 def test_every_attribute_gives_what_it_gives_plainly(kind, state):
     warnings.simplefilter("ignore")
     before = press if state == "away" else nothing

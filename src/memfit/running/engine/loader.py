@@ -114,10 +114,10 @@ def _budget_error(engine: EngineModule) -> type[BudgetError]:
             self.args = (self.what + _OUT_OF_MEMORY,)
 
         def __str__(self) -> str:
-            return self.what
+            return str(self.args[0]).removesuffix(_OUT_OF_MEMORY)
 
         def __reduce__(self) -> tuple[object, ...]:  # another process may know nothing of this class
-            return BudgetError, (self.what,), self.__dict__
+            return BudgetError, (str(self),), self.__dict__
 
     _BudgetError.__name__ = _BudgetError.__qualname__ = BudgetError.__name__
     _BudgetError.__module__ = BudgetError.__module__

@@ -47,6 +47,7 @@ def test_threads_that_train_at_once_compute_what_they_do_alone(budget):
             assert engine.load().in_use() == [0, 0, 0]
 
 
+@pytest.mark.long
 def test_a_share_takes_effect_while_other_threads_are_in_the_midst_of_ops():
     plain = [job() for job in JOBS]
     for _ in range(6):

@@ -37,6 +37,7 @@ def test_two_ranks_of_ddp_within_a_budget_train_as_plainly(tmp_path, monkeypatch
     check_pinned(plainly_and_within(kinds.ddp, ["60%"], tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["ddp", "ddp_views"])
 def test_where_nobody_answers_for_aliases_buckets_are_pinned_and_nothing_else(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(kinds, "STEPS", 5)

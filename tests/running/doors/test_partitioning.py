@@ -64,6 +64,7 @@ def gradients(speeds: Speeds | None, backend: str) -> list[Tensor]:
     return [parameter.grad for parameter in network.parameters()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("speeds", [ALWAYS, NEVER])
 def test_random_numbers_of_the_backward_pass_are_those_of_the_forward_pass(speeds):
     plain, again = (gradients(each, "aot_eager_decomp_partition") for each in (None, speeds))

@@ -39,7 +39,7 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("plan")
     write(folder, SCRIPT)
     assert memfit("trace", "script.py", "-o", "trace.json", cwd=folder).returncode == 0
-    planned = memfit("plan", "trace.json", "--budget", "62%", "--policy", "swap", "--addresses", "--effort", "20",
+    planned = memfit("plan", "trace.json", "--budget", "70%", "--policy", "swap", "--addresses", "--effort", "20",
                      "-o", "plan.json", cwd=folder)  # fmt: skip
     assert planned.returncode == 0, planned.stderr
     return folder
@@ -55,10 +55,10 @@ def budgeted(folder: Path, *words: str, options: tuple[str, ...] = ()):
 
 def test_a_plan_is_used_changes_no_loss_and_is_shown_beside_what_was_measured(folder):
     plain = run("script.py", cwd=folder)
-    result, stats = budgeted(folder, options=("--budget", "65%", "--timeline", "timeline.json"))
+    result, stats = budgeted(folder, options=("--budget", "73%", "--timeline", "timeline.json"))
     plan = json.loads((folder / "plan.json").read_text())
     assert result.stdout == plain.stdout and "warning" not in result.stderr
-    assert stats["given_plan"] == "used" and stats["swaps"] >= len(plan["swaps"]) > 0
+    assert stats["given_plan"] == "used" and stats["swaps"] >= len(plan["swaps"]["storage"]) > 0
     assert stats["peak_footprint_bytes"] <= stats["budget_bytes"]
     events = json.loads((folder / "timeline.json").read_text())["traceEvents"]
     names = {event["args"]["name"].split(" ")[0] for event in events if event.get("ph") == "M"}

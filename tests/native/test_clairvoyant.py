@@ -35,6 +35,15 @@ class Life:
         return min((use for use in self.uses if use > now), default=float("inf"))
 
 
+def operands_of(trace: Trace, index: int) -> set[int]:
+    """What has to be resident in op `index`: what it accesses, and what is pinned in it."""
+    return {*trace.ops[index].reads, *trace.ops[index].writes} | {
+        i
+        for i, s in enumerate(trace.storages)
+        if s.pinned_from is not None and s.alloc <= index < s.free and (trace.recurs(s) or s.pinned_from <= index)
+    }
+
+
 def unroll(trace: Trace, iterations: int) -> list[dict[int, Life]]:
     """For each iteration, which life each storage id is part of."""
     unrolled: list[dict[int, Life]] = []
@@ -56,8 +65,8 @@ def unroll(trace: Trace, iterations: int) -> list[dict[int, Life]]:
                     life = unrolled[-1][match[0]]
             life.ids[iteration] = i
             lives[i] = life
-        for index, op in enumerate(trace.ops):
-            for i in {*op.reads, *op.writes}:
+        for index in range(len(trace.ops)):
+            for i in operands_of(trace, index):
                 lives[i].uses.append(iteration * len(trace.ops) + index)
         unrolled.append(lives)
     return unrolled
@@ -86,7 +95,7 @@ def simulate(trace: Trace, budget_bytes: int) -> Traffic:
             begin, end = (0, edges[0]) if index < 0 else (edges[index], edges[index + 1])
             if index >= 0:
                 op = trace.ops[index]
-                busy = [lives[i] for i in {*op.reads, *op.writes} if trace.storages[i].alloc_tick < begin]
+                busy = [lives[i] for i in operands_of(trace, index) if trace.storages[i].alloc_tick < begin]
                 wanted = op.workspace_bytes + sum(x.held_bytes for x in busy if not x.resident)
                 make_room(wanted, iteration, now, busy)
                 for life in busy:

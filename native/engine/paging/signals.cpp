@@ -32,6 +32,43 @@ bool writes(const void* context) {
 #endif
 }
 
+// A fault is served on the alternate stack of the thread, if that has one (faulthandler's has 16 KiB). It has to be large
+// enough for what reads the tier: the thread gets a larger one otherwise, which lasts as long as the thread.
+class AlternateStack {
+ public:
+  AlternateStack() = default;
+  AlternateStack(const AlternateStack&) = delete;
+  AlternateStack& operator=(const AlternateStack&) = delete;
+  ~AlternateStack() {
+    if (base_ == nullptr) return;
+    stack_t current {};
+    stack_t none {};
+    none.ss_flags = SS_DISABLE;
+    if (sigaltstack(nullptr, &current) == 0 && current.ss_sp == base_) sigaltstack(&none, nullptr);
+    munmap(base_, kBytes);
+  }
+
+  void enlarge() {
+    stack_t current {};
+    if (sigaltstack(nullptr, &current) != 0 || (current.ss_flags & SS_DISABLE) != 0 || current.ss_size >= kBytes) return;
+    if (base_ == nullptr) {
+      void* base = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+      if (base == MAP_FAILED) refuse_mapping("served");
+      base_ = base;
+    }
+    stack_t ours {};
+    ours.ss_sp = base_;
+    ours.ss_size = kBytes;
+    if (sigaltstack(&ours, nullptr) != 0) refuse_mapping("served");
+  }
+
+ private:
+  static constexpr size_t kBytes = size_t{256} << 10;
+  void* base_ = nullptr;
+};
+
+thread_local AlternateStack alternate_stack;
+
 class SignalFaults final : public PageFaults {
  public:
   explicit SignalFaults(Serve serve) : serve_(std::move(serve)) {
@@ -106,6 +143,7 @@ class SignalFaults final : public PageFaults {
   }
 
   static void take_signal() {
+    alternate_stack.enlarge();
     struct sigaction ours {}, theirs {};
     ours.sa_sigaction = &on_signal;
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;

@@ -147,3 +147,37 @@ def test_a_crash_of_the_program_is_a_crash_with_its_own_message(when):
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=100)
     assert ended.returncode == -11 and "still here" in ended.stdout
     assert ended.stderr.count("Fatal Python error: Segmentation fault") == (when != "never")
+
+
+SMALL_STACK = """
+    import ctypes, mmap, sys
+    import torch, memfit
+    from memfit.running import engine
+    from memfit.running.engine.tiers import TierSpec
+
+    class Stack(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_void_p), ("flags", ctypes.c_int), ("bytes", ctypes.c_size_t)]
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.getauxval.restype = ctypes.c_ulong
+    page, frame = mmap.PAGESIZE, libc.getauxval(51)  # AT_MINSIGSTKSZ: what the kernel itself writes there
+    size = (frame // page + 1) * page
+    room = mmap.mmap(-1, size + page)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    assert libc.mprotect(ctypes.c_void_p(base), page, 0) == 0  # who needs more dies, and overwrites nobody
+    assert libc.sigaltstack(ctypes.byref(Stack(base + page, 0, size)), None) == 0
+    torch.set_num_threads(1)
+    expected = torch.arange(float(1 << 20)).add_(1).numpy().tobytes()
+    with memfit.session(3 << 20, TierSpec("disk", sys.argv[1]), plan=False, split="never") as session:
+        engine.load().set_mapping("auto", "signals", 0)
+        a = torch.arange(float(1 << 20)).add_(1)
+        assert session.stats.faults > 0
+        assert session.read_bytes(a.untyped_storage()) == expected
+    print("equal")
+"""
+
+
+def test_a_small_alternate_stack_is_large_enough_to_be_told_of_faults(tmp_path):
+    command = [sys.executable, "-c", textwrap.dedent(SMALL_STACK), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (result.returncode, result.stdout) == (0, "equal\n"), result.stderr

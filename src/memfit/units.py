@@ -135,6 +135,11 @@ def format_least_bytes(size_bytes: int) -> str:
     return f"{float(number) + 10**-digits:.{digits}f} {unit}"
 
 
+def format_excess(times: int, most_bytes: int) -> str:
+    """Say that the limit gave way so many times, by `most_bytes` at most."""
+    return f"the limit gave way {times} time{'' if times == 1 else 's'}, by {format_bytes(most_bytes)} at most"
+
+
 def format_part(size_bytes: int, whole_bytes: int) -> str:
     """Return bytes and what part of `whole_bytes` they are, for people: "34.0 MiB, 65 %"."""
     return f"{format_bytes(size_bytes)}, {round(100 * size_bytes / max(whole_bytes, 1))} %"

@@ -16,7 +16,7 @@ from memfit.cli import _parser, _split, main
 from memfit.cli.program import program_of
 from memfit.cli.run import _check_options
 from memfit.running.scripts.script import Program
-from memfit.units import format_bytes
+from memfit.units import format_bytes, format_us
 from pseudo_terminal import on_terminal
 
 STATS = [
@@ -180,10 +180,8 @@ def test_the_limit_the_plan_the_sentence_and_the_sum_are_told_in_a_line_each(tmp
     assert plan.startswith("memfit: a plan is in force for iterations like this one: ")
     assert last.startswith(f"memfit: budget {size}, 80 %, arena peak ") and "(tier ram) over 14 iterations" in last
     assert 0 < stats["planned_iterations"] < 12 and f"{stats['planned_iterations']} by a plan" in last
-    slowed = f"of {stats['seconds']:.1f} s for copies (x{stats['slowdown']:.2f})"
-    assert "; waited " in last and f"{slowed}; peak RSS " in last
-    waited = (stats["stall_ns"] + stats["copy_ns"]) / 1e9
-    assert waited > 0 and stats["slowdown"] == pytest.approx(stats["seconds"] / (stats["seconds"] - waited))
+    waited = format_us((stats["stall_ns"] + stats["copy_ns"]) / 1e3)
+    assert f"; waited {waited} of {stats['seconds']:.1f} s for copies; peak RSS " in last and waited != "0.00 us"
     assert last.endswith(f"; memfit's own records {format_bytes(stats['record_bytes'])}") and stats["record_bytes"] > 0
     assert sentence.startswith(f"memfit: trained 14 iterations within {size} (80 % of the peak), ")
     assert f", {stats['planned_iterations']} by a plan, " in sentence and "; next: " in sentence

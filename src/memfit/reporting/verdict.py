@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memfit.units import format_bytes
+from memfit.units import format_bytes, format_excess
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ def to_text(report: VerdictReport) -> str:
         f"budget run:  {_spent(report.limited)}, "
         f"arena peak {format_bytes(stats['peak_footprint_bytes'])} of {format_bytes(stats['budget_bytes'])}, "
         f"{format_bytes(stats['bytes_out'])} out, {format_bytes(stats['bytes_in'])} in",
+        *([format_excess(stats["growths"], stats["peak_growth_bytes"])] if stats.get("growths") else []),
     ))  # fmt: skip
 
 

@@ -35,6 +35,11 @@ def test_it_says_what_happened_what_it_cost_and_what_to_try():
     )
 
 
+def test_within_is_said_of_a_limit_that_was_kept_alone():
+    found = sentence(outcome(peak_footprint_bytes=3 * GIB, growths=1, peak_growth_bytes=GIB))
+    assert found.startswith("trained 300 iterations in 3.00 GiB of 2.00 GiB (60 % of the peak), ")
+
+
 def test_a_loop_that_does_not_train_made_forward_passes():
     found = sentence(outcome(about={"forward_only": True}))
     assert found.startswith("made 300 forward passes within 2.00 GiB")

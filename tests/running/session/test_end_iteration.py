@@ -63,3 +63,40 @@ def test_an_ended_session_has_no_iteration_to_end():
         pass
     with pytest.raises(UsageError, match="has ended"):
         session.end_iteration()
+
+
+def steps_of(optimizers: list[torch.optim.Optimizer], order: list[int], before=lambda: None) -> int:
+    """The iterations that a session counts when the optimizers step in this order."""
+    with memfit.session(None) as session:
+        before()
+        for number in order:
+            for group in optimizers[number].param_groups:
+                for weight in group["params"]:
+                    (weight * 2).sum().backward()
+            optimizers[number].step()
+    return session.stats.iterations
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ([0, 0, 0, 1, 0, 0, 1, 0, 0, 1], 3),  # a critic's steps, and then a generator's, three times
+        ([0, 1, 0, 1], 2),
+        ([0, 0, 0, 1, 1], 5),  # one after the other
+        ([0, 0, 1, 0, 2, 1, 0, 2], 2),
+    ],
+)
+def test_iterations_are_the_steps_of_the_optimizer_that_ends_them(order, expected):
+    optimizers = [torch.optim.SGD([torch.nn.Parameter(torch.ones(8))], 0.1) for _ in range(max(order) + 1)]
+    assert steps_of(optimizers, order) == expected
+
+
+def test_an_evaluation_before_the_first_step_is_no_iteration():
+    net = torch.nn.Linear(8, 8)
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            for _ in range(3):
+                net(torch.ones(8, 8))
+
+    assert steps_of([torch.optim.SGD(net.parameters(), 0.1)], [0, 0], evaluate) == 2

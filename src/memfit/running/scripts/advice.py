@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memfit.units import format_bytes
+from memfit.units import format_bytes, format_excess
 
 if TYPE_CHECKING:
     from memfit.running.scripts.launch import Outcome
@@ -35,12 +35,13 @@ def _happened(outcome: Outcome) -> str:
 
 
 def _limit(outcome: Outcome) -> str:
-    limit = outcome.stats.budget_bytes
+    stats, limit = outcome.stats, outcome.stats.budget_bytes
     if not limit:
         return " without a limit"
     peak = outcome.peak_above
     share = f" ({round(100 * limit / peak)} % of the peak)" if peak else ""
-    return f" within {format_bytes(limit)}{share}"
+    within = f"in {format_bytes(stats.peak_footprint_bytes)} of" if stats.peak_footprint_bytes > limit else "within"
+    return f" {within} {format_bytes(limit)}{share}"
 
 
 def _host(outcome: Outcome) -> str:
@@ -64,8 +65,8 @@ def _next(outcome: Outcome) -> str:
         return f"everything fitted; {_lower(outcome)}"
     if stats.growths:
         return (
-            f"the limit gave way {_count(stats.growths, 'time')}, by {format_bytes(stats.peak_growth_bytes)} at most, "
-            "to ops that did not fit: a larger budget, or --no-grow to have an error instead"
+            f"{format_excess(stats.growths, stats.peak_growth_bytes)}, to ops that did not fit: a larger budget, or "
+            "--no-grow to have an error instead"
         )
     if outcome.planned_iterations < _OFTEN * stats.iterations and _waited(outcome) > _LITTLE:
         return _without_plan(outcome)

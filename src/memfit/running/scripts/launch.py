@@ -72,7 +72,6 @@ class Outcome:
             "fragmentation": self.stats.fragmentation,
             "signatures": dict(self.signatures),
             **{name: getattr(self, name) for name in names},
-            "slowdown": self.slowdown,
         }
 
     def _rank(self) -> dict[str, int]:
@@ -88,12 +87,6 @@ class Outcome:
         """The time that ops waited for copies."""
         return self.stats.waited_ns / 1e9
 
-    @property
-    def slowdown(self) -> float:
-        """The run's time over what it would have been had no op waited for a copy."""
-        computed = self.seconds - self.waited_seconds
-        return self.seconds / computed if computed > 0 else 1.0
-
     def summary(self) -> str:
         """Return what a person wants to know, in one sentence, and the figures in a line below."""
         s = self.stats
@@ -104,7 +97,7 @@ class Outcome:
             f"moved {format_bytes(s.bytes_out)} out and {format_bytes(s.bytes_in)} in (tier {self.tier}"
             f"{self._compressed()}) "
             f"over {s.iterations} iterations ({kinds})",
-            f"waited {format_us(self.waited_seconds * 1e6)} of {self.seconds:.1f} s for copies (x{self.slowdown:.2f})",
+            f"waited {format_us(self.waited_seconds * 1e6)} of {self.seconds:.1f} s for copies",
             *self._made_again(),
             *(f"without a plan at last: {why}" for why in dict.fromkeys(self.unplanned)),
             f"peak RSS {format_bytes(self.peak_rss_bytes)}",

@@ -130,7 +130,11 @@ class Running:
         """The figures of the session so far."""
         stats = self.engine.stats()
         kept = self.first.record_bytes + self.planner.record_bytes
-        own = {"record_bytes": stats["record_bytes"] + kept, "planner_failures": self.planner.failures}
+        own = {
+            "iterations": stats["iterations"] - self.iterations.surplus,
+            "record_bytes": stats["record_bytes"] + kept,
+            "planner_failures": self.planner.failures,
+        }
         return Stats(**stats | own)
 
     def status(self) -> Status:

@@ -53,6 +53,11 @@ class Iterations:
         self._open = False  # an end has been seen since the set of optimizers last grew
         self._paused = False
         self._steps = 0
+        self._ends: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()  # by who made them
+        self._ends_of_passes = 0
+        self.surplus = 0
+        """How many ends turned out to be none: of an optimizer's steps, or of passes, that a later optimizer's end
+        includes."""
         self._passes = Passes(self._passed)
         self._passed_modules: set[int] = set()  # since the last end that a forward pass made, by id
         self._turn = threading.Lock()
@@ -138,6 +143,7 @@ class Iterations:
     def _stepped(self, optimizer: Optimizer) -> None:
         self._steps += 1
         self.take_no_passes()
+        self.surplus, self._ends_of_passes = self.surplus + self._ends_of_passes, 0
         if self.watch_roles:
             self._note_roles(optimizer)
         if self._paused:
@@ -147,7 +153,9 @@ class Iterations:
             self._last_new = weakref.ref(optimizer)
             self._open = False
         if self._last_new is None or self._last_new() not in (optimizer, None):
+            self.surplus += self._ends.pop(optimizer, 0)
             return
+        self._ends[optimizer] = self._ends.get(optimizer, 0) + 1
         self._end()
 
     def end_here(self) -> None:
@@ -181,6 +189,7 @@ class Iterations:
             return
         self._passed_modules = {id(module)}
         self._steps += 1
+        self._ends_of_passes += 1
         self._end(is_step=False)
 
     def _note_model(self, module: Module) -> None:

@@ -103,12 +103,23 @@ bool may_repeat(const OpInfo& info, const c10::FunctionSchema& schema) {
   const std::string& name = schema.name();
   const bool takes_list = !schema.arguments().empty() && schema.arguments()[0].type()->kind() == c10::TypeKind::ListType;
   const bool of_lists = begins_with(name, "aten::_foreach_") || (begins_with(name, "aten::_fused_") && takes_list) || begins_with(name, "aten::_amp_");
-  return begins_with(name, "aten::") && !of_lists && !info.is_composite && !info.is_view && !info.only_describes && kNotRepeatable.count(name) == 0;
+  return begins_with(name, "aten::") && !info.writes_any && !of_lists && !info.is_composite && !info.is_view && !info.only_describes && kNotRepeatable.count(name) == 0;
+}
+
+// A kernel is registered where C++ was compiled, or by Python.
+bool is_registered_in_cpp(std::string_view line) {
+  const size_t at = line.find(": registered at ");
+  if (at == std::string_view::npos) return true;
+  const std::string_view place = line.substr(0, line.find(" :: ", at));
+  const std::string_view file = place.substr(0, place.rfind(':'));
+  const std::string_view ending = file.substr(std::min(file.rfind('.'), file.size()));
+  return ending == ".cpp" || ending == ".h" || ending == ".cc" || ending == ".cu" || ending == ".cuh" || ending == ".hpp";
 }
 
 void read_repeatability(OpInfo& info, const c10::FunctionSchema& schema) {
   info.handle = c10::Dispatcher::singleton().findSchema(schema.operator_name());
   if (!info.handle) return;
+  info.writes_any |= is_overridden(*info.handle);
   const bool has_kernel = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
                           info.handle->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
   info.is_composite = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !has_kernel;
@@ -126,7 +137,7 @@ void read_repeatability(OpInfo& info, const c10::FunctionSchema& schema) {
   // What it calls takes the generator (`randn`).
   const bool is_explicit = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
   info.is_composite |= is_explicit && info.is_seeded && info.generator_argument < 0;
-  info.is_transparent = info.is_composite && std::binary_search(std::begin(kTransparentOps), std::end(kTransparentOps), info.name);
+  info.is_transparent = info.is_composite && !info.writes_any && std::binary_search(std::begin(kTransparentOps), std::end(kTransparentOps), info.name);
   info.is_repeatable = may_repeat(info, schema);
   const bool writes = std::find(info.writes.begin(), info.writes.end(), true) != info.writes.end();
   info.may_be_in_place = info.is_repeatable && info.returns == 1 && !writes && may_be_in_place(schema.name());
@@ -238,6 +249,13 @@ class OpTable final : public c10::OpRegistrationListener {
     ++edition_;
   }
 
+  // Somebody's kernel has come, or gone.
+  void forget() {
+    std::unique_lock<std::shared_mutex> lock(mutex_);
+    by_schema_.clear();
+    ++edition_;
+  }
+
   std::vector<std::string> names() {
     std::shared_lock<std::shared_mutex> lock(mutex_);
     std::vector<std::string> names;
@@ -267,8 +285,9 @@ class OpTable final : public c10::OpRegistrationListener {
     info->is_operator = kLookedThrough.count(schema.name()) == 0;
     if (!schema.overload_name().empty()) info->name += "." + schema.overload_name();
     read_schema(*info, schema);
-    info->verified = writes_all_it_reads(*info, schema) || std::binary_search(std::begin(kVerifiedOps), std::end(kVerifiedOps), info->name);
-    info->split_rule = split_rule(info->name);
+    const bool is_known = std::binary_search(std::begin(kVerifiedOps), std::end(kVerifiedOps), info->name);
+    info->verified = !info->writes_any && (is_known || writes_all_it_reads(*info, schema));
+    info->split_rule = info->writes_any ? nullptr : split_rule(info->name);
     info->passes_on = passes_on(info->name);
     std::unique_lock<std::shared_mutex> lock(mutex_);
     auto [it, is_new] = by_schema_.emplace(&schema, info.get());
@@ -402,6 +421,27 @@ void watch_nodes(bool on) {
   static Switch nodes;
   nodes.turn(on, at::RecordFunctionCallback(&on_node).needsInputs(true).scopes({at::RecordScope::BACKWARD_FUNCTION}));
 }
+
+// Kernels for device meta compute no bytes, and the engine's own call what was there before.
+bool is_overridden(const c10::OperatorHandle& op) {
+  const std::string state = op.dumpState();  // a line for each kernel, those that are inactive after the one in their place
+  std::string_view rest = state, ours;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const std::string_view key = line.substr(0, line.find_first_of(": "));
+    if (key == "Meta") continue;
+    if (line.find(kSliced) != std::string_view::npos) {
+      ours = key;
+      continue;
+    }
+    const bool is_inactive = line.find(" (inactive): ") != std::string_view::npos;
+    if ((is_inactive && key != std::exchange(ours, {})) || !is_registered_in_cpp(line)) return true;
+  }
+  return false;
+}
+
+void forget_operators() { table().forget(); }
 
 void observe_idly(bool on) {
   static Switch idle;

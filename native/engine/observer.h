@@ -84,6 +84,13 @@ uint64_t add_observer();
 void remove_observer(uint64_t handle);
 // A profiler that notes shapes asks for the addresses of what comes into autograd's nodes: it is brought in for that.
 void watch_nodes(bool on);
+// What the dispatcher calls the engine's kernels that stand before torch's.
+inline constexpr const char* kSliced = "runs in slices what does not fit (memfit)";
+// Somebody has put a kernel of their own in the place of one of torch's (torch.library, an extension): it may do more than
+// torch's does.
+bool is_overridden(const c10::OperatorHandle& op);
+// What is known of operators is worked out again: somebody has registered a kernel, or taken one back.
+void forget_operators();
 // What torch takes to tell an observer of ops: for benchmarks, one that does nothing.
 void observe_idly(bool on);
 // "2 x Float[2,3] of a storage of 24 B; ...": for a message.

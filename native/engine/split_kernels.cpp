@@ -59,11 +59,11 @@ struct SplitKernel<Op, Result(Args...)> {
   static void install() {
     c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
     std::optional<c10::OperatorHandle> op = dispatcher.findSchema({Op::name, Op::overload_name});
-    if (!op || split_rule(name_of(*op)) == nullptr) return;
+    if (!op || split_rule(name_of(*op)) == nullptr || is_overridden(*op)) return;
     before = new Before{*op, kernel_in(op->getComputedKernelForDispatchKey(c10::DispatchKey::CPU))};
     registrations().push_back(dispatcher.registerImpl(op->operator_name(), c10::DispatchKey::CPU,
                                                       c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(&call)), std::nullopt,
-                                                      nullptr, "runs in slices what does not fit (memfit)"));
+                                                      nullptr, kSliced));
   }
 
   static std::string name_of(const c10::OperatorHandle& op) {

@@ -22,6 +22,7 @@ from memfit.running.doors import (
     compiling,
     distributed,
     extensions,
+    kernels,
     launches,
     profiling,
     scripted,
@@ -78,6 +79,7 @@ def installed(engine: EngineModule) -> Iterator[None]:
         stack.enter_context(compiling.for_sessions())
         stack.enter_context(compiled.kernels_seen(engine))
         stack.enter_context(extensions.calls_seen(engine))
+        stack.enter_context(kernels.registrations_seen(engine))
         stack.enter_context(distributed.collectives_seen(engine))
         stack.enter_context(launches.launches_seen(engine))
         stack.enter_context(profiling.calls_unnamed(engine))

@@ -353,6 +353,9 @@ class EngineModule(Protocol):
     def parts_of(self, paths: Sequence[str]) -> tuple[list[Any], list[ModuleType]]:
         """Return the C functions whose code is in one of the libraries, and the modules that were loaded from them."""
 
+    def forget_operators(self) -> None:
+        """Look at each operator anew when it is next called: a kernel has been registered, or taken back."""
+
     def watch_nodes(self, on: bool) -> None:
         """Bring in the inputs of autograd's nodes, for a profiler that asks for their addresses."""
 

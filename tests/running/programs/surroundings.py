@@ -184,6 +184,39 @@ def from_numpy(packed: tuple[torch.dtype, np.ndarray]) -> Tensor:
     return torch.from_numpy(packed[1]).to(packed[0])
 
 
+def kept_by_address() -> AbstractContextManager[None]:
+    """Save each storage once, known by its address, which stays its own as long as it is kept."""
+    known: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: Tensor) -> Any:
+        if isinstance(tensor, Wrapper):
+            return tensor
+        storage = tensor.untyped_storage()
+        known.setdefault(storage.data_ptr(), storage)
+        return storage.data_ptr(), tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride()
+
+    def unpack(packed: Any) -> Tensor:
+        if isinstance(packed, Tensor):
+            return packed
+        address, dtype, *where = packed
+        return torch.empty(0, dtype=dtype).set_(known[address], *where)
+
+    return saved_tensors_hooks(pack, unpack)
+
+
+def looked_up_by_address() -> AbstractContextManager[None]:
+    """Save each tensor in a table by its address."""
+    table: dict[tuple[Any, ...], Tensor] = {}
+
+    def pack(tensor: Tensor) -> tuple[Any, ...]:
+        address = id(tensor) if isinstance(tensor, Wrapper) else tensor.data_ptr()
+        key = (address, tensor.dtype, tensor.size(), tensor.stride())
+        table.setdefault(key, tensor.detach())
+        return key
+
+    return saved_tensors_hooks(pack, table.__getitem__)
+
+
 # Settings of a thread or a process
 
 
@@ -236,6 +269,8 @@ CONTEXTS: dict[str, Callable[[Seen], AbstractContextManager[Any]]] = {
     "hooks to NumPy": lambda seen: saved_tensors_hooks(
         to_numpy, lambda packed: torch.from_numpy(packed[1]).to(packed[0])
     ),
+    "hooks by address": lambda seen: kept_by_address(),
+    "hooks by table": lambda seen: looked_up_by_address(),
     "saved on the CPU": lambda seen: save_on_cpu(),
     "counting mode": Counting,
     "replacing mode": lambda seen: Replacing(),

@@ -160,7 +160,13 @@ def _as_array(engine: EngineModule, original: Callable[..., Any]) -> Callable[..
         if not _has_plain_bytes(tensor) or not engine.may_leave(tensor):
             return np.array(original(tensor, dtype))
         kind = torch.empty(0, dtype=tensor.dtype).numpy().dtype
-        return np.array(addresses.copied(engine, tensor.contiguous()).view(kind).reshape(tensor.shape), dtype)
+        strides = [stride * tensor.element_size() for stride in tensor.stride()]
+        alike = np.lib.stride_tricks.as_strided(np.empty(1, kind), tensor.shape, strides)  # never read
+        made = np.empty_like(alike, dtype)  # laid out as numpy's own copy: what is computed of it depends on that
+        axes = sorted(range(tensor.dim()), key=lambda axis: -made.strides[axis])
+        turned = tensor.permute(axes)
+        made.transpose(axes)[...] = addresses.copied(engine, turned.contiguous()).view(kind).reshape(turned.shape)
+        return made
 
     return as_array
 

@@ -5,6 +5,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from memfit.comparing.explaining.carried import carry_out
+from memfit.comparing.explaining.plan import explain_plan
+from memfit.comparing.explaining.storages import explain_storages
+from memfit.comparing.plans import report_plan
 from memfit.errors import BudgetError
 from memfit.ir import Recompute
 from memfit.machine import Link, Machine
@@ -17,6 +21,10 @@ from memfit.planning.joint.plan import plan_jointly
 from memfit.planning.joint.program import Moves, time_bound
 from memfit.planning.joint.transformed import with_recomputes
 from memfit.planning.joint.values import Values
+from memfit.reporting.explain import to_text as explained
+from memfit.reporting.explain_storage import to_text as explained_storage
+from memfit.reporting.plans import to_text as reported
+from memfit.reporting.show import print_text
 from memfit.validate_joint import JointPromise, check_joint, check_recomputes
 from trace_builder import TraceBuilder, traces
 
@@ -115,6 +123,19 @@ def test_a_storage_is_gone_before_it_is_freed_if_it_is_dropped_for_good_and_only
     for made in (replace(plain, for_good=frozenset({held})), replace(dropped, for_good=frozenset())):
         found = check_joint(trace, made)
         assert found is not None and found.promise is JointPromise.FREES
+
+
+def test_reports_tell_a_drop_for_good_from_a_remaking(capsys):
+    trace, held = holding()
+    plan = as_plan(trace, plan_jointly(trace, MACHINE, BUDGET, moves=Moves.RECOMPUTE))
+    text = reported(report_plan(trace, judged(trace, MACHINE, plan)))
+    assert "1 recomputes" in text and "by 0 runs of ops, 64 B dropped for good" in text
+    figures = explain_plan(trace, MACHINE, BUDGET, plan=plan, effort=0.02)
+    assert (figures.plan.remakings, figures.plan.reruns) == (0, 0)
+    print_text(explained(figures))
+    print_text(explained_storage(explain_storages(carry_out(trace, MACHINE, plan), f"#{held}")))
+    told = " ".join(capsys.readouterr().out.split())
+    assert "1 drops for good of 64 B" in told and "nothing runs" in told
 
 
 @given(traces(max_ops=14))

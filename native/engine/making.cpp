@@ -55,7 +55,34 @@ Making::Making(Engine& engine)
 c10::Storage Making::make(const Value& value) {
   const std::shared_ptr<const Recipe> recipe = recipe_of(value);
   if (!recipe) throw Forgotten();
-  return run(recipe)->result(value);
+  c10::Storage made = run(recipe)->result(value);
+  forget_read(*recipe);
+  return made;
+}
+
+c10::Storage Making::make_alone(const Value& value) {
+  count_reads(value);
+  return make(value);
+}
+
+// Each value that is missing is made once, and reads its recipe's operands then.
+void Making::count_reads(const Value& value) {
+  Lock lock(engine_);
+  std::vector<const Value*> wanted{&value};
+  while (!wanted.empty()) {
+    const std::shared_ptr<const Recipe> recipe = wanted.back()->recipe;
+    wanted.pop_back();
+    if (!recipe) continue;
+    for (const Operand& operand : recipe->operands)
+      if (operand.value && operand.value->block == nullptr && ++reads_left_[operand.value.get()] == 1) wanted.push_back(operand.value.get());
+  }
+}
+
+void Making::forget_read(const Recipe& recipe) {
+  for (const Operand& operand : recipe.operands) {
+    auto left = reads_left_.find(operand.value.get());
+    if (left != reads_left_.end() && --left->second == 0) made_.erase(left->first);
+  }
 }
 
 std::vector<ValueRef> Making::make_all(const std::shared_ptr<const Recipe>& recipe) {

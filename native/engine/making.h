@@ -47,6 +47,8 @@ class Making {
   bool is_timed() const { return !in_order_.current_stream(); }
   // A storage with the value's bytes. Raises what its op raises, and std::runtime_error when it cannot be made.
   c10::Storage make(const Value& value);
+  // The same where nothing else is made: what is made on the way goes when it has been read for the last time.
+  c10::Storage make_alone(const Value& value);
   // One more run of its op, in which the output is to take the place of a copy of one of its operands.
   std::unique_ptr<ReRun> run_over(const std::shared_ptr<const Recipe>& recipe, size_t operand);
   // The values that the recipe makes and anybody may still ask for. `made` knows their storages until they are forgotten.
@@ -57,6 +59,8 @@ class Making {
  private:
   std::unique_ptr<ReRun> run(const std::shared_ptr<const Recipe>& recipe);
   std::unique_ptr<ReRun> run(const std::shared_ptr<const Recipe>& recipe, std::vector<c10::Storage> storages, const c10::Storage& over = {});
+  void count_reads(const Value& value);
+  void forget_read(const Recipe& recipe);
   c10::Storage copy_of(const c10::Storage& storage);
   std::shared_ptr<const Recipe> recipe_of(const Value& value);
   std::vector<ValueRef> results_of(const Recipe& recipe);
@@ -68,6 +72,7 @@ class Making {
   // What is made takes its turn in the session's order of things, whatever stream the thread is in.
   c10::OptionalStreamGuard in_order_;
   std::unordered_map<const Value*, c10::Storage> made_;
+  std::unordered_map<const Value*, size_t> reads_left_;  // of what `make_alone` makes on the way
 };
 
 // The bytes of a storage that a re-run has made are in the arena: it may have left already. Under the mutex. Raises

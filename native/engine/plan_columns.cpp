@@ -95,7 +95,8 @@ SwapTable swap_table(const Columns& columns, size_t ops, size_t takes) {
   return table;
 }
 
-// Ops and drops count from 0; an op that repeats none has 0, otherwise it has one more than the op that it repeats.
+// Ops and drops count from 0; an op that repeats none has 0, otherwise it has one more than the op that it repeats. So it
+// is with the takes of drops: one for good has 0.
 RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages, size_t takes) {
   const Column &repeats = column(columns, "repeats"), &storage = column(columns, "storage");
   const Column &after = column(columns, "after"), &before = column(columns, "before"), &take = column(columns, "take");
@@ -109,9 +110,9 @@ RemakeTable remake_table(const Columns& columns, size_t ops, size_t storages, si
     table.repeats.push_back(repeats[i] == 0 ? RemakeTable::kFirstTime : static_cast<uint32_t>(repeats[i] - 1));
   }
   for (size_t i = 0; i < storage.size(); ++i) {
-    check(storage[i] < storages && after[i] < before[i] && before[i] < ops && take[i] < takes);
+    check(storage[i] < storages && after[i] < before[i] && before[i] < ops && take[i] <= takes);
     table.drops.push_back({static_cast<uint32_t>(storage[i]), static_cast<uint32_t>(after[i]), static_cast<uint32_t>(before[i]),
-                           static_cast<uint32_t>(take[i])});
+                           take[i] == 0 ? RemakeTable::kForGood : static_cast<uint32_t>(take[i] - 1)});
   }
   for (size_t op : kept) {
     check(op < ops);

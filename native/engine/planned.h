@@ -117,6 +117,15 @@ class Planned final : public LastResorts {
   void came_back(const Remaking& remaking, Block& from, Block& block);
   void failed(const Remaking& remaking, const Value& value, const std::string& why);
   void remaking_ends(const Remaking& remaking);
+  // What was dropped for good for the first time, and is to be made again once, to be compared.
+  struct Trials {
+    uint64_t course = 0;
+    std::vector<Remakings::Trial> of;
+  };
+  Trials trials_due(uint64_t identity);
+  void trial_begins(const Trials& trials, const Remakings::Trial& trial);
+  void trial_ends(const Trials& trials, const Remakings::Trial& trial, const Block& made);
+  void trial_failed(const Trials& trials, const Remakings::Trial& trial, const std::string& why);
   // The program has done something else in this iteration.
   bool is_derailed() const { return stream_ && stream_->is_derailed(); }
   // An input of the thread's op does not give its place, as it is to.
@@ -140,6 +149,7 @@ class Planned final : public LastResorts {
   void begin(PlanTables plan, std::unique_ptr<Swaps> swaps, size_t offset);
   bool is_planned(const ThreadState& thread) const { return swaps_ && thread.course == course_ && !thread.is_apart(); }
   bool is_followed(const Remaking& remaking) const { return remakings_ && remaking.course == course_; }
+  bool is_awaited(const Trials& trials) const { return remakings_ && trials.course == course_; }
   void begin_op(ThreadState& thread, size_t op);
   void pass_by(size_t op);
   // Where ops are missing a storage may not be what the plan takes it for; where bytes are not compared, after any other

@@ -47,7 +47,7 @@ bool Recomputing::make(Block& block) {
     {
       Making making(engine_);
       Stopwatch stopwatch(took_ns, nullptr, making.is_timed());
-      made = making.make(*value);
+      made = making.make_alone(*value);
     }
     return bring_back(block, made, took_ns);
   } catch (const c10::Error& error) {

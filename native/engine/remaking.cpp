@@ -48,4 +48,27 @@ void Planned::remaking_ends(const Remaking& remaking) {
   if (is_followed(remaking)) remakings_->end(remaking.before, stream_->is_derailed());
 }
 
+// In an iteration that is not as planned, something else may have changed what a value is made from.
+Planned::Trials Planned::trials_due(uint64_t identity) {
+  if (!remakings_ || !stream_->begun() || stream_->is_derailed() || !stream_->comes_next(identity)) return {};
+  return {course_, remakings_->trials(stream_->next_own())};
+}
+
+// Where the plan is given up for it, that is known of the drop.
+void Planned::trial_begins(const Trials& trials, const Remakings::Trial& trial) {
+  if (is_awaited(trials)) remakings_->fail_trial(trial.drop, "there was no room to make it again");
+}
+
+void Planned::trial_ends(const Trials& trials, const Remakings::Trial& trial, const Block& made) {
+  if (!is_awaited(trials)) return;
+  if (!discarding_.is_same(trial.print, made)) return trial_failed(trials, trial, "they came out different");
+  remakings_->end_trial(trial.drop);
+}
+
+void Planned::trial_failed(const Trials& trials, const Remakings::Trial& trial, const std::string& why) {
+  if (!is_awaited(trials)) return;
+  ++stats_.failed_recomputations;
+  remakings_->fail_trial(trial.drop, why);
+}
+
 }  // namespace memfit

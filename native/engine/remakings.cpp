@@ -20,7 +20,7 @@ Remakings::Remakings(RemakeTable table, Discarding& discarding) : table_(std::mo
   for (uint32_t op : table_.kept) recipes_[op];
   for (uint32_t drop = 0; drop < table_.drops.size(); ++drop) {
     by_after_[table_.drops[drop].after].push_back(drop);
-    by_before_[table_.drops[drop].before].push_back(drop);
+    if (!is_for_good(drop)) by_before_[table_.drops[drop].before].push_back(drop);
   }
 }
 
@@ -55,7 +55,24 @@ void Remakings::drop(uint32_t number, Block& block, bool is_another) {
   } catch (const TierFailure& failure) {
     return refuse_for_good(failure.what());
   }
-  if (block.resident()) refuse_for_good("its bytes may not leave");
+  if (block.resident()) return refuse_for_good("its bytes may not leave");
+  if (is_for_good(number) && state.value && state.verdict == Verdict::kUntried) trials_.push_back({number, state.value, block.print});
+}
+
+bool Remakings::is_trial_due(size_t before) const {
+  return std::any_of(trials_.begin(), trials_.end(), [&](const Trial& trial) { return table_.drops[trial.drop].before <= before; });
+}
+
+std::vector<Remakings::Trial> Remakings::trials(size_t before) {
+  const auto first_due = std::partition(trials_.begin(), trials_.end(), [&](const Trial& trial) { return table_.drops[trial.drop].before > before; });
+  std::vector<Trial> due(first_due, trials_.end());
+  trials_.erase(first_due, trials_.end());
+  return due;
+}
+
+void Remakings::end_trial(uint32_t drop) {
+  states_[drop].verdict = Verdict::kSame;
+  states_[drop].value.reset();
 }
 
 bool Remakings::is_away(const State& state) {
@@ -97,6 +114,7 @@ void Remakings::end(size_t before, bool is_another) {
 
 void Remakings::iteration_ends() {
   for (State& state : states_) state.value.reset(), state.block = 0;
+  trials_.clear();
   for (auto& [op, recipes] : recipes_) recipes.clear();
 }
 
@@ -110,7 +128,7 @@ std::optional<uint32_t> Remakings::place_of(const Block& block) const {
   const Drop* last = nullptr;
   for (uint32_t drop = 0; drop < states_.size(); ++drop)
     if (states_[drop].block == block.id && (last == nullptr || last->after < table_.drops[drop].after)) last = &table_.drops[drop];
-  return last == nullptr ? std::nullopt : std::optional(last->take);
+  return last == nullptr || last->take == RemakeTable::kForGood ? std::nullopt : std::optional(last->take);
 }
 
 Remakings::Tried Remakings::tried() const {
@@ -124,7 +142,7 @@ Remakings::Tried Remakings::tried() const {
 }
 
 size_t Remakings::held() const {
-  size_t held = held_bytes(table_.repeats, table_.drops, states_);
+  size_t held = held_bytes(table_.repeats, table_.drops, states_, trials_);
   for (const auto& [op, recipes] : recipes_)
     for (const auto& recipe : recipes) held += recipe->held();
   return held;

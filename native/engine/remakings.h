@@ -3,7 +3,9 @@
 // The plan's ops are numbered with those that run again. An op's call is kept as a recipe only if it is to run again.
 // A drop is tried before it is trusted: the first time a copy goes to the tier as well, and what comes out of the re-run
 // is compared with what the copy was made of. A storage that came out different, or not at all, is copied whenever it is
-// dropped, until there is another plan.
+// dropped, until there is another plan. A storage that nothing uses any more is dropped for good: no op of the plan's makes
+// it again. It is tried at the end of its life, when most of what it is made from has gone: that its bytes can be had until
+// then, by all ops of the plan's that take part, is known from then on.
 // It has a method for each thing that happens to a drop.
 #pragma once
 
@@ -24,12 +26,13 @@ namespace memfit {
 
 struct RemakeTable {
   static constexpr uint32_t kFirstTime = UINT32_MAX;
+  static constexpr uint32_t kForGood = UINT32_MAX;
 
   struct Drop {
     uint32_t storage = 0;  // among those of the swaps
     uint32_t after = 0;    // its bytes go when this op has ended,
     uint32_t before = 0;   // and are there again when this one begins,
-    uint32_t take = 0;     // at the place of this take
+    uint32_t take = 0;     // at the place of this take; kForGood: they do not come back
   };
   std::vector<uint32_t> repeats;  // by op: the one whose call it repeats, or kFirstTime; empty: nothing is made again
   std::vector<Drop> drops;
@@ -72,6 +75,17 @@ class Remakings {
   // All that was to be made before the op has been, or cannot be. (`is_another`: as of `drop`.)
   void end(size_t before, bool is_another);
   void iteration_ends();
+  // What was dropped for good and is to be tried before an op, when it has mostly been freed: its value, and the
+  // fingerprint of its bytes. It is asked for once.
+  struct Trial {
+    uint32_t drop;
+    ValueRef value;
+    uint64_t print;
+  };
+  bool is_trial_due(size_t before) const;
+  std::vector<Trial> trials(size_t before);
+  void end_trial(uint32_t drop);
+  void fail_trial(uint32_t drop, std::string why) { refuse(states_[drop], std::move(why)); }
   // The take that gives a dropped storage its last place in an iteration, by the ordinal of its allocation.
   std::optional<uint32_t> last_take(uint32_t ordinal) const;
 
@@ -99,6 +113,7 @@ class Remakings {
   using Drop = RemakeTable::Drop;
   using ByOp = std::unordered_map<uint32_t, std::vector<uint32_t>>;
 
+  bool is_for_good(uint32_t drop) const { return table_.drops[drop].take == RemakeTable::kForGood; }
   static std::vector<uint32_t> of(const ByOp& drops, size_t op);
   static bool is_away(const State& state);
   static void refuse(State& state, std::string why);
@@ -106,6 +121,7 @@ class Remakings {
   RemakeTable table_;
   Discarding& discarding_;
   std::vector<State> states_;  // by drop
+  std::vector<Trial> trials_;
   std::set<uint32_t> refused_;
   ByOp by_after_, by_before_;
   std::unordered_map<uint32_t, Recipes> recipes_;  // by op, of those that run again

@@ -35,11 +35,45 @@ void forget_used(Making& making, const LastUses& last, uint32_t step, std::vecto
 
 }  // namespace
 
+void Repeating::try_drops(const Planned::Trials& trials) {
+  if (trials.of.empty()) return;
+  Aside aside;
+  for (const Remakings::Trial& trial : trials.of) {
+    Making making(engine_);
+    try_drop(making, trials, trial);
+  }
+}
+
+// Made for the comparison alone: the storage's bytes are in the tier, or it has died.
+void Repeating::try_drop(Making& making, const Planned::Trials& trials, const Remakings::Trial& trial) {
+  std::string why;
+  engine_.governing([&](Session& session) { session.planned.trial_begins(trials, trial); });
+  try {
+    const c10::Storage made = making.make_alone(*trial.value);
+    return engine_.governing([&](Session& session) {
+      bring_in(session, made);
+      session.planned.trial_ends(trials, trial, *session.lasting.books.find(*made.unsafeGetStorageImpl()));
+    });
+  } catch (const c10::Error& error) {
+    why = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  engine_.governing([&](Session& session) {
+    const auto& recipe = trial.value->recipe;
+    session.planned.trial_failed(trials, trial, recipe ? recipe->op->name + ": " + why : why);
+  });
+}
+
 void Repeating::run_before(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
+  Planned::Trials trials;
   const auto remaking = engine_.governing([&](Session& session) {
-    Planned::Remaking due = session.planned.remaking_due(identity_of(op.name_hash, at::GradMode::is_enabled()));
+    const uint64_t identity = identity_of(op.name_hash, at::GradMode::is_enabled());
+    trials = session.planned.trials_due(identity);
+    Planned::Remaking due = session.planned.remaking_due(identity);
     return due.steps.empty() || session.ops.concerns(op, inputs) ? due : Planned::Remaking();
   });
+  try_drops(trials);
   if (remaking.steps.empty()) return;
   Aside aside;
   Making making(engine_);

@@ -23,6 +23,8 @@ class Repeating {
  private:
   using ValueRefs = std::vector<ValueRef>;
 
+  void try_drops(const Planned::Trials& trials);
+  void try_drop(Making& making, const Planned::Trials& trials, const Remakings::Trial& trial);
   bool begins(const Planned::Remaking& remaking, const Planned::Step& step);
   void run(Making& making, const Planned::Remaking& remaking, const Planned::Step& step, ValueRefs& on_the_way);
   bool bring_back(Making& making, const Planned::Remaking& remaking, const ValueRef& value);

@@ -39,6 +39,7 @@ bool Planned::lets_pass(uint64_t identity) const {
   if (!stream_ || !stream_->begun()) return true;
   if (!deferred_.empty() || !stream_->comes_next(identity) || stream_->next_own() != stream_->next()) return false;
   const size_t op = stream_->next();
+  if (remakings_ && remakings_->is_trial_due(op)) return false;
   return swaps_->before(op).empty() && !swaps_->maps_any(op);
 }
 

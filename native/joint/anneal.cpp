@@ -81,7 +81,7 @@ class Anneal {
     std::vector<double> prices;
     double bytes = 0;
     for (std::int64_t g : usable_)
-      if (may_remake(g)) prices.push_back(options_.price_us[g]), bytes += static_cast<double>(held(g));
+      if (may_remake(g) && all_.gaps.returns[g]) prices.push_back(options_.price_us[g]), bytes += static_cast<double>(held(g));
     if (prices.empty()) prices.push_back(1.0), bytes = 1;
     std::sort(prices.begin(), prices.end());
     typical_us_ = std::max(prices[prices.size() / 2], 1e-6);

@@ -71,18 +71,20 @@ class Columns {
     value_flags_ = {remakable};
   }
 
-  void gaps(Int64 storage, Int64 after, Int64 before, Flag remakable, Int64 of_storage_start, Int64 of_storage) {
+  void gaps(Int64 storage, Int64 after, Int64 before, Flag remakable, Flag returns, Int64 of_storage_start,
+            Int64 of_storage) {
     const auto count = static_cast<std::int64_t>(storage.shape(0));
     same_length(count, after), same_length(count, before), same_length(count, remakable);
+    same_length(count, returns);
     within(storage, 0, all_.storages), within(after, 0, all_.ops.count);
     for (std::int64_t g = 0; g < count; ++g)
       require(after(g) + 1 < before(g) && before(g) <= after(g) + all_.ops.count &&
                   (!remakable(g) || before(g) < all_.ops.count),
               "the ops of a gap are out of order");
     all_.gaps = {count, storage.data(), after.data(), before.data(), nullptr, nullptr, remakable.data(),
-                 rows(of_storage_start, of_storage, all_.storages, count)};
+                 returns.data(), rows(of_storage_start, of_storage, all_.storages, count)};
     gap_columns_ = {storage, after, before, of_storage_start, of_storage};
-    gap_flags_ = {remakable};
+    gap_flags_ = {remakable, returns};
   }
 
   Annealed search(Flag start, Double price_us, Double keep, Double remake, Double out_us, Double in_us,
@@ -137,7 +139,7 @@ void register_joint(nb::module_& m) {
            nb::arg("remakable"), nb::arg("reads_start"), nb::arg("reads"), nb::arg("of_storage_start"),
            nb::arg("of_storage"))
       .def("gaps", &Columns::gaps, nb::kw_only(), nb::arg("storage"), nb::arg("after"), nb::arg("before"),
-           nb::arg("remakable"), nb::arg("of_storage_start"), nb::arg("of_storage"))
+           nb::arg("remakable"), nb::arg("returns"), nb::arg("of_storage_start"), nb::arg("of_storage"))
       .def("search", &Columns::search, nb::kw_only(), nb::arg("start"), nb::arg("price_us"), nb::arg("keep"),
            nb::arg("remake"), nb::arg("out_us"),
            nb::arg("in_us"), nb::arg("budget_bytes"), nb::arg("most_ops"), nb::arg("both_factor"),

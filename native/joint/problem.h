@@ -38,7 +38,8 @@ struct ValueColumns {
   Rows of_storage;
 };
 
-// The gaps, those of a storage one after the other; `before` is counted on over the iteration's end.
+// The gaps, those of a storage one after the other; `before` is counted on over the iteration's end. One that does not
+// return ends with its storage's life: nothing has to make it again.
 struct GapColumns {
   std::int64_t count;
   const std::int64_t* storage;
@@ -47,6 +48,7 @@ struct GapColumns {
   const double* out_us;  // of the copies; infinite if it may not be swapped
   const double* in_us;   // 0 of a storage that does not return
   const std::uint8_t* remakable;
+  const std::uint8_t* returns;
   Rows of_storage;
 };
 

@@ -163,7 +163,8 @@ void Sketch::look_at(std::int64_t op) {
     if (is_remade(modes_[gap]) && returns_[gap] == op) change_return(gap, all_.gaps.before[gap]);
   ++event_stamp_;
   for (std::int64_t gap : ending_[op])
-    if (returns_[gap] == op && std::find(event.returned.begin(), event.returned.end(), gap) == event.returned.end())
+    if (all_.gaps.returns[gap] && returns_[gap] == op &&
+        std::find(event.returned.begin(), event.returned.end(), gap) == event.returned.end())
       make(gap, op);
   if (!event.is_lost) join(op);
   if (!event.ops.empty()) run_again(op);

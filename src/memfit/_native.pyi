@@ -327,10 +327,14 @@ class JointColumns:
         after: NDArray[np.int64],
         before: NDArray[np.int64],
         remakable: NDArray[np.uint8],
+        returns: NDArray[np.uint8],
         of_storage_start: NDArray[np.int64],
         of_storage: NDArray[np.int64],
     ) -> None:
-        """Say which gaps there are; `before` is counted on over the iteration's end."""
+        """Say which gaps there are; `before` is counted on over the iteration's end.
+
+        A storage that `returns` not in a gap is dropped there for good.
+        """
 
     def search(
         self,

@@ -267,13 +267,17 @@ class Recompute:
         storage: The storage's id.
         after: Its bytes are free when this op has ended.
         before: It has its value again when this op begins: its next use, or an op before which another is made from it.
-        ops: The ops to run for it, in order. Those of one `before` run together, each once.
+            One that does not return is freed while it is away: as of `Swap.in_before`.
+        ops: The ops to run for it, in order. Those of one `before` run together, each once. They run for one that does
+            not return only if somebody asks for its bytes after all, until it is freed.
+        returns: Whether it is made again.
     """
 
     storage: int
     after: int
     before: int
     ops: tuple[int, ...]
+    returns: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,12 +337,14 @@ class Transformed:
         op_of: For each of its ops the original one.
         runs_again: For each of its ops whether it runs again there.
         storage_of: For each of its storages the original one: each stay of a dropped one is a storage of its own.
+        for_good: The original storages that are dropped after their last use, and gone before the program frees them.
     """
 
     trace: Trace
     op_of: tuple[int, ...]
     runs_again: tuple[bool, ...]
     storage_of: tuple[int, ...]
+    for_good: frozenset[int] = frozenset()
 
     @classmethod
     def unchanged(cls, trace: Trace) -> Transformed:

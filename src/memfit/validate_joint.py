@@ -8,7 +8,7 @@ second trace, and its bytes, are the subject of `memfit.validate_plan`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,12 +114,39 @@ def _misnumbered(original: Trace, one: Recompute) -> str | None:
     if not 0 <= one.after < one.before < len(original.ops):
         return f"lasts from op {one.after} to op {one.before}, of {len(original.ops)}"
     storage = original.storages[one.storage]
-    if not storage.alloc <= one.after < one.before < storage.free:
+    if not storage.alloc <= one.after < one.before < storage.free + (not one.returns):
         return f"drops storage {one.storage} beyond its life [{storage.alloc}, {storage.free})"
     if storage.pinned_from is not None:
         return f"drops storage {one.storage}, which is pinned"
     if not one.ops or not all(0 <= op < one.before for op in one.ops):
         return f"runs ops {one.ops[:8]} again before op {one.before}"
+    return None if one.returns else _lost_for_good(original, one)
+
+
+def _lost_for_good(original: Trace, one: Recompute) -> str | None:
+    """Return the reason why what is dropped for good is used again, or could not be made again until it is freed."""
+    storages, end = original.storages, original.storages[one.storage].free
+    born = _births(original)
+    writers: dict[int, list[int]] = defaultdict(list)
+    for index, op in enumerate(original.ops):
+        for s in op.writes:
+            writers[s].append(index)
+        if index > one.after and one.storage in {*op.reads, *op.writes}:
+            return f"drops storage {one.storage} for good, and op {index} uses it"
+
+    def version(s: int, before: int) -> int:
+        return bisect_left(writers[s], before)
+
+    made: dict[int, int] = {}
+    for index in one.ops:
+        op = original.ops[index]
+        for s in {*op.reads, *op.writes} - _statistics(original, op):
+            is_there = storages[s].alloc <= end < storages[s].free and version(s, end) == version(s, index)
+            if s not in born[index] and not is_there and made.get(s) != version(s, index):
+                return f"drops storage {one.storage} for good, and op {index} could not run again: storage {s} is gone"
+        made |= {s: version(s, index + 1) for s in op.writes}
+    if made.get(one.storage) != version(one.storage, end):
+        return f"drops storage {one.storage} for good, and ops {one.ops[:8]} do not make it"
     return None
 
 
@@ -184,7 +211,10 @@ def _allocations(trace: Trace) -> list[list[int]]:
 
 
 def _check_frees(original: Trace, made: Transformed) -> JointViolation | None:
-    """Check that the program allocates and frees each storage in, or right after, the same ops of its own as before."""
+    """Check that the program allocates and frees each storage in, or right after, the same ops of its own as before.
+
+    One that is dropped for good, and no other, is gone by then.
+    """
     place = [-1, *(op for op, again in enumerate(made.runs_again) if not again)]
     own = set(place)
     begins, ends = ([-1] * len(original.storages) for _ in range(2))
@@ -193,7 +223,8 @@ def _check_frees(original: Trace, made: Transformed) -> JointViolation | None:
         ends[storage] = max(end, ends[storage]) if end in own else ends[storage]  # earlier ones are drops
     for storage, (begin, end) in enumerate(_ops_at(original)):
         wanted, found = (place[begin + 1], place[end + 1]), (begins[storage], ends[storage])
-        if found != wanted:
+        is_gone = found[0] == wanted[0] and found[1] < wanted[1]
+        if found != wanted if storage not in made.for_good else not is_gone:
             text = f"storage {storage} is the program's from op {found[0]} to op {found[1]}, not {wanted}"
             return JointViolation(JointPromise.FREES, text)
     return None
@@ -245,7 +276,7 @@ class _Replay:
             if not all(self.trace.storages[s].alloc <= index < self.trace.storages[s].free for s in used):
                 yield None
                 continue
-            statistics = self._statistics(op)
+            statistics = _statistics(self.trace, op)
             inputs = [s for s in used if s not in statistics and s not in born[index]]
             values = tuple(sorted((self.storage_of[s], self._value(s)) for s in inputs))
             yield values
@@ -265,15 +296,16 @@ class _Replay:
     def _value(self, storage: int) -> int:
         return self.held.get(storage, self._name("fresh", self.storage_of[storage]))
 
-    def _statistics(self, op: Op) -> set[int]:
-        """Return what a norm writes besides its outputs, and what they are not made of."""
-        name = op.name.lower()
-        if "batch_norm" not in name or "backward" in name:
-            return set()
-        return {s for s in op.writes if self.trace.recurs(self.trace.storages[s])}
-
     def _name(self, *parts: object) -> int:
         return self.names.setdefault(parts, len(self.names))
+
+
+def _statistics(trace: Trace, op: Op) -> set[int]:
+    """Return what a norm writes besides its outputs, and what they are not made of."""
+    name = op.name.lower()
+    if "batch_norm" not in name or "backward" in name:
+        return set()
+    return {s for s in op.writes if trace.recurs(trace.storages[s])}
 
 
 def _births(trace: Trace) -> Mapping[int, set[int]]:

@@ -12,7 +12,7 @@ from memfit.ir import Copy, Direction, Map, Plan, Recompute, Stall, Swap, Timeli
 COUNT = st.integers(0, 2**40)
 SWAPS = st.builds(Swap, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT, st.booleans())
 OPS_AGAIN = st.lists(COUNT, min_size=1, max_size=4).map(tuple)
-RECOMPUTES = st.builds(Recompute, COUNT, COUNT, COUNT, OPS_AGAIN)
+RECOMPUTES = st.builds(Recompute, COUNT, COUNT, COUNT, OPS_AGAIN, st.booleans())
 MAPS = st.builds(Map, COUNT, OPS_AGAIN, COUNT)
 PLANS = st.builds(
     Plan,
@@ -69,6 +69,15 @@ def test_a_plan_of_an_earlier_version_loads_without_what_that_lacks(tmp_path, ve
     assert load_plan(path) == plan
 
 
+def test_a_plan_of_version_5_makes_all_again_that_it_drops(tmp_path):
+    save_plan(FOR_GOOD, tmp_path / "p")
+    assert load_plan(tmp_path / "p") == FOR_GOOD
+    document = json.loads((tmp_path / "p").read_text()) | {"version": 5}
+    del document["recomputes"]["returns"]
+    (tmp_path / "p").write_text(json.dumps(document))
+    assert all(one.returns for one in load_plan(tmp_path / "p").recomputes)
+
+
 def test_a_plan_of_version_3_has_its_recomputes(tmp_path):
     with pytest.raises(InputError, match="field recomputes is not an object"):
         load_plan(edited(tmp_path / "p", save_plan, PLAN, recomputes=[]))
@@ -92,6 +101,7 @@ def edited(path, save, what, **changes):
 
 SWAPPING = Plan("s", 5, "p", "m", 9, (Swap(0, 1, 0, 1, 2, 3, False),))
 PLAN = replace(SWAPPING, recomputes=(Recompute(1, 2, 4, (0, 1)), Recompute(2, 2, 4, (1,))))
+FOR_GOOD = replace(PLAN, recomputes=(*PLAN.recomputes, Recompute(3, 1, 4, (0,), returns=False)))
 TIMELINE = Timeline((0.0,), (1.0,), (3,), (Stall(0, 0, Direction.IN, 1.0),), (), 1.0, 1.0, 0)
 
 
@@ -111,7 +121,7 @@ TIMELINE = Timeline((0.0,), (1.0,), (3,), (Stall(0, 0, Direction.IN, 1.0),), (),
         ({"maps": {"length": [2]}}, "maps.op has 0 entries instead of 1"),
         ({"maps": {"length": [0], "op": [1], "frame_bytes": [0]}}, "maps.length[0] is 0, outside [1,"),
         ({"maps": {"length": [1], "op": [1], "frame_bytes": [-1], "storages": [1]}}, "maps.frame_bytes[0] is -1"),
-        ({"version": 6}, "newer memfit"),
+        ({"version": 7}, "newer memfit"),
         ({"format": "memfit-trace"}, "is not a memfit plan"),
     ],
 )

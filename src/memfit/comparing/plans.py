@@ -28,6 +28,7 @@ def report_plan(trace: Trace, found: Judged, bound_us: float | None = None) -> P
         bytes_in=timeline.copied_bytes(Direction.IN),
         recomputes=len(plan.recomputes),
         bytes_recomputed=sum(trace.storages[one.storage].size_bytes for one in plan.recomputes),
+        bytes_for_good=sum(trace.storages[one.storage].size_bytes for one in plan.recomputes if not one.returns),
         reruns=sum(found.made.runs_again),
         maps=len(plan.maps),
         compute_us=found.compute_us,

@@ -2,7 +2,7 @@
 
 The ops of recomputes, of which each has one or more, are one column after the other; `length` says how many are whose.
 Version 1 had placements too, which nothing has ever read: a run finds addresses for the storages of its own iterations.
-Version 2 had no recomputes, version 4 no maps.
+Version 2 had no recomputes, version 4 no maps; in version 5 every dropped storage was made again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from memfit.files.document import Fields, read_document, write_document
 from memfit.ir import Map, Plan, Recompute, Swap
 
 _KIND = "plan"
-_VERSION = 5
+_VERSION = 6
 _FIRST_WITH_RECOMPUTES = 3
 _FIRST_WITH_MAPS = 5
 _SWAP_COLUMNS = ("storage", "size_bytes", "out_after", "free_by", "in_start", "in_before")
@@ -55,7 +55,7 @@ def plan_body(plan: Plan) -> dict[str, Any]:
         "footprint_bytes": plan.footprint_bytes,
         "swaps": _columns(plan.swaps, (*_SWAP_COLUMNS, "cyclic", "returns")),
         "recomputes": {
-            **_columns(plan.recomputes, _RECOMPUTE_COLUMNS),
+            **_columns(plan.recomputes, (*_RECOMPUTE_COLUMNS, "returns")),
             "length": [len(one.ops) for one in plan.recomputes],
             "ops": [op for one in plan.recomputes for op in one.ops],
         },
@@ -140,5 +140,8 @@ def _recomputes(columns: Fields) -> tuple[Recompute, ...]:
     storage, after, before = (columns.integers(name, len(lengths), 0) for name in _RECOMPUTE_COLUMNS)
     ops = columns.integers("ops", sum(lengths), 0)
     bounds = pairwise(accumulate(lengths, initial=0))
-    rows = zip(storage, after, before, bounds, strict=True)
-    return tuple(Recompute(s, a, b, tuple(ops[begin:end])) for s, a, b, (begin, end) in rows)
+    returns = [1] * len(lengths)
+    if "returns" in columns.values:
+        returns = columns.integers("returns", len(lengths), 0, 1)
+    rows = zip(storage, after, before, bounds, map(bool, returns), strict=True)
+    return tuple(Recompute(s, a, b, tuple(ops[begin:end]), back) for s, a, b, (begin, end), back in rows)

@@ -87,6 +87,8 @@ class PlanFigures:
         bytes_out: The bytes that they copy out; as many come in.
         remakings: The number of remakings.
         remade_bytes: The bytes that are dropped and made again.
+        drops_for_good: The number of storages that are dropped after their last use, and not made again.
+        bytes_for_good: Their bytes.
         reruns: The number of ops that run again.
         compute_us: Microseconds of the iteration's own ops.
         wait_us: Microseconds that ops wait for copies.
@@ -104,6 +106,8 @@ class PlanFigures:
     bytes_out: int
     remakings: int
     remade_bytes: int
+    drops_for_good: int
+    bytes_for_good: int
     reruns: int
     compute_us: float
     wait_us: float
@@ -165,7 +169,7 @@ def _totals(report: Explanation, plan: PlanFigures) -> RenderableType:
          f"{format_bytes(plan.kept_bytes)} kept, {format_bytes(plan.swapped_bytes)} swapped, "
          f"{format_bytes(plan.recomputed_bytes)} recomputed"),
         ("iteration", f"{plan.swaps} swaps of {format_bytes(plan.bytes_out)}, {plan.remakings} remakings of "
-         f"{format_bytes(plan.remade_bytes)} by {plan.reruns} re-runs"),
+         f"{format_bytes(plan.remade_bytes)} by {plan.reruns} re-runs{_for_good(plan)}"),
         ("added time", f"{format_share(added)} on {format_us(plan.compute_us)}: waits {format_us(plan.wait_us)}, "
          f"re-runs {format_us(plan.rerun_us)}"),
         ("time bound", f"{format_share(bound)}: no plan adds less, and this one is "
@@ -174,6 +178,11 @@ def _totals(report: Explanation, plan: PlanFigures) -> RenderableType:
     for label, value in rows:
         grid.add_row(Text(label, style="bold"), Text(value))
     return Padding(grid, (1, 0))
+
+
+def _for_good(plan: PlanFigures) -> str:
+    dropped = f", {plan.drops_for_good} drops for good of {format_bytes(plan.bytes_for_good)}"
+    return dropped if plan.drops_for_good else ""
 
 
 def _budgets(report: Explanation, plan: PlanFigures) -> RenderableType:

@@ -39,6 +39,7 @@ class SwapAbsence:
 class RemakeAbsence:
     """A remaking in a gap: dropped after one op, made again before another by `ops`.
 
+    One that does not return is freed before that op, and would be made by `ops` only if somebody asked for it.
     `rerun_us` is their time; `shared_us` the part that counts here, where some of them run for other storages too.
     """
 
@@ -47,6 +48,7 @@ class RemakeAbsence:
     ops: tuple[OpInfo, ...]
     rerun_us: float
     shared_us: float
+    returns: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,8 @@ def _swap(one: SwapAbsence) -> str:
 
 
 def _remaking(one: RemakeAbsence) -> str:
+    if not one.returns:
+        return f"dropped after {brief_op(one.dropped_after)} and freed before {brief_op(one.made_before)}: nothing runs"
     ops = ", ".join(brief_op(op) for op in one.ops)
     shared = f", {format_us(one.shared_us)} of it for this storage" if one.shared_us < one.rerun_us else ""
     away = f"dropped after {brief_op(one.dropped_after)}, made again before {brief_op(one.made_before)}"
@@ -237,6 +241,8 @@ def _swap_cost(cost: SwapCost) -> str:
 
 
 def _remake_cost(cost: RemakeCost) -> str:
+    if cost.rerun_us == 0 and not cost.ops:
+        return "nothing: no op uses it any more"
     if cost.rerun_us is not None:
         return f"{format_us(cost.rerun_us)} of {', '.join(brief_op(op) for op in cost.ops)}"
     at = f": {full_op(cost.refused_op)}" if cost.refused_op else ""

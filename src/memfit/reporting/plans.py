@@ -25,7 +25,8 @@ class PlanReport:
     """A plan and its timeline in numbers; `unswapped_bytes` is the peak without the plan.
 
     `footprint_bytes` is 0 for a plan without addresses. `bytes_recomputed` are those of all absences without a copy,
-    which `recomputes` counts; `reruns` of ops, in `again_us`, end them. So many ops have `maps`, in `mapped_us`.
+    which `recomputes` counts; `reruns` of ops, in `again_us`, end them, but for `bytes_for_good`, which nothing uses
+    again. So many ops have `maps`, in `mapped_us`.
     `compute_us` is without these. No plan of this kind adds less than `bound_us`; None where that is not known.
     """
 
@@ -41,6 +42,7 @@ class PlanReport:
     bytes_in: int
     recomputes: int
     bytes_recomputed: int
+    bytes_for_good: int
     reruns: int
     maps: int
     compute_us: float
@@ -69,7 +71,8 @@ def to_text(figures: PlanReport) -> str:
     ]
     if figures.recomputes:
         again = f"by {figures.reruns} runs of ops"
-        lines.append(f"  recomputed {format_bytes(figures.bytes_recomputed)}, {again}")
+        gone = f", {format_bytes(figures.bytes_for_good)} dropped for good" if figures.bytes_for_good else ""
+        lines.append(f"  recomputed {format_bytes(figures.bytes_recomputed)}, {again}{gone}")
     if figures.maps:
         lines.append(f"  mapped     in {figures.maps} ops, which take {format_us(figures.mapped_us)} longer for it")
     if figures.footprint_bytes:

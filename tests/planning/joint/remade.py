@@ -4,7 +4,7 @@ from itertools import combinations
 
 from memfit.ir import align_up
 from memfit.planning.autoswap.candidates import ANY_GAP, candidates
-from memfit.planning.joint.recipes import recipe_of
+from memfit.planning.joint.recipes import recipe_at_end, recipe_of
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import live_bytes
 from memfit.simulate import load_bytes
@@ -16,7 +16,7 @@ class Judge:
     def __init__(self, trace):
         self.trace = trace
         self.values = Values.of(trace)
-        self.gaps = [gap for gap in candidates(trace, ANY_GAP) if gap.is_inner and self.recipe(gap, gap.before)]
+        self.gaps = [gap for gap in candidates(trace, ANY_GAP) if recipe_at_end(self.values, gap)]
         self.load = load_bytes(trace).tolist()
         live = live_bytes(trace, aligned=True).tolist()
         self.begin = [live[op.first_tick] + trace.pinned_bytes for op in trace.ops]
@@ -35,14 +35,16 @@ class Judge:
         """The time added and the peak when `chosen` are dropped; what an early remaking read may leave again."""
         away, held, us = {}, list(self.load), 0.0
         for op in range(len(self.trace.ops)):
+            away = {s: gap for s, gap in away.items() if op < self.trace.storages[s].free}
             run, early, gone = {}, set(), dict(away)
-            for gap in chosen:
-                if gap.before == op and gap.storage in away and not self.remake(gap, op, away, run, early):
+            for gap in (gap for gap in chosen if gap.before == op and gap.returns):
+                if gap.storage in away and not self.remake(gap, op, away, run, early):
                     return NEVER
             us += sum(self.trace.ops[p].duration_us for p in run)
             held += [self.while_running(p, room, op, gone) for p, room in run.items()]
             if leaves_again:
                 away |= {gap.storage: gap for gap in early if gap.before != op}
+            away = {s: gap for s, gap in away.items() if gap.before != op}  # what is dropped for good counts again
             held[op] -= self.bytes_of(away)
             away |= {gap.storage: gap for gap in chosen if gap.after == op}
         return us, max(held)

@@ -105,6 +105,11 @@ def test_the_bound_of_a_degenerate_trace_is_above_no_choice_either(question):
     check_every_choice(question)
 
 
+def test_what_is_held_and_not_used_again_is_dropped_for_nothing():
+    for us in (0.0, 1.0):
+        assert time_bound(held_at_the_peak(us), UNIT_LINKS, 107, moves=Moves.RECOMPUTE).added_us == 0.0
+
+
 @pytest.mark.slow
 @settings(max_examples=20_000, suppress_health_check=list(HealthCheck))
 @given(questions())

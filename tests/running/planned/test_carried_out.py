@@ -126,8 +126,11 @@ def test_the_columns_name_the_storages_and_takes_of_each_drop(trace, data):
             assert swaps["block"][storage] == blocks[drop.storage]
         else:
             assert bound[swaps["again"][storage], swaps["ordinal"][storage]] == blocks[drop.storage]
-        assert remakes["take"][row] == takes[blocks[drop.back]]
-        assert addresses.columns["again"][remakes["take"][row]] > 0
+        if drop.back is None:
+            assert remakes["take"][row] == 0
+        else:
+            assert remakes["take"][row] == takes[blocks[drop.back]] + 1
+            assert addresses.columns["again"][remakes["take"][row] - 1] > 0
     lasting = {drop.original for drop in iteration.drops if trace.outlives(trace.storages[drop.original])}
     ordinals = {ordinal: block for (again, ordinal), block in bound.items() if not again}
     assert {ordinals[ordinal] for ordinal in remakes["carried"]} == lasting
@@ -196,5 +199,6 @@ def test_a_storage_that_outlives_the_iteration_lies_at_its_end_where_its_last_st
     addresses = plan_addresses(takes_of(iteration.recorded.iterations), alignment=1, effort=0.0)
     remakes = remake_columns(iteration, (), addresses)
     assert remakes["carried"] == [1], "the second of the program's own allocations"
-    assert remakes["last_take"] == remakes["take"] == [4], "after three of the program's and one on the way"
+    assert remakes["last_take"] == [4], "after three of the program's and one on the way"
+    assert remakes["take"] == [remakes["last_take"][0] + 1], "0 is for none"
     assert iteration.last[saved] == drop.back

@@ -136,6 +136,9 @@ def _gap_at(own: list[Gap], op: int) -> Gap | None:
 def _again_us(trace: Trace, recomputes: tuple[Recompute, ...]) -> dict[Recompute, float]:
     wanted: dict[tuple[int, int], int] = defaultdict(int)
     for one in recomputes:
-        for op in one.ops:
+        for op in one.ops if one.returns else ():
             wanted[one.before, op] += 1
-    return {one: sum(trace.ops[op].duration_us / wanted[one.before, op] for op in one.ops) for one in recomputes}
+    return {
+        one: sum(trace.ops[op].duration_us / wanted[one.before, op] for op in one.ops) if one.returns else 0.0
+        for one in recomputes
+    }

@@ -130,7 +130,8 @@ def _part(us: float, compute_us: float) -> float | None:
 
 def _figures(carried: Carried, bound: float | None, neighbours: tuple[Outcome, ...]) -> PlanFigures:
     at_peak = list(_at_peak(carried))
-    remade = [carried.trace.storages[one.storage].size_bytes for one in carried.recomputes]
+    sizes = [(one.returns, carried.trace.storages[one.storage].size_bytes) for one in carried.recomputes]
+    remade, gone = ([size for returns, size in sizes if returns is wanted] for wanted in (True, False))
     kept, swapped, recomputed = (
         sum(size for decision, _, size, _ in at_peak if decision == wanted) for wanted in (KEPT, SWAPPED, RECOMPUTED)
     )
@@ -141,8 +142,10 @@ def _figures(carried: Carried, bound: float | None, neighbours: tuple[Outcome, .
         recomputed_bytes=recomputed,
         swaps=len(carried.plan.swaps),
         bytes_out=carried.timeline.copied_bytes(Direction.OUT),
-        remakings=len(carried.recomputes),
+        remakings=len(remade),
         remade_bytes=sum(remade),
+        drops_for_good=len(gone),
+        bytes_for_good=sum(gone),
         reruns=sum(len(made.ops) for made in remakings(carried.recomputes)),
         compute_us=carried.compute_us,
         wait_us=carried.timeline.stall_us,

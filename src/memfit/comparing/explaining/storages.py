@@ -12,7 +12,7 @@ from memfit.comparing.names import op_info, tensor_info
 from memfit.errors import UsageError
 from memfit.ir import Direction, Recompute, Trace, accessing_ops
 from memfit.planning.autoswap.candidates import end_of
-from memfit.planning.joint.recipes import recipe_of
+from memfit.planning.joint.recipes import recipe_at_end
 from memfit.planning.joint.refusals import refusal
 from memfit.planning.lifetimes import Gap, births
 from memfit.planning.naming import FORMS, storages_named
@@ -175,8 +175,9 @@ class _Explainer:
             dropped_after=op_info(self.trace, one.after),
             made_before=op_info(self.trace, one.before),
             ops=tuple(op_info(self.trace, op) for op in one.ops),
-            rerun_us=sum(self.trace.ops[op].duration_us for op in one.ops),
+            rerun_us=sum(self.trace.ops[op].duration_us for op in one.ops) if one.returns else 0.0,
             shared_us=self.carried.again_us[one],
+            returns=one.returns,
         )
 
     def _keep(self, gap: Gap) -> KeepCost:
@@ -215,7 +216,9 @@ class _Explainer:
     def _remake_cost(self, gap: Gap) -> RemakeCost:
         values, trace = self.carried.values, self.trace
         refused = refusal(values, gap)
-        recipe = None if refused else recipe_of(values, values.before(gap.storage, gap.before), gap.before)
+        recipe = None if refused else recipe_at_end(values, gap)
+        if recipe is not None and not gap.returns:
+            return RemakeCost(0.0, (), "", None, None)
         if recipe is not None:
             return RemakeCost(recipe.us, tuple(op_info(trace, op) for op in recipe.ops), "", None, None)
         op, storage = (refused.op, refused.storage) if refused else (None, None)

@@ -1,6 +1,7 @@
 """When chosen gaps' storages are made again, and by which ops: a remaking's inputs are there, or made first.
 
-What the ops of a remaking write besides returns with it, if it is away and does not pass.
+What the ops of a remaking write besides returns with it, if it is away and does not pass. What no op uses any more is
+made again only if another is made from it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from memfit.ir import Recompute
-from memfit.planning.joint.recipes import recipe_of
+from memfit.planning.joint.recipes import recipe_at_end, recipe_of
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap
 
@@ -27,7 +28,7 @@ class Remaking:
 
 def remakings(recomputes: Iterable[Recompute]) -> list[Remaking]:
     """Return what runs again, by the op before which it does."""
-    ordered = sorted(recomputes, key=lambda one: one.before)
+    ordered = sorted((one for one in recomputes if one.returns), key=lambda one: one.before)
     found = []
     for before, together in groupby(ordered, key=lambda one: one.before):
         own = list(together)
@@ -76,7 +77,18 @@ class _Arranging:
             self.of_storage[gap.storage].append(gap)
         ordered = sorted(chosen, key=lambda gap: (gap.before, gap.storage))
         for op, ending in groupby(ordered, key=lambda gap: gap.before):
-            self._remake_all([gap for gap in ending if gap not in self.returned], op)
+            together = list(ending)
+            self._remake_all([gap for gap in together if gap.returns and gap not in self.returned], op)
+            self._drop_for_good([gap for gap in together if not gap.returns and gap not in self.returned])
+
+    def _drop_for_good(self, ending: list[Gap]) -> None:
+        """Leave away what nothing has asked for, as long as it can be made again until it is freed."""
+        for gap in ending:
+            recipe = recipe_at_end(self.values, gap)
+            if recipe is None:
+                self.lost = self.lost or gap
+            else:
+                self.found.append(Recompute(gap.storage, gap.after, gap.before, recipe.ops, returns=False))
 
     def _remake_all(self, ending: list[Gap], op: int) -> None:
         """Make what is needed before `op` again, and keep what that makes besides."""
@@ -94,7 +106,8 @@ class _Arranging:
         for storage in self.values.operands(maker)[1]:
             value = self.values.before(storage, op)
             if self.values.values[value].writer == maker and self.values.is_there(value, op):
-                yield from (gap for gap in self._away(storage, op) if gap not in self.passing)
+                away = (gap for gap in self._away(storage, op) if gap.returns or op < gap.before)
+                yield from (gap for gap in away if gap not in self.passing)
 
     def _away(self, storage: int, op: int) -> Iterator[Gap]:
         return (gap for gap in self.of_storage.get(storage, ()) if gap.after < op <= gap.before)
@@ -115,7 +128,7 @@ class _Arranging:
         """Return `gap` with the ops to run, and the gaps that end because it is made from their storages."""
         away = {self.values.before(each.storage, op) for each in self.passing if each.after < op < each.before}
         recipe = recipe_of(self.values, self.values.before(gap.storage, op), op, away=away)
-        if recipe is None or not gap.is_inner:
+        if recipe is None or gap.cyclic:
             self.lost = gap
             return gap, (), iter(())
         self.returned.add(gap)

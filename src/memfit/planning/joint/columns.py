@@ -188,6 +188,7 @@ def _add_gaps(columns: _native.JointColumns, values: Values, gaps: Sequence[Gap]
         after=np.array([gap.after for gap in gaps], dtype=np.int64),
         before=np.array([end_of(values.trace, gap) for gap in gaps], dtype=np.int64),
         remakable=np.isfinite(us).astype(np.uint8),
+        returns=np.array([gap.returns for gap in gaps], dtype=np.uint8),
         of_storage_start=of_storage_start,
         of_storage=of_storage,
     )

@@ -80,12 +80,27 @@ def _followed(values: Values, value: int, op: int, away: Collection[int]) -> Ite
                 wanted.append(read)
 
 
-def remaking_us(values: Values, gap: Gap) -> float | None:
-    """Return the microseconds of making the storage of `gap` again at its end; None if that cannot be done."""
-    if not gap.is_inner:
+def recipe_at_end(values: Values, gap: Gap) -> Recipe | None:
+    """Find how to make the storage of `gap` again at its end.
+
+    One that no op uses again, and that is freed in the iteration, is dropped for good. It is not made again, but it has
+    to be possible until it is freed, since somebody may ask for its bytes after all.
+
+    Returns:
+        The recipe; None if it cannot be made again, or if the gap runs over the iteration's end.
+    """
+    if gap.cyclic:
         return None
-    recipe = recipe_of(values, values.before(gap.storage, gap.before), gap.before)
-    return None if recipe is None else recipe.us
+    op = gap.before if gap.returns else values.trace.storages[gap.storage].free
+    return recipe_of(values, values.before(gap.storage, op), op)
+
+
+def remaking_us(values: Values, gap: Gap) -> float | None:
+    """Return the microseconds of what runs again if the storage of `gap` is dropped; None if it cannot be."""
+    recipe = recipe_at_end(values, gap)
+    if recipe is None:
+        return None
+    return recipe.us if gap.returns else 0.0
 
 
 def _room_bytes(values: Values, maker: int, op: int) -> int:

@@ -16,7 +16,7 @@ class Loss(StrEnum):
     """A reason why a value is lost for good, other than an op that does not run again whatever it writes."""
 
     CYCLIC = "the gap runs over the iteration's end"
-    UNUSED = "no op uses it any more"
+    UNUSED = "no op uses it any more, and it is freed only in the next iteration"
     BEFORE = "it held this before the iteration"
     UNWRITTEN = "no op of the iteration wrote it"
     OUTLIVES = "it writes weights, optimizer state or statistics, which outlive the iteration"
@@ -45,9 +45,10 @@ def refusal(values: Values, gap: Gap) -> Refusal | None:
 
     Of several reasons it is the one of the fewest ops on the way to the storage.
     """
-    if not gap.is_inner:
+    if gap.cyclic:
         return Refusal(Loss.CYCLIC if gap.returns else Loss.UNUSED)
-    first = values.before(gap.storage, gap.before)
+    end = gap.before if gap.returns else values.trace.storages[gap.storage].free
+    first = values.before(gap.storage, end)
     wanted, seen, ops = deque([first]), {first}, set()
     while wanted:
         made = values.values[wanted.popleft()]
@@ -56,7 +57,7 @@ def refusal(values: Values, gap: Gap) -> Refusal | None:
             return lost
         ops.add(made.writer)
         for read in made.reads:
-            if read not in seen and not values.is_there(read, gap.before):
+            if read not in seen and not values.is_there(read, end):
                 seen.add(read)
                 wanted.append(read)
     return Refusal(Loss.TOO_LONG) if len(ops) > MOST_OPS else None

@@ -19,10 +19,12 @@ from itertools import pairwise
 
 from memfit.ir import Trace, align_up
 from memfit.planning.autoswap.candidates import end_of
-from memfit.planning.joint.recipes import Recipe, may_run, recipe_of
+from memfit.planning.joint.recipes import Recipe, may_run, recipe_at_end, recipe_of
 from memfit.planning.joint.values import Values
 from memfit.planning.lifetimes import Gap
 
+_NOTHING = Recipe((), (), 0.0, ())
+"""What runs at the end of a storage that is dropped for good."""
 DEPTH = 1
 """How many remakings in a row, each for the next, are followed; beyond, inputs count as being there."""
 
@@ -33,7 +35,8 @@ class Cut:
 
     Attributes:
         op: The op before which it returns, counted on over the iteration's end.
-        recipe: How it is made again then; None if it cannot be.
+        recipe: How it is made again then; None if it cannot be. Without ops: it was dropped for good, and is
+            freed.
         needs: The gaps (their numbers) that `recipe` needs not to be away at `op`.
         since: The first op that it stands for, where it stands for several; what runs again at one of these may run for
             others as well.
@@ -129,7 +132,7 @@ class _Returning:
 
     def ops(self, gap: Gap) -> list[int]:
         """Return the ops within the gap before which its storage may be made again, in order."""
-        writer = self._writer(gap) if gap.is_inner else None
+        writer = self._writer(gap) if not gap.cyclic else None
         if writer is None:
             return []
         bits = (self.again[writer] >> gap.after + 1) & ((1 << max(gap.before - gap.after - 1, 0)) - 1)
@@ -152,9 +155,10 @@ class _Cutter:
         for number in sorted(range(len(found)), key=lambda g: found[g].after):
             self.of_storage[found[number].storage].append(number)
         self.made: dict[tuple[int, int], Cut] = {}
+        self.goes: dict[int, bool] = {}
 
     def cuts(self, others: Collection[Gap], *, loose: bool) -> list[tuple[Cut, ...]]:
-        level = [(number, gap.before) for number, gap in enumerate(self.found) if gap.is_inner]
+        level = [(number, gap.before) for number, gap in enumerate(self.found) if not gap.cyclic]
         for depth in range(self.depth + 1):
             level = sorted(set(self._follow(level, is_last=depth == self.depth)))
         self._join_siblings()
@@ -163,7 +167,7 @@ class _Cutter:
             by_gap[number].append(self.made[number, _])
         if loose:
             ending = {number: self.made.get((number, gap.before)) for number, gap in enumerate(self.found)}
-            made_again = [self.found[n] for n, cut in ending.items() if cut and cut.recipe]
+            made_again = [self.found[n] for n, cut in ending.items() if cut and cut.recipe and self.found[n].returns]
             returning = _Returning(self.values, [*made_again, *(gap for gap in others if gap.is_inner)])
             for number, own in enumerate(by_gap):
                 own += self._loose(number, returning.ops(self.found[number]), sorted(cut.op for cut in own))
@@ -190,7 +194,7 @@ class _Cutter:
 
     def _for_others(self, number: int, cut: Cut, readers: dict[int, set[int]]) -> Cut:
         """Return `cut` with what it has to do with others that are made again."""
-        if cut.recipe is None:
+        if cut.recipe is None or not cut.recipe.ops:
             return cut
         gap = self.found[number]
         value = self.values.before(gap.storage, gap.before)
@@ -201,7 +205,7 @@ class _Cutter:
     def _spanning_all(self, recipe: Recipe, cut: Cut) -> Iterator[int]:
         """Yield the gaps that span all ops that `cut` stands for, of what `recipe` reads."""
         for number in self._spanning(recipe, cut.first):
-            if self.found[number].is_inner and cut.op < self.found[number].before:
+            if not self.found[number].cyclic and cut.op < self.found[number].before:
                 yield number
 
     def _follow(self, level: list[tuple[int, int]], *, is_last: bool) -> Iterator[tuple[int, int]]:
@@ -231,9 +235,17 @@ class _Cutter:
     def _recipe(self, number: int, op: int) -> Recipe | None:
         """Return how the storage of gap `number` is made again before `op`, unless that is before its last use."""
         gap = self.found[number]
-        if not gap.is_inner:
+        if gap.cyclic or not (gap.returns or self._may_go(number)):
             return None
+        if not gap.returns and op == gap.before:
+            return _NOTHING
         return recipe_of(self.values, self.values.before(gap.storage, op), op)
+
+    def _may_go(self, number: int) -> bool:
+        """Return whether the storage of gap `number` may be dropped for good."""
+        if number not in self.goes:
+            self.goes[number] = recipe_at_end(self.values, self.found[number]) is not None
+        return self.goes[number]
 
     def _spanning(self, recipe: Recipe, op: int) -> Iterator[int]:
         for value in recipe.needs:

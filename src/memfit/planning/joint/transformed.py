@@ -32,6 +32,7 @@ class _Transforming:
         self.values, self.original = values, values.trace
         self.writer = TraceWriter(self.original)
         self.by_op = {made.before: made for made in remakings(recomputes)}
+        self.for_good = frozenset(one.storage for one in recomputes if not one.returns)
         self.dropped: dict[int, list[int]] = defaultdict(list)
         for one in recomputes:
             self.dropped[one.after].append(one.storage)
@@ -53,7 +54,8 @@ class _Transforming:
                 self._remake(self.by_op[index])
             self._op(index)
         trace = self.writer.trace(f"{self.original.signature}+{sum(self.runs_again)}")
-        return Transformed(self._pinned(trace), tuple(self.op_of), tuple(self.runs_again), tuple(self.writer.originals))
+        ops, again, storages = tuple(self.op_of), tuple(self.runs_again), tuple(self.writer.originals)
+        return Transformed(self._pinned(trace), ops, again, storages, self.for_good)
 
     def _pinned(self, trace: Trace) -> Trace:
         """Return `trace` with the pins of the original one: those of storages that are never dropped."""
@@ -95,7 +97,7 @@ class _Transforming:
     def _event(self, storage: int, is_alloc: bool, *, inside: bool) -> None:
         if is_alloc:
             self.current[storage] = self.writer.alloc(storage, inside=inside)
-        else:
+        elif storage in self.current or storage not in self.for_good:
             self.writer.free(self.current.pop(storage))
 
     def _remake(self, made: Remaking) -> None:

@@ -81,7 +81,10 @@ def _storages(page: Page, texts: _Texts) -> dict[str, Any]:
 
 
 def _fates(page: Page) -> dict[str, Any]:
-    """Return absences by storage: swaps as [out after, back before, returns], drops as [after, made before, ops]."""
+    """Return absences by storage: swaps as [out after, back before, returns], drops as [after, made before, ops].
+
+    The latter are the number of ops that run again: none for what is dropped for good, and freed before that op.
+    """
     swapped: dict[int, list[list[int]]] = {}
     dropped: dict[int, list[list[int]]] = {}
     if page.plan is not None and page.lanes:
@@ -91,7 +94,7 @@ def _fates(page: Page) -> dict[str, Any]:
             ends = [made.op_of[op % last] for op in (swap.out_after, swap.in_before)]
             swapped.setdefault(made.storage_of[swap.storage], []).append([*ends, int(swap.returns)])
         for one in page.plan.recomputes:
-            dropped.setdefault(one.storage, []).append([one.after, one.before, len(one.ops)])
+            dropped.setdefault(one.storage, []).append([one.after, one.before, len(one.ops) * one.returns])
     return {"swapped": swapped, "dropped": dropped}
 
 

@@ -70,9 +70,9 @@ class RemakeTableColumns(TypedDict):
     before: list[int]
     """The op before which they are made again."""
     take: list[int]
-    """The take of the iteration that gives the bytes that were made again their address."""
+    """1 more than the take of the iteration that gives the bytes that were made again their address; 0: none are."""
     kept: list[int]
-    """The ops of the program whose calls are to be kept for what hands over its place; a row for each."""
+    """The ops of the program whose calls are to be kept, for what hands over its place or is dropped for good."""
     carried: list[int]
     """The number of a storage's allocation in the iteration; a row for each dropped one that outlives it."""
     last_take: list[int]

@@ -28,16 +28,16 @@ class Drop:
     Attributes:
         storage: The stay that ends, a storage of that iteration.
         after: Its bytes go when this op has ended.
-        before: They are there again when this op begins.
+        before: They are there again when this op begins, or would be.
         original: The storage of the recorded iteration.
-        back: The stay that begins, another storage of the iteration with remakings.
+        back: The stay that begins, another storage of the iteration with remakings; None if they are not made again.
     """
 
     storage: int
     after: int
     before: int
     original: int
-    back: int
+    back: int | None
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,13 @@ class CarriedOut:
 def carried_out(recorded: Recorded, made: Transformed, recomputes: Iterable[Recompute]) -> CarriedOut:
     """Return the iteration `made`, in which `recomputes` of the recorded one are carried out."""
     writing = _Writing(recorded, made, sorted(recomputes, key=lambda one: one.after))
+    asked_for = {op for one in writing.recomputes if not one.returns for op in one.ops}
     again = zip(made.op_of, made.runs_again, strict=True)
     repeats = tuple(writing.at[op] if runs_again else -1 for op, runs_again in again)
     handovers = writing.handovers()
     own = Recorded(
         replace(made.trace, handovers=handovers), writing.blocks, writing.iterations(),
-        kept=tuple(writing.at[op] for op in recorded.kept),
+        kept=tuple(writing.at[op] for op in sorted(asked_for.union(recorded.kept))),
         with_grad=tuple(recorded.with_grad[op] for op in made.op_of), around=recorded.around,
         maps=writing.maps(recorded.maps),
         absent_bytes={writing.last[storage]: size for storage, size in recorded.absent_bytes.items()},
@@ -123,7 +124,9 @@ class _Writing:
             after = self.at[one.after]
             before = self.at[one.before]
             (stay,) = [s for s in self.stays[one.storage] if self._is_there(s, after)]
-            (back,) = [s for s in self.stays[one.storage] if self._is_there(s, before)]
+            back = None
+            if one.returns:
+                (back,) = [s for s in self.stays[one.storage] if self._is_there(s, before)]
             found.append(Drop(stay, after, before, one.storage, back))
         return found
 
@@ -187,12 +190,13 @@ class _Writing:
                     yield self._alloc(stay, iteration, at, again) if is_alloc else self._free(stay, iteration, at)
 
     def _recorded(self, first: int, last: int, begun: int) -> Iterator[_Row]:
-        """Yield recorded rows; a storage that was dropped is freed as what it is at last."""
+        """Yield recorded rows; a storage that was dropped is freed as what it is at last, or has been for good."""
         for row in range(first, last):
             block, size = int(self.old.block[row]), int(self.old.size[row])
             storage, iteration = self.instances.get(block, (None, 0))
             if size < 0 and storage is not None:
-                yield self._free(self.last[storage], iteration, begun)
+                if storage in self.last:
+                    yield self._free(self.last[storage], iteration, begun)
             else:
                 yield block, size, begun, int(self.old.again[row]) if len(self.old.again) else 0
 

@@ -60,7 +60,7 @@ def remake_columns(iteration: CarriedOut, swaps: Sequence[Swap], addresses: Addr
         storage=[index[drop.storage] for drop in drops],
         after=[drop.after for drop in drops],
         before=[drop.before for drop in drops],
-        take=[takes[iteration.recorded.blocks[drop.back]] for drop in drops],
+        take=[0 if drop.back is None else takes[iteration.recorded.blocks[drop.back]] + 1 for drop in drops],
         kept=list(iteration.recorded.kept),
         carried=list(carried),
         last_take=list(carried.values()),

@@ -66,8 +66,11 @@ class EnginePlan:
         if self.plan is not None and self.plan.swaps:
             moved = sum(swap.size_bytes for swap in self.plan.swaps)
             parts.append(f"{len(self.plan.swaps)} swaps of {format_bytes(moved)} in all, copied beside the ops")
-        if self.dropped:
-            parts.append(f"{len(self.dropped)} storages dropped and made again")
+        gone = sum(not one.returns for one in self.plan.recomputes) if self.plan is not None else 0
+        if len(self.dropped) > gone:
+            parts.append(f"{len(self.dropped) - gone} storages dropped and made again")
+        if gone:
+            parts.append(f"{gone} storages dropped for good")
         if self.plan is not None and self.plan.maps:
             parts.append(f"{len(self.plan.maps)} ops use what they need where it waits")
         return "; ".join(parts) or "nothing has to leave"

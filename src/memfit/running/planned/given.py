@@ -82,7 +82,7 @@ def same_recomputes(recorded: Recorded, given: Plan) -> CarriedOut | Refused:
     values = Values.of(corrected(recorded.trace))
     free: dict[int, list[Gap]] = defaultdict(list)  # by the op after which they begin
     for gap in gaps(recorded.trace):
-        if gap.is_inner:
+        if not gap.cyclic:
             free[gap.after].append(gap)
     found = []
     for one in given.recomputes:
@@ -98,7 +98,8 @@ def same_recomputes(recorded: Recorded, given: Plan) -> CarriedOut | Refused:
 def _is_made_by(values: Values, gap: Gap, one: Recompute) -> bool:
     """Return whether the storage is away for as long, and was written by an op that is to run again."""
     writer = values.values[values.before(gap.storage, gap.before)].writer
-    return gap.after < one.before <= gap.before and writer in one.ops
+    is_like = one.returns or not gap.returns
+    return is_like and gap.after < one.before <= gap.before and writer in one.ops
 
 
 def _carried_out(recorded: Recorded, plan: Plan) -> CarriedOut | Refused:

@@ -25,7 +25,7 @@ from memfit.messages import described, say
 from memfit.running.engine.plans import ENDING, trim
 from memfit.running.planned.claims import Claims
 
-_FORMAT = 2  # of what planners and the engine make of a plan: another number makes every kept one unknown
+_FORMAT = 3  # of what planners and the engine make of a plan: another number makes every kept one unknown
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ class Stats:
     highest used address of the arena. `drops` are evictions that moved nothing, since the tier's copy was valid.
     Of the `ops`, those `ops_at_once` are calls of generated kernels for which nothing moved and nobody waited.
     Of `bytes_out` and `bytes_in`, `bytes_stored` were written and `bytes_loaded` read: fewer where the tier compresses.
-    `discards` left the arena without a copy and were made again by the ops that had made them (`recomputations`, in
-    `recompute_ns`); `failed_recomputations` could not be, or gave other bytes. `handovers` are inputs whose place
-    an op's output took. `trims` are results that lay in a storage twice as large as they need, or larger, and got a
-    smaller one. `planned_allocations` got their addresses
+    `discards` left the arena without a copy and were made again, if used again, by the ops that had made them
+    (`recomputations`, in `recompute_ns`); `failed_recomputations` could not be, or gave other bytes. `handovers` are
+    inputs whose place an op's output took. `trims` are results that lay in a storage twice as large as they need, or
+    larger, and got a smaller one. `planned_allocations` got their addresses
     from a plan; `plan_mismatches` were not as planned. `swaps` left the arena
     and `prefetches` came back by a plan, copied beside the ops, which waited `stall_ns` for them; `copy_ns` is what ops
     waited for copies that no plan had foreseen. `derailments` are iterations whose ops were not the plan's, by

@@ -53,7 +53,8 @@
     const said = swapped.map(([after, before, returns]) =>
       `swapped out after op ${after}` + (returns ? `, back before op ${before}` : ", and not needed again"));
     for (const [after, before, runs] of dropped)
-      said.push(`dropped after op ${after}, made again before op ${before} by ${runs} op${runs === 1 ? "" : "s"}`);
+      said.push(runs ? `dropped after op ${after}, made again before op ${before} by ${runs} op${runs === 1 ? "" : "s"}`
+        : `dropped after op ${after}, freed before op ${before}`);
     return said.length ? said.join("\n") : lanes.length ? "kept in the arena" : "no plan";
   }
 

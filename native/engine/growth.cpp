@@ -32,6 +32,12 @@ bool Growth::grow(size_t request, const ThreadState& thread) {
   return true;
 }
 
+bool Growth::comes_back(Block& block) {
+  const size_t limit = memory_.arena->limit();
+  if (residency_.relocate(block, limit, SIZE_MAX)) return true;
+  return compaction_.all_fit(0) && compaction_.make_hole(block.bytes) && residency_.relocate(block, limit, SIZE_MAX);
+}
+
 // The limit falls first, so that nothing moves to another place beyond it, and rises to the end of what has to stay there.
 void Growth::return_to_budget() {
   if (!turns_.none_runs()) return;
@@ -41,7 +47,7 @@ void Growth::return_to_budget() {
   for (Block* block : std::vector<Block*>(books_.all())) {
     if (!memory_.holds(*block) || block->region->end() <= limit) continue;
     try {
-      if (residency_.may_move(*block) && (residency_.relocate(*block, limit, SIZE_MAX) || moves_.evict(*block))) continue;
+      if (residency_.may_move(*block) && (comes_back(*block) || moves_.evict(*block))) continue;
     } catch (const TierFailure&) {
       // It stays where it is until there is another way.
     }

@@ -35,6 +35,7 @@ class Growth {
   void return_to_budget();
 
  private:
+  size_t end_of_hole(size_t begin, size_t bytes) const;
   bool comes_back(Block& block);
 
   const Books& books_;

@@ -76,7 +76,7 @@ void Adoption::put_behind_ordinary(Block& block, c10::StorageImpl& impl) {
 }
 
 void Adoption::somewhere(const c10::Storage& storage) {
-  if (memory_.arena->ranges.largest_free() >= memory_.arena->round(storage.nbytes())) {
+  if (memory_.arena->ranges.largest_free() >= memory_.arena->round(storage.nbytes()) || compaction_.all_fit(storage.nbytes())) {
     try {
       if (into_arena(storage, 0)) return;
     } catch (const TierFailure&) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "blocks.h"
+#include "compaction.h"
 #include "ordinary.h"
 #include "placing.h"
 #include "recorder.h"
@@ -18,13 +19,14 @@ class Adoption {
     Memory& memory;
     Stats& stats;
     Moves& moves;
+    const Compaction& compaction;
     Placing& placing;
     Recorder& recorder;
     Blocks& blocks;
     OrdinaryMemory& ordinary;
   };
   explicit Adoption(const Parts& parts)
-      : books_(parts.books), memory_(parts.memory), stats_(parts.stats), moves_(parts.moves), placing_(parts.placing),
+      : books_(parts.books), memory_(parts.memory), stats_(parts.stats), moves_(parts.moves), compaction_(parts.compaction), placing_(parts.placing),
         recorder_(parts.recorder), blocks_(parts.blocks), ordinary_(parts.ordinary) {}
 
   // Ordinary memory of torch's own allocator, with no numpy array on it (that makes a storage unresizable).
@@ -44,6 +46,7 @@ class Adoption {
   Memory& memory_;
   Stats& stats_;
   Moves& moves_;
+  const Compaction& compaction_;
   Placing& placing_;
   Recorder& recorder_;
   Blocks& blocks_;

@@ -114,7 +114,7 @@ Region* Allocation::planned_place(ThreadState& thread, Block& block) {
 Region* Allocation::place_outside_ops(const ThreadState& thread, Block& block) {
   Region* region = thread.is_apart() ? nullptr : on_.planned.place(thread, block);
   // It has no op that would let it be moved there later: what lies above the shelf makes way now.
-  if (region == nullptr && block.small) region = on_.shelf.place(block, /*evicts=*/true);
+  if (region == nullptr && (block.small || on_.shelf.is_short(block.bytes))) region = on_.shelf.place(block, /*evicts=*/true);
   return region != nullptr ? region : on_.placing.place(block.bytes, 0, &block);
 }
 

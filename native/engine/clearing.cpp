@@ -59,6 +59,7 @@ bool Clearing::may_be(const PlanTable& table, size_t offset) const {
 // Move what lies in [from, from + bytes) and may move to right above it, or swap it out.
 bool Clearing::clear_zone(size_t from, size_t bytes) {
   Ranges& ranges = memory_.arena->ranges;
+  if (compaction_.all_fit(0) && compaction_.open(from, from + bytes)) return true;
   std::vector<Block*> victims;
   for (Region* r = ranges.first(); r != nullptr && r->offset < from + bytes; r = r->next)
     if (!r->is_free() && r->end() > from && residency_.may_move(*owner_of(r))) victims.push_back(owner_of(r));

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "compaction.h"
 #include "memory.h"
 #include "moves.h"
 #include "placing.h"
@@ -15,8 +16,8 @@ namespace memfit {
 
 class Clearing {
  public:
-  Clearing(Memory& memory, Moves& moves, Residency& residency, Shelf& shelf, Placing& placing)
-      : memory_(memory), moves_(moves), residency_(residency), shelf_(shelf), placing_(placing) {}
+  Clearing(Memory& memory, Moves& moves, Residency& residency, Compaction& compaction, Shelf& shelf, Placing& placing)
+      : memory_(memory), moves_(moves), residency_(residency), compaction_(compaction), shelf_(shelf), placing_(placing) {}
 
   // Room for the table's zone, above those that stay, which come in; what the plan swaps leaves. At `wanted`, what cannot
   // move may lie in the zone where no slot does. Returns its offset in the arena, or nothing when it does not fit. No op
@@ -34,6 +35,7 @@ class Clearing {
   Memory& memory_;
   Moves& moves_;
   Residency& residency_;
+  Compaction& compaction_;
   Shelf& shelf_;
   Placing& placing_;
 };

@@ -85,7 +85,7 @@ class Device {
     uint64_t idle_since, now, epoch;
   };
   virtual void copy_early(const Moments& moments, const std::function<void()>& copying) { (void)moments, copying(); }
-  // As `copy`, where the two overlap and `to` is the lower one. False: it would take too long; nothing is done.
+  // As `copy`, where the two may overlap. False: it would take too long; nothing is done.
   virtual bool slide(void* to, const void* from, size_t bytes) = 0;
   // Of bytes as they are when everything that was asked for so far is done, which is waited for. Raises TierFailure when
   // there is no memory to look at them.

@@ -10,6 +10,7 @@ namespace memfit {
 namespace {
 
 constexpr size_t kStepsToDouble = 16;  // a hole at the end that proves too small
+constexpr size_t kLeastSteps = 256;    // so many parts of the budget: what follows need not grow it again at once
 
 }  // namespace
 
@@ -18,10 +19,14 @@ bool Growth::grow(size_t request, const ThreadState& thread) {
   Ranges& ranges = memory_.arena->ranges;
   const Region* last = ranges.last_hole();
   const size_t there = last == nullptr ? 0 : last->size;
-  // Where a hole of the request's size was not enough, steps grow with it: else there would be one for every 64 bytes.
-  const size_t step = std::max(round_up(there / kStepsToDouble, ranges.alignment()), ranges.alignment());
-  const size_t more = std::max(round_up(request, ranges.alignment()), there + step) - there;
-  const size_t limit = round_up(ranges.limit() + more, memory_.device->page_at(ranges.limit() + more));
+  // Where a hole of the request's size was not enough, steps grow with it, and none is shorter than a part of the budget:
+  // else there would be one for every 64 bytes.
+  const size_t step = memory_.arena->round(std::max(there / kStepsToDouble, memory_.arena->limit() / kLeastSteps));
+  const auto risen_by = [&](size_t least) {
+    const size_t end = end_of_hole(ranges.limit() - there, std::max(memory_.arena->round(request), there + least));
+    return round_up(end, memory_.device->page_at(end));
+  };
+  const size_t limit = risen_by(step) <= ranges.most() ? risen_by(step) : risen_by(ranges.alignment());
   if (limit > ranges.most()) return false;
   memory_.arena->grow(limit);
   const size_t beyond = limit - memory_.arena->limit();
@@ -30,6 +35,19 @@ bool Growth::grow(size_t request, const ThreadState& thread) {
   notices_.add("growth", "the budget of " + format_bytes(stats_.budget_bytes) + " is exceeded by " + format_bytes(beyond) + " while " + op_under_way(thread) +
                        " runs, which does not fit otherwise (--no-grow makes that an error); memfit counts the times that it happens again");
   return true;
+}
+
+// Of the lowest from `begin` on that would have so many bytes: what stays beyond the limit, or across it, lies in the way.
+size_t Growth::end_of_hole(size_t begin, size_t bytes) const {
+  for (const Region* r = memory_.arena->ranges.first(); r != nullptr && r->offset < begin + bytes; r = r->next)
+    if (!r->is_free()) begin = std::max(begin, r->end());
+  return begin + bytes;
+}
+
+bool Growth::comes_back(Block& block) {
+  const size_t limit = memory_.arena->limit();
+  if (residency_.relocate(block, limit, SIZE_MAX)) return true;
+  return compaction_.all_fit(0) && compaction_.make_hole(block.bytes) && residency_.relocate(block, limit, SIZE_MAX);
 }
 
 // The limit falls first, so that nothing moves to another place beyond it, and rises to the end of what has to stay there.
@@ -41,7 +59,7 @@ void Growth::return_to_budget() {
   for (Block* block : std::vector<Block*>(books_.all())) {
     if (!memory_.holds(*block) || block->region->end() <= limit) continue;
     try {
-      if (residency_.may_move(*block) && (residency_.relocate(*block, limit, SIZE_MAX) || moves_.evict(*block))) continue;
+      if (residency_.may_move(*block) && (comes_back(*block) || moves_.evict(*block))) continue;
     } catch (const TierFailure&) {
       // It stays where it is until there is another way.
     }

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "books.h"
+#include "compaction.h"
 #include "memory.h"
 #include "moves.h"
 #include "notices.h"
@@ -20,8 +21,10 @@ namespace memfit {
 
 class Growth {
  public:
-  Growth(const Books& books, Memory& memory, Stats& stats, Notices& notices, const Turns& turns, Moves& moves, Residency& residency, Shelf& shelf)
-      : books_(books), memory_(memory), stats_(stats), notices_(notices), turns_(turns), moves_(moves), residency_(residency), shelf_(shelf) {}
+  Growth(const Books& books, Memory& memory, Stats& stats, Notices& notices, const Turns& turns, Moves& moves, Residency& residency, Compaction& compaction,
+         Shelf& shelf)
+      : books_(books), memory_(memory), stats_(stats), notices_(notices), turns_(turns), moves_(moves), residency_(residency),
+        compaction_(compaction), shelf_(shelf) {}
 
   void allow(bool allowed) { is_allowed_ = allowed; }
   bool has_grown() const { return memory_.arena->ranges.limit() > memory_.arena->limit(); }
@@ -32,6 +35,9 @@ class Growth {
   void return_to_budget();
 
  private:
+  size_t end_of_hole(size_t begin, size_t bytes) const;
+  bool comes_back(Block& block);
+
   const Books& books_;
   Memory& memory_;
   Stats& stats_;
@@ -39,6 +45,7 @@ class Growth {
   const Turns& turns_;
   Moves& moves_;
   Residency& residency_;
+  Compaction& compaction_;
   Shelf& shelf_;
   bool is_allowed_ = false;
 };

@@ -165,12 +165,34 @@ size_t Moves::move_down(Ranges& ranges, Block& mover, size_t target) {
   char* to = memory_.arena->base() + target;
   memory_.arena->back(target, target + mover.region->size);
   if (!slide(mover, to)) move_by_tier(mover, to, *storage);
+  has_slid(ranges, mover, target, *storage);
+  return mover.region->end();
+}
+
+bool Moves::slide_to(Ranges& ranges, Block& mover, size_t target) {
+  if (target == mover.region->offset) return true;
+  if (!ranges.may_slide(*mover.region, target)) return false;
+  c10::StorageImpl* storage = movable_storage(mover);
+  if (storage == nullptr) {
+    mover.held = true;  // as in move_to
+    return false;
+  }
+  try {
+    memory_.arena->back(target, target + mover.region->size);
+  } catch (const TierFailure&) {
+    return false;
+  }
+  if (!slide(mover, memory_.arena->base() + target)) return false;
+  has_slid(ranges, mover, target, *storage);
+  return true;
+}
+
+void Moves::has_slid(Ranges& ranges, Block& mover, size_t target, c10::StorageImpl& storage) {
   books_.leaves(mover);
   mover.region = ranges.slide(mover.region, target);
-  books_.arrives(mover, *storage);
+  books_.arrives(mover, storage);
   ++stats_.relocations;
   stats_.bytes_relocated += mover.bytes;
-  return mover.region->end();
 }
 
 bool Moves::slide(const Block& mover, char* to) {

@@ -23,6 +23,9 @@ class Moves {
   // Within `ranges`, down to `target`: the span between it and the block, or the block's own size from it on, is free.
   // Returns the end of where the block lies now.
   size_t move_down(Ranges& ranges, Block& mover, size_t target);
+  // Within `ranges`, down or up to `target`: what it would lie on is free, or its own. False, with nothing done, when it
+  // cannot be moved, or that would take too long.
+  bool slide_to(Ranges& ranges, Block& mover, size_t target);
   // Swap out. Raises TierFailure with nothing changed; false when the storage cannot be taken away.
   bool evict(Block& block);
   // The tier has its bytes: they are given up.
@@ -45,6 +48,7 @@ class Moves {
   void copy_out(Block& block);
   bool slide(const Block& mover, char* to);
   void move_by_tier(Block& mover, char* to, c10::StorageImpl& storage);
+  void has_slid(Ranges& ranges, Block& mover, size_t target, c10::StorageImpl& storage);
 
   Books& books_;
   Memory& memory_;

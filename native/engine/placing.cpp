@@ -11,18 +11,33 @@ Region* Placing::place(size_t bytes, size_t more, Block* block, bool high) {
   if (memory_.arena->plan() != nullptr) {  // what it doesn't know goes beside its zone, or is a guest there
     if (Region* region = ranges.take_lowest(bytes, block)) return region;
     if (Region* region = resorts_.lodge(*block, bytes)) return region;
-    if (residency_.make_room(bytes)) return ranges.take(bytes, block);
+    if ((compaction_.all_fit(bytes, block) && compaction_.make_hole(bytes)) || residency_.make_room(bytes)) return ranges.take(bytes, block);
     resorts_.drop();
   }
   // A stretch twice as long can be cut anywhere: one part will still be long enough. A shorter one is cut at its ends.
   const size_t window = bytes + more;
   bool tight = ranges.largest_free() < window && !residency_.has_window(2 * window);
   high &= stats_.budget_bytes != 0 && ranges.largest_free() < 2 * window;
-  Region* region = tight ? residency_.place_at_edge(bytes, block, high) : ranges.take(bytes, block, high);
+  Region* region = tight ? nullptr : ranges.take(bytes, block, high);
+  if (region == nullptr) region = place_beside_all(bytes, block, tight, high);
+  if (region == nullptr && tight) region = residency_.place_at_edge(bytes, block, high);
   if (region == nullptr && !tight && residency_.make_room(bytes)) region = ranges.take(bytes, block);
+  if (region != nullptr) return region;
   // Before it is refused, it gets what the shelf has to spare.
-  bool grown = region == nullptr && memory_.arena->trim_shelf(0);
-  return grown ? place(bytes, more, block, high) : region;
+  if (memory_.arena->trim_shelf(0)) return place(bytes, more, block, high);
+  return memory_.arena->take_on_shelf(bytes, block, memory_.arena->shelf_end());
+}
+
+// As long as all that is alive fits, nothing leaves. (What the shelf has to spare belongs to that.)
+Region* Placing::place_beside_all(size_t bytes, Block* block, bool tight, bool high) {
+  if (!compaction_.all_fit(bytes, block)) return nullptr;
+  const auto slid = [&] {
+    if (tight) return compaction_.place_at_edge(bytes, block, high);
+    return compaction_.make_hole(bytes) ? memory_.arena->ranges.take(bytes, block, high) : nullptr;
+  };
+  Region* region = slid();
+  if (region == nullptr && memory_.arena->trim_shelf(0)) region = slid();
+  return region != nullptr ? region : memory_.arena->take_on_shelf(bytes, block, memory_.arena->shelf_end());
 }
 
 bool Placing::bring_in(Block& block, size_t more) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "compaction.h"
 #include "last_resorts.h"
 #include "memory.h"
 #include "moves.h"
@@ -14,8 +15,8 @@ namespace memfit {
 
 class Placing {
  public:
-  Placing(Memory& memory, const Stats& stats, Moves& moves, Residency& residency, Shelf& shelf, LastResorts& resorts)
-      : memory_(memory), stats_(stats), moves_(moves), residency_(residency), shelf_(shelf), resorts_(resorts) {}
+  Placing(Memory& memory, const Stats& stats, Moves& moves, Residency& residency, Compaction& compaction, Shelf& shelf, LastResorts& resorts)
+      : memory_(memory), stats_(stats), moves_(moves), residency_(residency), compaction_(compaction), shelf_(shelf), resorts_(resorts) {}
 
   // A place for `bytes`; nullptr when there is none. `more` is what the running op will want beside them; `high`: at the
   // high end of a stretch, where space is tight. Raises TierFailure.
@@ -24,10 +25,13 @@ class Placing {
   bool bring_in(Block& block, size_t more);
 
  private:
+  Region* place_beside_all(size_t bytes, Block* block, bool tight, bool high);
+
   Memory& memory_;
   const Stats& stats_;
   Moves& moves_;
   Residency& residency_;
+  Compaction& compaction_;
   Shelf& shelf_;
   LastResorts& resorts_;
 };

@@ -41,7 +41,7 @@ void Preparing::bring_in(ThreadState& thread, std::vector<Block*>& missing, size
   std::sort(missing.begin(), missing.end(), [](Block* a, Block* b) { return a->bytes > b->bytes; });
   for (Block* block : missing) {
     auto comes_in = [&] { return block->dead || on_.room.make_available(*block, more); };
-    if (!on_.room.with_room(thread, block->bytes, comes_in)) set_unavailable(*block, in_words(thread.failure));
+    if (!on_.room.with_room(thread, block->bytes, block, comes_in)) set_unavailable(*block, in_words(thread.failure));
   }
   missing.clear();
 }
@@ -52,7 +52,7 @@ void Preparing::adopt_foreign(ThreadState& thread, size_t more) {
   if (!foreign.empty() && on_.memory.device->is_aside()) on_.memory.device->lead();  // where they may have been written
   for (c10::Storage& storage : foreign) {
     auto is_ours = [&] { return on_.memory.is_closed || on_.books.find(*storage.unsafeGetStorageImpl()) != nullptr; };
-    on_.room.with_room(thread, storage.nbytes(), [&] { return is_ours() || on_.adoption.into_arena(storage, more); });
+    on_.room.with_room(thread, storage.nbytes(), /*input=*/nullptr, [&] { return is_ours() || on_.adoption.into_arena(storage, more); });
     if (Block* block = on_.books.find(*storage.unsafeGetStorageImpl())) on_.uses.use(thread, *block, /*write=*/true);
     on_.books.bury(Books::StorageRef::reclaim_copy(storage.unsafeGetStorageImpl()));
   }
@@ -83,13 +83,35 @@ void Preparing::make_roomy(ThreadState& thread, size_t announced) {
 void Preparing::clear_window(ThreadState& thread, size_t announced, bool known) {
   on_.shelf.gather();
   on_.memory.arena->trim_shelf(0);
+  if (stays_whole(thread, announced, known)) return;
   const size_t want = known ? on_.needs.wanted(thread) : SIZE_MAX;
-  const bool is_crowded = !known && on_.memory.arena->shelf_used() > on_.memory.arena->ranges.limit() / 64;
+  const bool is_crowded = !known && lacks_the_shelf(thread);
   const size_t at_least = std::max(announced, known ? want : 0);
   if (!is_crowded && is_roomy(thread, want) && on_.residency.has_window(at_least, /*running=*/true)) return;
   on_.residency.consolidate(thread.touched);
   if (!is_roomy(thread, want)) on_.shelf.evict_scattered();
   if (is_crowded || !on_.residency.has_window(at_least, /*running=*/true)) on_.room.take_shelf(thread);
+}
+
+// As long as all that is alive fits, nothing leaves for the op before it asks for bytes: its own storages and whatever else
+// may move slide together, so that they do not cut up what is free. (Where nothing is away, all may fit.)
+bool Preparing::stays_whole(ThreadState& thread, size_t announced, bool known) {
+  const bool is_guessed = !known && announced == 0;
+  const size_t least = known || is_guessed ? std::max(announced, on_.needs.wanted(thread)) : announced;
+  if (!on_.compaction.all_fit(least) && on_.compaction.any_is_away()) return false;
+  if (on_.compaction.widest_hole(thread.touched) < least) on_.shelf.close_ranks(thread.touched);
+  const size_t free = on_.compaction.widest_free(), whole = on_.compaction.widest_hole(thread.touched);
+  const size_t wanted = known ? std::min(least, whole) : whole - whole / 64;
+  // (With half of it, and more than the op is thought to need, the rest is had by whatever may leave beside it.)
+  const bool is_ample = !known && free >= std::max(least, whole / 2) && on_.residency.has_window(wanted, /*running=*/true);
+  if (free < wanted && !is_ample) on_.compaction.make_hole(wanted, thread.touched);
+  return is_guessed || on_.residency.has_window(least, /*running=*/true) || on_.shelf.make_hole(least);
+}
+
+// What is on the shelf stays while the op runs, and is much; as it is, the op may need more than is left beside that.
+bool Preparing::lacks_the_shelf(ThreadState& thread) const {
+  const size_t used = on_.memory.arena->shelf_used(), limit = on_.memory.arena->ranges.limit();
+  return used > limit / 64 && used + thread.input_bytes + on_.needs.wanted(thread) > limit;
 }
 
 // There is a stretch of `want` bytes that can be cleared, or one that is as long as any could be.

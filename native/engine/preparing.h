@@ -9,6 +9,7 @@
 
 #include "admission.h"
 #include "adoption.h"
+#include "compaction.h"
 #include "needs.h"
 #include "room.h"
 #include "uses.h"
@@ -22,6 +23,7 @@ class Preparing {
     Memory& memory;
     const Stats& stats;
     Residency& residency;
+    Compaction& compaction;
     Shelf& shelf;
     Planned& planned;
     const Recorder& recorder;
@@ -44,6 +46,8 @@ class Preparing {
   bool is_tight(ThreadState& thread) const;
   void make_roomy(ThreadState& thread, size_t announced);
   void clear_window(ThreadState& thread, size_t announced, bool known);
+  bool stays_whole(ThreadState& thread, size_t announced, bool known);
+  bool lacks_the_shelf(ThreadState& thread) const;
   bool is_roomy(const ThreadState& thread, size_t want) const;
 
   const Parts on_;

@@ -186,14 +186,17 @@ void Ranges::lengthen(Region* region, size_t end) {
 }
 
 bool Ranges::may_slide(const Region& region, size_t target) const {
-  if (target > region.offset || target + region.size > limit_) return false;
+  const size_t end = target + region.size;
+  if (end > limit_) return false;
   for (const Region* r = region.prev; r != nullptr && r->end() > target; r = r->prev)
-    if (!r->is_free() && r->offset < target + region.size) return false;
+    if (!r->is_free() && r->offset < end) return false;
+  for (const Region* r = region.next; r != nullptr && r->offset < end; r = r->next)
+    if (!r->is_free() && r->end() > target) return false;
   return true;
 }
 
 Region* Ranges::slide(Region* region, size_t target) {
-  if (!may_slide(*region, target)) throw std::logic_error("memfit: a range was to move down over what is taken");
+  if (!may_slide(*region, target)) throw std::logic_error("memfit: a range was to slide over what is taken");
   const size_t size = region->size;
   void* const owner = region->owner;
   give_back(region);

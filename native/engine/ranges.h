@@ -76,7 +76,7 @@ class Ranges {
   // A taken region reaches up to `end` from now on: space that is not used yet. Raises std::logic_error where that is not
   // free, with nothing changed.
   void lengthen(Region* region, size_t end);
-  // Whether a taken region has room at `target`, below where it is: free, or its own,
+  // Whether a taken region has room at `target`: free, or its own,
   bool may_slide(const Region& region, size_t target) const;
   // and it moves there. Raises std::logic_error where it may not, with nothing changed.
   Region* slide(Region* region, size_t target);

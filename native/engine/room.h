@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "admission.h"
+#include "compaction.h"
 #include "growth.h"
 #include "memory.h"
 #include "placing.h"
@@ -22,6 +23,7 @@ class Room {
   struct Parts {
     Memory& memory;
     Residency& residency;
+    Compaction& compaction;
     Shelf& shelf;
     Placing& placing;
     Admission& admission;
@@ -31,7 +33,7 @@ class Room {
     Paging& paging;
   };
   explicit Room(const Parts& parts)
-      : memory_(parts.memory), residency_(parts.residency), shelf_(parts.shelf), placing_(parts.placing),
+      : memory_(parts.memory), residency_(parts.residency), compaction_(parts.compaction), shelf_(parts.shelf), placing_(parts.placing),
         admission_(parts.admission), growth_(parts.growth), refusals_(parts.refusals), restoring_(parts.restoring),
         paging_(parts.paging) {}
 
@@ -41,19 +43,22 @@ class Room {
   bool may_come(ThreadState& thread, size_t bytes) { return waits(thread) || may_grow(thread, bytes); }
   bool waits(ThreadState& thread) { return admission_.wait_for_others(thread); }
   bool may_grow(ThreadState& thread, size_t bytes) { return growth_.grow(bytes, thread); }
-  // `attempt` to place `bytes` of the op's inputs, as often as that is worth while. False once the op has failed.
+  // `attempt` to place `bytes` of the op's inputs (of `input`, where that is a block already), as often as that is worth
+  // while. False once the op has failed.
   template <typename Attempt>
-  bool with_room(ThreadState& thread, size_t bytes, const Attempt& attempt);
+  bool with_room(ThreadState& thread, size_t bytes, const Block* input, const Attempt& attempt);
   // The op's own storages slide down to where the shelf was. False when that gives back nothing.
   bool take_shelf(const ThreadState& thread);
 
  private:
+  void slide_together(const ThreadState& thread, size_t bytes, const Block* input);
   template <typename Attempt>
   bool slid_down(const ThreadState& thread, const Attempt& attempt);
   bool frames_give_way();
 
   Memory& memory_;
   Residency& residency_;
+  Compaction& compaction_;
   Shelf& shelf_;
   Placing& placing_;
   Admission& admission_;
@@ -64,9 +69,10 @@ class Room {
 };
 
 template <typename Attempt>
-bool Room::with_room(ThreadState& thread, size_t bytes, const Attempt& attempt) {
+bool Room::with_room(ThreadState& thread, size_t bytes, const Block* input, const Attempt& attempt) {
   try {
     do {
+      slide_together(thread, bytes, input);
       if (attempt() || slid_down(thread, attempt)) return true;
       while (frames_give_way())
         if (attempt()) return true;

@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -89,8 +90,12 @@ void Session::set_budget(size_t budget) {
   const size_t most = memory.device->limit(budget);
   const size_t strays = bytes_immovable_beyond(most);
   const size_t limit = strays < most ? most - strays : 0;
-  for (Block* block : std::vector<Block*>(lasting.books.all()))
-    if (block->arena == memory.arena && residency.may_move(*block) && block->region->end() > limit) moves.evict(*block);
+  const auto lies_beyond = [&](const Block* block) { return memory.holds(*block) && block->region != nullptr && block->region->end() > limit && residency.may_move(*block); };
+  std::vector<Block*> beyond;
+  std::copy_if(lasting.books.all().begin(), lasting.books.all().end(), std::back_inserter(beyond), lies_beyond);
+  if (!beyond.empty() && compaction.all_fit_within(limit)) compaction.slide_all_down();
+  for (Block* block : beyond)
+    if (lies_beyond(block)) moves.evict(*block);
   memory.arena->set_limit(limit, tell_owner);
   memory.arena->release_free_pages();
   stats.budget_bytes = budget;  // before sizes are called small or not by it

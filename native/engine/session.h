@@ -12,6 +12,7 @@
 #include "at_once.h"
 #include "blocks.h"
 #include "clearing.h"
+#include "compaction.h"
 #include "capturing.h"
 #include "copies.h"
 #include "discarding.h"
@@ -97,27 +98,28 @@ struct Session {
   Restoring restoring{lasting.books};
   Moves moves{lasting.books, memory, stats, notices, recorder};
   Residency residency{lasting.books, memory, stats, forecast, lasting.turns, moves};
+  Compaction compaction{lasting.books, memory, moves, residency};
   Discarding discarding{lasting.books, memory, stats, moves, residency};
   Capturing capturing{lasting, memory};
-  Shelf shelf{lasting.books, memory, stats, lasting.turns, moves, residency};
-  Growth growth{lasting.books, memory, stats, notices, lasting.turns, moves, residency, shelf};
+  Shelf shelf{lasting.books, memory, stats, lasting.turns, moves, residency, compaction};
+  Growth growth{lasting.books, memory, stats, notices, lasting.turns, moves, residency, compaction, shelf};
   Refusals refusals{lasting.books, memory, stats, residency, lasting.last_failure};
   Copies copies{memory, moves, stats, timeline};
-  Placing placing{memory, stats, moves, residency, shelf, planned};
-  Clearing clearing{memory, moves, residency, shelf, placing};
+  Placing placing{memory, stats, moves, residency, compaction, shelf, planned};
+  Clearing clearing{memory, moves, residency, compaction, shelf, placing};
   Planned planned{{lasting.books, memory, stats, forecast, moves, residency, discarding, shelf, clearing, copies}};
   Progress progress{{lasting.books, memory, stats, forecast, planned, copies, recorder, timeline, lasting.ghosts}};
   Blocks blocks{lasting.books, memory, shelf, planned};
   Admission admission{lasting.books, memory, lasting.turns, lasting.collectives, lasting.scratch, residency, planned};
-  Room room{{memory, residency, shelf, placing, admission, growth, refusals, restoring, paging}};
+  Room room{{memory, residency, compaction, shelf, placing, admission, growth, refusals, restoring, paging}};
   InPlace in_place{lasting.books, memory, discarding};
   Paging paging{{lasting.books, memory, stats, notices, moves, residency, shelf, placing, needs, refusals, planned}};
   Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, discarding, shelf, placing, copies, planned,
                          recorder, needs, refusals, room, blocks, in_place, paging, lasting.scratch}};
-  Adoption adoption{{lasting.books, memory, stats, moves, placing, recorder, blocks, ordinary}};
+  Adoption adoption{{lasting.books, memory, stats, moves, compaction, placing, recorder, blocks, ordinary}};
   Trimming trimming{lasting.books, memory, stats, allocation};
   Uses uses{lasting.books, memory, forecast, recorder, lasting.ghosts, adoption};
-  Preparing preparing{{lasting.books, memory, stats, residency, shelf, planned, recorder, needs, admission, room, adoption, uses}};
+  Preparing preparing{{lasting.books, memory, stats, residency, compaction, shelf, planned, recorder, needs, admission, room, adoption, uses}};
   Pressing pressing{lasting.books, memory, moves, residency, discarding};
   Splitting splitting{{lasting.books, memory, stats, notices, lasting.gate, residency, moves, planned,
                        lasting.stress}};

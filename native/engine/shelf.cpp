@@ -30,6 +30,8 @@ size_t Shelf::step() const {
   return memory_.arena->round(std::min(memory_.arena->ranges.limit() / kSteps + 1, kLargestStep));
 }
 
+size_t Shelf::end_of_step(size_t end) const { return std::min(round_up(end, step()), memory_.arena->ranges.limit()); }
+
 // Bytes that are kept free for it, so that not every scalar has to push something large aside; an op that needs
 // them has them.
 size_t Shelf::slack() const { return stats_.budget_bytes == 0 ? 0 : memory_.arena->round(memory_.arena->ranges.limit() / kSmallShare); }
@@ -39,27 +41,23 @@ bool Shelf::is_small(size_t bytes) const {
   return stats_.budget_bytes != 0 && bytes <= std::min(kLargestSmallBytes, memory_.arena->ranges.limit() / kSmallShare);
 }
 
+bool Shelf::is_short(size_t bytes) const { return stats_.budget_bytes != 0 && bytes <= kLargestSmallBytes; }
+
 Region* Shelf::place(Block& block, bool evicts) {
   Region* region = memory_.arena->take_on_shelf(block.bytes, &block);
-  if (region == nullptr || region->end() <= memory_.arena->shelf_end() || grow_to(region->end(), evicts)) return region;
+  if (region == nullptr || region->end() <= memory_.arena->shelf_end()) return region;
+  const size_t needed = region->end();
   memory_.arena->leave_shelf(region);
-  scattered_ |= block.small;
-  return nullptr;
+  region = grow_to(needed, evicts, &block) ? memory_.arena->take_on_shelf(block.bytes, &block, memory_.arena->shelf_end()) : nullptr;
+  scattered_ |= region == nullptr && block.small;
+  return region;
 }
 
-bool Shelf::grow_to(size_t needed, bool evicts) {
-  const size_t end = std::min(round_up(needed, step()), memory_.arena->ranges.limit());
-  if (end < needed) return false;
-  Region *first = nullptr, *last = nullptr;
-  for (Region* r = memory_.arena->ranges.first(); r != nullptr && r->offset < end; r = r->next) {
-    if (r->offset < memory_.arena->shelf_end()) continue;
-    // Storages that a plan has packed there are meant to stay.
-    if (!r->is_free() && (memory_.arena->plan() != nullptr || !residency_.may_move(*owner_of(r)))) return false;
-    if (first == nullptr) first = r;
-    last = r;
-  }
+bool Shelf::grow_to(size_t needed, bool evicts, const Block* coming) {
+  const size_t end = end_of_step(needed);
+  if (end < needed || !may_grow_to(end)) return false;
   try {
-    if (first != nullptr && !residency_.clear(first, last, evicts)) return false;
+    if (!clear_up_to(end, /*evicts=*/false) && !(evicts && push_up(end, coming))) return false;
   } catch (const TierFailure&) {
     return false;
   }
@@ -67,11 +65,39 @@ bool Shelf::grow_to(size_t needed, bool evicts) {
   return true;
 }
 
+// Storages that a plan has packed there are meant to stay.
+bool Shelf::may_grow_to(size_t end) const {
+  const bool is_planned = memory_.arena->plan() != nullptr;
+  for (const Region* r = memory_.arena->ranges.first(); r != nullptr && r->offset < end; r = r->next)
+    if (r->offset >= memory_.arena->shelf_end() && !r->is_free() && (is_planned || !residency_.may_move(*owner_of(r)))) return false;
+  return true;
+}
+
+// What lies above slides up, or leaves where not all that is alive fits.
+bool Shelf::push_up(size_t end, const Block* coming) {
+  const bool is_new = coming != nullptr && coming->region == nullptr;
+  return compaction_.all_fit(is_new ? coming->bytes : 0, coming) ? compaction_.open(memory_.arena->shelf_end(), end) : clear_up_to(end, /*evicts=*/true);
+}
+
+bool Shelf::clear_up_to(size_t end, bool evicts) {
+  Region *first = nullptr, *last = nullptr;
+  for (Region* r = memory_.arena->ranges.first(); r != nullptr && r->offset < end; r = r->next) {
+    if (r->offset < memory_.arena->shelf_end()) continue;
+    if (first == nullptr) first = r;
+    last = r;
+  }
+  return first == nullptr || residency_.clear(first, last, evicts);
+}
+
 void Shelf::gather() {
   if (!scattered_ || !turns_.none_runs() || memory_.arena->plan() != nullptr) return;
   scattered_ = false;
+  const auto is_elsewhere = [&](const Block& block) { return block.small && memory_.holds(block) && !memory_.arena->on_shelf(block.region); };
+  size_t bytes = 0;
+  for (const Block* block : books_.all()) bytes += is_elsewhere(*block) && residency_.may_move(*block) ? block->region->size : 0;
+  if (bytes != 0) grow_to(memory_.arena->shelf_used() + bytes, /*evicts=*/true);  // at once: what lies above moves once
   for (Block* block : books_.all()) {
-    if (!block->small || !memory_.holds(*block) || memory_.arena->on_shelf(block->region)) continue;
+    if (!is_elsewhere(*block)) continue;
     Region* region = residency_.may_move(*block) ? place(*block, /*evicts=*/true) : nullptr;
     if (region == nullptr)
       scattered_ = true;
@@ -89,13 +115,21 @@ void Shelf::evict_scattered() {
 
 void Shelf::keep(Block& block) {
   if (!residency_.may_slide(block) || memory_.arena->on_shelf(block.region) || (block.small && !turns_.none_runs()) || memory_.arena->plan() != nullptr) return;
-  if (Region* region = place(block, /*evicts=*/true))
+  Region* region = place(block, /*evicts=*/true);
+  if (region == nullptr && makes_way(block)) region = place(block, /*evicts=*/false);
+  if (region != nullptr)
     moves_.move_to(block, region);
   else
     grow_over(block);
 }
 
-// It lies in its own way, where the shelf has to grow. So it comes down to the shelf's end and belongs to it.
+// It lies in its own way, where the shelf has to grow. As long as all fits, it slides up with the others for that,
+bool Shelf::makes_way(Block& block) {
+  const size_t from = memory_.arena->shelf_end();
+  return compaction_.all_fit(0) && compaction_.open(from, end_of_step(from + block.region->size), {&block});
+}
+
+// or else comes down to the shelf's end and belongs to it.
 void Shelf::grow_over(Block& block) {
   Arena& arena = *memory_.arena;
   try {
@@ -115,13 +149,29 @@ void Shelf::close_hole_below(Block& block) {
 }
 
 bool Shelf::clear(const std::vector<Block*>& own) {
-  const size_t before = memory_.arena->shelf_end();
   if (turns_.none_runs())
     for (Block* block : std::vector<Block*>(books_.all()))
       if (memory_.holds(*block) && memory_.arena->on_shelf(block->region) && residency_.may_move(*block))
         moves_.evict(*block);
-  if (turns_.none_runs()) tidy(own);
-  return memory_.arena->shelf_end() < before;
+  return close_ranks(own);
+}
+
+bool Shelf::make_hole(size_t bytes) {
+  Arena& arena = *memory_.arena;
+  std::vector<Block*> in_it;
+  size_t span = 0;
+  for (Region* r = arena.first_on_shelf(); span < bytes && r != nullptr && r->offset < arena.shelf_end(); r = r->next) {
+    const bool stays = !r->is_free() && !residency_.may_move(*owner_of(r));
+    span = stays ? 0 : span + std::min(r->end(), arena.shelf_end()) - r->offset;
+    if (stays) in_it.clear();
+    if (!stays && !r->is_free()) in_it.push_back(owner_of(r));
+  }
+  return span >= bytes && std::all_of(in_it.begin(), in_it.end(), [&](Block* block) {
+    Region* region = arena.ranges.take(block->bytes, block);
+    const bool moved = region != nullptr && moves_.move_to(*block, region);
+    scattered_ |= moved && block->small;
+    return moved;
+  });
 }
 
 void Shelf::sort_by_size() {
@@ -129,10 +179,10 @@ void Shelf::sort_by_size() {
     if (books_.is_of_session(*block)) block->small = is_small(block->bytes);
     if (!memory_.holds(*block)) continue;
     scattered_ |= block->small;
-    if (!block->small && memory_.arena->on_shelf(block->region) && residency_.may_move(*block)) moves_.evict(*block);
+    if (!block->small && memory_.arena->on_shelf(block->region) && residency_.may_move(*block)) leave(*block);
   }
   gather();
-  tidy({});
+  close_ranks({});
   grow_to(memory_.arena->shelf_end() + slack(), /*evicts=*/false);
 }
 
@@ -141,18 +191,23 @@ void Shelf::make_way_for(const std::unordered_set<uint64_t>& stays) {
   for (Block* block : std::vector<Block*>(books_.all())) {
     if (!memory_.holds(*block) || !memory_.arena->on_shelf(block->region) || !residency_.may_move(*block)) continue;
     if (stays.count(block->id) != 0) continue;
-    Region* region = memory_.arena->ranges.take(block->bytes, block);
-    if (region == nullptr || !moves_.move_to(*block, region)) moves_.evict(*block);
+    leave(*block);
     scattered_ = true;
   }
-  tidy({});
+  close_ranks({});
   gather();
   memory_.arena->trim_shelf(0);
 }
 
-// The storages on the shelf move to its low end, those of `own` too, and the rest of it is given back.
-void Shelf::tidy(const std::vector<Block*>& own) {
-  for (Region* r = memory_.arena->first_on_shelf(); r != nullptr; r = r->next) {
+// Among the large ones, or out of the arena where there is no room.
+void Shelf::leave(Block& block) {
+  if (compaction_.all_fit(0)) compaction_.make_hole(block.bytes);
+  Region* region = memory_.arena->ranges.take(block.bytes, &block);
+  if (region == nullptr || !moves_.move_to(block, region)) moves_.evict(block);
+}
+
+bool Shelf::close_ranks(const std::vector<Block*>& own) {
+  for (Region* r = turns_.none_runs() ? memory_.arena->first_on_shelf() : nullptr; r != nullptr; r = r->next) {
     if (r->is_free()) continue;
     Block& block = *owner_of(r);
     const bool is_own = std::find(own.begin(), own.end(), &block) != own.end();
@@ -160,7 +215,7 @@ void Shelf::tidy(const std::vector<Block*>& own) {
     close_hole_below(block);
     r = block.region;
   }
-  memory_.arena->trim_shelf(0);
+  return memory_.arena->trim_shelf(0);
 }
 
 }  // namespace memfit

@@ -1,4 +1,5 @@
-// The shelf: where small storages live, and large ones that must stay where they are.
+// The shelf: where small storages live, and large ones that must stay where they are. It has a method for each occasion to
+// come there, to make room, and to leave.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "books.h"
+#include "compaction.h"
 #include "memory.h"
 #include "moves.h"
 #include "residency.h"
@@ -16,14 +18,16 @@ namespace memfit {
 
 class Shelf {
  public:
-  Shelf(const Books& books, Memory& memory, const Stats& stats, const Turns& turns, Moves& moves, Residency& residency)
-      : books_(books), memory_(memory), stats_(stats), turns_(turns), moves_(moves), residency_(residency) {}
+  Shelf(const Books& books, Memory& memory, const Stats& stats, const Turns& turns, Moves& moves, Residency& residency, Compaction& compaction)
+      : books_(books), memory_(memory), stats_(stats), turns_(turns), moves_(moves), residency_(residency), compaction_(compaction) {}
 
   // A session has begun.
   void begin();
   // The limit is another one: what counts as small is too.
   void sort_by_size();
   bool is_small(size_t bytes) const;
+  // Up to the size that any small one may have, whatever the limit: one that stays where it is for a while is better there.
+  bool is_short(size_t bytes) const;
 
   // The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way (or only by
   // leaving the arena, where that is not wanted: `evicts`).
@@ -42,6 +46,12 @@ class Shelf {
   // The last resort of an op that has not started, or of a plan: idle small storages leave too, and its `own` close ranks.
   // False when that gives back nothing.
   bool clear(const std::vector<Block*>& own);
+  // What is on it and may move, of an op's `own` too, moves to its low end, and the rest of it is given back. False when
+  // that is nothing.
+  bool close_ranks(const std::vector<Block*>& own);
+  // A hole of so many bytes lies between what must stay on it. Small ones make way for that, where there is room for them
+  // elsewhere, until they are gathered again. False when there is none. No op runs.
+  bool make_hole(size_t bytes);
   // A plan's zone begins where the shelf ends: what recurs is to lie lowest on it.
   void make_way_for(const std::unordered_set<uint64_t>& stays);
   // Free bytes beyond those that had better be kept free are given back.
@@ -49,11 +59,16 @@ class Shelf {
 
  private:
   size_t step() const;
+  size_t end_of_step(size_t end) const;
   size_t slack() const;
-  bool grow_to(size_t needed, bool evicts);
+  bool grow_to(size_t needed, bool evicts, const Block* coming = nullptr);
+  bool may_grow_to(size_t end) const;
+  bool push_up(size_t end, const Block* coming);
+  bool clear_up_to(size_t end, bool evicts);
+  void leave(Block& block);
+  bool makes_way(Block& block);
   void grow_over(Block& block);
   void close_hole_below(Block& block);
-  void tidy(const std::vector<Block*>& own);
 
   const Books& books_;
   Memory& memory_;
@@ -61,6 +76,7 @@ class Shelf {
   const Turns& turns_;
   Moves& moves_;
   Residency& residency_;
+  Compaction& compaction_;
   bool scattered_ = false;  // small storages lie elsewhere than on the shelf
 };
 

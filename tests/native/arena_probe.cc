@@ -98,6 +98,15 @@ struct Probe {
     std::memmove(arena.base() + target, address(storage.region), storage.region->size);
     storage.region = ranges.slide(storage.region, target);
   }
+  // It goes up over what is free above it.
+  void slide_up(Ranges& ranges, Storage& storage) {
+    size_t end = storage.region->end();
+    for (const Region* r = storage.region->next; r != nullptr && r->is_free() && r->offset < ranges.limit(); r = r->next) end = r->end();
+    const size_t target = end - storage.region->size;
+    if (!ranges.may_slide(*storage.region, target)) return;
+    std::memmove(arena.base() + target, address(storage.region), storage.region->size);
+    storage.region = ranges.slide(storage.region, target);
+  }
   // As memfit's Shelf does it with what must stay from now on.
   void keep(Storage& storage) {
     if (storage.is_pinned || arena.on_shelf(storage.region) || arena.plan() != nullptr) return;
@@ -228,6 +237,13 @@ int slide(Probe* probe, int number) {
     Storage& storage = probe->storages.at(number);
     if (storage.region == nullptr || storage.is_pinned || probe->arena.is_planned(storage.region)) return false;
     return probe->slide(probe->arena.on_shelf(storage.region) ? probe->arena.shelf() : probe->arena.ranges, storage), true;
+  });
+}
+int slide_up(Probe* probe, int number) {
+  return told([&] {
+    Storage& storage = probe->storages.at(number);
+    if (storage.region == nullptr || storage.is_pinned || storage.region->home != &probe->arena.ranges) return false;
+    return probe->slide_up(probe->arena.ranges, storage), true;
   });
 }
 int trim_shelf(Probe* probe, size_t slack) {

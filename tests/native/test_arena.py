@@ -111,6 +111,11 @@ class Arena(RuleBasedStateMachine):
     def one_comes_down(self, number: int) -> None:
         self.does("slide", self.chosen(number))
 
+    @precondition(lambda self: self.storages)
+    @rule(number=NUMBERS)
+    def one_goes_up(self, number: int) -> None:
+        self.does("slide_up", self.chosen(number))
+
     @rule(less=SOME, of=st.sampled_from(["limit", "shelf_end"]))
     def the_limit_falls(self, less: int, of: str) -> None:
         self.does("set_limit", max(getattr(self.functions, of)(self.probe) - less, 0))

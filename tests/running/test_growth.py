@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from memfit import BudgetError, session
+from memfit.running import engine
 from running.children import Child
 from running.plainly import descend
 
@@ -61,6 +62,16 @@ def test_nothing_grows_where_all_fits():
     with session("80%", "ram", device="cpu") as s:
         train_and_evaluate(evaluate=128)
     assert s.stats.growths == 0 and s.stats.peak_footprint_bytes <= s.stats.budget_bytes
+
+
+@pytest.mark.unstressed("what there is room for")
+def test_the_limit_rises_at_once_beyond_what_cannot_move_and_lies_across_it():
+    with session(4_000_000, "ram", device="cpu", grow=True, plan=False, map="never") as s:
+        pinned = [torch.ones(375_000).numpy() for _ in range(2)]
+        engine.load().set_budget(2_000_000)
+        doubled = [torch.full((1000,), float(i)) * 2 for i in range(4)]
+    assert [tensor[0].item() for tensor in doubled] == [0, 2, 4, 6] and len(pinned) == 2
+    assert 0 < s.stats.growths < 20
 
 
 def test_an_op_before_the_iteration_that_needed_more_than_the_limit_is_told_of(capfd):

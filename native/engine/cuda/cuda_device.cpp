@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
+#include <functional>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -212,10 +214,13 @@ void CudaDevice::copy_early(const Moments& moments, const std::function<void()>&
 
 // Piece by piece, each no longer than the two are apart: the runtime's copies must not overlap.
 bool CudaDevice::slide(void* to, const void* from, size_t bytes) {
-  auto apart = static_cast<size_t>(static_cast<const char*>(from) - static_cast<char*>(to));
+  const bool is_up = std::less<const void*>()(from, to);
+  const auto apart = static_cast<size_t>(std::abs(static_cast<const char*>(from) - static_cast<char*>(to)));
   if (bytes / apart > kMostPieces) return false;
-  for (size_t done = 0; done < bytes; done += apart)
-    copy(static_cast<char*>(to) + done, static_cast<const char*>(from) + done, std::min(apart, bytes - done));
+  for (size_t done = 0; done < bytes; done += apart) {
+    const size_t size = std::min(apart, bytes - done), at = is_up ? bytes - done - size : done;
+    copy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, size);
+  }
   return true;
 }
 

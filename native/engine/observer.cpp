@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/record_function.h>
+#include <dlfcn.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -106,20 +107,10 @@ bool may_repeat(const OpInfo& info, const c10::FunctionSchema& schema) {
   return begins_with(name, "aten::") && !info.writes_any && !of_lists && !info.is_composite && !info.is_view && !info.only_describes && kNotRepeatable.count(name) == 0;
 }
 
-// A kernel is registered where C++ was compiled, or by Python.
-bool is_registered_in_cpp(std::string_view line) {
-  const size_t at = line.find(": registered at ");
-  if (at == std::string_view::npos) return true;
-  const std::string_view place = line.substr(0, line.find(" :: ", at));
-  const std::string_view file = place.substr(0, place.rfind(':'));
-  const std::string_view ending = file.substr(std::min(file.rfind('.'), file.size()));
-  return ending == ".cpp" || ending == ".h" || ending == ".cc" || ending == ".cu" || ending == ".cuh" || ending == ".hpp";
-}
-
 void read_repeatability(OpInfo& info, const c10::FunctionSchema& schema) {
   info.handle = c10::Dispatcher::singleton().findSchema(schema.operator_name());
   if (!info.handle) return;
-  info.writes_any |= is_overridden(*info.handle);
+  info.writes_any |= begins_with(schema.name(), "aten::") && is_overridden(*info.handle);
   const bool has_kernel = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
                           info.handle->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
   info.is_composite = info.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !has_kernel;
@@ -422,26 +413,66 @@ void watch_nodes(bool on) {
   nodes.turn(on, at::RecordFunctionCallback(&on_node).needsInputs(true).scopes({at::RecordScope::BACKWARD_FUNCTION}));
 }
 
-// Kernels for device meta compute no bytes, and the engine's own call what was there before.
+namespace {
+
+std::atomic<bool> registered_are_trusted{false};
+
+// Where torch's own files in Python lie.
+const std::string& torch_folder() {
+  static const std::string* folder = [] {  // never destroyed: kernels may run at the very end
+    Dl_info library {};
+    const bool is_known = dladdr(reinterpret_cast<void*>(&c10::Dispatcher::realSingleton), &library) != 0;
+    const std::string path = is_known ? library.dli_fname : "";
+    const size_t end = path.rfind("/lib/");
+    return new std::string(end == std::string::npos ? "?" : path.substr(0, end + 1));
+  }();
+  return *folder;
+}
+
+// Of a line of the dispatcher's dump: by whom, and how, that kernel was registered.
+enum class Registered { kInCpp, kByTorch, kByPython };
+
+Registered how_registered(std::string_view line) {
+  constexpr std::string_view kAt = ": registered at ";
+  const size_t at = line.find(kAt);
+  if (at == std::string_view::npos) return Registered::kInCpp;
+  const std::string_view place = line.substr(at + kAt.size(), line.find(" :: ", at) - at - kAt.size());
+  const std::string_view file = place.substr(0, place.rfind(':'));
+  const std::string_view ending = file.substr(std::min(file.rfind('.'), file.size()));
+  for (std::string_view each : {".cpp", ".h", ".cc", ".cu", ".cuh", ".hpp"})
+    if (ending == each) return Registered::kInCpp;
+  return begins_with(std::string(file), torch_folder()) ? Registered::kByTorch : Registered::kByPython;
+}
+
+}  // namespace
+
+// Kernels for device meta compute no bytes, and the engine's own call what was there before. Some of torch's own are in
+// Python (functorch's).
 bool is_overridden(const c10::OperatorHandle& op) {
+  if (registered_are_trusted.load(std::memory_order_relaxed)) return false;
   const std::string state = op.dumpState();  // a line for each kernel, those that are inactive after the one in their place
-  std::string_view rest = state, ours;
+  std::string_view rest = state, own;
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     const std::string_view key = line.substr(0, line.find_first_of(": "));
     if (key == "Meta") continue;
-    if (line.find(kSliced) != std::string_view::npos) {
-      ours = key;
-      continue;
-    }
-    const bool is_inactive = line.find(" (inactive): ") != std::string_view::npos;
-    if ((is_inactive && key != std::exchange(ours, {})) || !is_registered_in_cpp(line)) return true;
+    const Registered how = how_registered(line);
+    if (how == Registered::kByPython) return true;
+    if (line.find(kSliced) != std::string_view::npos || how == Registered::kByTorch)
+      own = key;
+    else if (line.find(" (inactive): ") != std::string_view::npos && key != std::exchange(own, {}))
+      return true;
   }
   return false;
 }
 
 void forget_operators() { table().forget(); }
+
+void trust_registered_kernels(bool on) {
+  registered_are_trusted = on;
+  table().forget();
+}
 
 void observe_idly(bool on) {
   static Switch idle;

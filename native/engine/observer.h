@@ -91,6 +91,8 @@ inline constexpr const char* kSliced = "runs in slices what does not fit (memfit
 bool is_overridden(const c10::OperatorHandle& op);
 // What is known of operators is worked out again: somebody has registered a kernel, or taken one back.
 void forget_operators();
+// For tests: registered kernels are taken for torch's own.
+void trust_registered_kernels(bool on);
 // What torch takes to tell an observer of ops: for benchmarks, one that does nothing.
 void observe_idly(bool on);
 // "2 x Float[2,3] of a storage of 24 B; ...": for a message.

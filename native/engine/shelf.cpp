@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kSteps = 512;                    // the shelf grows by such a part of the budget,
 constexpr size_t kLargestStep = size_t{256} << 10;  // in bytes at most
+constexpr size_t kShortShare = 64;                  // of the budget: what is short is no larger
 
 }  // namespace
 
@@ -41,7 +42,9 @@ bool Shelf::is_small(size_t bytes) const {
   return stats_.budget_bytes != 0 && bytes <= std::min(kLargestSmallBytes, memory_.arena->ranges.limit() / kSmallShare);
 }
 
-bool Shelf::is_short(size_t bytes) const { return stats_.budget_bytes != 0 && bytes <= kLargestSmallBytes; }
+bool Shelf::is_short(size_t bytes) const {
+  return stats_.budget_bytes != 0 && bytes <= std::min(kLargestSmallBytes, memory_.arena->ranges.limit() / kShortShare);
+}
 
 Region* Shelf::place(Block& block, bool evicts) {
   Region* region = memory_.arena->take_on_shelf(block.bytes, &block);

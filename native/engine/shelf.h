@@ -26,7 +26,7 @@ class Shelf {
   // The limit is another one: what counts as small is too.
   void sort_by_size();
   bool is_small(size_t bytes) const;
-  // Up to the size that any small one may have, whatever the limit: one that stays where it is for a while is better there.
+  // Not small, but of a size that is where the limit is larger: one that stays where it is for a while is better there.
   bool is_short(size_t bytes) const;
 
   // The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way (or only by

@@ -185,6 +185,7 @@ def test_lightning_s_trainer_resumes(tmp_path, before, after):
     assert same_bits(uninterrupted, run(2, after, ckpt_path=str(tmp_path / f"{before}.ckpt")))
 
 
+@pytest.mark.long
 @budgets
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
 def test_keras_resumes(tmp_path, name, before, after):

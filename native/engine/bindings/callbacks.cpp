@@ -67,6 +67,7 @@ void bind_callbacks(py::module_& m) {
   m.def("on_notice", &set_on_notice, py::arg("action"));
   m.def("watch_nodes", &watch_nodes, py::arg("on"));
   m.def("forget_operators", &forget_operators);
+  m.def("trust_registered_kernels", &trust_registered_kernels, py::arg("on"));
   m.def("observe_idly", &observe_idly, py::arg("on"));
 }
 

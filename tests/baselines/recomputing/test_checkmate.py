@@ -90,6 +90,7 @@ def test_memfits_remakings_are_near_the_optimum(layers, skips, percent):
     assert best.bound_us * (1 - 1e-6) <= plan.added_us <= us * (1.1 if (layers, percent) == (5, 50) else 1 + 1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(RECOMPUTE_POLICIES))
 @pytest.mark.parametrize("percent", [90, 75, 60, 50])
 def test_no_policy_that_only_recomputes_is_below_the_optimum(name, percent):

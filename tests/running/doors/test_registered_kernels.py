@@ -15,6 +15,7 @@ from torch import Tensor
 
 import memfit
 from memfit.running import engine
+from running.paging.workloads import OTHERS
 
 pytestmark = [pytest.mark.usefixtures("on_its_own"), pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
 WIDTH = 160
@@ -108,6 +109,20 @@ FIRST = """
 """
 
 
+@pytest.mark.long
 def test_one_that_is_taken_back_after_the_first_session():
     result = subprocess.run([sys.executable, "-W", "ignore", "-c", dedent(FIRST)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_those_that_torch_registers_in_python_are_its_own():
+    torch.func.vmap(torch.exp)(torch.ones(3))  # functorch registers its rules the first time
+    if "_functorch" not in torch._C._dispatch_dump("aten::nll_loss_backward"):
+        pytest.skip("this torch has no such rule")
+    work = next(work for work in OTHERS if work.name == "cross_entropy")
+    expected = [result.detach().numpy().tobytes() for result in work.run(*work.make())]
+    with memfit.session(
+        3 << 20, "ram", plan=False, split="never"
+    ) as session:  # what is mapped is an op of torch's own
+        assert [session.read_bytes(result.untyped_storage()) for result in work.run(*work.make())] == expected
+    assert session.stats.mapped_ops > 0

@@ -60,6 +60,7 @@ def lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if "KeyError" in line or "Traceback" in line or "Exception" in line]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("steady")
 @pytest.mark.parametrize(("owner", "name"), IN_THE_THREAD + BESIDE_IT, ids=lambda each: getattr(each, "__name__", each))
 def test_an_error_of_the_planner_is_a_line_and_a_figure_and_it_tries_again(owner, name, monkeypatch, capfd):

@@ -108,6 +108,7 @@ def test_as_many_ops_map_in_a_planned_iteration_as_the_plan_says(tier):
     assert counts[-1] - counts[-2] == counts[-2] - counts[-3]
 
 
+@pytest.mark.long
 def test_planned_iterations_run_in_slices_what_was_tried(tier):
     counts = []
     plain = words()
@@ -191,6 +192,7 @@ def images_in_layers(steps: int = 24, after_step: Callable = lambda: None) -> li
     return [torch.tensor(losses), *(value for value in net.state_dict().values())]
 
 
+@pytest.mark.long
 def test_what_is_recorded_is_whole_so_that_slices_have_their_place_in_the_plan(tmp_path):
     counts = []
     with memfit.session("44%", TierSpec("disk", str(tmp_path)), plan_cache=False) as session:

@@ -245,5 +245,5 @@ def test_training_after_passes_that_set_the_limit_is_told_and_counted_by_its_ste
         for _ in range(3):
             model(torch.ones(BATCH, WIDTH)).sum().backward()
             optimizer.step()
-    assert session.stats.iterations == 6
+    assert session.stats.iterations == 3
     assert capsys.readouterr().err.count("a share of the forward passes that came before training") == 1

@@ -370,6 +370,9 @@ class EngineModule(Protocol):
         """Have torch tell an observer of each op that wants what the engine's does, and does nothing."""
 
     # For tests.
+    def trust_registered_kernels(self, on: bool) -> None:
+        """Take kernels that are registered from now on for torch's own."""
+
     def set_stress(self, kind: str) -> None:
         """Have whatever may move leave ("evict"), move ("move") or be discarded ("recompute") before every op, or
         whatever may be split run in slices ("split"); "" stops that.

@@ -121,8 +121,6 @@ def test_those_that_torch_registers_in_python_are_its_own():
         pytest.skip("this torch has no such rule")
     work = next(work for work in OTHERS if work.name == "cross_entropy")
     expected = [result.detach().numpy().tobytes() for result in work.run(*work.make())]
-    with memfit.session(
-        3 << 20, "ram", plan=False, split="never"
-    ) as session:  # what is mapped is an op of torch's own
+    with memfit.session(3 << 20, "ram", plan=False, split="never") as session:  # what is mapped is an op of torch's own
         assert [session.read_bytes(result.untyped_storage()) for result in work.run(*work.make())] == expected
     assert session.stats.mapped_ops > 0

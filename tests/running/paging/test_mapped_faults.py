@@ -177,6 +177,7 @@ SMALL_STACK = """
 """
 
 
+@pytest.mark.long
 def test_a_small_alternate_stack_is_large_enough_to_be_told_of_faults(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(SMALL_STACK), str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=100)

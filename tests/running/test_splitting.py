@@ -483,6 +483,7 @@ def run_in_child(target: Callable[..., None], *arguments: object) -> None:
 
 
 def doctored() -> None:
+    engine.load().trust_registered_kernels(True)
     library = torch.library.Library("aten", "IMPL")
     library.impl("gelu", lambda x, approximate="none": x + x.shape[0], "CPU", allow_override=True)
     x = torch.randn(256, 640)

@@ -441,7 +441,7 @@ Registered how_registered(std::string_view line) {
   const std::string_view ending = file.substr(std::min(file.rfind('.'), file.size()));
   for (std::string_view each : {".cpp", ".h", ".cc", ".cu", ".cuh", ".hpp"})
     if (ending == each) return Registered::kInCpp;
-  return begins_with(std::string(file), torch_folder()) ? Registered::kByTorch : Registered::kByPython;
+  return file.substr(0, torch_folder().size()) == torch_folder() ? Registered::kByTorch : Registered::kByPython;
 }
 
 }  // namespace

@@ -99,8 +99,9 @@ bool Preparing::stays_whole(ThreadState& thread, size_t announced, bool known) {
   const bool is_guessed = !known && announced == 0;
   const size_t least = known || is_guessed ? std::max(announced, on_.needs.wanted(thread)) : announced;
   if (!on_.compaction.all_fit(least) && on_.compaction.any_is_away()) return false;
-  if (on_.compaction.widest_hole(thread.touched) < least) on_.shelf.close_ranks(thread.touched);
-  const size_t free = on_.compaction.widest_free(), whole = on_.compaction.widest_hole(thread.touched);
+  size_t whole = on_.compaction.widest_hole(thread.touched);
+  if (whole < least && on_.shelf.close_ranks(thread.touched)) whole = on_.compaction.widest_hole(thread.touched);
+  const size_t free = on_.compaction.widest_free();
   const size_t wanted = known ? std::min(least, whole) : whole - whole / 64;
   // (With half of it, and more than the op is thought to need, the rest is had by whatever may leave beside it.)
   const bool is_ample = !known && free >= std::max(least, whole / 2) && on_.residency.has_window(wanted, /*running=*/true);

@@ -135,9 +135,15 @@ def format_least_bytes(size_bytes: int) -> str:
     return f"{float(number) + 10**-digits:.{digits}f} {unit}"
 
 
+def format_count(number: int, noun: str) -> str:
+    """Return a number of things, for people: "1 iteration", "3 forward passes"."""
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number} {noun if number == 1 else plural}"
+
+
 def format_excess(times: int, most_bytes: int) -> str:
-    """Say that the limit gave way so many times, by `most_bytes` at most."""
-    return f"the limit gave way {times} time{'' if times == 1 else 's'}, by {format_bytes(most_bytes)} at most"
+    """Return how often the limit gave way, and that it was by `most_bytes` at most."""
+    return f"the limit gave way {format_count(times, 'time')}, by {format_bytes(most_bytes)} at most"
 
 
 def format_part(size_bytes: int, whole_bytes: int) -> str:

@@ -91,8 +91,13 @@ def recipe_at_end(values: Values, gap: Gap) -> Recipe | None:
     """
     if gap.cyclic:
         return None
-    op = gap.before if gap.returns else values.trace.storages[gap.storage].free
+    op = wanted_until(values, gap)
     return recipe_of(values, values.before(gap.storage, op), op)
+
+
+def wanted_until(values: Values, gap: Gap) -> int:
+    """Return the op before which the storage of `gap`, which is not cyclic, may still be made again."""
+    return gap.before if gap.returns else values.trace.storages[gap.storage].free
 
 
 def remaking_us(values: Values, gap: Gap) -> float | None:

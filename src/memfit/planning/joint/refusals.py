@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from memfit.planning.joint.again import Rule, rule_against
-from memfit.planning.joint.recipes import MOST_OPS
+from memfit.planning.joint.recipes import MOST_OPS, wanted_until
 from memfit.planning.joint.values import Value, Values
 from memfit.planning.lifetimes import Gap
 
@@ -47,7 +47,7 @@ def refusal(values: Values, gap: Gap) -> Refusal | None:
     """
     if gap.cyclic:
         return Refusal(Loss.CYCLIC if gap.returns else Loss.UNUSED)
-    end = gap.before if gap.returns else values.trace.storages[gap.storage].free
+    end = wanted_until(values, gap)
     first = values.before(gap.storage, end)
     wanted, seen, ops = deque([first]), {first}, set()
     while wanted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memfit.units import format_bytes, format_excess
+from memfit.units import format_bytes, format_count, format_excess
 
 if TYPE_CHECKING:
     from memfit.running.scripts.launch import Outcome
@@ -26,7 +26,7 @@ def sentence(outcome: Outcome) -> str:
 def _happened(outcome: Outcome) -> str:
     stats = outcome.stats
     did, noun = ("made", "forward pass") if outcome.forward_only else ("trained", "iteration")
-    made = f"{did} {_count(stats.iterations, noun)}{_limit(outcome)}"
+    made = f"{did} {format_count(stats.iterations, noun)}{_limit(outcome)}"
     parts = [made if outcome.exit_code == 0 else f"the script failed ({outcome.exit_code}); it had {made}"]
     if stats.budget_bytes:
         parts.append(f"{outcome.planned_iterations} by a plan")
@@ -111,8 +111,3 @@ def _without_plan(outcome: Outcome) -> str:
 
 def _faster(outcome: Outcome) -> str:
     return ", a faster disk (--tier disk:PATH)" if "disk" in outcome.tier else ""
-
-
-def _count(number: int, noun: str) -> str:
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{number} {noun if number == 1 else plural}"

@@ -4,7 +4,6 @@
 #include <ATen/core/function_schema.h>
 #include <ATen/record_function.h>
 #include <dlfcn.h>
-#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <array>

@@ -1,11 +1,11 @@
 #include "progress.h"
 
-#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <iterator>
 #include <vector>
 
+#include "backward.h"
 #include "operands.h"
 #include "observer.h"
 
@@ -21,10 +21,10 @@ void Progress::op_begins() {
 void Progress::record(ThreadState& thread, Phase phase) {
   give_up_if_due();
   if (!on_.recorder.on()) return;
-  auto node = torch::autograd::get_current_node();
+  auto node = node_that_runs();
   thread.recording = on_.recorder.number();
   thread.row = on_.recorder.op_begins(thread.op->id, node ? Phase::kBackward : phase, thread.source, thread.sequence_number,
-                                      node ? static_cast<int64_t>(node->sequence_nr()) : -1, at::GradMode::is_enabled());
+                                      node.value_or(-1), at::GradMode::is_enabled());
 }
 
 void Progress::op_ends(const ThreadState& thread, size_t need, size_t split_need) {

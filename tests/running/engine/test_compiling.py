@@ -39,7 +39,7 @@ def test_the_units_of_whole_folders_include_each_of_their_sources(source):
 
 def test_sources_that_are_named_are_there(source):
     stems = {path.stem for path in (source / "engine").rglob("*.cpp")}
-    assert stems >= compiling._SLICES_AND_TIER | compiling._USE_PYTHON
+    assert stems >= compiling._BESIDE_BINDINGS
 
 
 def test_two_compilers_have_as_much_to_do(source):

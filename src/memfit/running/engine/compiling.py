@@ -24,13 +24,17 @@ from memfit.progress import under_way
 NAME = "memfit_engine"
 # NDEBUG: otherwise an assertion guards RecordFunction's inputs. Nobody puts functions of their own before the engine's.
 # AT_PER_OPERATOR_HEADERS: otherwise torch's headers declare all of its thousands of operators.
-FLAGS = ("-O2", "-std=c++20", "-fPIC", "-DNDEBUG", "-DAT_PER_OPERATOR_HEADERS", "-fno-semantic-interposition")
-# What has a unit of its own: the slices that ops run in, and the tier.
-_SLICES_AND_TIER = frozenset((
-    "gate", "measure", "media", "slices", "slicing", "slicing_parts", "split_kernels", "split_rules", "split_sizes",
-    "split_trials", "splitting", "store", "telling", "tier", "trying",
+FLAGS = ("-std=c++20", "-fPIC", "-DNDEBUG", "-DAT_PER_OPERATOR_HEADERS", "-fno-semantic-interposition")
+# How what runs with each op is optimized. GCC inlines until a unit has grown by 40 %, and leaves out small functions of
+# the allocator by then: 300 instructions an op.
+_FAST = ("-O2", "--param=inline-unit-growth=80")
+# What is compiled beside the bindings: what includes the headers of Python or autograd, as they do, and what does not
+# run with each op (the tier, how a plan is read and put in force, what errors say), so that both units take as long.
+_BESIDE_BINDINGS = frozenset((
+    "adoption", "backward", "capturing", "collectives", "compaction", "discarding", "exchange", "fork", "growth",
+    "host", "making", "measure", "media", "plan", "plan_columns", "redirect", "remakings", "session", "source",
+    "split_rules", "split_trials", "store", "telling", "tier", "trying", "undisturbed", "witness",
 ))  # fmt: skip
-_USE_PYTHON = frozenset(("exchange", "making", "undisturbed"))  # as the bindings do, whose headers take long
 # About how long compiling takes, as bytes of the engine's own source: torch's headers, and Python's beside them.
 _TORCH, _PYTHON = 60_000, 145_000
 
@@ -40,12 +44,13 @@ class Unit:
     """One translation unit.
 
     `sources` are the files that it includes, below the sources' folder; `weight` is about how long it takes to compile,
-    as bytes of source.
+    as bytes of source. What runs with each op is optimized most; the rest compiles faster with less.
     """
 
     name: str
     sources: tuple[str, ...]
     weight: int
+    optimize: tuple[str, ...] = ("-O1",)
 
 
 class CompilationError(RuntimeError):
@@ -55,22 +60,21 @@ class CompilationError(RuntimeError):
 def units(source: Path, cuda: bool) -> list[Unit]:
     """Return the units that the sources below `source` are compiled in, those that take longest first."""
     engine = set((source / "engine").glob("*.cpp"))
-    python = {path for path in engine if path.stem in _USE_PYTHON}
-    slices_and_tier = {path for path in engine if path.stem in _SLICES_AND_TIER}
+    bindings, paging = ({*(source / f"engine/{folder}").glob("*.cpp")} for folder in ("bindings", "paging"))
+    beside = bindings | {path for path in engine if path.stem in _BESIDE_BINDINGS}
     found = [
-        _unit("engine", source, engine - python - slices_and_tier, _TORCH),
-        _unit("slices", source, slices_and_tier | {*(source / "engine/paging").glob("*.cpp")}, _TORCH),
-        _unit("python", source, python | {*(source / "engine/bindings").glob("*.cpp")}, _PYTHON),
-        Unit("compression", ("engine/compression/compression_unity.cc",), _TORCH // 3),
+        _unit("ops", source, (engine | paging) - beside, _TORCH, *_FAST),
+        _unit("bindings", source, beside, _PYTHON, "-O1"),
+        Unit("compression", ("engine/compression/compression_unity.cc",), _TORCH // 3, _FAST),
     ]
     if cuda:
         found.append(Unit("cuda", ("engine/cuda/cuda_unity.cc",), 2 * _TORCH))
     return sorted(found, key=lambda unit: -unit.weight)
 
 
-def _unit(name: str, source: Path, paths: set[Path], headers: int) -> Unit:
+def _unit(name: str, source: Path, paths: set[Path], headers: int, *optimize: str) -> Unit:
     weight = headers + sum(path.stat().st_size for path in paths)
-    return Unit(name, tuple(sorted(str(path.relative_to(source)) for path in paths)), weight)
+    return Unit(name, tuple(sorted(str(path.relative_to(source)) for path in paths)), weight, optimize)
 
 
 def compile_engine(
@@ -95,7 +99,7 @@ def compile_engine(
     seconds = expected / sum(unit.weight for unit in needed)
     with _Compilers() as compilers:
         compilers.run([
-            ([*compiler, *flags, *sanitizers, "-c", *_written(unit, folder)], seconds * unit.weight)
+            ([*compiler, *unit.optimize, *flags, *sanitizers, "-c", *_written(unit, folder)], seconds * unit.weight)
             for unit in needed
         ])  # fmt: skip
         objects = [str(folder / f"{unit.name}.o") for unit in needed]

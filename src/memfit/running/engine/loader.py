@@ -27,7 +27,7 @@ from memfit.progress import working
 from memfit.running.engine import prebuilt
 from memfit.running.engine.cache import cache_folder as cache_folder
 from memfit.running.engine.cache import obtain
-from memfit.running.engine.compiling import FLAGS, NAME, CompilationError, compile_engine
+from memfit.running.engine.compiling import FLAGS, NAME, CompilationError, compile_engine, units
 from memfit.running.engine.module import EngineModule as EngineModule
 
 _BUILD_SECONDS = "build-seconds"  # in the cache's folder
@@ -132,7 +132,9 @@ def cached_library() -> Path:
 def _folder_name(cuda: bool) -> str:
     """Return the name of the folder of an engine, which has the key of all that it was built from and for."""
     key = hashlib.sha256()
-    key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{FLAGS + _sanitizer_flags()}|{cuda}".encode())
+    flags = FLAGS + _sanitizer_flags()
+    key.update(f"{torch.__version__}|{sysconfig.get_config_var('SOABI')}|{flags}|{cuda}".encode())
+    key.update(repr(units(_source_folder(), cuda)).encode())
     for path in sorted(_source_folder().rglob("*")):
         if path.suffix in {".h", ".c", ".cpp", ".cc"}:
             key.update(path.name.encode() + path.read_bytes())

@@ -44,13 +44,13 @@ class Unit:
     """One translation unit.
 
     `sources` are the files that it includes, below the sources' folder; `weight` is about how long it takes to compile,
-    as bytes of source. What runs with each op is optimized most; the rest compiles faster with less.
+    as bytes of source. `optimize` has the flags that say how much it is optimized.
     """
 
     name: str
     sources: tuple[str, ...]
     weight: int
-    optimize: tuple[str, ...] = ("-O1",)
+    optimize: tuple[str, ...]
 
 
 class CompilationError(RuntimeError):
@@ -68,7 +68,7 @@ def units(source: Path, cuda: bool) -> list[Unit]:
         Unit("compression", ("engine/compression/compression_unity.cc",), _TORCH // 3, _FAST),
     ]
     if cuda:
-        found.append(Unit("cuda", ("engine/cuda/cuda_unity.cc",), 2 * _TORCH))
+        found.append(Unit("cuda", ("engine/cuda/cuda_unity.cc",), 2 * _TORCH, _FAST))
     return sorted(found, key=lambda unit: -unit.weight)
 
 

@@ -1,12 +1,14 @@
 """The models that the GPU benchmarks train: on meta as they are, and tiny ones on the CPU."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
-pytest.importorskip("transformers")
+from benchmarks.gpu.models import SPECS, blocks, spec_of, tiny
+from benchmarks.gpu.training import Training, fingerprint
 
-from benchmarks.gpu.models import SPECS, blocks, spec_of, tiny  # noqa: E402
-from benchmarks.gpu.training import Training, fingerprint  # noqa: E402
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 
 CPU = torch.device("cpu")
 EAGER = ("checkpoint", "selective", "save_on_cpu")

@@ -169,10 +169,10 @@ def test_lightning_s_trainer_resumes(tmp_path, before, after):
     pytest.importorskip("lightning")
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    from integrations.test_lightning import Module, loader, trainer
+    from integrations.test_lightning import lightning_module, loader, trainer
 
     def run(epochs: int, budget: int | None, **options: Any) -> list[object]:
-        module, saver = Module(), ModelCheckpoint(dirpath=tmp_path, filename=f"{budget}")
+        module, saver = lightning_module(), ModelCheckpoint(dirpath=tmp_path, filename=f"{budget}")
         one = trainer(tmp_path, max_epochs=epochs, callbacks=[saver], enable_checkpointing=True)
         with limited(budget) as session:
             one.fit(module, loader(), **options)

@@ -9,12 +9,13 @@ import torch
 
 import memfit
 from integrations.networks import BUDGET, WIDTH, batches, network, state_of
+from libraries import importing
 from memfit.integrations import conflicts
 from memfit.integrations.metrics import CHANGES, LEVELS
 from running.plainly import as_plainly
 
-transformers = pytest.importorskip("transformers")
-from memfit.integrations.huggingface import MemfitCallback  # noqa: E402
+transformers = importing("transformers")
+memfit_huggingface = importing("memfit.integrations.huggingface", "transformers")
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 FIGURES = {*LEVELS, *CHANGES}
@@ -33,14 +34,14 @@ class Model(torch.nn.Module):
         return {"loss": self.layers(rows).square().mean()}
 
 
-class Reporter(transformers.TrainerCallback):
-    """Stands before the user's callbacks, as TensorBoard does."""
+def reporter_of(seen: list[dict[str, Any]]) -> Any:
+    """Return a callback that stands before the user's, as TensorBoard does."""
 
-    def __init__(self) -> None:
-        self.logs: list[dict[str, Any]] = []
+    class Reporter(transformers.TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            seen.append(dict(logs))
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        self.logs.append(dict(logs))
+    return Reporter()
 
 
 def trainer(folder: Any, model: torch.nn.Module | None = None, steps: int = 8, callbacks: Any = (),
@@ -57,25 +58,25 @@ def test_training_is_the_plain_run_s_and_every_log_has_the_figures(tmp_path, cap
     trainers = []
 
     def program() -> list[object]:
-        reporter = Reporter()
-        its = [reporter, MemfitCallback()] if memfit.active_session() else []
+        logs: list[dict[str, Any]] = []
+        its = [reporter_of(logs), memfit_huggingface.MemfitCallback()] if memfit.active_session() else []
         one = trainer(tmp_path, callbacks=its)
         one.train()
-        trainers.append((one, reporter))
+        trainers.append((one, logs))
         return [*state_of(one.model, one.optimizer), [log.get("loss") for log in one.state.log_history]]
 
     session = as_plainly(program, BUDGET, "ram")
     assert session.stats.evictions > 0
-    (plain, _), (one, reporter) = trainers
+    (plain, _), (one, logs) = trainers
     assert not any(name in log for log in plain.state.log_history for name in FIGURES)
-    assert len(reporter.logs) == len(one.state.log_history) == 5
-    assert all(log.keys() >= FIGURES for log in [*reporter.logs, *one.state.log_history])
-    assert sum(log["memfit/out_mib"] for log in reporter.logs) > 0
+    assert len(logs) == len(one.state.log_history) == 5
+    assert all(log.keys() >= FIGURES for log in [*logs, *one.state.log_history])
+    assert sum(log["memfit/out_mib"] for log in logs) > 0
     assert capsys.readouterr().out.count("memfit/arena_peak_mib") == 5
 
 
 def test_the_session_is_closed_when_training_raises(tmp_path):
-    one = trainer(tmp_path, Model(fails_after=3), callbacks=[MemfitCallback()])
+    one = trainer(tmp_path, Model(fails_after=3), callbacks=[memfit_huggingface.MemfitCallback()])
     with pytest.raises(ZeroDivisionError), memfit.session(BUDGET, "ram"):
         one.train()
     assert memfit.active_session() is None
@@ -85,7 +86,7 @@ def test_the_session_is_closed_when_training_raises(tmp_path):
 
 
 def test_a_callback_without_a_session_says_so_and_training_goes_on(tmp_path):
-    one = trainer(tmp_path, callbacks=[MemfitCallback()], steps=1)
+    one = trainer(tmp_path, callbacks=[memfit_huggingface.MemfitCallback()], steps=1)
     with pytest.warns(UserWarning, match="MemfitCallback has nothing to report"):
         one.train()
     assert one.state.global_step == 1
@@ -111,7 +112,7 @@ def test_a_setting_that_conflicts_is_answered_in_a_sentence(tmp_path, recwarn, o
         setattr(arguments, name, value)
 
     def begin() -> None:
-        MemfitCallback().on_train_begin(arguments, None, None, model=Model())
+        memfit_huggingface.MemfitCallback().on_train_begin(arguments, None, None, model=Model())
 
     begin()  # without a session nothing conflicts
     assert not [warning for warning in recwarn if conflict.what in str(warning.message)]

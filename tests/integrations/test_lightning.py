@@ -12,31 +12,32 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import memfit
 from integrations.networks import BUDGET, batches, network, state_of
+from libraries import importing
 from memfit.integrations import conflicts
 from memfit.integrations.metrics import CHANGES, IN_A_BAR, LEVELS
 from running.plainly import as_plainly
 
-lightning = pytest.importorskip("lightning.pytorch")
-from lightning.pytorch import strategies  # noqa: E402
-from lightning.pytorch.loggers import CSVLogger  # noqa: E402
-
-from memfit.integrations.lightning import MemfitCallback  # noqa: E402
+lightning = importing("lightning.pytorch")
+memfit_lightning = importing("memfit.integrations.lightning", "lightning")
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
 
 
-class Module(lightning.LightningModule):
-    def __init__(self, fails_at: int = -1) -> None:
-        super().__init__()
-        self.layers, self.fails_at = network(), fails_at
+def lightning_module(fails_at: int = -1) -> Any:
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = network()
 
-    def training_step(self, batch: Any, index: int) -> torch.Tensor:
-        if index == self.fails_at:
-            raise ZeroDivisionError("the loss of step 3")
-        return self.layers(batch[0]).square().mean()
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            if index == fails_at:
+                raise ZeroDivisionError("the loss of step 3")
+            return self.layers(batch[0]).square().mean()
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.parameters())
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters())
+
+    return Module()
 
 
 def loader() -> DataLoader:
@@ -54,9 +55,9 @@ def test_training_is_the_plain_run_s_and_loggers_and_the_bar_have_the_figures(tm
     trainers = []
 
     def program() -> list[object]:
-        callbacks = [MemfitCallback()] if memfit.active_session() else []
-        module = Module()
-        logger = CSVLogger(tmp_path) if callbacks else False
+        callbacks = [memfit_lightning.MemfitCallback()] if memfit.active_session() else []
+        module = lightning_module()
+        logger = lightning.loggers.CSVLogger(tmp_path) if callbacks else False
         one = trainer(tmp_path, callbacks=callbacks, logger=logger, log_every_n_steps=2)
         one.fit(module, loader())
         trainers.append(one)
@@ -74,44 +75,44 @@ def test_training_is_the_plain_run_s_and_loggers_and_the_bar_have_the_figures(tm
 
 
 def test_the_session_is_closed_when_training_raises(tmp_path):
-    callback, module = MemfitCallback(), Module(fails_at=3)
+    callback, module = memfit_lightning.MemfitCallback(), lightning_module(fails_at=3)
     with pytest.raises(ZeroDivisionError), memfit.session(BUDGET, "ram"):
         trainer(tmp_path, callbacks=[callback]).fit(module, loader())
     assert memfit.active_session() is None
     assert all(torch.isfinite(weight).all() for weight in module.parameters())
     with memfit.session(BUDGET, "ram"):  # the same callback reports on the next
-        trainer(tmp_path, callbacks=[callback]).fit(Module(), loader())
+        trainer(tmp_path, callbacks=[callback]).fit(lightning_module(), loader())
 
 
 def test_a_callback_without_a_session_says_so_and_training_goes_on(tmp_path):
-    one = trainer(tmp_path, callbacks=[MemfitCallback()], max_steps=1)
+    one = trainer(tmp_path, callbacks=[memfit_lightning.MemfitCallback()], max_steps=1)
     with pytest.warns(UserWarning, match="MemfitCallback has nothing to report"):
-        one.fit(Module(), loader())
+        one.fit(lightning_module(), loader())
     assert one.global_step == 1
 
 
 @pytest.mark.parametrize(
     ("strategy", "callbacks", "conflict"),
     [
-        (object.__new__(strategies.DeepSpeedStrategy), [], conflicts.DEEPSPEED),  # the library is not there
-        (strategies.FSDPStrategy(cpu_offload=True), [], conflicts.FSDP_OFFLOAD),
+        (lambda of: object.__new__(of.DeepSpeedStrategy), [], conflicts.DEEPSPEED),  # the library is not there
+        (lambda of: of.FSDPStrategy(cpu_offload=True), [], conflicts.FSDP_OFFLOAD),
     ],
     ids=["deepspeed", "fsdp"],
 )
 def test_a_setting_that_conflicts_is_answered_in_a_sentence(strategy, callbacks, conflict):
-    its = SimpleNamespace(strategy=strategy, callbacks=callbacks)
+    its = SimpleNamespace(strategy=strategy(lightning.strategies), callbacks=callbacks)
     with memfit.session(None):
         if conflict.works:
             with pytest.warns(UserWarning) as said:
-                MemfitCallback().setup(its, Module(), "fit")
+                memfit_lightning.MemfitCallback().setup(its, lightning_module(), "fit")
             assert [conflict.what in str(warning.message) for warning in said] == [True]
         else:
             with pytest.raises(memfit.MemfitError, match=conflict.what):
-                MemfitCallback().setup(its, Module(), "fit")
+                memfit_lightning.MemfitCallback().setup(its, lightning_module(), "fit")
 
 
 def test_a_compiled_module_is_answered_in_a_sentence():
-    its, module = SimpleNamespace(strategy=None, callbacks=[]), Module()
+    its, module = SimpleNamespace(strategy=None, callbacks=[]), lightning_module()
     module.compile(backend="eager")
     with memfit.session(None), pytest.warns(UserWarning, match=conflicts.COMPILED.what):
-        MemfitCallback().setup(its, module, "fit")
+        memfit_lightning.MemfitCallback().setup(its, module, "fit")

@@ -1,9 +1,9 @@
 """Shared by the tests of the runtime: one thread of kernels, and sessions that start fast."""
 
+import importlib
 import os
 
 import pytest
-import torch._dynamo  # noqa: F401  (optimizers import it, at 5 s)
 
 from running.helpers_training import others_hidden
 from session_fixtures import few_visible_objects, one_thread, unmapped  # noqa: F401
@@ -16,6 +16,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         for mark in filter(None, map(item.get_closest_marker, names)):
             item.add_marker(pytest.mark.skip(reason=f"stress changes {mark.args[0]}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def dynamo():
+    """The first optimizer imports it, which takes seconds that are not those of a test."""
+    importlib.import_module("torch._dynamo")
 
 
 @pytest.fixture

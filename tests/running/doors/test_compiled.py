@@ -8,10 +8,9 @@ from types import ModuleType
 
 import pytest
 import torch
-from torch._dynamo.trace_rules import get_torch_obj_rule_map
-from torch._inductor.codecache import PyCodeCache
 
 import memfit
+from libraries import importing
 from memfit.errors import BudgetError, UsageError
 from memfit.running import engine
 from memfit.running.session import chunking
@@ -19,6 +18,9 @@ from memfit.running.session.active import Running
 from running.doors.outside import through_ctypes
 from running.plainly import descend, same_bits
 from running.pressure import BUDGET, evicted, is_resident, press, ramp
+
+trace_rules = importing("torch._dynamo.trace_rules")
+codecache = importing("torch._inductor.codecache")
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
@@ -43,7 +45,7 @@ def wrapper(tmp_path, monkeypatch) -> ModuleType:
     )
     module.cpp_fused_add_0 = add_one_unseen
     module.cpp_fused_copy_1 = add_one_unseen
-    monkeypatch.setattr(PyCodeCache, "modules", [module])
+    monkeypatch.setattr(codecache.PyCodeCache, "modules", [module])
     return module
 
 
@@ -88,7 +90,7 @@ def test_a_kernel_of_an_unknown_form_is_an_error_and_not_missed(wrapper, source)
 
 
 def test_a_wrapper_that_the_cache_has_forgotten_is_known_still(wrapper, monkeypatch):
-    monkeypatch.setattr(PyCodeCache, "modules", [])
+    monkeypatch.setattr(codecache.PyCodeCache, "modules", [])
     monkeypatch.setitem(sys.modules, "torch._inductor.runtime.compile_tasks.forgotten", wrapper)
     with memfit.session(BUDGET, "ram"):
         assert wrapper.cpp_fused_add_0 is not add_one_unseen
@@ -170,11 +172,11 @@ def test_list_ops_are_compiled_as_they_are_without_a_session():
 
 def test_the_compiler_remembers_nothing_of_a_session_that_is_over():
     """The map is made once in a process."""
-    get_torch_obj_rule_map.cache_clear()
+    trace_rules.get_torch_obj_rule_map.cache_clear()
     with chunking.installed(engine.load(), 1):
-        within = set(get_torch_obj_rule_map())
-    get_torch_obj_rule_map.cache_clear()
-    assert within == set(get_torch_obj_rule_map())
+        within = set(trace_rules.get_torch_obj_rule_map())
+    trace_rules.get_torch_obj_rule_map.cache_clear()
+    assert within == set(trace_rules.get_torch_obj_rule_map())
 
 
 def test_what_was_made_before_a_session_is_compiled_within_as_it_would_be_without():

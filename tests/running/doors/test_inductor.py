@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.utils import counters
-from torch._inductor import config as inductor
-from torch._inductor import output_code
-from torch._inductor.codecache import PyCodeCache
-from torch._inductor.codegen.cpp import CppScheduling
 
 import memfit
+from libraries import importing
 from memfit.errors import UsageError
 from running.plainly import as_plainly, descend, same_bits
 from running.pressure import BUDGET, COUNT, evicted, is_resident, press, ramp
+
+dynamo = importing("torch._dynamo.utils")
+inductor = importing("torch._inductor.config")
+output_code = importing("torch._inductor.output_code")
+codecache = importing("torch._inductor.codecache")
+cpp = importing("torch._inductor.codegen.cpp")
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
 
@@ -66,7 +68,7 @@ def test_a_function_from_before_the_session_finds_its_tensors_and_its_writes_are
 def test_what_is_compiled_in_a_session_comes_from_the_cache_the_next_time():
     def run() -> list[Tensor]:
         torch.compiler.reset()
-        counters.clear()
+        dynamo.counters.clear()
         x, total = rows(), rows()
         return [torch.compile(two_kernels)(x, total), total]
 
@@ -75,7 +77,7 @@ def test_what_is_compiled_in_a_session_comes_from_the_cache_the_next_time():
         with memfit.session(BUDGET, "ram"):
             assert same_bits(run(), plain)
             press()
-        assert hits is None or counters["inductor"]["fxgraph_cache_hit"] == hits
+        assert hits is None or dynamo.counters["inductor"]["fxgraph_cache_hit"] == hits
 
 
 def average_updates() -> list[Tensor]:
@@ -173,7 +175,7 @@ def test_a_compiled_optimizer_is_cut_into_kernels_that_fit():
     with memfit.session(BUDGET, "ram", map="never") as session:
         assert same_bits(run(), plain)
         assert session.stats.bytes_in > 0
-    source = Path(str(PyCodeCache.modules[-1].__file__)).read_text()
+    source = Path(str(codecache.PyCodeCache.modules[-1].__file__)).read_text()
     largest = max(map(len, map(ast.literal_eval, re.findall(r"cpp_pybinding\((\[.*?\])", source))))
     assert largest == 8, "one parameter's: of itself, its gradient, two moments and steps, and what is written"
 
@@ -185,7 +187,7 @@ def test_settings_are_as_before_after_the_session():
 
     def settings() -> list[object]:
         return [inductor.memory_planning, graphs(), torch.compiler.config.cache_key_tag,
-                CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM]  # fmt: skip
+                cpp.CppScheduling.MAX_FUSED_KERNEL_ARGS_NUM]  # fmt: skip
 
     before = settings()
     with memfit.session(None, "ram"):

@@ -6,15 +6,15 @@ from contextlib import ExitStack
 
 import pytest
 import torch
-from torch._dynamo.callback import CompilationCallbackHandler
 from torch.nn.modules import module as modules
 
+from libraries import importing
 from memfit.running.doors import module_hooks
 
 
 def state() -> tuple[object, ...]:
     """Return all that is exchanged while there are hooks."""
-    handler = CompilationCallbackHandler
+    handler = importing("torch._dynamo.callback").CompilationCallbackHandler
     functions = (handler.run_start_callbacks, handler.run_end_callbacks, modules._has_any_global_hook)
     return (*functions, len(modules._global_forward_pre_hooks), len(modules._global_forward_hooks))
 

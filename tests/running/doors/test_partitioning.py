@@ -7,14 +7,17 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._functorch import config, partitioners
-from torch._inductor import config as inductor
 from torch.nn import functional
 
 import memfit
+from libraries import importing
 from memfit.errors import InputError, UsageError
 from memfit.planning.partition import Speeds
 from memfit.running.doors import compiling, partitioning
+
+config = importing("torch._functorch.config")
+partitioners = importing("torch._functorch.partitioners")
+inductor = importing("torch._inductor.config")
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
 NEVER, ALWAYS = Speeds(1.0, 1.0, 1e18), Speeds(1e18, 1e18, 1.0)
@@ -125,7 +128,7 @@ def test_caches_of_compiled_graphs_know_the_speeds():
 
 
 def test_a_torch_that_takes_no_solver_is_refused_in_a_line(monkeypatch):
-    monkeypatch.delattr(partitioners, "CustomKnapsackSolver")
+    monkeypatch.delattr("torch._functorch.partitioners.CustomKnapsackSolver")
     with pytest.raises(UsageError, match="does not let memfit choose"), partitioning.recomputed(ALWAYS):
         pass
 

@@ -7,7 +7,7 @@ namespace memfit {
 // need may not have been made. What is away then is made again when it is used.
 Planned::Remaking Planned::remaking_due(uint64_t identity) {
   Remaking remaking;
-  if (!remakings_ || !remakings_->has_trials() || !stream_->begun() || !may_drop() || !stream_->runs_again(stream_->next()) || !stream_->comes_next(identity)) return remaking;
+  if (!remakings_ || !stream_->begun() || !may_drop() || !stream_->runs_again(stream_->next()) || !stream_->comes_next(identity)) return remaking;
   const size_t before = stream_->next_own();
   remaking.course = course_;
   remaking.before = static_cast<uint32_t>(before);

@@ -82,7 +82,6 @@ class Remakings {
     ValueRef value;
     uint64_t print;
   };
-  bool has_trials() const { return !trials_.empty(); }
   bool is_trial_due(size_t before) const;
   std::vector<Trial> trials(size_t before);
   void end_trial(uint32_t drop);

@@ -2,7 +2,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ("costs",)
+pytest_plugins = ("costs", "libraries")
 
 # A time limit on examples says more about the machine than about the code. One fixture serves all examples of a test.
 _COMMON = {

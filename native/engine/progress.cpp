@@ -1,6 +1,5 @@
 #include "progress.h"
 
-
 #include <algorithm>
 #include <iterator>
 #include <vector>

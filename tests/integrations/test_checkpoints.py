@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,14 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
 SAVED_AT, STEPS = 4, 8
 BUDGETS = [(BUDGET, BUDGET), (BUDGET, None), (None, BUDGET)]  # until the checkpoint, and from there on
 budgets = pytest.mark.parametrize(("before", "after"), BUDGETS, ids=["both", "saved", "resumed"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries() -> None:
+    """Import what takes seconds before the tests, so that their calls' CPU time does not include it."""
+    for name in ("accelerate", "keras", "lightning.pytorch", "transformers"):
+        with suppress(ImportError):
+            importlib.import_module(name)
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: int) -> None:

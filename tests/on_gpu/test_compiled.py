@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import memfit
 from benchmarks.common.compiled_programs import PROGRAMS, train
-from libraries import importing
 from memfit.errors import BudgetError
 from memfit.running import engine
 from memfit.running.session import Session
@@ -67,7 +66,9 @@ def test_a_compiled_optimizer_has_the_same_bits_and_is_refused_by_its_kernel_s_n
 
 
 def test_a_compiled_optimizer_fits_where_the_program_has_its_kernels_cut():
-    with importing("torch._inductor.config").patch(combo_kernel_max_num_args=7):
+    from torch._inductor import config
+
+    with config.patch(combo_kernel_max_num_args=7):
         plain = stepped()
         with Session(workspace_bytes() + 64 * MIB, "ram", device="cuda") as session:
             assert same_bits(stepped(), plain)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.nn.modules import module as modules
 
-from libraries import importing
 from memfit.running.doors import module_hooks
 
 
 def state() -> tuple[object, ...]:
     """Return all that is exchanged while there are hooks."""
-    handler = importing("torch._dynamo.callback").CompilationCallbackHandler
+    from torch._dynamo.callback import CompilationCallbackHandler as handler
+
     functions = (handler.run_start_callbacks, handler.run_end_callbacks, modules._has_any_global_hook)
     return (*functions, len(modules._global_forward_pre_hooks), len(modules._global_forward_hooks))
 

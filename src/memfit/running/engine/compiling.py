@@ -25,9 +25,10 @@ NAME = "memfit_engine"
 # NDEBUG: otherwise an assertion guards RecordFunction's inputs. Nobody puts functions of their own before the engine's.
 # AT_PER_OPERATOR_HEADERS: otherwise torch's headers declare all of its thousands of operators.
 FLAGS = ("-std=c++20", "-fPIC", "-DNDEBUG", "-DAT_PER_OPERATOR_HEADERS", "-fno-semantic-interposition")
-# How what runs with each op is optimized. GCC inlines until a unit has grown by 40 %, and leaves out small functions of
-# the allocator by then: 300 instructions an op.
+# The optimization of what runs with each op, and of the rest. By default GCC stops inlining when a unit has grown by
+# 40 %, before it comes to small functions of the allocator: 300 instructions an op.
 _FAST = ("-O2", "--param=inline-unit-growth=80")
+_SMALL = ("-O1",)
 # What is compiled beside the bindings: what includes the headers of Python or autograd, as they do, and what does not
 # run with each op (the tier, how a plan is read and put in force, what errors say), so that both units take as long.
 _BESIDE_BINDINGS = frozenset((
@@ -44,7 +45,7 @@ class Unit:
     """One translation unit.
 
     `sources` are the files that it includes, below the sources' folder; `weight` is about how long it takes to compile,
-    as bytes of source. `optimize` has the flags that say how much it is optimized.
+    as bytes of source. `optimize` holds the flags of its optimization.
     """
 
     name: str
@@ -63,8 +64,8 @@ def units(source: Path, cuda: bool) -> list[Unit]:
     bindings, paging = ({*(source / f"engine/{folder}").glob("*.cpp")} for folder in ("bindings", "paging"))
     beside = bindings | {path for path in engine if path.stem in _BESIDE_BINDINGS}
     found = [
-        _unit("ops", source, (engine | paging) - beside, _TORCH, *_FAST),
-        _unit("bindings", source, beside, _PYTHON, "-O1"),
+        _unit("ops", source, (engine | paging) - beside, _TORCH, _FAST),
+        _unit("bindings", source, beside, _PYTHON, _SMALL),
         Unit("compression", ("engine/compression/compression_unity.cc",), _TORCH // 3, _FAST),
     ]
     if cuda:
@@ -72,7 +73,7 @@ def units(source: Path, cuda: bool) -> list[Unit]:
     return sorted(found, key=lambda unit: -unit.weight)
 
 
-def _unit(name: str, source: Path, paths: set[Path], headers: int, *optimize: str) -> Unit:
+def _unit(name: str, source: Path, paths: set[Path], headers: int, optimize: tuple[str, ...]) -> Unit:
     weight = headers + sum(path.stat().st_size for path in paths)
     return Unit(name, tuple(sorted(str(path.relative_to(source)) for path in paths)), weight, optimize)
 

@@ -10,6 +10,7 @@ import memfit
 from memfit.ir import Category, Phase
 from memfit.running.session.passes import Passes, has_optimizer, tensors_in
 from running.plainly import same_bits, train_by_hand
+from running.planned.training import plan_at_fixed_steps
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("on_its_own")]
 
@@ -155,7 +156,8 @@ def test_the_trace_has_parameters_activations_inputs_and_one_phase():
     assert {op.phase for op in trace.ops} == {Phase.FORWARD}
 
 
-def test_weights_four_times_the_budget_are_read_each_pass_written_once_and_paged_by_a_plan():
+def test_weights_four_times_the_budget_are_read_each_pass_written_once_and_paged_by_a_plan(monkeypatch):
+    plan_at_fixed_steps(monkeypatch)
     plain, few, many = [output.tolist() for output in infer(30)], 20, 30
     torch.manual_seed(0)
     with memfit.session(QUARTER, "ram", moves="swap") as session, torch.no_grad():

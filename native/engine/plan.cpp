@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "held.h"
@@ -48,11 +49,11 @@ const Region* Plan::next() const {
   return is_planned ? &regions_[slot_of(table_.takes[ordinal_], period_)] : nullptr;
 }
 
-Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again, Region* over) {
+Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again, Region* over, bool outlives) {
   if (!begun_) return nullptr;
   number_.reset();
   is_mapped_ = false;
-  if (!find_take(bytes, swap, again)) return mismatch();
+  if (!find_take(bytes, swap, again, outlives)) return mismatch();
   const PlanTable::Take& take = table_.takes[ordinal_];
   note_due(ordinal_++);
   number_ = take.number;
@@ -67,11 +68,32 @@ Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again, Regi
 }
 
 bool Plan::will_be_mapped(size_t bytes) const {
-  for (size_t next = ordinal_; begun_ && next < op_end_; ++next) {
-    const PlanTable::Take& take = table_.takes[next];
-    if (take.bytes == bytes && take.swap == PlanTable::kAllocation && take.again == 0) return take.is_mapped;
-  }
+  for (size_t next = ordinal_; begun_ && next < op_end_; ++next)
+    if (is_allocation(next, bytes) && outlives_op(next)) return table_.takes[next].is_mapped;
   return false;
+}
+
+std::vector<size_t> Plan::order_of(const std::vector<size_t>& bytes) const {
+  std::vector<size_t> order, left(bytes.size());
+  std::iota(left.begin(), left.end(), 0);
+  for (size_t next = ordinal_; begun_ && next < op_end_; ++next) {
+    const auto found = std::find_if(left.begin(), left.end(), [&](size_t i) { return is_allocation(next, bytes[i]); });
+    if (found == left.end() || !outlives_op(next)) continue;
+    order.push_back(*found);
+    left.erase(found);
+  }
+  order.insert(order.end(), left.begin(), left.end());
+  return order;
+}
+
+bool Plan::is_allocation(size_t ordinal, size_t bytes) const {
+  const PlanTable::Take& take = table_.takes[ordinal];
+  return take.bytes == bytes && take.swap == PlanTable::kAllocation && take.again == 0;
+}
+
+bool Plan::outlives_op(size_t ordinal) const {
+  const auto begin = table_.due.begin() + table_.due_begin[ordinal + 1], end = table_.due.begin() + table_.due_begin[op_end_ + 1];
+  return std::none_of(begin, end, [&](const PlanTable::Due& due) { return due.take == ordinal && due.periods_ago == 0; });
 }
 
 Region* Plan::take_frames(void* owner) {
@@ -82,10 +104,10 @@ Region* Plan::take_frames(void* owner) {
 
 // The next of the op's takes that it may be: a program may allocate more in an op than was planned, or less, and so may a
 // re-run (of a call that consists of several only some run again, and numbers are kept by value).
-bool Plan::find_take(size_t bytes, int64_t swap, uint32_t again) {
+bool Plan::find_take(size_t bytes, int64_t swap, uint32_t again, bool outlives) {
   for (size_t next = ordinal_; next < op_end_; ++next) {
     const PlanTable::Take& take = table_.takes[next];
-    if (take.swap != swap || take.again != again || take.bytes != bytes) continue;
+    if (take.swap != swap || take.again != again || take.bytes != bytes || (outlives && !outlives_op(next))) continue;
     pass_over(next);
     return true;
   }

@@ -58,8 +58,8 @@ class Plan {
   Plan(PlanTable table, size_t zone_offset, bool at_once, std::function<bool(Region*)> make_way);
 
   // The region for the next take; nullptr when it is not planned, is another one or would overlap. If it lies where `over`
-  // does, which is taken, that is given back.
-  Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0, Region* over = nullptr);
+  // does, which is taken, that is given back. `outlives`: it is none of those that are due to be free when the op has ended.
+  Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0, Region* over = nullptr, bool outlives = false);
   // The place of the op's page frames, as long as the plan has them; nullptr: it has none.
   Region* take_frames(void* owner);
   // Where the next take is to lie; nullptr when it is not planned.
@@ -68,8 +68,10 @@ class Plan {
   std::optional<uint32_t> number() const { return number_; }
   // Whether the last one is to be mapped,
   bool is_mapped() const { return is_mapped_; }
-  // and whether the op's next allocation of so many bytes is.
+  // and whether the op's next allocation of so many bytes is, of those that outlive it.
   bool will_be_mapped(size_t bytes) const;
+  // The order in which the op is to allocate what has so many bytes each and outlives it.
+  std::vector<size_t> order_of(const std::vector<size_t>& bytes) const;
   // One of the plan's ops begins: what has not been taken of what was planned for those before it is passed over.
   void op_begins(size_t op);
   // The next take is that of `swap`, and does not happen.
@@ -106,7 +108,9 @@ class Plan {
   // Whether a slot that is taken is so when it should be free; one that came back before its time is in nobody's way.
   enum class Late : uint8_t { kNot, kOutstays, kMayLeave };
 
-  bool find_take(size_t bytes, int64_t swap, uint32_t again);
+  bool find_take(size_t bytes, int64_t swap, uint32_t again, bool outlives);
+  bool is_allocation(size_t ordinal, size_t bytes) const;
+  bool outlives_op(size_t ordinal) const;
   void pass_over(size_t until);
   void begin_iteration();
   void note_due(size_t ordinal);

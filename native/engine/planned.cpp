@@ -109,7 +109,8 @@ Region* Planned::place(const ThreadState& thread, Block& block, Region* over) {
   if (plan == nullptr) return nullptr;
   const bool is_before_ops = thread.depth == 0 && stream_->begun() && stream_->next() == 0;
   if (thread.course != course_ && thread.again == 0 && !is_before_ops) return nullptr;
-  Region* region = plan->take(memory_.arena->round(block.bytes), &block, PlanTable::kAllocation, thread.again, over);
+  const size_t bytes = memory_.arena->round(block.bytes);
+  Region* region = plan->take(bytes, &block, PlanTable::kAllocation, thread.again, over, /*outlives=*/thread.makes_outputs);
   number_ = plan->number();
   wants_mapped_ = plan->is_mapped();
   return region;
@@ -117,6 +118,12 @@ Region* Planned::place(const ThreadState& thread, Block& block, Region* over) {
 
 bool Planned::will_be_mapped(const ThreadState& thread, size_t bytes) const {
   return is_planned(thread) && memory_.arena->plan()->will_be_mapped(memory_.arena->round(bytes));
+}
+
+void Planned::order_outputs(const ThreadState& thread, std::vector<size_t> bytes, std::vector<size_t>& order) const {
+  if (!is_planned(thread)) return;
+  std::transform(bytes.begin(), bytes.end(), bytes.begin(), [this](size_t each) { return memory_.arena->round(each); });
+  order = memory_.arena->plan()->order_of(bytes);
 }
 
 void Planned::on_allocation_away(const ThreadState& thread, Block& block) {

@@ -79,6 +79,8 @@ class Planned final : public LastResorts {
   bool maps_any(const ThreadState& thread) const { return is_planned(thread) && swaps_->maps_any(thread.planned_op); }
   // What it allocates next, of so many bytes, is to be mapped.
   bool will_be_mapped(const ThreadState& thread, size_t bytes) const;
+  // `order`, of outputs of so many bytes, becomes that in which the plan has the thread's op allocate them.
+  void order_outputs(const ThreadState& thread, std::vector<size_t> bytes, std::vector<size_t>& order) const;
   // That has been made, without a place.
   void on_allocation_away(const ThreadState& thread, Block& block);
   // What is mapped is seen through frames that lie here; nullptr: the plan has none.

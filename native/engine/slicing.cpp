@@ -20,13 +20,16 @@ namespace memfit {
 
 namespace {
 
-// While it lives, what the thread allocates is a slice's.
-class IsSlicing {
+// While it lives, the thread's state says so.
+class Marked {
  public:
-  IsSlicing() { this_thread().is_slicing = true; }
-  IsSlicing(const IsSlicing&) = delete;
-  IsSlicing& operator=(const IsSlicing&) = delete;
-  ~IsSlicing() { this_thread().is_slicing = false; }
+  explicit Marked(bool ThreadState::*mark) : mark_(mark) { this_thread().*mark_ = true; }
+  Marked(const Marked&) = delete;
+  Marked& operator=(const Marked&) = delete;
+  ~Marked() { this_thread().*mark_ = false; }
+
+ private:
+  bool ThreadState::*mark_;
 };
 
 }  // namespace
@@ -149,6 +152,28 @@ at::Tensor Slicing::make_output(const OutputLayout& layout, bool is_away) {
   return tensor_in(storage, layout.dtype, layout.sizes, layout.strides, 0);
 }
 
+// In the order in which the whole op allocates them: so each is the storage that the plan takes it for.
+std::vector<Slicing::Output> Slicing::make_outputs(const Plan& plan, const SplitCall& call) {
+  std::vector<size_t> bytes, order;
+  for (const OutputLayout& layout : call.outputs) {
+    order.push_back(bytes.size());
+    bytes.push_back(layout.bytes());
+  }
+  engine_.governing([&](Session& session) { session.planned.order_outputs(this_thread(), bytes, order); });
+  std::vector<at::Tensor> made(bytes.size());
+  {
+    const Marked making(&ThreadState::makes_outputs);
+    for (size_t i : order) made[i] = make_output(call.outputs[i], plan.away[i]);
+  }
+  std::vector<Output> outputs;
+  for (size_t i = 0; i < made.size(); ++i) {
+    Block* away = nullptr;
+    if (plan.away[i]) engine_.governing([&](Session& session) { away = session.lasting.books.find(*made[i].storage().unsafeGetStorageImpl()); });
+    outputs.emplace_back(made[i], call.way.outputs[i], away);
+  }
+  return outputs;
+}
+
 void Slicing::count(const SplitCall& call, uint64_t slices, uint64_t written) {
   engine_.governing([&](Session& session) {
     ++session.stats.split_ops;
@@ -202,14 +227,8 @@ bool Slicing::runs_by(const Plan& plan, const SplitCall& call, const Kernel& ker
 
 void Slicing::run_by(const Plan& plan, const SplitCall& call, const Kernel& kernel, Stack& stack) {
   const size_t allocated_before = this_thread().allocated;
-  std::vector<Output> outputs;
-  for (size_t i = 0; i < call.outputs.size(); ++i) {
-    const at::Tensor tensor = make_output(call.outputs[i], plan.away[i]);
-    Block* away = nullptr;
-    if (plan.away[i]) engine_.governing([&](Session& session) { away = session.lasting.books.find(*tensor.storage().unsafeGetStorageImpl()); });
-    outputs.emplace_back(tensor, call.way.outputs[i], away);
-  }
-  const IsSlicing slicing;
+  std::vector<Output> outputs = make_outputs(plan, call);
+  const Marked slicing(&ThreadState::is_slicing);
   uint64_t slices_run = 0, written = 0;
   for (int64_t begin = 0; begin < call.way.length; begin += plan.steps, ++slices_run) {
     const int64_t end = std::min(begin + plan.steps, call.way.length);

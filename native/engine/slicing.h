@@ -42,6 +42,7 @@ class Slicing {
   // False, with `stack` as it was, when there is less room than there seemed to be.
   bool runs_by(const Plan& plan, const SplitCall& call, const Kernel& kernel, Stack& stack);
   void run_by(const Plan& plan, const SplitCall& call, const Kernel& kernel, Stack& stack);
+  std::vector<Output> make_outputs(const Plan& plan, const SplitCall& call);
   void count(const SplitCall& call, uint64_t slices, uint64_t written);
   at::Tensor make_output(const OutputLayout& layout, bool is_away);
 

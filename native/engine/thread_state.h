@@ -63,7 +63,8 @@ struct ThreadState {
   std::vector<const Block*> sliced;  // what its calls could read in slices, if they were to,
   size_t sliced_output_bytes = 0, slice_bytes = 0;  // and make so; and the most that slices would take at a time
   size_t parts_bytes = 0;  // what it would need in parts
-  bool is_slicing = false;           // what it allocates is a slice's, and no storage of the program's
+  bool makes_outputs = false;        // what it allocates is an output of the op that runs in slices,
+  bool is_slicing = false;           // or a slice's, and no storage of the program's
   bool was_split = false;            // a call of its op's ran in slices, and needed less
   size_t whole_workspace = 0;        // than what such calls had allocated when they were tried, whole
   bool recomputing = false;  // its ops run again

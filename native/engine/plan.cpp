@@ -68,32 +68,30 @@ Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again, Regi
 }
 
 bool Plan::will_be_mapped(size_t bytes) const {
-  for (size_t next = ordinal_; begun_ && next < op_end_; ++next)
-    if (is_allocation(next, bytes) && outlives_op(next)) return table_.takes[next].is_mapped;
-  return false;
+  const size_t next = find_output(bytes);
+  return next < op_end_ && table_.takes[next].is_mapped;
 }
 
 std::vector<size_t> Plan::order_of(const std::vector<size_t>& bytes) const {
   std::vector<size_t> order, left(bytes.size());
   std::iota(left.begin(), left.end(), 0);
-  for (size_t next = ordinal_; begun_ && next < op_end_; ++next) {
-    const auto found = std::find_if(left.begin(), left.end(), [&](size_t i) { return is_allocation(next, bytes[i]); });
-    if (found == left.end() || !outlives_op(next)) continue;
-    order.push_back(*found);
-    left.erase(found);
-  }
+  for (const bool are_temporary : {false, true})
+    for (size_t next = ordinal_; begun_ && next < op_end_; ++next) {
+      const PlanTable::Take& take = table_.takes[next];
+      const auto found = std::find_if(left.begin(), left.end(), [&](size_t i) { return take.is_allocation_of(bytes[i]); });
+      if (found == left.end() || take.is_temporary != are_temporary) continue;
+      order.push_back(*found);
+      left.erase(found);
+    }
   order.insert(order.end(), left.begin(), left.end());
   return order;
 }
 
-bool Plan::is_allocation(size_t ordinal, size_t bytes) const {
-  const PlanTable::Take& take = table_.takes[ordinal];
-  return take.bytes == bytes && take.swap == PlanTable::kAllocation && take.again == 0;
-}
-
-bool Plan::outlives_op(size_t ordinal) const {
-  const auto begin = table_.due.begin() + table_.due_begin[ordinal + 1], end = table_.due.begin() + table_.due_begin[op_end_ + 1];
-  return std::none_of(begin, end, [&](const PlanTable::Due& due) { return due.take == ordinal && due.periods_ago == 0; });
+// The next of the op's allocations that outlive it; `op_end_`: none is left of so many bytes.
+size_t Plan::find_output(size_t bytes) const {
+  size_t next = ordinal_;
+  while (begun_ && next < op_end_ && (table_.takes[next].is_temporary || !table_.takes[next].is_allocation_of(bytes))) ++next;
+  return begun_ ? next : op_end_;
 }
 
 Region* Plan::take_frames(void* owner) {
@@ -105,9 +103,10 @@ Region* Plan::take_frames(void* owner) {
 // The next of the op's takes that it may be: a program may allocate more in an op than was planned, or less, and so may a
 // re-run (of a call that consists of several only some run again, and numbers are kept by value).
 bool Plan::find_take(size_t bytes, int64_t swap, uint32_t again, bool outlives) {
+  const bool passes_temporaries = outlives && find_output(bytes) < op_end_;
   for (size_t next = ordinal_; next < op_end_; ++next) {
     const PlanTable::Take& take = table_.takes[next];
-    if (take.swap != swap || take.again != again || take.bytes != bytes || (outlives && !outlives_op(next))) continue;
+    if (take.swap != swap || take.again != again || take.bytes != bytes || (passes_temporaries && take.is_temporary)) continue;
     pass_over(next);
     return true;
   }

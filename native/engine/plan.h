@@ -30,7 +30,9 @@ struct PlanTable {
     int64_t swap = kAllocation;  // or which swap it comes back from
     uint32_t again = 0;  // 1 more than the op that runs again and allocates it; 0: none does
     bool is_mapped = false;  // it has no slot, since its bytes are to stay in the tier
+    bool is_temporary = false;  // it is freed before the next op begins
     uint32_t number = 0;  // of an allocation: which it is of the iteration's own, or of those of the op that runs again
+    bool is_allocation_of(size_t size) const { return bytes == size && swap == kAllocation && again == 0; }
   };
   static constexpr int64_t kAllocation = -1;
   static constexpr uint32_t kFrames = INT32_MAX;  // `again` of what is no storage's, but for the page frames of an op
@@ -58,7 +60,8 @@ class Plan {
   Plan(PlanTable table, size_t zone_offset, bool at_once, std::function<bool(Region*)> make_way);
 
   // The region for the next take; nullptr when it is not planned, is another one or would overlap. If it lies where `over`
-  // does, which is taken, that is given back. `outlives`: it is none of those that are due to be free when the op has ended.
+  // does, which is taken, that is given back. `outlives`: it is none of the op's
+  // temporaries, unless there is nothing else.
   Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0, Region* over = nullptr, bool outlives = false);
   // The place of the op's page frames, as long as the plan has them; nullptr: it has none.
   Region* take_frames(void* owner);
@@ -68,7 +71,7 @@ class Plan {
   std::optional<uint32_t> number() const { return number_; }
   // Whether the last one is to be mapped,
   bool is_mapped() const { return is_mapped_; }
-  // and whether the op's next allocation of so many bytes is, of those that outlive it.
+  // and whether the op's next allocation of so many bytes is that outlives it.
   bool will_be_mapped(size_t bytes) const;
   // The order in which the op is to allocate what has so many bytes each and outlives it.
   std::vector<size_t> order_of(const std::vector<size_t>& bytes) const;
@@ -109,8 +112,7 @@ class Plan {
   enum class Late : uint8_t { kNot, kOutstays, kMayLeave };
 
   bool find_take(size_t bytes, int64_t swap, uint32_t again, bool outlives);
-  bool is_allocation(size_t ordinal, size_t bytes) const;
-  bool outlives_op(size_t ordinal) const;
+  size_t find_output(size_t bytes) const;
   void pass_over(size_t until);
   void begin_iteration();
   void note_due(size_t ordinal);

@@ -39,8 +39,8 @@ PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iteration
   const Column &bytes = column(columns, "size"), &slots = column(columns, "slots"), &swap = column(columns, "swap");
   const Column &due_begin = column(columns, "due_begin"), &due_take = column(columns, "due_take");
   const Column &ago = column(columns, "due_periods_ago"), &slot_offset = column(columns, "slot_offset"), &again = column(columns, "again");
-  const Column& mapped = column(columns, "mapped");
-  check(mapped.size() == bytes.size());
+  const Column &mapped = column(columns, "mapped"), &temporary = column(columns, "temporary");
+  check(mapped.size() == bytes.size() && temporary.size() == bytes.size());
   check(iterations > 0 && bytes.size() % iterations == 0 && slots.size() == bytes.size() && swap.size() == bytes.size() && again.size() == bytes.size());
   check(due_begin.size() == bytes.size() + 2 && due_begin[0] == 0 && due_begin.back() == due_take.size());
   check(ago.size() == due_take.size() && std::is_sorted(due_begin.begin(), due_begin.end()));
@@ -51,7 +51,8 @@ PlanTable plan_table(const Columns& columns, size_t zone_bytes, size_t iteration
   for (size_t i = 0; i < bytes.size(); ++i) {
     check(swap[i] <= swaps);  // counted from 1; 0: an allocation
     check(mapped[i] == 0 || (slots[i] == 0 && swap[i] == 0));
-    table.takes.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i]), static_cast<int64_t>(swap[i]) - 1, static_cast<uint32_t>(again[i]), mapped[i] != 0});
+    table.takes.push_back({bytes[i], slot, static_cast<uint32_t>(slots[i]), static_cast<int64_t>(swap[i]) - 1, static_cast<uint32_t>(again[i]), mapped[i] != 0,
+                           temporary[i] != 0});
     for (size_t s = 0; s < slots[i]; ++s, ++slot)
       check(slot < slot_offset.size() && slot_offset[slot] + bytes[i] <= zone_bytes && slot_offset[slot] % alignment == 0);
   }

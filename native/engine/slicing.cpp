@@ -199,7 +199,10 @@ void Slicing::run_in_slices(const SplitCall& call, const Kernel& own_kernel, Sta
       return kernel(stack);  // not what was looked at: it says itself what it lacks
   }
   if (call.way.gathers) {
-    stack = slices_.gathered(call, stack);
+    {
+      const Marked slicing(&ThreadState::is_slicing);
+      stack = slices_.gathered(call, stack);
+    }
     kernel(stack);
     this_thread().allocated = allocated_before + call.allocated_bytes;
     return count(call, 1, 0);

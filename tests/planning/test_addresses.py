@@ -85,6 +85,15 @@ def test_allocations_are_read_off_two_recorded_iterations():
     assert takes.op.tolist() == [0, 0] and takes.ops == 2
 
 
+def test_temporaries_are_what_an_op_frees_before_the_next_one_begins():
+    """The first op frees its first block, the second one the other, and the next iteration what the second allocates."""
+    first = [(1, 64, 1), (2, 64, 1), (1, -64, 1), (3, 64, 2), (2, -64, 2)]
+    ticks = [*first, (4, 64, 3), (5, 64, 3), (4, -64, 3), (3, -64, 3)]
+    takes = takes_of(TwoIterations.of(np.array(ticks), [0, 5, 9], [0, 2, 4]))
+    assert takes.temporary.tolist() == [True, False, False]
+    assert plan_addresses(takes, alignment=64, effort=0.1).columns["temporary"][:3] == [1, 0, 0]
+
+
 @pytest.mark.parametrize("ops", [2, 4, 8])
 def test_an_iteration_of_another_kind_frees_what_the_first_one_left_as_far_on(ops):
     """Ops 0 and 2 allocate; the second block is freed halfway through the next iteration, of 2, 4 or 8 ops."""

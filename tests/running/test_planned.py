@@ -231,7 +231,7 @@ class Table:
         none = [0] * len(bytes_)
         each = len(self.ops) // len(self.once)
         op_begin = [(op + each - 1) // each for op in range(len(self.ops) + 1)]  # the first of each allocates
-        columns = {"size": bytes_, "swap": none, "again": none, "mapped": none, "slots": self.slots,
+        columns = {"size": bytes_, "swap": none, "again": none, "mapped": none, "temporary": none, "slots": self.slots,
                    "slot_offset": offsets, "due_begin": self.due_begin, "due_take": self.due_take,
                    "due_periods_ago": self.due_ago, "op_begin": op_begin}  # fmt: skip
         ops = {"op_hashes": [engine.load().op_hash(name, True) for name in self.ops]}
@@ -408,7 +408,7 @@ ONE_SWAP = {"op_hashes": [7], "block": [1], "ordinal": [0], "bytes": [64], "agai
     ("name", "bad"),
     [("slots", [2]), ("slot_offset", [64]), ("slot_offset", [1]), ("due_begin", [0, 1]), ("due_begin", [0, 2, 1]),
      ("due_take", [1]), ("due_periods_ago", []), ("swap", [1]), ("swap", []), ("mapped", [1]), ("mapped", []),
-     ("op_begin", [0]), ("op_begin", []), ("op_begin", [0, 2]), ("op_begin", [1, 0, 1])],
+     ("temporary", []), ("op_begin", [0]), ("op_begin", []), ("op_begin", [0, 2]), ("op_begin", [1, 0, 1])],
 )  # fmt: skip
 def test_contradictory_columns_are_refused(name, bad):
     with memfit.session(1 << 20, "ram"):

@@ -36,8 +36,9 @@ class Takes:
     Time is counted in takes. The bytes of take k are free again before take `upper[k]`, which is counted on over the
     iteration's end, or `ENDLESS`. `swap[k]` is the swap that take k ends, or `ALLOCATION`. `again[k]` is 1 more than
     the op that runs again and allocates it, `FRAMES`, or 0. `over[k]` is the take whose place take k takes over, or
-    `NOBODY`. `mapped[k]`: take k has no bytes, since they stay in the tier. `op[k]` is the op that take k is of,
-    in the op or after it: ascending, of `ops` ops, and -1 before the first. By default each take has an op of its own.
+    `NOBODY`. `mapped[k]`: take k has no bytes, since they stay in the tier. `temporary[k]`: it is an allocation that is
+    freed before the next op begins. `op[k]` is the op that take k is of, in the op or after it: ascending, of `ops`
+    ops, and -1 before the first. By default each take has an op of its own.
     """
 
     upper: Int64Array
@@ -48,10 +49,12 @@ class Takes:
     op: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     ops: int = 0
     mapped: BoolArray = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+    temporary: BoolArray = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
 
     def __post_init__(self) -> None:
-        if not len(self.mapped):
-            object.__setattr__(self, "mapped", np.zeros(len(self.size), dtype=np.bool_))
+        for name in ("mapped", "temporary"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.zeros(len(self.size), dtype=np.bool_))
         if not len(self.over):
             object.__setattr__(self, "over", np.full(len(self.size), NOBODY))
         if not len(self.swap):
@@ -98,6 +101,8 @@ class TakeColumns(TypedDict):
     `FRAMES` for the page frames of an op."""
     mapped: list[int]
     """1 for an allocation without an address whose bytes are to stay in the tier; otherwise 0."""
+    temporary: list[int]
+    """1 for an allocation that is freed before the next op begins; otherwise 0."""
     op_begin: list[int]
     """The first take of each op of an iteration; and how many takes the iteration has."""
     slots: list[int]
@@ -264,7 +269,12 @@ def takes_of(
     is_mapped = np.zeros(clock.period, dtype=np.bool_)
     is_mapped[[allocated[block] for block in mapped if block in allocated]] = True
     upper[is_mapped] = ENDLESS
-    return Takes(upper, size, swap, again, over_take, clock.op, recorded.ops, is_mapped)
+    # What is freed when as many ops have begun as when it was allocated.
+    at_free = dict(zip(recorded.block[~is_alloc].tolist(), recorded.begun[~is_alloc].tolist(), strict=True))
+    at_birth = recorded.begun[is_alloc][:first_count].tolist()
+    is_temporary = np.zeros(clock.period, dtype=np.bool_)
+    is_temporary[clock.of_allocations] = [at_free.get(block) == at for block, at in zip(born, at_birth, strict=True)]
+    return Takes(upper, size, swap, again, over_take, clock.op, recorded.ops, is_mapped, is_temporary)
 
 
 class TakeClock:
@@ -336,6 +346,7 @@ def plan_addresses(
         swap=np.tile(takes.swap - ALLOCATION, times).tolist(),  # an allocation is 0 here
         again=np.tile(takes.again, times).tolist(),
         mapped=np.tile(takes.mapped.astype(np.int64), times).tolist(),
+        temporary=np.tile(takes.temporary.astype(np.int64), times).tolist(),
         op_begin=np.searchsorted(takes.op, np.arange(takes.ops + 1)).tolist(),
         slots=slots.tolist(),
         slot_offset=packing.offsets.tolist(),

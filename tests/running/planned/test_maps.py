@@ -117,6 +117,8 @@ def test_planned_iterations_run_in_slices_what_was_tried(tier):
     assert all(torch.equal(a, b) for a, b in zip(plain, limited, strict=True))
     (before, fewer), (after, more) = counts[-2:]
     assert after == before + 1 and more > fewer
+    # What slices and their outputs take is the plan's; so is what is gathered for a loss.
+    assert session.stats.plan_mismatches == 0
 
 
 @pytest.mark.long

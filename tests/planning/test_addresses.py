@@ -86,7 +86,7 @@ def test_allocations_are_read_off_two_recorded_iterations():
 
 
 def test_temporaries_are_what_an_op_frees_before_the_next_one_begins():
-    """The first op frees its first block, the second one the other, and the next iteration what the second allocates."""
+    """The first op frees its first block, the second one the other, and the next iteration the rest."""
     first = [(1, 64, 1), (2, 64, 1), (1, -64, 1), (3, 64, 2), (2, -64, 2)]
     ticks = [*first, (4, 64, 3), (5, 64, 3), (4, -64, 3), (3, -64, 3)]
     takes = takes_of(TwoIterations.of(np.array(ticks), [0, 5, 9], [0, 2, 4]))

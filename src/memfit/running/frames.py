@@ -2,18 +2,23 @@
 
 memfit's functions stand before functions of torch, and are called by torch's hooks. An exception passes through the
 former, which call torch for the program; of the latter, which the program knows nothing of, any exception is memfit's.
+What memfit itself calls on the program's thread is hidden from the program's modes (`unseen`).
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
 from types import CodeType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+import torch
 
 from memfit.errors import MemfitError
 
@@ -35,9 +40,22 @@ def passing(function: _Function) -> _Function:
 
 
 def hook(function: _Function) -> _Function:
-    """Note that `function` does memfit's own work alone: whatever comes out of it is memfit's failure."""
+    """Return `function`, unseen: it does memfit's own work alone, and whatever comes out of it is memfit's failure."""
     _hooks.update(_codes(function))
-    return function
+
+    @functools.wraps(function)
+    def hidden(*args: Any, **kwargs: Any) -> Any:
+        with unseen():
+            return function(*args, **kwargs)
+
+    return cast(_Function, hidden)
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Hide what is called here from the modes that the program has entered, which may count or replace calls."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        yield
 
 
 def is_memfits(error: BaseException) -> bool:

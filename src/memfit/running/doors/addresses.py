@@ -23,6 +23,7 @@ import torch
 from memfit.errors import BudgetError, UsageError
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import has_storage, held, replaced, when_imported
+from memfit.running.frames import unseen
 
 # Modules whose functions give the addresses they ask for to the kernel that they launch, and keep none (`launches.py`
 # has each launch be an op). One that is missing, here or below, is given an address that stays valid, which costs room
@@ -85,7 +86,8 @@ def data_ptr(engine: EngineModule, original: Callable[[Any], int]) -> Callable[[
             if asker[0] in LAUNCHING and engine.is_operand(target):  # which it is until the launch is over
                 return original(target)
             if _compares(asker) and (place := engine.place_of(target)) is not None:
-                return number(target, *place)
+                with unseen():
+                    return number(target, *place)
         if asker in READING and _of(target) in _held:  # until it has read them
             return original(target)
         with held(engine, target, pin=True):
@@ -145,7 +147,8 @@ _held: set[tuple[int, int]] = set()  # what readers' wrappers hold: threads and 
 
 
 def _of(target: torch.Tensor | torch.UntypedStorage) -> tuple[int, int]:
-    storage = target if isinstance(target, torch.UntypedStorage) else target.untyped_storage()
+    with unseen():
+        storage = target if isinstance(target, torch.UntypedStorage) else target.untyped_storage()
     return threading.get_ident(), storage._cdata
 
 

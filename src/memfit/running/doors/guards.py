@@ -29,6 +29,7 @@ from memfit.running.doors import (
 )
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import answered, has_storage, held
+from memfit.running.frames import unseen
 
 # (owner, names): calls whose first argument is the tensor or storage, and from which raw memory escapes.
 _ESCAPES: tuple[tuple[Any, tuple[str, ...]], ...] = (
@@ -127,8 +128,12 @@ def _using(engine: EngineModule, indices: tuple[int, ...], original: Callable[..
 
 
 def _resolved(tensor: torch.Tensor) -> torch.Tensor:
-    """Conjugates and negatives are worked out here, where the result can be held: in C++ it would be unseen."""
-    return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
+    """Conjugates and negatives are worked out here, where the result can be held.
+
+    In C++ the engine would not see it. Modes of functions do not see it there, so that they may not see it here.
+    """
+    with torch._C.DisableTorchFunction():
+        return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
 
 
 def _listing(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,7 +147,10 @@ def _listing(engine: EngineModule, original: Callable[..., Any]) -> Callable[...
 
 def _viewing(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
     def viewing(tensor: torch.Tensor, *, force: bool = False) -> Any:
-        tensor = _resolved(tensor.detach()) if force else tensor
+        if force:
+            with unseen():
+                tensor = tensor.detach()
+            tensor = _resolved(tensor)
         with held(engine, tensor, pin=True):
             return original(tensor, force=force)
 
@@ -157,15 +165,17 @@ def _as_array(engine: EngineModule, original: Callable[..., Any]) -> Callable[..
             return original(tensor, dtype)
         import numpy as np
 
-        if not _has_plain_bytes(tensor) or not engine.may_leave(tensor):
+        if has_torch_function_unary(tensor) or not _has_plain_bytes(tensor) or not engine.may_leave(tensor):
             return np.array(original(tensor, dtype))
-        kind = torch.empty(0, dtype=tensor.dtype).numpy().dtype
-        strides = [stride * tensor.element_size() for stride in tensor.stride()]
-        alike = np.lib.stride_tricks.as_strided(np.empty(1, kind), tensor.shape, strides)  # never read
-        made = np.empty_like(alike, dtype)  # laid out as numpy's own copy: what is computed of it depends on that
-        axes = sorted(range(tensor.dim()), key=lambda axis: -made.strides[axis])
-        turned = tensor.permute(axes)
-        made.transpose(axes)[...] = addresses.copied(engine, turned.contiguous()).view(kind).reshape(turned.shape)
+        tensor = tensor.detach()  # the one op of `original`
+        with unseen():
+            kind = torch.empty(0, dtype=tensor.dtype).numpy().dtype
+            strides = [stride * tensor.element_size() for stride in tensor.stride()]
+            alike = np.lib.stride_tricks.as_strided(np.empty(1, kind), tensor.shape, strides)  # never read
+            made = np.empty_like(alike, dtype)  # laid out as numpy's own copy: what is computed of it depends on that
+            axes = sorted(range(tensor.dim()), key=lambda axis: -made.strides[axis])
+            turned = tensor.permute(axes)
+            made.transpose(axes)[...] = addresses.copied(engine, turned.contiguous()).view(kind).reshape(turned.shape)
         return made
 
     return as_array
@@ -173,8 +183,9 @@ def _as_array(engine: EngineModule, original: Callable[..., Any]) -> Callable[..
 
 def _has_plain_bytes(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is its storage's bytes, and numpy may have them."""
-    is_more = tensor.requires_grad or tensor.is_conj() or tensor.is_neg() or has_torch_function_unary(tensor)
-    return not is_more and tensor.device.type == "cpu" and has_storage(tensor) and tensor.numel() > 0
+    with unseen():
+        is_more = tensor.requires_grad or tensor.is_conj() or tensor.is_neg()
+        return not is_more and tensor.device.type == "cpu" and has_storage(tensor) and tensor.numel() > 0
 
 
 def _exporting(engine: EngineModule, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -219,7 +230,8 @@ def _comparing(engine: EngineModule, original: Callable[..., Any]) -> Callable[.
 
     def comparing(a: Any, b: Any) -> bool:
         if all(has_storage(t) for t in (a, b)) and not (engine.is_resident(a) and engine.is_resident(b)):
-            return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
+            with unseen():
+                return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
         return bool(original(a, b))
 
     return comparing

@@ -24,9 +24,9 @@ def has_storage(target: Any) -> bool:
     """Return whether `target` is a storage, or a tensor with one, that a session may have taken the bytes of."""
     if isinstance(target, torch.UntypedStorage):
         return target.device.type in _DEVICES
-    if not isinstance(target, torch.Tensor) or target.device.type not in _DEVICES:
-        return False
-    return bool(torch._C._has_storage(target))
+    with torch._C.DisableTorchFunction():  # as in `frames.unseen`, but for every call
+        is_there = isinstance(target, torch.Tensor) and target.device.type in _DEVICES
+        return is_there and bool(torch._C._has_storage(target))
 
 
 def held(engine: EngineModule, target: Any, pin: bool = False) -> Any:

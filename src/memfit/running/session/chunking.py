@@ -6,7 +6,7 @@ then the whole optimizer. They work tensor by tensor, so a call on a part of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from memfit.running.doors.uncompiled import uncompiled
 from memfit.running.engine.module import EngineModule
 from memfit.running.engine.patching import redirected
-from memfit.running.frames import passing
+from memfit.running.frames import passing, unseen
 
 _OTHERS = (
     "_fused_adam_",
@@ -52,20 +52,26 @@ def _chunked(op: Any, chunk_bytes: int) -> Any:
         lists = [a for a in (*args, *kwargs.values()) if _is_list(a) and a]
         count = _length(lists)
         # Lists of different lengths are an error, or one that only the op itself knows what to do with.
-        splits = count > 1 and all(len(a) == count for a in lists)
-        bounds = _bounds(lists, count, chunk_bytes) if splits else []
-        if len(bounds) < 2:
+        if count < 2 or any(len(a) != count for a in lists):
             return op(*args, **kwargs)
-        results = [
-            op(
-                *(_part(argument, count, *bound) for argument in args),
-                **{key: _part(argument, count, *bound) for key, argument in kwargs.items()},
-            )
-            for bound in bounds
-        ]
-        return _joined(results)
+        with unseen():
+            parts = _parts(args, kwargs, count, _bounds(lists, count, chunk_bytes))
+        return op(*args, **kwargs) if len(parts) < 2 else _joined([op(*some, **named) for some, named in parts])
 
     return in_chunks
+
+
+def _parts(
+    args: Sequence[Any], kwargs: Mapping[str, Any], count: int, bounds: Sequence[tuple[int, int]]
+) -> list[tuple[list[Any], dict[str, Any]]]:
+    """Return the arguments of each part of a call."""
+    return [
+        (
+            [_part(argument, count, *bound) for argument in args],
+            {key: _part(argument, count, *bound) for key, argument in kwargs.items()},
+        )
+        for bound in bounds
+    ]
 
 
 def _is_list(argument: Any) -> bool:

@@ -61,14 +61,14 @@ void Planned::trial_begins(const Trials& trials, const Remakings::Trial& trial) 
 
 void Planned::trial_ends(const Trials& trials, const Remakings::Trial& trial, const Block& made) {
   if (!is_awaited(trials)) return;
-  if (!discarding_.is_same(trial.print, made)) return trial_failed(trials, trial, "they came out different");
-  remakings_->end_trial(trial.drop);
+  if (discarding_.is_same(trial.print, made)) return remakings_->end_trial(trial.drop);
+  ++stats_.failed_recomputations;
+  trial_failed(trials, trial, "they came out different");
 }
 
+// What could not be tried is no re-run that failed: nobody has asked for it.
 void Planned::trial_failed(const Trials& trials, const Remakings::Trial& trial, const std::string& why) {
-  if (!is_awaited(trials)) return;
-  ++stats_.failed_recomputations;
-  remakings_->fail_trial(trial.drop, why);
+  if (is_awaited(trials)) remakings_->fail_trial(trial.drop, why);
 }
 
 }  // namespace memfit

@@ -3,6 +3,7 @@
 #include <c10/core/Allocator.h>
 #include <pybind11/gil.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
@@ -114,8 +115,7 @@ std::unique_ptr<ReRun> Making::run_over(const std::shared_ptr<const Recipe>& rec
 c10::Storage Making::copy_of(const c10::Storage& storage) {
   c10::Storage copy = fresh(storage.device(), storage.nbytes());
   engine_.governing([&](Session& session) {
-    bring_in(session, storage);
-    bring_in(session, copy);
+    bring_in(session, {storage, copy});
     const Block* from = session.lasting.books.find(*storage.unsafeGetStorageImpl());
     const Block* to = session.lasting.books.find(*copy.unsafeGetStorageImpl());
     session.memory.device->copy(to->address(), from->address(), from->bytes);
@@ -194,14 +194,21 @@ c10::Storage Making::fresh(c10::Device device, size_t bytes, const std::string& 
   return storage;
 }
 
-void bring_in(Session& session, const c10::Storage& made) {
-  Block* from = session.lasting.books.find(*made.unsafeGetStorageImpl());
-  if (from == nullptr) throw std::runtime_error("they came out elsewhere");
-  Books::hold({from});
-  bool is_there = session.room.make_available(*from, 0);
-  while (!is_there && session.room.may_come(this_thread(), from->bytes)) is_there = session.room.make_available(*from, 0);
-  session.lasting.books.let_go(*from);
-  if (!is_there) throw std::runtime_error("there is no room for them");
+void bring_in(Session& session, const std::vector<c10::Storage>& storages) {
+  const Books& books = session.lasting.books;
+  std::vector<Block*> blocks;
+  for (const c10::Storage& storage : storages) blocks.push_back(books.find(*storage.unsafeGetStorageImpl()));
+  if (std::count(blocks.begin(), blocks.end(), nullptr) != 0) throw std::runtime_error("they came out elsewhere");
+  Books::hold(blocks);
+  const auto let_go = [&](void*) {
+    for (Block* block : blocks) books.let_go(*block);
+  };
+  const std::unique_ptr<void, decltype(let_go)> at_end(&blocks, let_go);
+  for (Block* block : blocks) {
+    bool is_there = session.room.make_available(*block, 0);
+    while (!is_there && session.room.may_come(this_thread(), block->bytes)) is_there = session.room.make_available(*block, 0);
+    if (!is_there) throw std::runtime_error("there is no room for them");
+  }
 }
 
 }  // namespace memfit

@@ -75,8 +75,8 @@ class Making {
   std::unordered_map<const Value*, size_t> reads_left_;  // of what `make_alone` makes on the way
 };
 
-// The bytes of a storage that a re-run has made are in the arena: it may have left already. Under the mutex. Raises
-// std::runtime_error when there is no room.
-void bring_in(Session& session, const c10::Storage& made);
+// The bytes of storages are in the arena, of all at once: what a re-run has made may have left already. Under the mutex.
+// Raises std::runtime_error when there is no room.
+void bring_in(Session& session, const std::vector<c10::Storage>& storages);
 
 }  // namespace memfit

@@ -62,7 +62,7 @@ bool Recomputing::make(Block& block) {
 bool Recomputing::bring_back(Block& block, const c10::Storage& made, uint64_t took_ns) {
   return engine_.governing([&](Session& session) {
     session.stats.recompute_ns += took_ns;
-    bring_in(session, made);
+    bring_in(session, {made});
     if (block.dead || !block.discarded) return false;
     session.discarding.come_back(block, *made.unsafeGetStorageImpl());
     session.lasting.books.let_go(block);

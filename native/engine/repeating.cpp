@@ -51,7 +51,7 @@ void Repeating::try_drop(Making& making, const Planned::Trials& trials, const Re
   try {
     const c10::Storage made = making.make_alone(*trial.value);
     return engine_.governing([&](Session& session) {
-      bring_in(session, made);
+      bring_in(session, {made});
       session.planned.trial_ends(trials, trial, *session.lasting.books.find(*made.unsafeGetStorageImpl()));
     });
   } catch (const c10::Error& error) {
@@ -129,7 +129,7 @@ bool Repeating::bring_back(Making& making, const Planned::Remaking& remaking, co
     return engine_.governing([&](Session& session) {
       if (session.planned.expected(remaking, *value) == nullptr) return false;
       const c10::Storage& made = making.made(*value);
-      bring_in(session, made);  // the storage may die meanwhile, or come in
+      bring_in(session, {made});  // the storage may die meanwhile, or come in
       Block* block = session.planned.expected(remaking, *value);
       if (block == nullptr) return false;
       Block* from = session.lasting.books.find(*made.unsafeGetStorageImpl());

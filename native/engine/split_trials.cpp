@@ -97,7 +97,7 @@ class Staying {
   void stay(Session& session, const c10::Storage& storage) {
     Block* block = session.lasting.books.find(*storage.unsafeGetStorageImpl());
     if (block == nullptr) return;
-    bring_in(session, storage);
+    bring_in(session, {storage});
     Books::hold({block});
     blocks_.push_back(block);
   }

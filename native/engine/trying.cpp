@@ -67,7 +67,7 @@ bool Trying::comes_out_again(const Value& value) try {
   Making making(engine_);
   const c10::Storage made = making.make(value);
   return engine_.governing([&](Session& session) {
-    bring_in(session, made);
+    bring_in(session, {made});
     const Block* here = session.lasting.books.find(*made.unsafeGetStorageImpl());
     return value.block != nullptr && value.block->resident() && value.block != here && have_same_bytes(session, *here, *value.block);
   });
@@ -98,7 +98,7 @@ bool Trying::comes_out_over(const std::shared_ptr<const Recipe>& recipe, size_t 
   const at::Tensor made = again->outputs()[0].toTensor();
   const bool has_its_layout = made.sizes() == output.sizes() && made.strides() == output.strides();
   return has_its_layout && engine_.governing([&](Session& session) {
-    bring_in(session, made.storage());
+    bring_in(session, {made.storage()});
     const Block* here = session.lasting.books.find(*made.storage().unsafeGetStorageImpl());
     const Block* there = session.lasting.books.find(*output.storage().unsafeGetStorageImpl());
     const bool is_there = there != nullptr && there->resident();

@@ -15,6 +15,7 @@ pytestmark = [
 ]
 STEPS = 14
 LONG = ("attentive", "masked")  # to plan jointly
+FAST = "embedding"
 HIDDEN = ("recurrent",)  # are all copies of a plan that only swaps: nothing is left to gain by dropping
 
 
@@ -22,8 +23,9 @@ def done_between(first: Stats, last: Stats, name: str) -> int:
     return int(getattr(last, name) - getattr(first, name))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name != FAST else []) for name in WORKS]
+)
 def test_storages_that_are_dropped_come_back_to_the_same_bits_and_are_not_copied_after_the_trial(name):
     session, stats = trained_inside(WORKS[name], "recompute", "60%", STEPS)
     drops = len(session.planned.dropped)

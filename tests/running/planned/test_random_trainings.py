@@ -71,6 +71,21 @@ def test_some_random_trainings_are_the_same_by_plans_that_make_storages_again(mo
     assert found["handovers"] > 0
 
 
+FOUND = {
+    50028: "a trial of what is dropped for good, whose sources were gone, was counted as a re-run that had failed",
+    60044: "a dispatch mode counted the ops of memfit's own with which np.array was answered",
+    61055: "the copy for a trial made its original leave, whose address was read then: a segmentation fault",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_random_trainings_have_found_stays_mended(seed, monkeypatch):
+    plan_soon(monkeypatch)
+    found = Counter[str]()
+    assert counted(runs([seed], monkeypatch, found), found)["runs"] == 2
+
+
 @pytest.mark.slow
 def test_many_random_trainings_are_the_same_by_plans_that_make_storages_again(monkeypatch, capsys):
     plan_soon(monkeypatch)

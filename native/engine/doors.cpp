@@ -42,6 +42,7 @@ void Engine::adopt(const c10::Storage& storage) {
 
 Block* Engine::hold(const c10::Storage& storage, bool stays) {
   ThreadState outside;  // not this thread's: a hold is no op
+  outside.suspended = Turns::own(this_thread());  // though it may be asked for in one: by a hook, or a mode
   for (int attempt = 0;; ++attempt) {
     std::vector<Block*> wanted;
     {

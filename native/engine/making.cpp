@@ -41,7 +41,7 @@ class Alone {
 
 Aside::Aside() : thread_(this_thread()), own_(std::exchange(thread_, ThreadState())) {
   thread_.recomputing = true;
-  thread_.suspended = own_.suspended + (own_.in_frame ? 1 : 0);
+  thread_.suspended = Turns::own(own_);
   split_call = nullptr;
 }
 

@@ -77,9 +77,10 @@ class Turns {
   bool is_open() const { return is_open_; }
   // In a forked child: no other thread came along, and nobody waits.
   void forget(ThreadState& thread);
+  // The ops that the thread itself has begun: whoever waits in one does not wait for it.
+  static int own(const ThreadState& thread);
 
  private:
-  static int own(const ThreadState& thread);
   void step_aside(ThreadState& thread);
   static void step_back(ThreadState& thread);
   bool others_stand(const ThreadState& thread) const { return stands_still_ && standing_ != &thread; }

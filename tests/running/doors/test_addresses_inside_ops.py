@@ -373,3 +373,21 @@ def test_an_offloader_that_keeps_addresses_gives_the_same_bits(kind, program, bu
 
     as_plainly(lambda: steps_of(program, hooks), budget, "ram")
     assert same_bits(steps_of(program, hooks), steps_of(program, nullcontext)), "nor does it change any plainly"
+
+
+@pytest.mark.timeout(45)
+def test_an_address_asked_for_in_an_op_does_not_wait_for_that_op_to_let_go_of_room():
+    """With no room left for what is asked for, the limit gives way at once; it waited 10 s each time before."""
+    with memfit.session(1 << 20, "ram", plan=False, grow=True) as session:
+        kept = [torch.full((1 << 16,), float(i)) for i in range(12)]  # 256 KiB each: most are away
+        weight = torch.ones(64, requires_grad=True)
+
+        def pack(saved: torch.Tensor) -> torch.Tensor:
+            for tensor in kept:
+                tensor.data_ptr()
+            return saved
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+            weight.square().sum()
+        assert session.stats.peak_footprint_bytes > 12 << 18
+        assert all(bool((tensor == i).all()) for i, tensor in enumerate(kept))

@@ -108,11 +108,11 @@ void Repeating::run(Making& making, const Planned::Remaking& remaking, const Pla
       // In an iteration that is not as planned something else was kept; what is away is made again when it is used, or read.
       if (!engine_.governing([](Session& session) { return session.planned.is_derailed(); }))
         for (const auto& result : recipe->results)
-          if (const ValueRef value = result.lock()) note_failure(remaking, *value, error.what());
+          if (const ValueRef value = result.lock()) refuse(remaking, *value, error.what(), /*has_run=*/false);
     } catch (const std::exception& error) {
       const auto* raised = dynamic_cast<const c10::Error*>(&error);
       for (const auto& result : recipe->results)
-        if (const ValueRef value = result.lock()) note_failure(remaking, *value, raised ? raised->what_without_backtrace() : error.what());
+        if (const ValueRef value = result.lock()) refuse(remaking, *value, raised ? raised->what_without_backtrace() : error.what());
     }
     engine_.governing([&](Session& session) { session.stats.recompute_ns += took_ns; });
     for (const ValueRef& value : made) {
@@ -138,15 +138,16 @@ bool Repeating::bring_back(Making& making, const Planned::Remaking& remaking, co
       return true;
     });
   } catch (const std::exception& error) {
-    note_failure(remaking, *value, error.what());
+    refuse(remaking, *value, error.what());
   }
   return false;
 }
 
-void Repeating::note_failure(const Planned::Remaking& remaking, const Value& value, const std::string& why) {
+// No later plan drops it. (`has_run`: what it is made from was there, so that a re-run has failed.)
+void Repeating::refuse(const Planned::Remaking& remaking, const Value& value, const std::string& why, bool has_run) {
   engine_.governing([&](Session& session) {
     if (session.planned.expected(remaking, value) == nullptr) return;
-    ++session.stats.failed_recomputations;
+    session.stats.failed_recomputations += has_run;
     session.planned.failed(remaking, value, value.recipe ? value.recipe->op->name + ": " + why : why);
   });
 }

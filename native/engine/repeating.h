@@ -28,7 +28,7 @@ class Repeating {
   bool begins(const Planned::Remaking& remaking, const Planned::Step& step);
   void run(Making& making, const Planned::Remaking& remaking, const Planned::Step& step, ValueRefs& on_the_way);
   bool bring_back(Making& making, const Planned::Remaking& remaking, const ValueRef& value);
-  void note_failure(const Planned::Remaking& remaking, const Value& value, const std::string& why);
+  void refuse(const Planned::Remaking& remaking, const Value& value, const std::string& why, bool has_run = true);
 
   Engine& engine_;
 };

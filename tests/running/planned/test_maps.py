@@ -115,8 +115,8 @@ def test_planned_iterations_run_in_slices_what_was_tried(tier):
     with memfit.session(BUDGET, tier, plan_cache=False) as session:
         limited = words(after_step=lambda step: counts.append((session.planned_iterations, session.stats.split_ops)))
     assert all(torch.equal(a, b) for a, b in zip(plain, limited, strict=True))
-    (before, fewer), (after, more) = counts[-2:]
-    assert after == before + 1 and more > fewer
+    # (A better plan, once it is found, may need no slices.)
+    assert any(after == before + 1 and more > fewer for (before, fewer), (after, more) in pairwise(counts))
     # What slices and their outputs take is the plan's; so is what is gathered for a loss.
     assert session.stats.plan_mismatches == 0
 

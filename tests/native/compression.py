@@ -23,7 +23,7 @@ Bytes = NDArray[np.uint8]
 def build(folder: Path) -> ctypes.CDLL:
     """Return the functions of compression_probe.cc."""
     library = folder / "probe.so"
-    command = [*(engine.compiler() or ["c++"]), "-O2", "-std=c++20", "-shared", "-fPIC", "-pthread"]
+    command = [*(engine.compiler() or ["c++"]), "-O1", "-std=c++20", "-shared", "-fPIC", "-pthread"]
     command += [f"-I{NATIVE}", f"-I{NATIVE / 'engine'}", str(Path(__file__).with_name("compression_probe.cc"))]
     done = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -31,7 +31,8 @@ def build(folder: Path) -> ctypes.CDLL:
     functions.make.restype = functions.stored.restype = ctypes.c_void_p
     functions.make.argtypes = [ctypes.c_size_t, ctypes.c_double]
     functions.failure.restype = ctypes.c_char_p
-    for name in ("pack", "squeeze", "stored_at", "bytes_stored", "bytes_loaded", "writes", "reads", "codecs"):
+    sizes = ("pack", "squeeze", "stored_at", "bytes_stored", "bytes_loaded", "codecs")
+    for name in (*sizes, "writes", "reads", "time_ns"):
         getattr(functions, name).restype = ctypes.c_size_t
     return functions
 

@@ -1,9 +1,10 @@
 #include "choice.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
+
+#include "clock.h"
 
 namespace memfit::compression {
 
@@ -23,13 +24,6 @@ constexpr double kFarOff = 0.1;              // of a storage's bytes
 constexpr uint32_t kAgain = 4, kMostBetween = 64;  // departures: a trial is repeated after 4, 16, and every 64
 constexpr double kDepartures = 4;  // so many of a storage say how it is read
 constexpr size_t kMostKnown = size_t{1} << 16;
-
-template <typename Action>
-double ns_of(const Action& action) {
-  const auto began = std::chrono::steady_clock::now();
-  action();
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - began).count();
-}
 
 }  // namespace
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <list>
@@ -15,6 +14,7 @@
 #include "../at_fork.h"
 #include "../fingerprint.h"
 #include "choice.h"
+#include "clock.h"
 #include "codecs.h"
 
 namespace memfit {
@@ -88,10 +88,6 @@ class Compressed final : public Compressing {
   Choice choice_;
   std::atomic<uint64_t> bytes_stored_{0}, bytes_loaded_{0};
 };
-
-double ns_since(std::chrono::steady_clock::time_point began) {
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - began).count();
-}
 
 // Of every packet that lies in [begin, end) with a byte, as a whole, from its making to its end.
 class Compressed::Using {
@@ -209,9 +205,8 @@ void Compressed::write_whole(size_t offset, const uint8_t* from, size_t size) {
 // A raw packet, not written, if that is no larger: whole pages are written.
 Packet Compressed::write_packed(size_t offset, CodecId codec, const uint8_t* from, size_t size) {
   Scratch& room = scratch();
-  const auto began = std::chrono::steady_clock::now();
-  const size_t packed = compress(codec, from, size, room);
-  const double ns = ns_since(began);
+  size_t packed = 0;
+  const double ns = ns_of([&] { packed = compress(codec, from, size, room); });
   const size_t stored = packed == 0 ? size : std::min(round_up(packed, Tier::kAlignment), size);
   {
     Guard guard(sync().mutex);
@@ -283,9 +278,9 @@ void Compressed::unpack(size_t begin, const Packet& packet, uint8_t* to) {
   Scratch& room = scratch();
   get(begin, room.packed, packet.stored);
   check(packet, room.packed);
-  const auto began = std::chrono::steady_clock::now();
-  if (!decompress(packet.codec, packet.stored, to, packet.size, room)) fail("cannot be unpacked: they are not those written");
-  const double ns = ns_since(began);
+  bool is_whole = false;
+  const double ns = ns_of([&] { is_whole = decompress(packet.codec, packet.stored, to, packet.size, room); });
+  if (!is_whole) fail("cannot be unpacked: they are not those written");
   Guard guard(sync().mutex);
   choice_.unpacked(packet.codec, packet.size, packet.stored, ns);
 }
@@ -299,18 +294,14 @@ void Compressed::fail(const char* what) const {
 }
 
 void Compressed::put(size_t offset, const uint8_t* from, size_t size) {
-  const auto began = std::chrono::steady_clock::now();
-  inner_->write(offset, from, size);
-  const double ns = ns_since(began);
+  const double ns = ns_of([&] { inner_->write(offset, from, size); });
   bytes_stored_ += size;
   Guard guard(sync().mutex);
   choice_.wrote(size, ns);
 }
 
 void Compressed::get(size_t offset, uint8_t* to, size_t size) {
-  const auto began = std::chrono::steady_clock::now();
-  inner_->read(offset, to, size);
-  const double ns = ns_since(began);
+  const double ns = ns_of([&] { inner_->read(offset, to, size); });
   bytes_loaded_ += size;
   Guard guard(sync().mutex);
   choice_.read(size, ns);

@@ -65,7 +65,7 @@ def cell(trace: Trace, machine: Machine, share: int, effort: float, *, jointly: 
         return (
             known | _others(trace, machine, budget, known) | (_joint_plans(trace, machine, budget) if jointly else {})
         )
-    swaps = _overhead(lambda: plan_under_budget(trace, machine, budget, effort=effort).timeline.overhead)
+    swaps = overhead_of(lambda: plan_under_budget(trace, machine, budget, effort=effort).timeline.overhead)
     found: Row = {"machine": machine.name, "share": share, "budget_bytes": budget, "swap_plan": swaps}
     if jointly:
         found |= _joint_plans(trace, machine, budget)
@@ -82,7 +82,7 @@ def _others(trace: Trace, machine: Machine, budget_bytes: int, known: Row) -> Ro
         "recompute_plan": lambda: plan_jointly(trace, machine, budget_bytes, moves=Moves.RECOMPUTE).overhead,
         "greedy_plan": lambda: plan_jointly(trace, machine, budget_bytes, most_ops=0).overhead,
     }
-    return {name: _overhead(plan) for name, plan in ways.items() if name not in known}
+    return {name: overhead_of(plan) for name, plan in ways.items() if name not in known}
 
 
 def _whole_bound(trace: Trace, machine: Machine, share: int, found: Row) -> Row:
@@ -110,10 +110,11 @@ def _joint_plans(trace: Trace, machine: Machine, budget_bytes: int) -> Row:
 
 def joint_overhead(trace: Trace, machine: Machine, budget_bytes: int, effort: float) -> float | None:
     """Return what a joint plan adds as a part of the computation; None where none is found."""
-    return _overhead(lambda: plan_jointly(trace, machine, budget_bytes, effort=effort).overhead)
+    return overhead_of(lambda: plan_jointly(trace, machine, budget_bytes, effort=effort).overhead)
 
 
-def _overhead(planned: Callable[[], float]) -> float | None:
+def overhead_of(planned: Callable[[], float]) -> float | None:
+    """Return what a plan adds as a part of the computation; None where none is found."""
     try:
         return planned()
     except BudgetError:

@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 from memfit.errors import BudgetError, InputError
 from memfit.ir import Handover, Plan, Trace
 from memfit.machine import Link, Machine
+from memfit.planning.autoswap.search import plan_under_budget
 from memfit.planning.handing_over import hand_over, without_handovers
 from memfit.planning.joint.again import corrected
-from memfit.planning.joint.plan import _Search, plan_jointly
+from memfit.planning.joint.plan import _Search, plan_jointly, soon_planner
 from memfit.planning.joint.program import Moves
 from memfit.planning.joint.solver import LinearProgram
 from memfit.simulate import load_bytes
@@ -30,6 +31,33 @@ def test_a_joint_plan_is_valid_keeps_the_values_and_is_not_below_its_bound(trace
     assert plan.swaps.timeline.peak_bytes <= budget
     assert_same_values(corrected(trace), plan.transformed)
     assert plan.added_us >= plan.bound.added_us - 1e-3 * max(1.0, plan.bound.added_us)
+
+
+@given(traces(max_ops=12), MACHINES, st.data())
+def test_a_plan_that_is_wanted_soon_is_valid_at_each_budget_and_exists_where_swaps_alone_do(trace, machine, data):
+    peak = int(load_bytes(trace).max())
+    assume(peak > 1)
+    planner = soon_planner(trace, machine)
+    for budget in data.draw(st.lists(st.integers(1, peak), min_size=1, max_size=3)):
+        try:
+            plan = planner(budget)
+        except BudgetError:
+            with pytest.raises(BudgetError):
+                plan_under_budget(corrected(trace), machine, budget, effort=0.02)
+            continue
+        assert isinstance(plan.swaps.plan, Plan) and check_plan(plan.transformed.trace, plan.swaps.plan) is None
+        assert plan.swaps.timeline.peak_bytes <= budget
+        assert_same_values(corrected(trace), plan.transformed)
+
+
+def test_a_plan_that_is_wanted_soon_takes_what_the_link_asks_for_at_a_smaller_budget_too():
+    trace, _ = layers(4)
+    slow, fast = (Machine("m", Link.affine(0.0, us), Link.affine(0.0, us)) for us in (1_000_000.0, 1e-3))
+    planner = soon_planner(trace, slow)
+    for budget in (360, 330):
+        assert planner(budget).recomputes and planner(budget).overhead < 1
+    swapping = soon_planner(trace, fast)(330)
+    assert not swapping.recomputes and swapping.swaps.plan.swaps
 
 
 def test_layers_are_made_again_where_the_link_is_slow():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -43,6 +43,8 @@ _SLOWER, _STEP, _STEEP, _SLOWEST = 1.08, 0.045, 0.09, 1.5
 """By how much the links are slower in a search: both directions at once are, and whole storages wait now and then."""
 _SHORT, _LONG, _LONG_OP = 0.5, 1.0, 3.3e-4  # seconds of the first two runs and of the others, and of these for each op
 _TIMED_OPS = 2000  # of a trace in whose search waits are timed: in a longer one that takes too long
+_SOON, _SOON_OP, _SOON_MOST = 0.1, 1e-4, 1.0  # seconds of the only run for a plan that is wanted soon, and for each op
+_SOON_AGAIN = 0.25  # of that for a run that goes on from another budget's
 _MENDED, _AFRESH = 2, 5  # the runs that begin with the program's solution, mended first, and with nothing away
 _ENOUGH = 1e-3  # of the computation: a plan so near to the bound is not improved
 _OF_SWAPS = 0.3  # of a run's effort is what each search of the planner of swaps has, if anything waits
@@ -153,6 +155,33 @@ def plan_jointly(
     return _Search(values, machine, budget_bytes, moves, effort, most_ops, wishes, stopped).run()
 
 
+def soon_planner(
+    trace: Trace,
+    machine: Machine,
+    *,
+    again_us: Sequence[float] | None = None,
+    wishes: Wishes = NO_WISHES,
+    never: Collection[int] = (),
+    stopped: Callable[[], bool] = lambda: False,
+) -> Callable[[int], JointPlan]:
+    """Return what makes a joint plan for which somebody waits: no program is solved, and one short run is all.
+
+    It is called with a budget (bytes), and again with others: what does not depend on them is kept. The plan adds some
+    percent where swaps alone add many (docs/joint.md). The arguments, and what is raised, are those of `plan_jointly`.
+    """
+    values = Values.of(corrected(trace), again_us, never)
+    effort = min(max(_SOON, _SOON_OP * len(trace.ops)), _SOON_MOST)
+    search, start = _Search(values, machine, 0, Moves.JOINT, effort, 0, wishes, stopped), list[int]()
+
+    def plan(budget_bytes: int) -> JointPlan:
+        nonlocal start
+        search.budget_bytes = budget_bytes
+        found, start = search.run_soon(start)
+        return found
+
+    return plan
+
+
 def joint_effort(trace: Trace, effort: float) -> float:
     """Return the seconds of all searches that `plan_jointly` takes at most."""
     runs = sum(_efforts(effort, len(trace.ops))) + min(effort, _SHORT)
@@ -207,29 +236,38 @@ class _Search:
         except BudgetError:
             return best
 
+    def run_soon(self, start: list[int]) -> tuple[JointPlan, list[int]]:
+        """Return the plan of one run, which goes on from `start` if there is one, and the modes that it found.
+
+        Where they do not do, swaps alone are planned.
+        """
+        if load_bytes(self.values.trace).max() <= self.budget_bytes:
+            return self._plan(NOTHING, self.effort), start
+        columns, effort = self.columns, self.effort * (_SOON_AGAIN if start else 1)
+        kept, hints = self._rounded(columns)
+        pace = _Pace(len(self.values.trace.ops))
+        found = self._searched(start or kept, pace, 0, effort, hints)
+        if self.stopped():
+            raise Cancelled
+        try:
+            return self._plan(_choice(columns, found), effort), found.modes.tolist()
+        except BudgetError:
+            return self._plan(NOTHING, self.effort), start
+
     def _best_of_runs(self) -> JointPlan | None:
         """Search from the program's solution, then from the best so far; once, mended, from the solution again.
 
         Where nothing fits without waits, one run begins with nothing away.
         """
-        columns = self._columns()
+        columns = self.columns
         (rounded, hints), pace = self._rounded(columns), _Pace(len(self.values.trace.ops))
         start, best = rounded, None
         for run, effort in enumerate(counted(_efforts(self.effort, len(self.values.trace.ops)))):
             if self.stopped():
                 raise Cancelled
             afresh = run == _AFRESH and pace.is_tight
-            found = columns.search(
-                rounded if run == _MENDED else [KEPT] * len(rounded) if afresh else start,
-                pace.links(run, self.machine),
-                self.budget_bytes,
-                effort=effort * (1 - _OF_SWAPS),
-                seed=run,
-                may_swap=self.moves is not Moves.RECOMPUTE,
-                hints=None if afresh else hints,
-                mends=run == _MENDED,
-                waits=pace.kind(run),
-            )
+            begin = rounded if run == _MENDED else [KEPT] * len(rounded) if afresh else start
+            found = self._searched(begin, pace, run, effort, None if afresh else hints)
             pace.is_tight = pace.is_tight or found.over_bytes > 0
             try:
                 plan = self._plan(_choice(columns, found), effort)
@@ -242,6 +280,22 @@ class _Search:
                 break
             pace.adjust(waits=plan.swaps.timeline.stall_us > _FREE * self.compute_us)
         return best
+
+    def _searched(
+        self, start: list[int], pace: _Pace, run: int, effort: float, hints: Hints | None
+    ) -> _native.FoundChoice:
+        """Return what a run of the native search finds that goes on from `start`; the planner of swaps has the rest."""
+        return self.columns.search(
+            start,
+            pace.links(run, self.machine),
+            self.budget_bytes,
+            effort=effort * (1 - _OF_SWAPS),
+            seed=run,
+            may_swap=self.moves is not Moves.RECOMPUTE,
+            hints=hints,
+            mends=run == _MENDED,
+            waits=pace.kind(run),
+        )
 
     def _as_without_handovers(self, best: JointPlan | None) -> JointPlan | None:
         """Return `best` or what is found where nothing hands its place over, which does here too."""
@@ -258,7 +312,9 @@ class _Search:
     def _is_enough(self, plan: JointPlan) -> bool:
         return plan.added_us - self.guide.added_us <= _ENOUGH * self.compute_us
 
-    def _columns(self) -> JointColumns:
+    @cached_property
+    def columns(self) -> JointColumns:
+        """The gaps among which is chosen: for a budget that is a little smaller, the same."""
         least = max(1, self.budget_bytes // _FINE)
         found = [gap for gap in candidates(self.values.trace, ANY_GAP) if gap.size_bytes >= least]
         allowed = [gap for gap in found if gap.storage not in self.wishes.keep]

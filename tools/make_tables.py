@@ -36,6 +36,7 @@ from benchmarks.gpu import simulated
 from benchmarks.offline import (
     allocators,
     bounds,
+    first_plan,
     in_place,
     managed,
     packing,
@@ -62,6 +63,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "compression_steps": compression.time_table,
     "distributed": distributed.table,
     "executed": executed.table,
+    "first_plan": first_plan.table,
     "how_low": how_low.table,
     "in_place": in_place.table,
     "inference": inference.table,

@@ -82,7 +82,7 @@ bool Allocation::find_place_in_arena(ThreadState& thread, Block& block, bool ins
 }
 
 bool Allocation::map(ThreadState& thread, Block& block) {
-  if (!on_.paging.map_new(thread, block)) return false;
+  if (thread.on_trial || !on_.paging.map_new(thread, block)) return false;
   const size_t size = on_.memory.arena->round(block.bytes);
   block.ticket = thread.window.take(size, OpWindow::goes_high(size, thread.largest));
   return true;

@@ -55,15 +55,13 @@ class Arena {
   Plan* plan() const { return plan_.get(); }
 
   // The shelf: the low end of the arena, for small storages and for what must stay where it is, so that none of them
-  // ever lies between large ones. [0, shelf_end()) is its own; a region beyond is only asked for.
-  // nullptr when that would end beyond `end`.
-  Region* take_on_shelf(size_t bytes, void* owner, size_t end = SIZE_MAX) {
-    Region* region = shelf_.take(bytes, owner);
-    if (region == nullptr || region->end() <= end) return region;
-    leave_shelf(region);
-    return nullptr;
+  // ever lies between large ones. [0, shelf_end()) is its own. nullptr when it has no room for so many bytes.
+  Region* take_on_shelf(size_t bytes, void* owner) { return shelf_end_for(bytes) <= shelf_end_ ? shelf_.take(bytes, owner) : nullptr; }
+  // Where it has to end for so many bytes more; SIZE_MAX if it can't.
+  size_t shelf_end_for(size_t bytes) const {
+    const Region* hole = shelf_.hole_for(bytes);
+    return hole == nullptr ? SIZE_MAX : hole->offset + round(bytes);
   }
-  void leave_shelf(Region* region) { shelf_.give_back(region); }
   size_t shelf_end() const { return shelf_end_; }
   size_t shelf_used() const { return shelf_.used(); }
   Ranges& shelf() { return shelf_; }

@@ -34,7 +34,7 @@ struct Discarded {
   bool is_planned = false;  // by a plan that has it made again
 };
 
-// Whether raw memory escaped (numpy, data_ptr, DLPack). Only `Recorder::pin` sets it, so that no recording misses that.
+// Whether raw memory escaped (numpy, data_ptr, DLPack, a Python number). Only `Recorder::pin` sets it, so that no recording misses that.
 class Pin {
  public:
   operator bool() const { return is_set_; }

@@ -89,16 +89,16 @@ Compaction::Stretch Compaction::cheapest_window(size_t bytes, const Own& own) co
   return best;
 }
 
-// At the end of the stretch with the fewest free bytes: as much of it as has enough of them slides away.
+// As much of the stretch as has enough free bytes slides away. (A longer one is left alone even if it has enough, and
+// the shortest has not: an OpWindow counts on the rule.)
 Region* Compaction::place_at_edge(size_t bytes, Block* block, bool high) {
   bytes = memory_.arena->round(bytes);
-  const Stretch* best = nullptr;
-  const std::vector<Stretch> all = stretches();
-  for (const Stretch& each : all)
-    if (each.free >= bytes && (best == nullptr || each.free < best->free)) best = &each;
-  if (best == nullptr) return nullptr;
+  const auto [first, last] = residency_.smallest_stretch(bytes);
+  if (first == nullptr) return nullptr;
   Stretch part;
-  for (Region* r = high ? best->last : best->first; part.free < bytes; r = high ? r->prev : r->next) part.add(r);
+  Region* const end = high ? first->prev : last->next;
+  for (Region* r = high ? last : first; r != end && part.free < bytes; r = high ? r->prev : r->next) part.add(r);
+  if (part.free < bytes) return nullptr;
   if (high) std::swap(part.first, part.last);
   const size_t at = high ? part.last->end() - bytes : part.first->offset;
   slide(part, /*up=*/!high);

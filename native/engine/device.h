@@ -60,8 +60,10 @@ class Device {
   virtual c10::Allocator& ordinary() = 0;
   virtual c10::Allocator& own() = 0;
   virtual void install() = 0;
-  // Libraries take a workspace for good in each thread that calls them: here those do it that train.
+  // Libraries take a workspace for good in each thread that calls them: here those do it that train. What the device itself
+  // takes for the session it gives back when it cools down. Neither is called with the mutex held.
   virtual void warm_up() {}
+  virtual void cool_down() {}
   // A session has ended; `in_use`: memory of its arena still is.
   virtual void session_ended(bool in_use) = 0;
   // The ordinary allocator notes which line of Python calls it.
@@ -87,8 +89,9 @@ class Device {
   virtual void copy_early(const Moments& moments, const std::function<void()>& copying) { (void)moments, copying(); }
   // As `copy`, where the two may overlap. False: it would take too long; nothing is done.
   virtual bool slide(void* to, const void* from, size_t bytes) = 0;
-  // Of bytes as they are when everything that was asked for so far is done, which is waited for. Raises TierFailure when
-  // there is no memory to look at them.
+  // Of bytes as they are when everything that was asked for so far is done, which is waited for. Each raises TierFailure
+  // when there is no memory for it.
+  virtual bool have_same_bytes(const void* one, const void* other, size_t bytes) = 0;
   virtual uint64_t fingerprint_of(const void* address, size_t bytes) = 0;
   // Returns when everything that was asked for so far is done.
   virtual void finish() {}

@@ -92,6 +92,7 @@ StopReport Engine::stop() {
   StopReport report;
   governing([](Session& session) { session.discarding.stop(); });
   recomputing_.make_all();
+  if (Device* device = governing([](Session& session) { return session.memory.device; })) device->cool_down();
   std::function<void()> told;  // it has Python's objects: they go where nothing is locked
   std::vector<Books::StorageRef> alive = live_storages();
   {
@@ -311,13 +312,20 @@ void Engine::op_ends(ThreadState& thread, const OpInfo& op, c10::ArrayRef<c10::I
   }
   std::function<void()> tell;
   if (device_of_settled(thread) != nullptr && are_settled(thread, outputs)) return leave_op(thread);
-  if (thread.tries && op.may_be_in_place && thread.leaf == thread.depth && thread.recipe) trying_.op_ended(thread, outputs);
+  const std::shared_ptr<const Recipe> tried = thread.tries && thread.leaf == thread.depth ? thread.recipe : nullptr;
+  if (tried && op.may_be_in_place) trying_.op_ended(thread, outputs);
+  const Device* device = tried ? lasting_.flags.governed.load() : nullptr;
+  const bool is_tried_again = device != nullptr && device->is_asynchronous();
+  if (is_tried_again) {
+    governing([&](Session& session) { session.ops.show_outputs(thread, op, outputs); });
+    trying_.outputs_kept(thread, tried);
+  }
   {
     Lock lock(*this);
     if (thread.depth == 0) return;  // its beginning was not seen
     Session* session = lock.governing();
     const bool is_as_foreseen = thread.depth == 1 && AtOnce::may_end(thread);
-    if (session != nullptr && !is_as_foreseen) session->ops.show_outputs(thread, op, outputs);
+    if (session != nullptr && !is_as_foreseen && !is_tried_again) session->ops.show_outputs(thread, op, outputs);
     leave_op(thread);
     if (thread.depth > 0 || is_inert()) return;
     if (session != nullptr && thread.session == lasting_.books.session())

@@ -54,7 +54,6 @@ class Engine {
   bool recording() const { return lasting_.flags.records.load(std::memory_order_relaxed); }
   // Torch's allocator notes the Python that calls it, from now on or no longer: it waits for the interpreter then.
   void note_history(bool on);
-  void set_phase(Phase phase) { lasting_.phase = phase; }
   void set_stress(Stress stress);
   // Record storages of device meta too, for the rest of the session.
   void watch_meta();

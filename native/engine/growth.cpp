@@ -15,7 +15,7 @@ constexpr size_t kLeastSteps = 256;    // so many parts of the budget: what foll
 }  // namespace
 
 bool Growth::grow(size_t request, const ThreadState& thread) {
-  if (!is_allowed_ || memory_.is_closed || stats_.budget_bytes == 0) return false;
+  if (!is_allowed_ || thread.on_trial || memory_.is_closed || stats_.budget_bytes == 0) return false;
   Ranges& ranges = memory_.arena->ranges;
   const Region* last = ranges.last_hole();
   const size_t there = last == nullptr ? 0 : last->size;

@@ -58,14 +58,20 @@ uint64_t InPlace::key_of(const Recipe& recipe, size_t operand) {
   return key;
 }
 
-std::optional<bool> InPlace::can_be_made_again(const Value& value) const {
-  bool is_tried = true;
-  for (const Recipe* recipe : Values::chain(value)) {
-    const std::optional<bool> known = TriedCalls::find(tried.again, key_of(*recipe));
+std::optional<bool> TriedCalls::comes_out_again(const Recipe& call) const { return find(again, InPlace::key_of(call)); }
+
+std::optional<bool> TriedCalls::come_out_again(const std::vector<const Recipe*>& calls) const {
+  bool are_known = true;
+  for (const Recipe* call : calls) {
+    const std::optional<bool> known = comes_out_again(*call);
     if (known == false) return false;
-    is_tried &= known.has_value();
+    are_known &= known.has_value();
   }
-  return is_tried ? std::optional(true) : std::nullopt;
+  return are_known ? std::optional(true) : std::nullopt;
+}
+
+std::optional<bool> InPlace::can_be_made_again(const Value& value) const {
+  return tried_.come_out_again(Values::chain(value));
 }
 
 uint64_t InPlace::key_of(const Recipe& recipe) {
@@ -99,7 +105,7 @@ bool InPlace::was_tried(const ThreadState& thread, const Block& block) const {
   if (!thread.recipe) return false;
   for (size_t i = 0; i < thread.recipe->operands.size(); ++i) {
     const ValueRef& value = thread.recipe->operands[i].value;
-    if (value && value->block == &block && TriedCalls::find(tried.over, key_of(*thread.recipe, i)) == true) return true;
+    if (value && value->block == &block && TriedCalls::find(tried_.over, key_of(*thread.recipe, i)) == true) return true;
   }
   return false;
 }

@@ -31,12 +31,15 @@ struct TriedCalls {
     const auto found = tried.find(key);
     return found == tried.end() ? std::nullopt : std::optional(found->second);
   }
+  std::optional<bool> comes_out_again(const Recipe& call) const;
+  // Whether all do: nothing where that of one is not known, and none is known not to.
+  std::optional<bool> come_out_again(const std::vector<const Recipe*>& calls) const;
 };
 
 class InPlace {
  public:
-  InPlace(Books& books, const Memory& memory, Discarding& discarding)
-      : books_(books), memory_(memory), discarding_(discarding) {}
+  InPlace(Books& books, const Memory& memory, Discarding& discarding, const TriedCalls& tried)
+      : books_(books), memory_(memory), discarding_(discarding), tried_(tried) {}
 
   // Which of a call's operands its output could lie over; `output`: what it returned elsewhere.
   static std::vector<size_t> candidates(const Recipe& recipe, const at::Tensor& output);
@@ -65,8 +68,6 @@ class InPlace {
   // What has handed over its place is not to be read any more.
   void op_ends(ThreadState& thread) const;
 
-  TriedCalls tried;
-
  private:
   bool was_tried(const ThreadState& thread, const Block& block) const;
   bool may_give(const ThreadState& thread, const Block& block) const;
@@ -74,6 +75,7 @@ class InPlace {
   Books& books_;
   const Memory& memory_;
   Discarding& discarding_;
+  const TriedCalls& tried_;
 };
 
 }  // namespace memfit

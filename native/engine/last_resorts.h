@@ -14,7 +14,7 @@ class LastResorts {
   virtual Region* place_late(Block& block) = 0;
   // A place of so many bytes there for one that the plan does not know, until it wants them. nullptr: none.
   virtual Region* lodge(Block& block, size_t bytes) = 0;
-  // The plan's zone becomes ordinary space. False when there is none.
+  // The plan's zone becomes ordinary space. False when there is none, or it stays for this thread's op.
   virtual bool drop() = 0;
 };
 

@@ -1,7 +1,6 @@
 // Lasting: what outlives sessions, as storages and threads do.
 #pragma once
 
-#include <atomic>
 #include <mutex>
 
 #include "books.h"
@@ -10,7 +9,6 @@
 #include "flags.h"
 #include "gate.h"
 #include "ghosts.h"
-#include "recorder.h"
 #include "scratch.h"
 #include "stress.h"
 #include "turns.h"
@@ -29,7 +27,6 @@ struct Lasting {
   Failure last_failure;
   Stress stress = Stress::kNone;
   bool captures = false;  // what all ops do is kept as recipes
-  std::atomic<Phase> phase{Phase::kForward};
 };
 
 }  // namespace memfit

@@ -1,6 +1,7 @@
 #include "making.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/util/ScopeExit.h>
 #include <pybind11/gil.h>
 
 #include <algorithm>
@@ -39,8 +40,9 @@ class Alone {
 
 }  // namespace
 
-Aside::Aside() : thread_(this_thread()), own_(std::exchange(thread_, ThreadState())) {
+Aside::Aside(bool on_trial) : thread_(this_thread()), own_(std::exchange(thread_, ThreadState())) {
   thread_.recomputing = true;
+  thread_.on_trial = on_trial || own_.on_trial;
   thread_.suspended = Turns::own(own_);
   split_call = nullptr;
 }
@@ -200,10 +202,9 @@ void bring_in(Session& session, const std::vector<c10::Storage>& storages) {
   for (const c10::Storage& storage : storages) blocks.push_back(books.find(*storage.unsafeGetStorageImpl()));
   if (std::count(blocks.begin(), blocks.end(), nullptr) != 0) throw std::runtime_error("they came out elsewhere");
   Books::hold(blocks);
-  const auto let_go = [&](void*) {
+  const auto at_end = c10::make_scope_exit([&] {
     for (Block* block : blocks) books.let_go(*block);
-  };
-  const std::unique_ptr<void, decltype(let_go)> at_end(&blocks, let_go);
+  });
   for (Block* block : blocks) {
     bool is_there = session.room.make_available(*block, 0);
     while (!is_there && session.room.may_come(this_thread(), block->bytes)) is_there = session.room.make_available(*block, 0);

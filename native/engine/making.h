@@ -21,10 +21,11 @@ namespace memfit {
 class Engine;
 struct Session;
 
-// The thread's own op, if it is in the midst of one, is set aside.
+// The thread's own op, if it is in the midst of one, is set aside. What runs meanwhile is for a comparison alone, if it is
+// `on_trial`: it fails where there is no room for it.
 class Aside {
  public:
-  Aside();
+  explicit Aside(bool on_trial = false);
   ~Aside();
   Aside(const Aside&) = delete;
   Aside& operator=(const Aside&) = delete;

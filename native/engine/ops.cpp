@@ -164,7 +164,7 @@ void Ops::join(ThreadState& thread) {
   if (thread.is_apart()) return;
   ++on_.stats.ops;
   on_.refusals.guarded(thread, [&] { settle_dues(thread); });
-  on_.refusals.guarded(thread, [&] { on_.progress.record(thread, on_.lasting.phase.load()); });
+  on_.refusals.guarded(thread, [&] { on_.progress.record(thread); });
   thread.tries = on_.recorder.records(thread);
   on_.refusals.guarded(thread, [&] { on_.pressing.press_out_all(on_.lasting.stress); });
 }
@@ -237,10 +237,11 @@ void Ops::touch_inputs(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   const bool is_doubtful = thread.doubts(*on_.memory.device);
   each_operand(op, inputs, [&](size_t i, const c10::IValue& input) {
     const bool reads = op.reads(i) || profiled, write = op.may_write(i) || (is_doubtful && reads);
+    const bool is_number = input.isTensor() && input.toTensor().defined() && input.toTensor().unsafeGetTensorImpl()->is_wrapped_number();
     on_.refusals.guarded(thread, [&] {
       each_storage(input, [&](const c10::Storage& storage, Part part) {
         if (part == Part::kElements)
-          on_.uses.touch(thread, storage, write, reads);
+          on_.uses.touch(thread, storage, write, reads, is_number);
         else
           on_.uses.keep_in_place(thread, storage);
       });

@@ -12,7 +12,7 @@ Region* Placing::place(size_t bytes, size_t more, Block* block, bool high) {
     if (Region* region = ranges.take_lowest(bytes, block)) return region;
     if (Region* region = resorts_.lodge(*block, bytes)) return region;
     if ((compaction_.all_fit(bytes, block) && compaction_.make_hole(bytes)) || residency_.make_room(bytes)) return ranges.take(bytes, block);
-    resorts_.drop();
+    if (!resorts_.drop()) return nullptr;
   }
   // A stretch twice as long can be cut anywhere: one part will still be long enough. A shorter one is cut at its ends.
   const size_t window = bytes + more;
@@ -25,7 +25,7 @@ Region* Placing::place(size_t bytes, size_t more, Block* block, bool high) {
   if (region != nullptr) return region;
   // Before it is refused, it gets what the shelf has to spare.
   if (memory_.arena->trim_shelf(0)) return place(bytes, more, block, high);
-  return memory_.arena->take_on_shelf(bytes, block, memory_.arena->shelf_end());
+  return memory_.arena->take_on_shelf(bytes, block);
 }
 
 // As long as all that is alive fits, nothing leaves. (What the shelf has to spare belongs to that.)
@@ -37,7 +37,7 @@ Region* Placing::place_beside_all(size_t bytes, Block* block, bool tight, bool h
   };
   Region* region = slid();
   if (region == nullptr && memory_.arena->trim_shelf(0)) region = slid();
-  return region != nullptr ? region : memory_.arena->take_on_shelf(bytes, block, memory_.arena->shelf_end());
+  return region != nullptr ? region : memory_.arena->take_on_shelf(bytes, block);
 }
 
 bool Placing::bring_in(Block& block, size_t more) {

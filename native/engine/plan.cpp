@@ -11,6 +11,8 @@ namespace memfit {
 
 namespace {
 
+bool is_lower(const Region& one, const Region& other) { return one.offset < other.offset; }
+
 bool overlap(const Region& one, const Region& other) { return one.offset < other.end() && other.offset < one.end(); }
 
 }  // namespace
@@ -67,9 +69,17 @@ Region* Plan::take(size_t bytes, void* owner, int64_t swap, uint32_t again, Regi
   return give(slot, owner);
 }
 
+// The first of the op's takes to come that `is_it` accepts.
+template <typename Predicate>
+std::optional<size_t> Plan::find_next(Predicate is_it) const {
+  for (size_t next = ordinal_; begun_ && next < op_end_; ++next)
+    if (is_it(table_.takes[next])) return next;
+  return std::nullopt;
+}
+
 bool Plan::will_be_mapped(size_t bytes) const {
-  const size_t next = find_output(bytes);
-  return next < op_end_ && table_.takes[next].is_mapped;
+  const std::optional<size_t> next = find_next([&](const PlanTable::Take& take) { return !take.is_temporary && take.is_allocation_of(bytes); });
+  return next && table_.takes[*next].is_mapped;
 }
 
 std::vector<size_t> Plan::order_of(const std::vector<size_t>& bytes) const {
@@ -87,30 +97,20 @@ std::vector<size_t> Plan::order_of(const std::vector<size_t>& bytes) const {
   return order;
 }
 
-// The next of the op's allocations that outlive it; `op_end_`: none is left of so many bytes.
-size_t Plan::find_output(size_t bytes) const {
-  size_t next = ordinal_;
-  while (begun_ && next < op_end_ && (table_.takes[next].is_temporary || !table_.takes[next].is_allocation_of(bytes))) ++next;
-  return begun_ ? next : op_end_;
-}
-
 Region* Plan::take_frames(void* owner) {
-  for (size_t next = ordinal_; begun_ && next < op_end_; ++next)
-    if (table_.takes[next].again == PlanTable::kFrames) return take(table_.takes[next].bytes, owner, PlanTable::kAllocation, PlanTable::kFrames);
-  return nullptr;
+  const std::optional<size_t> next = find_next([](const PlanTable::Take& take) { return take.again == PlanTable::kFrames; });
+  return next ? take(table_.takes[*next].bytes, owner, PlanTable::kAllocation, PlanTable::kFrames) : nullptr;
 }
 
 // The next of the op's takes that it may be: a program may allocate more in an op than was planned, or less, and so may a
 // re-run (of a call that consists of several only some run again, and numbers are kept by value).
 bool Plan::find_take(size_t bytes, int64_t swap, uint32_t again, bool outlives) {
-  const bool passes_temporaries = outlives && find_output(bytes) < op_end_;
-  for (size_t next = ordinal_; next < op_end_; ++next) {
-    const PlanTable::Take& take = table_.takes[next];
-    if (take.swap != swap || take.again != again || take.bytes != bytes || (passes_temporaries && take.is_temporary)) continue;
-    pass_over(next);
-    return true;
-  }
-  return false;
+  const auto is_it = [&](const PlanTable::Take& take) { return take.swap == swap && take.again == again && take.bytes == bytes; };
+  std::optional<size_t> next;
+  if (outlives) next = find_next([&](const PlanTable::Take& take) { return !take.is_temporary && is_it(take); });
+  if (!next) next = find_next(is_it);
+  if (next) pass_over(*next);
+  return next.has_value();
 }
 
 void Plan::pass_over(size_t until) {
@@ -203,13 +203,26 @@ bool Plan::clear(Region& region, const Region* over) {
 std::vector<Region> Plan::all_taken() const {
   std::vector<Region> taken(guests_.begin(), guests_.end());
   std::copy_if(regions_.begin(), regions_.end(), std::back_inserter(taken), [](const Region& region) { return !region.is_free(); });
-  std::sort(taken.begin(), taken.end(), [](const Region& a, const Region& b) { return a.offset < b.offset; });
+  std::sort(taken.begin(), taken.end(), is_lower);
   return taken;
 }
 
-size_t Plan::widest_gap() const {
+size_t Plan::widest_gap() const { return widest_between(all_taken()); }
+
+size_t Plan::widest_gap_beside_op() const {
+  std::vector<Region> taken = all_taken();
+  for (size_t next = ordinal_; begun_ && next < op_end_; ++next) {
+    const PlanTable::Take& take = table_.takes[next];
+    if (take.slots != 0 && !take.is_temporary) taken.push_back(regions_[slot_of(take, period_)]);
+  }
+  std::sort(taken.begin(), taken.end(), is_lower);
+  return widest_between(taken);
+}
+
+// `regions` are in the order of addresses.
+size_t Plan::widest_between(const std::vector<Region>& regions) const {
   size_t begin = zone_offset_, widest = 0;
-  for (const Region& region : all_taken()) {
+  for (const Region& region : regions) {
     widest = std::max(widest, std::max(region.offset, begin) - begin);
     begin = std::max(begin, region.end());
   }

@@ -60,8 +60,8 @@ class Plan {
   Plan(PlanTable table, size_t zone_offset, bool at_once, std::function<bool(Region*)> make_way);
 
   // The region for the next take; nullptr when it is not planned, is another one or would overlap. If it lies where `over`
-  // does, which is taken, that is given back. `outlives`: it is none of the op's
-  // temporaries, unless there is nothing else.
+  // does, which is taken, that is given back. `outlives`: an allocation that is taken for one of the op's temporaries only if
+  // no other has as many bytes.
   Region* take(size_t bytes, void* owner, int64_t swap = PlanTable::kAllocation, uint32_t again = 0, Region* over = nullptr, bool outlives = false);
   // The place of the op's page frames, as long as the plan has them; nullptr: it has none.
   Region* take_frames(void* owner);
@@ -69,9 +69,9 @@ class Plan {
   const Region* next() const;
   // Which of the allocations of the iteration (or of the op, if it runs again) the last one was; nullopt: none of them.
   std::optional<uint32_t> number() const { return number_; }
-  // Whether the last one is to be mapped,
+  // Whether the last one is to be mapped.
   bool is_mapped() const { return is_mapped_; }
-  // and whether the op's next allocation of so many bytes is that outlives it.
+  // Whether the next allocation of so many bytes that outlives the op is to be mapped.
   bool will_be_mapped(size_t bytes) const;
   // The order in which the op is to allocate what has so many bytes each and outlives it.
   std::vector<size_t> order_of(const std::vector<size_t>& bytes) const;
@@ -91,6 +91,8 @@ class Plan {
   // What lies at `offset` of the arena stays there, as a guest.
   Region* seat(size_t offset, size_t bytes, void* owner);
   size_t widest_gap() const;
+  // Without the places that the op's takes to come are planned to have, but for its temporaries'.
+  size_t widest_gap_beside_op() const;
   void give_back(Region* region);
   bool contains(const Region* region) const { return region->offset >= zone_offset_ && region->end() <= zone_offset_ + table_.bytes; }
   void iteration_ends();
@@ -111,8 +113,10 @@ class Plan {
   // Whether a slot that is taken is so when it should be free; one that came back before its time is in nobody's way.
   enum class Late : uint8_t { kNot, kOutstays, kMayLeave };
 
+  template <typename Predicate>
+  std::optional<size_t> find_next(Predicate is_it) const;
   bool find_take(size_t bytes, int64_t swap, uint32_t again, bool outlives);
-  size_t find_output(size_t bytes) const;
+  size_t widest_between(const std::vector<Region>& regions) const;
   void pass_over(size_t until);
   void begin_iteration();
   void note_due(size_t ordinal);

@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "hash.h"
 #include "pointers.h"
 #include "values.h"
 
 namespace memfit {
+
+namespace {
+
+constexpr size_t kRemembered = 64;  // plans
+
+}  // namespace
 
 bool Planned::use(PlanTables plan, const std::vector<uint64_t>& resident) {
   drop();
@@ -39,7 +46,12 @@ void Planned::begin(PlanTables plan, std::unique_ptr<Swaps> swaps, size_t offset
   memory_.arena->set_plan(std::move(plan.takes), offset, plan.at_once, [this](Region* region) { return make_way(*owner_of(region)); }, tell_owner);
   swaps_ = std::move(swaps);
   stream_ = std::make_unique<Course>(std::move(plan.identities), plan.remakes.runs_again(), plan.at_once);
-  if (!plan.remakes.empty()) remakings_ = std::make_unique<Remakings>(std::move(plan.remakes), discarding_);
+  if (!plan.remakes.empty()) {
+    known_as_ = plan.kind == 0 ? 0 : mix(plan.kind, plan.remakes.hash());
+    const auto known = came_back_.find(known_as_);
+    TriedCalls* tried = memory_.device->is_asynchronous() ? &tried_calls_ : nullptr;
+    remakings_ = std::make_unique<Remakings>(std::move(plan.remakes), discarding_, tried, known == came_back_.end() ? std::vector<char>() : known->second);
+  }
   thread_ = nullptr;
   is_shared_ = false;
   is_another_ = plan.is_another;
@@ -165,7 +177,7 @@ bool Planned::make_way(Block& block) {
 }
 
 bool Planned::drop() {
-  if (memory_.arena->plan() == nullptr) return false;
+  if (memory_.arena->plan() == nullptr || this_thread().on_trial) return false;
   count(stats_);
   end_swaps();
   memory_.arena->drop_plan([this](Region* region) { shelf_.made_ordinary(region); });
@@ -191,6 +203,10 @@ void Planned::end_swaps() {
 
 void Planned::forget_swaps() {
   tried_ = tried();
+  if (remakings_ && known_as_ != 0) {
+    if (came_back_.size() >= kRemembered) came_back_.clear();
+    came_back_[known_as_] = remakings_->came_back();
+  }
   if (remakings_) forget_recipes();
   swaps_.reset();
   deferred_.clear();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -39,7 +40,10 @@ struct PlanTables {
   std::optional<size_t> zone_offset;  // in the arena; none: wherever there is room
   bool at_once = true;     // an iteration begins now; otherwise the next is waited for
   bool is_another = false;  // than the iteration before
+  uint64_t kind = 0;        // the iteration's signature: what was tried of such a plan's drops is known when it is back
 };
+
+struct TriedCalls;
 
 class Planned final : public LastResorts {
  public:
@@ -54,10 +58,11 @@ class Planned final : public LastResorts {
     Shelf& shelf;
     Clearing& clearing;
     Copies& copies;
+    TriedCalls& tried;
   };
   explicit Planned(const Parts& parts)
       : books_(parts.books), memory_(parts.memory), stats_(parts.stats), forecast_(parts.forecast), moves_(parts.moves),
-        residency_(parts.residency), discarding_(parts.discarding), shelf_(parts.shelf), clearing_(parts.clearing), copies_(parts.copies) {}
+        residency_(parts.residency), discarding_(parts.discarding), shelf_(parts.shelf), clearing_(parts.clearing), copies_(parts.copies), tried_calls_(parts.tried) {}
 
   // From an iteration's end on; no op runs. False when the plan does not fit. `resident`: ids of the blocks that stay in
   // the arena throughout; what the plan swaps comes and goes.
@@ -125,7 +130,6 @@ class Planned final : public LastResorts {
     std::vector<Remakings::Trial> of;
   };
   Trials trials_due(uint64_t identity);
-  void trial_begins(const Trials& trials, const Remakings::Trial& trial);
   void trial_ends(const Trials& trials, const Remakings::Trial& trial, const Block& made);
   void trial_failed(const Trials& trials, const Remakings::Trial& trial, const std::string& why);
   // The program has done something else in this iteration.
@@ -179,10 +183,13 @@ class Planned final : public LastResorts {
   Shelf& shelf_;
   Clearing& clearing_;
   Copies& copies_;
+  TriedCalls& tried_calls_;
   std::unique_ptr<Course> stream_;  // while there is a plan
   std::unique_ptr<Swaps> swaps_;    // likewise
   std::unique_ptr<Remakings> remakings_;  // while there is one that drops
   Remakings::Tried tried_;
+  uint64_t known_as_ = 0;  // the plan, among those of which it is remembered what has come back; 0: it is not one
+  std::unordered_map<uint64_t, std::vector<char>> came_back_;  // by plan: by drop, whether it has come back the same
   const ThreadState* thread_ = nullptr;  // the first that had an op while the plan was in force,
   bool is_shared_ = false;               // and whether it was not the only one
   bool is_another_ = false;  // the plan is not that of the iteration before it

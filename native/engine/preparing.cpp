@@ -99,6 +99,9 @@ bool Preparing::stays_whole(ThreadState& thread, size_t announced, bool known) {
   const bool is_guessed = !known && announced == 0;
   const size_t least = known || is_guessed ? std::max(announced, on_.needs.wanted(thread)) : announced;
   if (!on_.compaction.all_fit(least) && on_.compaction.any_is_away()) return false;
+  // (What it makes beside so much may have to be mapped. Frames lie in one stretch, and its own storages stay while it runs.)
+  const bool may_need_frames = is_guessed && thread.maps && 2 * thread.input_bytes > on_.memory.arena->ranges.limit();
+  if (may_need_frames && !is_roomy(thread, SIZE_MAX)) return false;
   size_t whole = on_.compaction.widest_hole(thread.touched);
   if (whole < least && on_.shelf.close_ranks(thread.touched)) whole = on_.compaction.widest_hole(thread.touched);
   const size_t free = on_.compaction.widest_free();

@@ -17,12 +17,12 @@ void Progress::op_begins() {
   if (on_.timeline.on()) on_.timeline.op_begins(on_.memory.device->stamp(), on_.memory.arena->used());
 }
 
-void Progress::record(ThreadState& thread, Phase phase) {
+void Progress::record(ThreadState& thread) {
   give_up_if_due();
   if (!on_.recorder.on()) return;
   auto node = node_that_runs();
   thread.recording = on_.recorder.number();
-  thread.row = on_.recorder.op_begins(thread.op->id, node ? Phase::kBackward : phase, thread.source, thread.sequence_number,
+  thread.row = on_.recorder.op_begins(thread.op->id, node ? Phase::kBackward : phase_, thread.source, thread.sequence_number,
                                       node.value_or(-1), at::GradMode::is_enabled());
 }
 

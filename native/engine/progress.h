@@ -36,7 +36,9 @@ class Progress {
   // Whether none ends before the next one.
   bool is_amid() const { return !iterations_.is_over(on_.stats.ops + 1); }
   // It is recorded, if a recording is under way.
-  void record(ThreadState& thread, Phase phase);
+  void record(ThreadState& thread);
+  // What ops outside a backward pass are a part of from now on.
+  void set_phase(Phase phase) { phase_ = phase; }
   // It has ended, and has needed so many bytes (a failed one: nothing).
   void op_ends(const ThreadState& thread, size_t need, size_t split_need);
   // The callback that is due, with no lock held, since an iteration has ended by its period.
@@ -61,6 +63,7 @@ class Progress {
 
   const Parts on_;
   Iterations iterations_;
+  Phase phase_ = Phase::kForward;  // a session's own: an optimizer's step that failed in an earlier one is over
   bool gave_up_ = false;       // the recording became too long; the next iteration's end begins another
   bool period_found_ = false;  // just now
 };

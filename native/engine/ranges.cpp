@@ -64,12 +64,16 @@ void Ranges::absorb_next(Region* region) {
   unlink(region->next);
 }
 
+Region* Ranges::hole_for(size_t size) const {
+  Region probe{0, align_up(size, alignment_), nullptr, nullptr, nullptr};
+  const auto it = holes_.lower_bound(&probe);
+  return it == holes_.end() ? nullptr : *it;
+}
+
 Region* Ranges::take(size_t size, void* owner, bool high) {
-  size = align_up(size, alignment_);
-  Region probe{0, size, nullptr, nullptr, nullptr};
-  auto it = holes_.lower_bound(&probe);
-  if (it == holes_.end()) return nullptr;
-  return take_at(*it, high ? (*it)->end() - size : (*it)->offset, size, owner);
+  Region* hole = hole_for(size);
+  if (hole == nullptr) return nullptr;
+  return take_at(hole, high ? hole->end() - align_up(size, alignment_) : hole->offset, size, owner);
 }
 
 Region* Ranges::take_lowest(size_t size, void* owner) {

@@ -52,8 +52,9 @@ class Ranges {
   Ranges(const Ranges&) = delete;
   Ranges& operator=(const Ranges&) = delete;
 
-  // At the low or the high end of the smallest free region that holds `size` bytes, the lowest of several; nullptr when
-  // none does.
+  // The smallest free region that holds `size` bytes, the lowest of several; nullptr when none does.
+  Region* hole_for(size_t size) const;
+  // At its low or its high end; nullptr when there is none.
   Region* take(size_t size, void* owner, bool high = false);
   // Take [offset, offset + size) of the free region `hole`.
   Region* take_at(Region* hole, size_t offset, size_t size, void* owner);

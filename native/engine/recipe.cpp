@@ -30,15 +30,6 @@ at::Tensor tensor_over(const Operand& operand, c10::Storage storage) {
   return tensor;
 }
 
-// The keys that the op saw below autograd and autocast (which is left out by default): the backend's kernels, and the
-// factories' way to them.
-c10::impl::LocalDispatchKeySet backend_keys() {
-  c10::impl::LocalDispatchKeySet keys{c10::impl::PODLocalDispatchKeySet{}};
-  keys.included_ = c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
-  keys.excluded_ = c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView;
-  return keys;
-}
-
 // What autocast casts is the same with a cache as without. In a program's nothing is to be left.
 class WithoutCache {
  public:
@@ -76,6 +67,13 @@ torch::jit::Stack stack_of(const Recipe& recipe, const std::vector<at::Tensor>& 
 }
 
 }  // namespace
+
+c10::impl::LocalDispatchKeySet backend_keys() {
+  c10::impl::LocalDispatchKeySet keys{c10::impl::PODLocalDispatchKeySet{}};
+  keys.included_ = c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
+  keys.excluded_ = c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  return keys;
+}
 
 size_t Recipe::held() const {
   return sizeof(Recipe) + held_bytes(arguments, operands, lists, results) + (draws ? sizeof(Draws) + sizeof(at::CPUGeneratorImpl) : 0);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/typeid.h>
 
@@ -66,6 +67,10 @@ struct Recipe {
 
   size_t held() const;  // bytes of the heap, about
 };
+
+// The keys that ops see below autograd and autocast (which is left out by default): the backend's kernels, and the
+// factories' way to them.
+c10::impl::LocalDispatchKeySet backend_keys();
 
 // One more run of a recipe's op, on these storages: one for each operand (a missing one's is not looked at). It runs
 // below autograd and autocast, as the op ran itself, and no profiler sees it.

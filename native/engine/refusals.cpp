@@ -102,12 +102,12 @@ size_t Refusals::immovable_bytes() const {
   return bytes;
 }
 
-// "2 x 64 B pinned because raw memory escaped (numpy, data_ptr, DLPack) at train.py:12; ..."
+// "2 x 64 B pinned because raw memory escaped (numpy, data_ptr, DLPack, a Python number) at train.py:12; ..."
 std::string Refusals::describe_immovable() const {
   std::map<std::string, size_t> counts;
   for (const Block* block : books_.all()) {
     if (!memory_.holds(*block) || block->active > block->collectives || residency_.may_move(*block)) continue;
-    const char* why = block->pinned       ? " pinned because raw memory escaped (numpy, data_ptr, DLPack)"
+    const char* why = block->pinned       ? " pinned because raw memory escaped (numpy, data_ptr, DLPack, a Python number)"
                       : block->collectives > 0 ? " given to collectives that have yet to complete"
                       : !block->attached() ? " of a library's workspace"
                       : block->small       ? " of small storages, which stay while ops run"

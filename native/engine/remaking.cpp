@@ -54,21 +54,16 @@ Planned::Trials Planned::trials_due(uint64_t identity) {
   return {course_, remakings_->trials(stream_->next_own())};
 }
 
-// Where the plan is given up for it, that is known of the drop.
-void Planned::trial_begins(const Trials& trials, const Remakings::Trial& trial) {
-  if (is_awaited(trials)) remakings_->fail_trial(trial.drop, "there was no room to make it again");
-}
-
 void Planned::trial_ends(const Trials& trials, const Remakings::Trial& trial, const Block& made) {
   if (!is_awaited(trials)) return;
-  if (discarding_.is_same(trial.print, made)) return remakings_->end_trial(trial.drop);
+  if (discarding_.is_same(trial.print, made)) return remakings_->end_trial(trial);
   ++stats_.failed_recomputations;
   trial_failed(trials, trial, "they came out different");
 }
 
 // What could not be tried is no re-run that failed: nobody has asked for it.
 void Planned::trial_failed(const Trials& trials, const Remakings::Trial& trial, const std::string& why) {
-  if (is_awaited(trials)) remakings_->fail_trial(trial.drop, why);
+  if (is_awaited(trials)) remakings_->fail_trial(trial, why);
 }
 
 }  // namespace memfit

@@ -3,10 +3,18 @@
 #include <algorithm>
 
 #include "block.h"
+#include "hash.h"
 #include "held.h"
+#include "in_place.h"
 #include "values.h"
 
 namespace memfit {
+
+namespace {
+
+bool is_planned(const Value& value) { return value.recipe && value.recipe->is_planned; }
+
+}  // namespace
 
 std::vector<char> RemakeTable::runs_again() const {
   std::vector<char> again(repeats.size());
@@ -14,13 +22,24 @@ std::vector<char> RemakeTable::runs_again() const {
   return again;
 }
 
-Remakings::Remakings(RemakeTable table, Discarding& discarding) : table_(std::move(table)), discarding_(discarding), states_(table_.drops.size()) {
+uint64_t RemakeTable::hash() const {
+  uint64_t hash = drops.size();
+  for (const Drop& drop : drops)
+    for (uint32_t each : {drop.storage, drop.after, drop.before, drop.take}) hash = mix(hash, each);
+  for (const std::vector<uint32_t>* ops : {&repeats, &kept})
+    for (uint32_t op : *ops) hash = mix(hash, op);
+  return hash;
+}
+
+Remakings::Remakings(RemakeTable table, Discarding& discarding, TriedCalls* tried, const std::vector<char>& came_back)
+    : table_(std::move(table)), discarding_(discarding), tried_(tried), states_(table_.drops.size()) {
   for (uint32_t op : table_.repeats)
     if (op != RemakeTable::kFirstTime) recipes_[op];
   for (uint32_t op : table_.kept) recipes_[op];
   for (uint32_t drop = 0; drop < table_.drops.size(); ++drop) {
     by_after_[table_.drops[drop].after].push_back(drop);
     if (!is_for_good(drop)) by_before_[table_.drops[drop].before].push_back(drop);
+    if (!came_back.empty() && came_back[drop] != 0) states_[drop].verdict = Verdict::kSame;
   }
 }
 
@@ -37,6 +56,21 @@ void Remakings::refuse(State& state, std::string why) {
   state.value.reset();
 }
 
+// What the plan makes again for it.
+std::optional<bool> Remakings::comes_out_again(const Value& value) const {
+  return tried_ != nullptr && is_planned(value) ? tried_->come_out_again(Values::chain(value, is_planned)) : std::nullopt;
+}
+
+std::string Remakings::differing(const Value& value) const {
+  const std::vector<const Recipe*> calls = Values::chain(value, is_planned);
+  return (*std::find_if(calls.begin(), calls.end(), [&](const Recipe* call) { return tried_->comes_out_again(*call) == false; }))->op->name;
+}
+
+// It has run again, whatever became of those before it.
+void Remakings::trust(const Value& value) {
+  if (tried_ != nullptr && value.recipe) tried_->again.emplace(InPlace::key_of(*value.recipe), true);
+}
+
 // If the tier has no room either, it stays, and others have to do without its place: better not to drop it again.
 void Remakings::drop(uint32_t number, Block& block, bool is_another) {
   State& state = states_[number];
@@ -49,6 +83,11 @@ void Remakings::drop(uint32_t number, Block& block, bool is_another) {
   const bool is_known = state.verdict != Verdict::kUntried || Values::sources(block);
   if (!is_known) refuse_for_good("what it is made from is not known");
   if (is_known && state.verdict != Verdict::kCannot) state.value = block.value;
+  if (state.verdict == Verdict::kUntried && state.value) {
+    const std::optional<bool> comes_out = comes_out_again(*state.value);
+    if (comes_out == true) state.verdict = Verdict::kSame;
+    if (comes_out == false) refuse_for_good(differing(*state.value) + ": they came out different");
+  }
   if (state.verdict == Verdict::kSame && discarding_.discard(block, Discarding::By::kPlan)) return;
   try {
     discarding_.set_aside(block, /*is_tried=*/state.value != nullptr);
@@ -70,9 +109,10 @@ std::vector<Remakings::Trial> Remakings::trials(size_t before) {
   return due;
 }
 
-void Remakings::end_trial(uint32_t drop) {
-  states_[drop].verdict = Verdict::kSame;
-  states_[drop].value.reset();
+void Remakings::end_trial(const Trial& trial) {
+  trust(*trial.value);
+  states_[trial.drop].verdict = Verdict::kSame;
+  states_[trial.drop].value.reset();
 }
 
 bool Remakings::is_away(const State& state) {
@@ -93,6 +133,7 @@ Block* Remakings::expects(size_t before, const Value& value) const {
 void Remakings::came_back(size_t before, const Block& block) {
   for (uint32_t drop : of(by_before_, before))
     if (states_[drop].value && states_[drop].value == block.value) {
+      if (states_[drop].verdict == Verdict::kUntried) trust(*block.value);
       states_[drop].verdict = Verdict::kSame;
       states_[drop].value.reset();
     }
@@ -129,6 +170,12 @@ std::optional<uint32_t> Remakings::place_of(const Block& block) const {
   for (uint32_t drop = 0; drop < states_.size(); ++drop)
     if (states_[drop].block == block.id && (last == nullptr || last->after < table_.drops[drop].after)) last = &table_.drops[drop];
   return last == nullptr || last->take == RemakeTable::kForGood ? std::nullopt : std::optional(last->take);
+}
+
+std::vector<char> Remakings::came_back() const {
+  std::vector<char> same(states_.size());
+  std::transform(states_.begin(), states_.end(), same.begin(), [](const State& state) { return state.verdict == Verdict::kSame; });
+  return same;
 }
 
 Remakings::Tried Remakings::tried() const {

@@ -42,8 +42,10 @@ struct RemakeTable {
   bool empty() const { return drops.empty() && kept.empty(); }
   // By op, whether it does; empty: none does.
   std::vector<char> runs_again() const;
+  uint64_t hash() const;
 };
 
+struct TriedCalls;
 using Recipes = std::vector<std::shared_ptr<const Recipe>>;
 
 class Remakings {
@@ -54,7 +56,9 @@ class Remakings {
     std::string why;
   };
 
-  Remakings(RemakeTable table, Discarding& discarding);
+  // `tried`: of what its calls make no copy is taken where it is known to come out the same; null: nothing is. `came_back`:
+  // by drop, whether it has come back the same when the same plan was in force before; empty: none has.
+  Remakings(RemakeTable table, Discarding& discarding, TriedCalls* tried = nullptr, const std::vector<char>& came_back = {});
 
   // Its call is to be kept; and the recipes that it was kept as.
   bool is_kept(size_t op) const { return recipes_.count(static_cast<uint32_t>(op)) != 0; }
@@ -84,8 +88,8 @@ class Remakings {
   };
   bool is_trial_due(size_t before) const;
   std::vector<Trial> trials(size_t before);
-  void end_trial(uint32_t drop);
-  void fail_trial(uint32_t drop, std::string why) { refuse(states_[drop], std::move(why)); }
+  void end_trial(const Trial& trial);
+  void fail_trial(const Trial& trial, std::string why) { refuse(states_[trial.drop], std::move(why)); }
   // The take that gives a dropped storage its last place in an iteration, by the ordinal of its allocation.
   std::optional<uint32_t> last_take(uint32_t ordinal) const;
 
@@ -101,6 +105,7 @@ class Remakings {
     std::vector<uint32_t> refused;  // ops whose inputs did not give their places
   };
   Tried tried() const;
+  std::vector<char> came_back() const;  // by drop, whether it has, the same
   size_t held() const;  // bytes of the heap
 
  private:
@@ -117,9 +122,14 @@ class Remakings {
   static std::vector<uint32_t> of(const ByOp& drops, size_t op);
   static bool is_away(const State& state);
   static void refuse(State& state, std::string why);
+  // Whether what the plan's calls make for a value is known to come out the same; none where one of them is not known.
+  std::optional<bool> comes_out_again(const Value& value) const;
+  std::string differing(const Value& value) const;  // the op of the call that is known not to
+  void trust(const Value& value);  // the call that has made it
 
   RemakeTable table_;
   Discarding& discarding_;
+  TriedCalls* tried_;
   std::vector<State> states_;  // by drop
   std::vector<Trial> trials_;
   std::set<uint32_t> refused_;

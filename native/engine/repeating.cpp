@@ -37,7 +37,7 @@ void forget_used(Making& making, const LastUses& last, uint32_t step, std::vecto
 
 void Repeating::try_drops(const Planned::Trials& trials) {
   if (trials.of.empty()) return;
-  Aside aside;
+  Aside aside(/*on_trial=*/true);
   for (const Remakings::Trial& trial : trials.of) {
     Making making(engine_);
     try_drop(making, trials, trial);
@@ -46,8 +46,9 @@ void Repeating::try_drops(const Planned::Trials& trials) {
 
 // Made for the comparison alone: the storage's bytes are in the tier, or it has died.
 void Repeating::try_drop(Making& making, const Planned::Trials& trials, const Remakings::Trial& trial) {
+  const auto& recipe = trial.value->recipe;
+  const std::string of_op = recipe ? recipe->op->name + ": " : "";
   std::string why;
-  engine_.governing([&](Session& session) { session.planned.trial_begins(trials, trial); });
   try {
     const c10::Storage made = making.make_alone(*trial.value);
     return engine_.governing([&](Session& session) {
@@ -55,14 +56,11 @@ void Repeating::try_drop(Making& making, const Planned::Trials& trials, const Re
       session.planned.trial_ends(trials, trial, *session.lasting.books.find(*made.unsafeGetStorageImpl()));
     });
   } catch (const c10::Error& error) {
-    why = error.what_without_backtrace();
+    why = of_op + error.what_without_backtrace();
   } catch (const std::exception& error) {
-    why = error.what();
+    why = of_op + error.what();
   }
-  engine_.governing([&](Session& session) {
-    const auto& recipe = trial.value->recipe;
-    session.planned.trial_failed(trials, trial, recipe ? recipe->op->name + ": " + why : why);
-  });
+  engine_.governing([&](Session& session) { session.planned.trial_failed(trials, trial, why); });
 }
 
 void Repeating::run_before(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {

@@ -34,7 +34,6 @@ Region* Residency::place_at_edge(size_t bytes, Block* block, bool high) {
   }
 }
 
-// The first and last region of the shortest run of holes and idle storages that is at least `bytes` long.
 std::pair<Region*, Region*> Residency::smallest_stretch(size_t bytes) const {
   const Ranges& ranges = memory_.arena->ranges;
   std::pair<Region*, Region*> best{nullptr, nullptr};
@@ -108,7 +107,7 @@ bool Residency::clear(Region* first, Region* last, bool evicts) {
 }
 
 bool Residency::relocate(Block& block, size_t avoid_from, size_t avoid_to) {
-  Region* target = block.small ? memory_.arena->take_on_shelf(block.bytes, &block, memory_.arena->shelf_end()) : nullptr;
+  Region* target = block.small ? memory_.arena->take_on_shelf(block.bytes, &block) : nullptr;
   if (target == nullptr) target = memory_.arena->ranges.take_outside(block.bytes, &block, avoid_from, avoid_to);
   return target != nullptr && moves_.move_to(block, target);
 }

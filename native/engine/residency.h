@@ -26,6 +26,8 @@ class Residency {
   // A place at an end of the smallest stretch that holds `bytes`, so that no stretch is cut in two: at its `high` end or
   // at the low one. nullptr when there is none.
   Region* place_at_edge(size_t bytes, Block* block, bool high);
+  // The first and last region of the shortest run of holes and idle storages that is at least `bytes` long; nullptr: none is.
+  std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;
   // Clear the cheapest window of idle storages and holes that is `bytes` long. False when there is none.
   bool make_room(size_t bytes);
   // Empty the regions from `first` to `last`: largest first, into holes elsewhere if they fit, otherwise to the tier
@@ -44,7 +46,6 @@ class Residency {
   bool has_window(size_t bytes, bool running = false) const { return widest_window(running, bytes) >= bytes; }
 
  private:
-  std::pair<Region*, Region*> smallest_stretch(size_t bytes) const;
   double eviction_cost(const Block& block) const;
 
   const Books& books_;

@@ -63,9 +63,11 @@ class Standstill {
 Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit, size_t most)
     : lasting(lasting), memory(make_memory(settings, limit, most)) {
   ordinary.begin(settings.others);
-  memory.device->on_exhausted([this] { ordinary.give_up(*memory.device); });
+  memory.device->on_exhausted([this] {
+    memory.arena->release_free_pages();
+    ordinary.give_up(*memory.device);
+  });
   stats.budget_bytes = settings.budget;
-  shelf.begin();
   lasting.scratch.begin_session();
   lasting.collectives.record_to(&recorder);
   progress.restart_clock();

@@ -107,12 +107,13 @@ struct Session {
   Copies copies{memory, moves, stats, timeline};
   Placing placing{memory, stats, moves, residency, compaction, shelf, planned};
   Clearing clearing{memory, moves, residency, compaction, shelf, placing};
-  Planned planned{{lasting.books, memory, stats, forecast, moves, residency, discarding, shelf, clearing, copies}};
+  TriedCalls tried;
+  Planned planned{{lasting.books, memory, stats, forecast, moves, residency, discarding, shelf, clearing, copies, tried}};
   Progress progress{{lasting.books, memory, stats, forecast, planned, copies, recorder, timeline, lasting.ghosts}};
   Blocks blocks{lasting.books, memory, shelf, planned};
   Admission admission{lasting.books, memory, lasting.turns, lasting.collectives, lasting.scratch, residency, planned};
   Room room{{memory, residency, compaction, shelf, placing, admission, growth, refusals, restoring, paging}};
-  InPlace in_place{lasting.books, memory, discarding};
+  InPlace in_place{lasting.books, memory, discarding, tried};
   Paging paging{{lasting.books, memory, stats, notices, moves, residency, shelf, placing, needs, refusals, planned}};
   Allocation allocation{{lasting.books, memory, stats, lasting.turns, forecast, moves, discarding, shelf, placing, copies, planned,
                          recorder, needs, refusals, room, blocks, in_place, paging, lasting.scratch}};

@@ -21,8 +21,28 @@ constexpr size_t kShortShare = 64;                  // of the budget: what is sh
 }  // namespace
 
 void Shelf::begin() {
-  scattered_ = false;
-  grow_to(slack(), /*evicts=*/false);
+  has_begun_ = true;
+  if (stats_.budget_bytes == 0) return;
+  take_in();
+  grow_to(memory_.arena->shelf_end() + slack(), /*evicts=*/false);
+}
+
+// What lies next above it and must stay.
+Block* Shelf::fixed_at_end() const {
+  const Region* r = memory_.arena->ranges.first();
+  while (r != nullptr && (r->is_free() || r->offset < memory_.arena->shelf_end())) r = r->next;
+  const bool is_near = r != nullptr && r->offset <= memory_.arena->shelf_end() + step();
+  return is_near && !residency_.may_move(*owner_of(r)) ? owner_of(r) : nullptr;
+}
+
+// The shelf grows over workspaces at the arena's low end, so that they never lie above what it keeps free for small ones.
+void Shelf::take_in() {
+  while (Block* block = fixed_at_end()) {
+    memory_.arena->grow_shelf(block->region->offset);
+    Region* region = memory_.arena->put_on_shelf(block->region);
+    if (region == nullptr) return;
+    block->region = region;
+  }
 }
 
 void Shelf::trim() { memory_.arena->trim_shelf(slack() + 2 * step()); }
@@ -39,7 +59,7 @@ size_t Shelf::slack() const { return stats_.budget_bytes == 0 ? 0 : memory_.aren
 
 // Without a budget nothing is ever in the way.
 bool Shelf::is_small(size_t bytes) const {
-  return stats_.budget_bytes != 0 && bytes <= std::min(kLargestSmallBytes, memory_.arena->ranges.limit() / kSmallShare);
+  return has_begun_ && stats_.budget_bytes != 0 && bytes <= std::min(kLargestSmallBytes, memory_.arena->ranges.limit() / kSmallShare);
 }
 
 bool Shelf::is_short(size_t bytes) const {
@@ -47,11 +67,9 @@ bool Shelf::is_short(size_t bytes) const {
 }
 
 Region* Shelf::place(Block& block, bool evicts) {
-  Region* region = memory_.arena->take_on_shelf(block.bytes, &block);
-  if (region == nullptr || region->end() <= memory_.arena->shelf_end()) return region;
-  const size_t needed = region->end();
-  memory_.arena->leave_shelf(region);
-  region = grow_to(needed, evicts, &block) ? memory_.arena->take_on_shelf(block.bytes, &block, memory_.arena->shelf_end()) : nullptr;
+  const size_t needed = memory_.arena->shelf_end_for(block.bytes);
+  const bool is_there = needed <= memory_.arena->shelf_end() || (needed != SIZE_MAX && grow_to(needed, evicts, &block));
+  Region* region = is_there ? memory_.arena->take_on_shelf(block.bytes, &block) : nullptr;
   scattered_ |= region == nullptr && block.small;
   return region;
 }
@@ -184,6 +202,7 @@ void Shelf::sort_by_size() {
     scattered_ |= block->small;
     if (!block->small && memory_.arena->on_shelf(block->region) && residency_.may_move(*block)) leave(*block);
   }
+  take_in();
   gather();
   close_ranks({});
   grow_to(memory_.arena->shelf_end() + slack(), /*evicts=*/false);

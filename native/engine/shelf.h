@@ -21,7 +21,7 @@ class Shelf {
   Shelf(const Books& books, Memory& memory, const Stats& stats, const Turns& turns, Moves& moves, Residency& residency, Compaction& compaction)
       : books_(books), memory_(memory), stats_(stats), turns_(turns), moves_(moves), residency_(residency), compaction_(compaction) {}
 
-  // A session has begun.
+  // A session has begun, and libraries have their workspaces. Nothing counts as small before.
   void begin();
   // The limit is another one: what counts as small is too.
   void sort_by_size();
@@ -66,6 +66,8 @@ class Shelf {
   bool push_up(size_t end, const Block* coming);
   bool clear_up_to(size_t end, bool evicts);
   void leave(Block& block);
+  Block* fixed_at_end() const;
+  void take_in();
   bool makes_way(Block& block);
   void grow_over(Block& block);
   void close_hole_below(Block& block);
@@ -77,6 +79,7 @@ class Shelf {
   Moves& moves_;
   Residency& residency_;
   Compaction& compaction_;
+  bool has_begun_ = false;
   bool scattered_ = false;  // small storages lie elsewhere than on the shelf
 };
 

@@ -114,14 +114,15 @@ Slicing::Plan Slicing::plan(const SplitCall& call, Inputs inputs) {
     const ThreadState& thread = this_thread();
     const bool is_planned = session.planned.maps_any(thread);
     size_t room = std::max(arena.ranges.largest_free(), session.residency.widest_window(/*running=*/true));
-    if (is_planned) room = std::max(room, session.memory.arena->plan()->widest_gap());
+    const size_t output_room = is_planned ? std::max(room, arena.plan()->widest_gap()) : room;
+    if (is_planned) room = std::max(room, arena.plan()->widest_gap_beside_op());
     const size_t least = slice_bytes(call.way, inputs, call.outputs, call.steps.front());
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       const OutputLayout& output = call.outputs[i];
       const size_t bytes = arena.round(output.bytes());
       const bool is_even = std::any_of(call.steps.begin(), call.steps.end(), [&](int64_t steps) { return is_in_pages(call, i, steps); });
       const bool is_wanted_away =
-          is_planned ? session.planned.will_be_mapped(thread, output.bytes()) || bytes > room : bytes + 2 * least > room;
+          is_planned ? session.planned.will_be_mapped(thread, output.bytes()) || bytes > output_room : bytes + 2 * least > room;
       const bool is_away = bytes != 0 && is_even && (call.is_forced || is_wanted_away);
       plan.away.push_back(is_away);
       if (!is_away && !is_planned) room -= std::min(room, bytes);

@@ -190,6 +190,10 @@ const Setting kAll[] = {
     MEMFIT_SETTING(userEnabledMemEfficientSDP, setSDPUseMemEfficient),
     MEMFIT_SETTING(userEnabledCuDNNSDP, setSDPUseCuDNN),
     MEMFIT_SETTING(userEnabledOverrideableSDP, setSDPUseOverrideable),
+    MEMFIT_SETTING(preferCublasltGroupedGemm, setPreferCublasltGroupedGemm),
+    MEMFIT_SETTING(userEnabledFA4SDP, setSDPUseFA4),
+    MEMFIT_SETTING(allowNativeAot, setAllowNativeAot),
+    MEMFIT_SETTING(maskUnconditionalNativeAot, setMaskUnconditionalNativeAot),
 };
 #undef MEMFIT_SETTING
 static_assert(std::size(kAll) == Surroundings::kSettings);

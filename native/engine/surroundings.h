@@ -16,7 +16,7 @@ namespace memfit {
 
 class Surroundings {
  public:
-  static constexpr size_t kSettings = 43;
+  static constexpr size_t kSettings = 47;
   using Values = std::array<int32_t, kSettings>;
 
   // Those of the calling thread. They live for good, and there are no two that are equal.

@@ -68,6 +68,7 @@ struct ThreadState {
   bool was_split = false;            // a call of its op's ran in slices, and needed less
   size_t whole_workspace = 0;        // than what such calls had allocated when they were tried, whole
   bool recomputing = false;  // its ops run again
+  bool on_trial = false;  // what it does is for a comparison alone: no plan, and no limit, gives way to that
   uint32_t again = 0;        // 1 more than the plan's op that they are; 0: none
   std::vector<Block*> given;  // to the collective that runs,
   size_t given_from = 0;      // which has made what it has touched from here on,

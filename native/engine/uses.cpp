@@ -12,18 +12,19 @@ bool Uses::concerns(const c10::Storage& storage) const {
 }
 
 // (In one function: each operand of each op comes here.)
-[[gnu::flatten]] void Uses::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data) {
+[[gnu::flatten]] void Uses::touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data, bool is_number) {
   if (!memory_.device->has(storage.device())) {
     if (ghosts_.are_watched()) ghosts_.touch(thread, storage, write, reads_data);
     return;
   }
   Block* block = books_.find(*storage.unsafeGetStorageImpl());
   if (block == nullptr) {
-    if (reads_data && adoption_.is_adoptable(*storage.unsafeGetStorageImpl())) thread.foreign.push_back(storage);
+    if (reads_data && !is_number && adoption_.is_adoptable(*storage.unsafeGetStorageImpl())) thread.foreign.push_back(storage);
     return;
   }
   books_.attach(*block, storage);
   if (reads_data) use(thread, *block, write);
+  if (is_number) Recorder::pin(*block, &recorder_);
 }
 
 void Uses::keep_in_place(ThreadState& thread, const c10::Storage& storage) {

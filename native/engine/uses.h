@@ -21,8 +21,9 @@ class Uses {
 
   // It is the session's, or will be once an op reads it.
   bool concerns(const c10::Storage& storage) const;
-  // An input of the thread's op. What is away is noted as missing, and ordinary memory as foreign.
-  void touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data);
+  // An input of the thread's op. What is away is noted as missing, and ordinary memory as foreign. `is_number`: it is a
+  // Python number, which torch turns back by a raw pointer, without an op, to show a call to a mode: it is pinned.
+  void touch(ThreadState& thread, const c10::Storage& storage, bool write, bool reads_data, bool is_number = false);
   // One that describes a tensor (the sizes of a nested one) is read through raw pointers at any time, without an op.
   void keep_in_place(ThreadState& thread, const c10::Storage& storage);
   void use(ThreadState& thread, Block& block, bool write);

@@ -83,7 +83,7 @@ size_t Values::held_by_plan(const Block& block) {
   return is_planned ? block.value->recipe->held() : 0;
 }
 
-std::vector<const Recipe*> Values::chain(const Value& value) {
+std::vector<const Recipe*> Values::chain(const Value& value, bool (*is_made)(const Value&)) {
   std::vector<const Recipe*> found;
   std::vector<const Value*> wanted{&value};
   while (!wanted.empty()) {
@@ -92,7 +92,7 @@ std::vector<const Recipe*> Values::chain(const Value& value) {
     if (recipe == nullptr || std::find(found.begin(), found.end(), recipe) != found.end()) continue;
     found.push_back(recipe);
     for (const Operand& operand : recipe->operands)
-      if (operand.value && operand.value->block == nullptr) wanted.push_back(operand.value.get());
+      if (operand.value && is_made(*operand.value)) wanted.push_back(operand.value.get());
   }
   return found;
 }

@@ -27,8 +27,10 @@ class Values {
   // Of what nothing is to be made from, and what is not to be made again.
   static void forget_planned_recipe(Block& block);
   static size_t held_by_plan(const Block& block);  // bytes of the heap, about
-  // The recipes by which the value is made: its own, and those of what they read and no storage has any more.
-  static std::vector<const Recipe*> chain(const Value& value);
+  // The recipes by which the value is made: its own, and those of what they read and is made again, too: what no storage has
+  // any more, or what else `is_made` says.
+  static std::vector<const Recipe*> chain(const Value& value, bool (*is_made)(const Value&) = is_gone);
+  static bool is_gone(const Value& value) { return value.block == nullptr; }
   // The storages that the block's bytes are to be made from, none of them missing: values that exist, discarded ones
   // included, but not those of `gone`. Nothing when one is missing, or may change unseen, or the chain is too long.
   // What an op of `reader`'s, if given, only reads may be in use by that.

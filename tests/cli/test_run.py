@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -178,6 +179,7 @@ def test_the_limit_the_plan_the_sentence_and_the_sum_are_told_in_a_line_each(tmp
     size = format_bytes(stats["budget_bytes"])
     assert limit == f"memfit: the limit is in force: {size}, 80 % of the peak"
     assert plan.startswith("memfit: a plan is in force for iterations like this one: ")
+    assert float(re.search(r"; a step is foreseen at (\d\.\d\d)x of its ops' time", plan).group(1)) >= 1
     assert last.startswith(f"memfit: budget {size}, 80 %, arena peak ") and "(tier ram) over 14 iterations" in last
     assert 0 < stats["planned_iterations"] < 12 and f"{stats['planned_iterations']} by a plan" in last
     waited = format_us((stats["stall_ns"] + stats["copy_ns"]) / 1e3)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -24,10 +25,12 @@ import memfit
 from benchmarks.common import companions
 from benchmarks.common.waiting import wait_for_plans
 from cuda_sim.cases_memory import assert_numbered, numbered
+from cuda_sim.cases_times import with_modelled_times
 from cuda_sim.cases_training import plainly
 from cuda_sim.simulator import MIB, Gpu
-from cuda_sim.training import QUIET, after_each_step, assert_equal, events, mlp, on_host
+from cuda_sim.training import QUIET, after_each_step, assert_equal, events, mlp, on_host, stepping
 from memfit.planning.lifetimes import minimum_budget
+from memfit.running import engine
 from memfit.running.session import Session
 from running.doors.outside import through_ctypes
 from running.side_by_side import repeated
@@ -243,13 +246,16 @@ def convolutions_that_look_for_memory_are_in_the_plan(gpu: Gpu) -> None:
 
 
 class Launcher:
-    """Asks its tensors for their addresses, makes room for more, and works through the addresses, as Triton's does."""
+    """Asks its tensors for their addresses, makes room for more, and works through the addresses, as Triton's does.
+
+    `ask` is a function of the launcher's module, as the one that asks is Triton's own.
+    """
 
     def __init__(self, fn: Callable[[int, int], None]) -> None:
         self.fn = fn
 
     def run(self, *tensors: Tensor, **options: object) -> None:
-        seen = [(tensor.data_ptr(), tensor.numel()) for tensor in tensors]
+        seen = [(self.ask(tensor), tensor.numel()) for tensor in tensors]
         torch.empty(1 << 16, device="cuda")
         torch.cuda.synchronize()  # the simulated memory can be read then as the host's can
         for address, numbers in seen:
@@ -262,7 +268,8 @@ def halve(address: int, numbers: int) -> None:
 
 def launches_of_kernels_are_in_the_plan_and_pin_nothing(gpu: Gpu) -> None:
     module = ModuleType("triton.runtime.jit")
-    module.JITFunction = type("JITFunction", (Launcher,), {"run": Launcher.run})
+    exec("def ask(self, tensor): return tensor.data_ptr()", vars(module))
+    module.JITFunction = type("JITFunction", (Launcher,), {"run": Launcher.run, "ask": module.ask})
     sys.modules[module.__name__] = module
     kernel = module.JITFunction(halve)
 
@@ -286,3 +293,27 @@ def launches_of_kernels_are_in_the_plan_and_pin_nothing(gpu: Gpu) -> None:
     assert stats.plans > 0 and stats.swaps > 0 and stats.derailments == 0 and session.unplanned == ()
     assert "triton::halve" in {op.name for op in session.trace.ops}
     assert stats.peak_footprint_bytes <= stats.budget_bytes
+
+
+def the_first_plan_on_a_large_gpu_has_its_room_beside_workspaces(gpu: Gpu) -> None:
+    """They lie below the small storages: a hole between those and a plan's zone would be known to no search."""
+    net = with_modelled_times(gpu, layers=12)
+    accepted: list[bool] = []
+    native = engine.load()
+    use_plan = native.use_plan
+
+    def noted(*given: object, **named: object) -> bool:
+        accepted.append(use_plan(*given, **named))
+        return accepted[-1]
+
+    train = stepping(net, torch.ones(16384, 4096, device="cuda"))
+    train(2)
+    peak = torch.cuda.max_memory_allocated()
+    with gpu.workspaces(32 * MIB), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "use_plan", noted)
+        for percent in (90, 80, 60, 40):
+            accepted.clear()
+            with Session(percent * peak // 100, "ram", device="cuda", plan_cache=False) as session:
+                train(12)
+                assert accepted and accepted[0], percent
+                assert all(accepted) and session.planned is not None, (percent, accepted)

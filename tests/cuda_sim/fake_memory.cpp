@@ -41,6 +41,7 @@ std::map<char*, Handle*> mapped;  // device memory behind reserved addresses
 size_t in_use = 0, peak = 0;
 int64_t fail_lock_beyond = -1;  // bytes that may be page-locked; -1: any number
 int64_t locked_bytes = 0;
+std::atomic<int64_t> bytes_to_host{0};
 std::atomic<bool> refuses_registering{false};  // of memory that the driver has not allocated
 std::atomic<double> lock_bytes_per_s{0};  // 0: locking takes what it takes, as the rest here
 std::atomic<double> link_bytes_per_s{0};  // of copies from and to the host
@@ -135,6 +136,7 @@ extern "C" {
 int64_t simulated_in_use() { return static_cast<int64_t>(in_use); }
 int64_t simulated_peak() { return static_cast<int64_t>(peak); }
 int64_t simulated_locked() { return locked_bytes; }
+int64_t simulated_to_host() { return bytes_to_host; }
 int64_t simulated_pieces() { return static_cast<int64_t>(mapped.size()); }
 void simulated_reset_peak() { peak = in_use; }
 void simulated_link(double bytes_per_s, int64_t latency_ns) {
@@ -282,6 +284,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaStream_t stream) 
   else if (has_values)
     work = copying(to, from, bytes, over_link && !to_ordinary && !is_modelled ? ns : 0);
   give(stream, std::move(work), true, ns, {over_link ? &ways[from_host] : nullptr, bytes <= kShort});
+  if (to_host && !from_host) bytes_to_host += static_cast<int64_t>(bytes);
   if (to_ordinary) wait_for_stream(stream);
   return cudaSuccess;
 }

@@ -92,11 +92,13 @@ class Gpu:
         folder = Path(os.environ["SIMULATED_GPU"])
         self.operators = ctypes.PyDLL(str(folder / "operators.so"))
         self.operators.simulate_operators()
+        engine.load().trust_registered_kernels(True)  # they stand for those that torch has for a GPU
         self.runtime = ctypes.CDLL(None)
         for name in (
             "in_use",
             "peak",
             "locked",
+            "to_host",
             "events",
             "streams",
             "waits",
@@ -116,7 +118,8 @@ class Gpu:
         save_machine(profile("pcie5"), cuda_machine_file(torch.device("cuda", 0)))
 
     def count(self, what: str) -> int:
-        """Return a number: of bytes `in_use`, their `peak`, `locked` ones, `events`, `streams`, `waits` of the host.
+        """Return a number: of bytes `in_use`, their `peak`, `locked` ones, those copied `to_host`, `events`, `streams`,
+        `waits` of the host.
 
         Or of `calls` of the runtime's functions, of nanoseconds until `now` on the virtual clock, or of `pieces` that
         are mapped; of bytes of `managed` memory, and of those `prefetched` to the GPU so far.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from running.helpers_training import Failed, Fails
+from running.plainly import descend
 
 QUIET = ["train"] * 14
 PLANNED_FROM = 7  # optimizer steps, as for the CPU: one to see it, one whole iteration, two alike, two recorded
@@ -76,6 +77,17 @@ def after_each_step(action: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         hook.remove()
+
+
+def stepping(net: nn.Module, batch: Tensor, step_ended: Callable[[], object] = lambda: None) -> Callable[[int], None]:
+    """Return a function that trains `net` for a number of steps on a batch that is always the same."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def train(steps: int) -> None:
+        for _ in descend(optimizer, lambda: net(batch).square().mean(), steps):
+            step_ended()
+
+    return train
 
 
 def on_host(tensors: Iterable[Tensor]) -> list[Tensor]:

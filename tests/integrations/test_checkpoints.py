@@ -157,6 +157,7 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_been_interrupted(tm
     assert same_bits(uninterrupted, state_of(model, optimizer))
 
 
+@pytest.mark.long
 @budgets
 def test_hugging_face_s_trainer_resumes(tmp_path, before, after):
     pytest.importorskip("transformers")
@@ -174,6 +175,7 @@ def test_hugging_face_s_trainer_resumes(tmp_path, before, after):
     assert same_bits(uninterrupted, run(tmp_path / "limited", STEPS, after, resume_from_checkpoint=True))
 
 
+@pytest.mark.long
 @budgets
 def test_lightning_s_trainer_resumes(tmp_path, before, after):
     pytest.importorskip("lightning")

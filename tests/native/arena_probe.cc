@@ -41,6 +41,7 @@ struct Probe {
   Storage stand_in{0, false, /*is_pinned=*/true};
   Arena arena;
   std::map<int, Storage> storages;
+  size_t highest_shelf_end = 0;
 
   static Storage& owner(const Region* region) { return *static_cast<Storage*>(region->owner); }
   static void tell(Region* region) { owner(region).region = region; }
@@ -55,7 +56,7 @@ struct Probe {
   }
   // As memfit's Residency: elsewhere in the arena, or out of it.
   void make_way(Storage& storage, size_t from, size_t to) {
-    Region* target = storage.is_small ? arena.take_on_shelf(storage.region->size, &storage, arena.shelf_end()) : nullptr;
+    Region* target = storage.is_small ? arena.take_on_shelf(storage.region->size, &storage) : nullptr;
     if (target == nullptr) target = arena.ranges.take_outside(storage.region->size, &storage, from, to);
     if (target != nullptr)
       move_to(storage, target);
@@ -74,13 +75,12 @@ struct Probe {
     return true;
   }
   Region* place_on_shelf(Storage& storage, size_t bytes) {
-    Region* region = arena.take_on_shelf(bytes, &storage);
-    if (region == nullptr || region->end() <= arena.shelf_end()) return region;
-    const size_t end = region->end();
-    arena.leave_shelf(region);
-    if (end > arena.ranges.limit() || arena.plan() != nullptr || !clear(arena.shelf_end(), end)) return nullptr;
-    arena.grow_shelf(end);
-    return arena.take_on_shelf(bytes, &storage, arena.shelf_end());
+    const size_t end = arena.shelf_end_for(bytes);
+    if (end > arena.shelf_end()) {
+      if (end > arena.ranges.limit() || arena.plan() != nullptr || !clear(arena.shelf_end(), end)) return nullptr;
+      arena.grow_shelf(end);
+    }
+    return arena.take_on_shelf(bytes, &storage);
   }
   bool place(Storage& storage, size_t bytes, bool high) {
     bytes = arena.round(bytes);
@@ -143,7 +143,7 @@ struct Probe {
     arena.plan()->op_begins(0);
     return true;
   }
-  void check() const {
+  void check() {
     arena.check();
     size_t bytes = 0;
     for (const auto& [number, storage] : storages) {
@@ -155,6 +155,8 @@ struct Probe {
         throw std::logic_error("a storage's bytes are others");
     }
     if (bytes != arena.used()) throw std::logic_error("more is in use than there are storages, or less");
+    highest_shelf_end = std::max(highest_shelf_end, arena.shelf_end());
+    if (arena.shelf().footprint() > highest_shelf_end) throw std::logic_error("a place counts to the footprint that was never the shelf's");
   }
 };
 

@@ -116,7 +116,7 @@ def test_each_swap_names_the_take_with_which_its_bytes_come_back(monkeypatch):
 def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeypatch):
     asked, attempts = [], []
     make, put = wanted.make_engine_plan, planner.Planner._put_in_force
-    monkeypatch.setattr(wanted, "make_engine_plan", lambda *args: asked.append(args[1]) or make(*args))
+    monkeypatch.setattr(wanted, "make_engine_plan", lambda *args, **_: asked.append(args[1]) or make(*args))
 
     def refuse_at_first(self, *args) -> bool:
         attempts.append(len(asked))
@@ -130,7 +130,7 @@ def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeyp
 
 def test_an_iteration_that_finds_no_plan_is_told_and_tried_again_after_a_while(monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(wanted, "make_engine_plan", lambda *args: asked.append(args[1]))
+    monkeypatch.setattr(wanted, "make_engine_plan", lambda *args, **_: asked.append(args[1]))
     ended = as_plainly(lambda: training(60), "60%", "ram", moves="swap")
     assert ended.stats.plans == 0 and ended.unplanned == ("none was found that fits the budget",)
     assert capsys.readouterr().err.count("run without a plan (none was found that fits the budget); memfit tries") == 1

@@ -618,7 +618,7 @@ def test_what_another_process_has_tried_meanwhile_is_kept_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unknown: None
 ) -> None:
     monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path))
-    kept, native = KeptSplits.of_this_machine(), engine.load()
+    kept, native = KeptSplits.of_this_machine(torch.device("cpu")), engine.load()
     assert kept is not None
     kept.tell(native)
     kept.path.write_text(json.dumps([["aten::theirs", 1, 0, 0, [], []]]))
@@ -629,9 +629,9 @@ def test_what_another_process_has_tried_meanwhile_is_kept_too(
 
 def test_a_file_of_answers_that_is_odd_is_as_good_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMFIT_PLAN_CACHE", str(tmp_path))
-    kept = KeptSplits.of_this_machine()
+    kept = KeptSplits.of_this_machine(torch.device("cpu"))
     assert kept is not None
-    for text in ("", "[", "[[1]]", '{"a": 1}', '[["x", "y", 1, [], []]]'):
+    for text in ("", "[", "[[1]]", '{"a": 1}', '[["x", "y", 1, [], []]]', '[["x", -1, 0, 0, [], []]]'):
         kept.path.write_text(text)
         kept.tell(engine.load())
         assert engine.load().split_answers() == []

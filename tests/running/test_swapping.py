@@ -120,7 +120,7 @@ def test_any_order_of_events_changes_no_bit(events, budget, tier):
 
 @pytest.mark.parametrize("kind", ["ram", "disk"])
 @pytest.mark.parametrize("field", ["fail_write", "fail_read"])
-@pytest.mark.parametrize("at", [120, 200, 260])
+@pytest.mark.parametrize("at", [120, pytest.param(200, marks=pytest.mark.long), 260])
 def test_a_copy_that_fails_once_costs_time_and_no_bit(kind, field, at):
     """The op that needs the bytes copies them itself; what could not leave stays."""
     plain = train(QUIET)

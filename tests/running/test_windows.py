@@ -43,6 +43,7 @@ def on_its_own() -> Iterator[None]:
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=16), st.integers(1, 30))
 @example([(True, 8), (True, 1), (True, 16), (False, 1), (False, 0), (True, 16), (True, 16)], 24)
 @example([], 1)
+@example([(True, 25), (True, 30), (False, 24), (False, 11), (True, 8), (True, 23)], 4)
 def test_an_op_runs_within_the_budget_its_recording_asks_for(pattern: Steps, units: int) -> None:
     steps[:] = pattern
     x = torch.arange(units * UNIT // 4, dtype=torch.float32) % 5

@@ -184,6 +184,14 @@ def test_what_was_pinned_before_is_so_from_the_first_op_on_and_dies_as_any_other
     assert [(s.pinned_from, s.pinned_by, s.free) for s in trace.storages] == [(0, SOURCES[0], 1), (0, "", 2)]
 
 
+def test_what_an_op_makes_and_frees_again_is_not_pinned():
+    """Where it runs again it makes another."""
+    events = Events()
+    events.op(("alloc", 5, 24), ("alloc", 6, 24), ("pin", 5), ("pin", 6), ("free", 5, 24))
+    events.op()
+    assert [(s.pinned_from, s.free) for s in events.build().storages] == [(None, 1), (0, 2)]
+
+
 def test_a_pin_is_from_the_op_in_which_it_was_or_the_next_one_on():
     events = Events()
     events.op(("alloc", 5, 24), ("alloc", 6, 24), ("alloc", 7, 24), ("pin", 6))

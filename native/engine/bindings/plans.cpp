@@ -9,12 +9,13 @@ namespace memfit {
 namespace {
 
 bool use_plan(const Columns& takes, size_t zone_bytes, size_t iterations, const Columns& swaps, const Columns& remakes,
-              const std::vector<uint64_t>& resident, bool at_boundary, bool is_another, std::optional<size_t> zone_offset) {
+              const std::vector<uint64_t>& resident, bool at_boundary, bool is_another, std::optional<size_t> zone_offset, uint64_t kind) {
   py::gil_scoped_release no_gil;
   PlanTables plan = plan_tables(takes, zone_bytes, iterations, swaps, remakes, alignment());
   plan.at_once = at_boundary;
   plan.is_another = is_another;
   plan.zone_offset = zone_offset;
+  plan.kind = kind;
   return Engine::get().governing([&](Session& session) { return session.use_plan(std::move(plan), resident); });
 }
 
@@ -84,7 +85,7 @@ py::dict stop_timeline() {
 
 void bind_plans(py::module_& m) {
   m.def("use_plan", &use_plan, py::arg("takes"), py::arg("zone_bytes"), py::arg("iterations"), py::arg("swaps"),
-        py::arg("remakes"), py::arg("resident"), py::arg("at_boundary"), py::arg("is_another") = false, py::arg("zone_offset") = py::none());
+        py::arg("remakes"), py::arg("resident"), py::arg("at_boundary"), py::arg("is_another") = false, py::arg("zone_offset") = py::none(), py::arg("kind") = 0);
   m.def("immovable", &immovable, NoGil());
   m.def("has_plan", &has_plan, NoGil());
   m.def("drop_plan", [] { Engine::get().governing([](Session& session) { session.planned.drop(); }); }, NoGil());

@@ -13,7 +13,8 @@ namespace {
 void set_phase(const std::string& name) {
   auto known = std::find(std::begin(kPhases), std::end(kPhases), name);
   if (known == std::end(kPhases)) throw py::value_error("there is no phase '" + name + "'");
-  Engine::get().set_phase(static_cast<Phase>(known - std::begin(kPhases)));
+  const auto phase = static_cast<Phase>(known - std::begin(kPhases));
+  Engine::get().governing([&](Session& session) { session.progress.set_phase(phase); });
 }
 
 py::list phases() {

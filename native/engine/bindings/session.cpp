@@ -1,6 +1,7 @@
 // A session's beginning, its budget, its figures and its end.
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -156,6 +157,23 @@ void know_splits(const py::list& rows) {
   Engine::get().know_splits(std::move(known));
 }
 
+using TriedCall = std::tuple<bool, uint64_t, bool>;
+
+std::vector<TriedCall> tried_calls() {
+  return Engine::get().in_session([](Session& session) {
+    std::vector<TriedCall> rows;
+    for (const auto& [key, is_same] : session.tried.over) rows.emplace_back(true, key, is_same);
+    for (const auto& [key, is_same] : session.tried.again) rows.emplace_back(false, key, is_same);
+    return rows;
+  });
+}
+
+void know_tried_calls(const std::vector<TriedCall>& rows) {
+  Engine::get().in_session([&](Session& session) {
+    for (const auto& [is_over, key, is_same] : rows) (is_over ? session.tried.over : session.tried.again).emplace(key, is_same);
+  });
+}
+
 void set_stress(const std::string& kind) {
   static const std::map<std::string, Stress> kinds = {
       {"evict", Stress::kEvict}, {"move", Stress::kMove}, {"recompute", Stress::kRecompute}, {"split", Stress::kSplit}};
@@ -198,6 +216,8 @@ void bind_session(py::module_& m) {
         py::arg("allowed"), py::arg("tries_ahead"), py::arg("forced"), py::arg("planned_for") = false, NoGil());
   m.def("split_answers", &split_answers);
   m.def("know_splits", &know_splits, py::arg("rows"));
+  m.def("tried_calls", &tried_calls, NoGil());
+  m.def("know_tried_calls", &know_tried_calls, py::arg("rows"), NoGil());
   m.def("alignment", &alignment, NoGil());
   m.def("page_bytes", &page_bytes, py::arg("offset"), NoGil());
   m.def("undisturbed", &undisturbed, py::arg("action"), py::arg("undo"));

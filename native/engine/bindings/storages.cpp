@@ -117,6 +117,7 @@ void release_cached() {
 void warm_up() {
   Device* device = Engine::get().governing([](Session& session) { return session.memory.device; });
   if (device != nullptr) device->warm_up();
+  Engine::get().governing([](Session& session) { session.shelf.begin(); });
 }
 
 bool has_instance(const py::type& type) {

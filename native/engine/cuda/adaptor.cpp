@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "../engine.h"
@@ -22,6 +23,7 @@ using c10::MempoolId_t;
 using caching::CUDAAllocator;
 
 std::atomic<CUDAAllocator*> native{nullptr};
+thread_local bool is_without_session = false;
 
 // The interface grows with torch's versions, in methods that are not there to be overridden in older ones: those are
 // declared without `override`, and call the native allocator only where it has them.
@@ -40,7 +42,7 @@ class Adaptor final : public CUDAAllocator {
     return ours ? raw(bytes) : own().raw_alloc_with_stream(bytes, stream);
   }
   void raw_delete(void* pointer) override {
-    if (pointer != nullptr && !Engine::get().release_if_known(pointer)) own().raw_delete(pointer);
+    if (pointer != nullptr && (is_without_session || !Engine::get().release_if_known(pointer))) own().raw_delete(pointer);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &delete_by_address; }
   bool is_simple_data_ptr(const at::DataPtr& pointer) const override { return is_simple(pointer); }
@@ -187,7 +189,7 @@ class Adaptor final : public CUDAAllocator {
 
   // Whether an allocation of this thread is the session's: of its device and compute stream, and for no memory pool.
   bool serves() const {
-    if (device_ == nullptr || pools_ > 0 || !Engine::get().active()) return false;
+    if (device_ == nullptr || pools_ > 0 || is_without_session || !Engine::get().active()) return false;
     int current = 0;
     return cudaGetDevice(&current) == cudaSuccess && current == device_->index() && !device_->is_aside();
   }
@@ -259,6 +261,9 @@ Adaptor& instance() {
 }
 
 }  // namespace
+
+WithoutSession::WithoutSession() : before_(std::exchange(is_without_session, true)) {}
+WithoutSession::~WithoutSession() { is_without_session = before_; }
 
 CUDAAllocator& native_allocator() {
   CUDAAllocator* own = native.load();

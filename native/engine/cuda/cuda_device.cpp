@@ -13,14 +13,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "../fingerprint.h"
 #include "../lanes.h"
 #include "../ranges.h"
 #include "../tier.h"
@@ -131,11 +129,17 @@ void CudaDevice::install() {
   install_adaptor(*this);
 }
 
+
 // A product, one with a sum, and their gradients, in both precisions: cuBLAS and cublasLt take their workspaces, in this
 // thread and in autograd's. An arena has them at its low end then, and not in the midst of a plan's zone. Where torch
 // raises (it is told to be deterministic, without `CUBLAS_WORKSPACE_CONFIG`) the program's own products do too.
 void CudaDevice::warm_up() try {
   OnDevice guard(index_);
+  try {
+    checksums_ = std::make_unique<Checksums>(name(), compute_);
+  } catch (const std::exception&) {
+    // Nothing is compared then.
+  }
   at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   c10::impl::ExcludeDispatchKeyGuard by_torch(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
   c10::InferenceMode no_inference(/*enabled=*/false);
@@ -146,6 +150,8 @@ void CudaDevice::warm_up() try {
   }
 } catch (const c10::Error&) {
 }
+
+void CudaDevice::cool_down() { checksums_.reset(); }
 
 void CudaDevice::session_ended(bool in_use) {
   stamps_.clear();
@@ -224,15 +230,14 @@ bool CudaDevice::slide(void* to, const void* from, size_t bytes) {
   return true;
 }
 
-uint64_t CudaDevice::fingerprint_of(const void* address, size_t bytes) try {
-  std::vector<char> on_host(bytes);
-  copy(on_host.data(), address, bytes);
-  OnDevice guard(index_);
-  check(cudaStreamSynchronize(compute_), "waiting for a copy");
-  return fingerprint(on_host.data(), bytes);
-} catch (const std::bad_alloc&) {
-  throw TierFailure("the host has no memory to look at " + std::to_string(bytes) + " bytes of the GPU's");
+Checksums& CudaDevice::checksums() {
+  if (checksums_ == nullptr) throw TierFailure("no bytes can be compared on the GPU, which had no room for that when the session began");
+  compute_moves_on();
+  return *checksums_;
 }
+
+bool CudaDevice::have_same_bytes(const void* one, const void* other, size_t bytes) { return checksums().are_same(one, other, bytes); }
+uint64_t CudaDevice::fingerprint_of(const void* address, size_t bytes) { return checksums().of(address, bytes); }
 
 void CudaDevice::finish() {
   OnDevice guard(index_);

@@ -18,6 +18,7 @@
 
 #include "../device.h"
 #include "adaptor.h"
+#include "checksums.h"
 #include "common/sizes.h"
 #include "events.h"
 #include "managed.h"
@@ -67,6 +68,7 @@ class CudaDevice final : public Device {
   c10::Allocator& own() override;
   void install() override;
   void warm_up() override;
+  void cool_down() override;
   void session_ended(bool in_use) override;
   bool keeps_history() const override { return native_allocator().initialized() && native_allocator().isHistoryEnabled(); }
   bool is_placed(const void* address) const override { return in_memory_pool(address); }
@@ -79,6 +81,7 @@ class CudaDevice final : public Device {
   void end_together() override { is_together_ = false, compute_moves_on(); }
   void copy_early(const Moments& moments, const std::function<void()>& copying) override;
   bool slide(void* to, const void* from, size_t bytes) override;
+  bool have_same_bytes(const void* one, const void* other, size_t bytes) override;
   uint64_t fingerprint_of(const void* address, size_t bytes) override;
   void finish() override;
   std::unique_ptr<Medium> slab(size_t capacity) override;
@@ -102,10 +105,12 @@ class CudaDevice final : public Device {
 
  private:
   void make_way(size_t mapped, size_t size);
+  Checksums& checksums();
 
   int index_;
   cudaStream_t compute_ = nullptr;
   std::function<void()> exhausted_;
+  std::unique_ptr<Checksums> checksums_;    // of the session that is warm
   std::shared_ptr<ManagedMemory> managed_;  // of the session, once it has asked for some
   size_t before_ = 0;  // bytes that torch had when the session began,
   size_t spared_ = 0;  // and those that it has kept when it was last told to give back what is idle

@@ -1,5 +1,6 @@
 // Everything for CUDA in one translation unit.
 #include "adaptor.cpp"
+#include "checksums.cpp"
 #include "cuda_device.cpp"
 #include "events.cpp"
 #include "locked_pieces.cpp"

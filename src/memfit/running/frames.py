@@ -40,7 +40,7 @@ def passing(function: _Function) -> _Function:
 
 
 def hook(function: _Function) -> _Function:
-    """Return `function`, unseen: it does memfit's own work alone, and whatever comes out of it is memfit's failure."""
+    """Return `function` for a hook: the program's modes do not see its calls, and its exceptions are memfit's."""
     _hooks.update(_codes(function))
 
     @functools.wraps(function)

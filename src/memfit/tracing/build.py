@@ -214,11 +214,16 @@ def _replay(raw: RawRecording, lives: list[_Life], first: int, last: int, begin:
 
 
 def _pin(raw: RawRecording, lives: list[_Life], first: int, last: int, end: int) -> None:
-    """Set from which op on each storage is pinned that was so before tick number `end`."""
+    """Set from which op on each storage is pinned that was so before tick number `end`.
+
+    What an op makes and frees again is its own each time that it runs: no plan moves it.
+    """
     by_block = {life.block: life for life in lives}
     for block, begun, inside, source in raw.pins[raw.pins["tick"] <= end][list(_PIN[:3]) + ["source"]].tolist():
         life, op = by_block.get(block), begun - inside - first
-        if life is not None and life.pinned_from is None and op <= last - first:
+        if life is None or (life.alloc_tick != BEFORE_FIRST_TICK and life.alloc + 1 == life.free < last - first):
+            continue
+        if life.pinned_from is None and op <= last - first:
             life.pinned_from, life.pinned_by = min(max(op, life.alloc), life.free), raw.source(source)
 
 

@@ -266,8 +266,13 @@ def test_a_ddp_module_is_made_in_less_than_twice_its_parameters(tmp_path):
     assert first == second
 
 
-@pytest.mark.parametrize("has_views", [False, True])
-@pytest.mark.parametrize("has_trained", [False, True])
+@pytest.mark.parametrize(
+    ("has_trained", "has_views"),
+    [
+        (True, True),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in ((True, False), (False, True), (False, False))),
+    ],
+)
 def test_a_ddp_module_from_before_the_session_trains_as_plainly(has_trained, has_views, tmp_path, monkeypatch):
     monkeypatch.setattr(kinds, "STEPS", 3)
 

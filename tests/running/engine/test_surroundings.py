@@ -20,8 +20,8 @@ from running.children import Child
 C = torch._C
 ADVICE = (
     "is a setter of torch that no list of this test has. If an op may compute other bits after it, add a row to kAll "
-    "in native/engine/surroundings.cpp (and raise the number in splits.py), and what sets another value to CHANGES; "
-    "otherwise say in HARMLESS why it cannot"
+    "in native/engine/surroundings.cpp (and raise the number in kept_answers.py), and what sets another value to "
+    "CHANGES; otherwise say in HARMLESS why it cannot"
 )
 
 
@@ -40,10 +40,13 @@ def of_backend(path: str, value: object) -> Callable[[], object]:
 
 def flipped(name: str) -> Callable[[], object]:
     """Return what turns a flag of `torch._C` over, or what is called with the other value."""
-    get = getattr(C, name.replace("_set_sdp_use_", "_get_").replace("_set_", "_get_", 1), None) or getattr(
-        C, f"{name.replace('_set_sdp_use_', '_get_')}_sdp_enabled"
-    )
-    return lambda: getattr(C, name)(not get())
+
+    def change() -> None:
+        getter = name.replace("_set_sdp_use_", "_get_").replace("_set_", "_get_", 1)
+        get = getattr(C, getter, None) or getattr(C, f"{getter}_sdp_enabled")
+        getattr(C, name)(not get())
+
+    return change
 
 
 # Each changes what it names, from what it is in a process that has changed nothing.
@@ -61,6 +64,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "torch.set_grad_enabled": lambda: C._set_grad_enabled(False),
     "torch.set_num_threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "torch.use_deterministic_algorithms": lambda: torch.use_deterministic_algorithms(True),
+    "torch._C._cuda_set_cudnn_benchmark_limit": lambda: C._cuda_set_cudnn_benchmark_limit(7),
     "torch._C._set_cpu_allow_fp16_reduced_precision_reduction":
         flipped("_set_cpu_allow_fp16_reduced_precision_reduction"),
     "torch._C._set_cublas_allow_bf16_reduced_precision_reduction":
@@ -68,6 +72,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "torch._C._set_cublas_allow_fp16_reduced_precision_reduction":
         lambda: C._set_cublas_allow_fp16_reduced_precision_reduction(False, True),
     "torch._C._set_cublas_allow_fp16_accumulation": flipped("_set_cublas_allow_fp16_accumulation"),
+    "torch._C._set_cublaslt_prefer_grouped_gemm": lambda: C._set_cublaslt_prefer_grouped_gemm(True),
     "torch._C._set_cublas_allow_tf32": lambda: C._set_cublas_allow_tf32(True),
     "torch._C._set_cudnn_allow_tf32": lambda: C._set_cudnn_allow_tf32(False),
     "torch._C._set_cudnn_benchmark": flipped("_set_cudnn_benchmark"),
@@ -85,11 +90,14 @@ CHANGES: dict[str, Callable[[], object]] = {
     "torch._C._set_miopen_immediate": flipped("_set_miopen_immediate"),
     "torch._C._set_mkldnn_deterministic": flipped("_set_mkldnn_deterministic"),
     "torch._C._set_mkldnn_enabled": flipped("_set_mkldnn_enabled"),
+    "torch._C._set_native_aot_enabled": flipped("_set_native_aot_enabled"),
+    "torch._C._set_native_aot_unconditional_masked": flipped("_set_native_aot_unconditional_masked"),
     "torch._C._set_nnpack_enabled": flipped("_set_nnpack_enabled"),
     "torch._C._set_qengine": lambda: C._set_qengine(({*C._supported_qengines()} - {0, C._get_qengine()}).pop()),
     "torch._C._set_sdp_priority_order": lambda: C._set_sdp_priority_order(C._get_sdp_priority_order()[::-1]),
     "torch._C._set_sdp_use_cudnn": flipped("_set_sdp_use_cudnn"),
     "torch._C._set_sdp_use_fa3": flipped("_set_sdp_use_fa3"),
+    "torch._C._set_sdp_use_fa4": flipped("_set_sdp_use_fa4"),
     "torch._C._set_sdp_use_flash": flipped("_set_sdp_use_flash"),
     "torch._C._set_sdp_use_math": flipped("_set_sdp_use_math"),
     "torch._C._set_sdp_use_mem_efficient": flipped("_set_sdp_use_mem_efficient"),
@@ -123,11 +131,14 @@ HARMLESS: dict[str, str] = {
     r"torch\.set_autocast_(ipu|xla)_\w+": OTHER,
     r"torch\.set_default_device": PYTHON,
     r"torch\.set_num_interop_threads": "it says how many tasks run side by side, none of which is a part of an op",
-    r"torch\.set_(printoptions|warn_always)": SAYS,
+    r"torch\.set_(printoptions|vital|warn_always)": SAYS,
     r"torch\.set_rng_state": "what a re-run draws is drawn from a copy of the generator as it was (draws.h)",
     r"torch\.utils\.set_module": OBJECT,
     r"torch\._C\._(jit|tracer)_\w*": SCRIPT,
     r"torch\._C\._(mps|mtia|accelerator)_\w+": OTHER,
+    r"torch\._C\._cuda_set_sync_debug_mode": SAYS,
+    r"torch\._C\._cuda_tunableop_set_\w+": "how a product not met before is tuned: a re-run's and a slice's have been",
+    r"torch\._C\._cudnn_set_conv_benchmark_empty_cache": "whether torch's cache is emptied between two measurements",
     r"torch\._C\._dispatch_\w+": DISPATCH,
     r"torch\._C\._logging_set_logger": SAYS,
     r"torch\._C\._debug_set_\w+": SCRIPT,
@@ -151,6 +162,7 @@ HARMLESS: dict[str, str] = {
     r"torch\._C\._set_warn_on_accumulate_grad_stream_mismatch": SAYS,
     r"torch\._C\._set_(print_stack_traces_on_fatal_signal|warnAlways|warn_deprecated_on_mutable_data_ptr)": SAYS,
     r"torch\._C\._set_throw_on_mutable_data_ptr": OBJECT,
+    r"torch\._C\._set_(storage_access|storage_data_ptr_access)_error_msg|torch\._C\._set_fake_constant": OBJECT,
     r"torch\._C\._set_worker_(pids|signal_handlers)": OBJECT,
     r"torch\.backends\.(mha|opt_einsum)\.\w+": PYTHON,
     r"torch\._C\._set_onednn_allow_tf32|torch\.backends\.mkldnn\.allow_tf32": OTHER,

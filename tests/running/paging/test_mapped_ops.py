@@ -14,6 +14,10 @@ from running.paging.workloads import BLOCKS, LARGE, OTHERS, STREAMS, Work
 
 pytestmark = [pytest.mark.usefixtures("on_its_own"), pytest.mark.timeout(120)]
 SLACK = 256 << 10
+by_each = pytest.mark.parametrize(
+    "mechanism", ["userfaultfd", pytest.param("signals", marks=pytest.mark.long)], indirect=True
+)
+"""Page faults are told of by either mechanism; which chunks come and go is decided in one place."""
 
 
 def plainly(work: Work) -> list[bytes]:
@@ -43,6 +47,7 @@ def test_the_bits_are_the_same_in_a_quarter_of_the_working_set(work, paged):
     assert stats.growths == 0
 
 
+@by_each
 @pytest.mark.parametrize("work", STREAMS, ids=lambda work: work.name)
 def test_a_stream_moves_each_byte_once(work, paged):
     expected = plainly(work)
@@ -55,6 +60,7 @@ def test_a_stream_moves_each_byte_once(work, paged):
     assert went <= sum(map(len, expected)) + SLACK
 
 
+@by_each
 @pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("work", BLOCKS, ids=lambda work: work.name)
 def test_what_an_op_goes_over_in_blocks_comes_in_a_few_times(work, is_known, paged):
@@ -170,6 +176,20 @@ def test_an_op_that_hands_on_what_it_is_given_or_reads_it_is_mapped_where_it_rea
     assert after.mapped_ops > before.mapped_ops
 
 
+@by_each
+def test_an_op_that_is_mapped_since_it_finds_no_place_does_not_count_to_the_footprint(paged):
+    """Its last resort is the shelf, which is asked whether it has room; nothing is taken there to find out."""
+    budget = 8_000_000
+    with paged(budget, grow=True) as session:
+        doubled = torch.ones(1000) * 2
+        made = torch.ones(2 * budget, dtype=torch.uint8)
+        stats = session.stats
+    assert torch.equal(doubled, torch.full((1000,), 2.0)) and bool((made == 1).all())
+    assert stats.mapped_ops > 0 == stats.growths
+    assert stats.peak_resident_bytes <= stats.peak_footprint_bytes <= budget
+
+
+@by_each
 @pytest.mark.parametrize("budget", range(4_300_000, 4_900_000, 100_000))
 def test_what_makes_more_than_calls_of_the_same_shapes_did_is_mapped_too(budget, paged):
     gradient, images, weight = (

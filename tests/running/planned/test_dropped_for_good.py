@@ -16,6 +16,7 @@ from memfit.running.planned import engine_plan
 from memfit.running.planned.given import Used
 from running.plainly import as_plainly
 from running.planned.kernels import Forgetful, done_by
+from running.planned.training import LEARNT
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -148,6 +149,32 @@ def test_what_comes_out_different_is_found_at_once_and_stays():
         session = as_plainly(program, BUDGET, "ram", moves="joint")
     assert kernel.repeated > 0 and any("they came out different" in why for why in told)
     assert_within(session)
+
+
+def test_a_trial_that_finds_no_room_ends_no_plan_and_exceeds_no_budget():
+    """Whatever is made for a comparison alone, nobody has asked for it."""
+    seen, wide, told = set[float](), [0], set[str]()
+
+    def silu(x: Tensor) -> Tensor:
+        known = x.sum().item()
+        if known in seen:
+            wide[0] += 1
+            torch.empty(2 * BUDGET, dtype=torch.uint8, device=x.device)
+        seen.add(known)
+        return torch.sigmoid(x).mul_(x)
+
+    def look() -> None:
+        told.update(why for _, why in engine.load().tried_drops()[1])
+
+    def program() -> list[Tensor]:
+        seen.clear()
+        return train(also=F.silu, look=look)
+
+    with done_by(silu, "silu", "CPU"):
+        session = as_plainly(program, BUDGET, "ram", moves="joint", grow=True)
+    assert wide[0] > 0 and all("aten::silu" in why and "cannot be met" in why for why in told)
+    assert session.stats.growths == session.stats.mapped_ops == 0
+    assert session.planned_iterations >= STEPS - LEARNT and session.unplanned == ()
 
 
 def test_what_cannot_be_made_when_most_is_gone_is_found_out_before_it_is_trusted(monkeypatch):

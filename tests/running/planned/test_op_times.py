@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from memfit.ir import Timeline
+from memfit.machine import Link, Machine
 from memfit.running.engine.disturbed import DisturbedTier
-from memfit.running.planned import drift, op_times
-from memfit.running.planned.engine_plan import CompressedPlan
+from memfit.running.planned import drift, op_times, wanted
+from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
 from memfit.running.planned.making import Making
 from memfit.running.planned.op_times import OpTimes, Pace, Timing
 from memfit.running.planned.recorded import Recorded
+from memfit.running.planned.wanted import Wanted
 from running.plainly import same_bits
 from running.planned.networks import WORKS
 from running.planned.training import inside, train
@@ -139,3 +142,18 @@ def test_a_plan_that_drops_what_cannot_be_made_again_is_worse_than_any():
     worse = replace(good, overhead=0.2, dropped=(3,))
     assert not worse.improves(good) and not worse.improves(good, [4]) and worse.improves(good, [5])
     assert good.improves(worse) and good.improves(None)
+
+
+def test_a_plan_that_is_foreseen_anew_has_been_weighed_as_it_was_before(monkeypatch):
+    monkeypatch.setattr(wanted, "foreseen_anew", lambda recorded, made, machine: made)
+    before = replace(CompressedPlan.of(EnginePlan(None, {}, {}, []), None), is_joint=True)  # type: ignore[arg-type]
+    asked = SimpleNamespace(in_force=before, machine=None, iterations=None)
+    assert Wanted._anew(asked, None).is_joint  # type: ignore[arg-type]
+
+
+def test_a_plan_that_gains_less_than_its_first_iteration_costs_is_not_put_in_anothers_place():
+    link = Machine("m", Link.of_bandwidth(1.0), Link.of_bandwidth(1.0))
+    about = {"is_given": False, "compute_us": 100.0, "stall_us": 0.0}
+    plan = CompressedPlan(None, None, link, overhead=0.1, **about)  # type: ignore[arg-type]
+    other = replace(plan, machine=Machine("n", link.out, link.into), overhead=0.0995)
+    assert not other.improves(plan) and not plan.improves(other) and replace(other, overhead=0.09).improves(plan)

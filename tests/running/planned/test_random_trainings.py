@@ -75,6 +75,7 @@ FOUND = {
     50028: "a trial of what is dropped for good, whose sources were gone, was counted as a re-run that had failed",
     60044: "a dispatch mode counted the ops of memfit's own with which np.array was answered",
     61055: "the copy for a trial made its original leave, whose address was read then: a segmentation fault",
+    65247: "a Python number that had been moved out was read by torch, which shows it to a mode as what it is",
 }
 
 

@@ -265,7 +265,9 @@ CONTEXTS: dict[str, Callable[[Seen], AbstractContextManager[Any]]] = {
     "hooks that clone late": lambda seen: saved_tensors_hooks(lambda t: t.detach(), torch.clone),
     "hooks that narrow": lambda seen: saved_tensors_hooks(narrow, lambda packed: packed[1].to(packed[0])),
     "hooks that pickle": lambda seen: saved_tensors_hooks(lambda t: pickle.dumps(t.detach()), pickle.loads),
-    "hooks that save": lambda seen: saved_tensors_hooks(to_bytes, lambda data: torch.load(io.BytesIO(data))),
+    "hooks that save": lambda seen: saved_tensors_hooks(
+        to_bytes, lambda data: torch.load(io.BytesIO(data), weights_only=False)
+    ),
     "hooks to NumPy": lambda seen: saved_tensors_hooks(
         to_numpy, lambda packed: torch.from_numpy(packed[1]).to(packed[0])
     ),

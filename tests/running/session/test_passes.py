@@ -156,6 +156,21 @@ def test_the_trace_has_parameters_activations_inputs_and_one_phase():
     assert {op.phase for op in trace.ops} == {Phase.FORWARD}
 
 
+def test_the_step_of_an_optimizer_that_failed_in_an_earlier_session_is_over():
+    class Failing(torch.optim.SGD):
+        def step(self, closure=None):
+            raise KeyError("own")
+
+    weight = nn.Parameter(torch.ones(4))
+    with memfit.session(None, "ram"):
+        weight.sum().backward()
+        with pytest.raises(KeyError, match="own"):
+            Failing([weight]).step()
+    with memfit.session(None, "ram") as session:
+        infer(2)
+    assert {op.phase for op in session.trace.ops} == {Phase.FORWARD}
+
+
 def test_weights_four_times_the_budget_are_read_each_pass_written_once_and_paged_by_a_plan(monkeypatch):
     plan_at_fixed_steps(monkeypatch)
     plain, few, many = [output.tolist() for output in infer(30)], 20, 30

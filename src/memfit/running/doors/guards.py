@@ -165,7 +165,7 @@ def _as_array(engine: EngineModule, original: Callable[..., Any]) -> Callable[..
             return original(tensor, dtype)
         import numpy as np
 
-        if has_torch_function_unary(tensor) or not _has_plain_bytes(tensor) or not engine.may_leave(tensor):
+        if not _has_plain_bytes(tensor) or not engine.may_leave(tensor):
             return np.array(original(tensor, dtype))
         tensor = tensor.detach()  # the one op of `original`
         with unseen():
@@ -182,7 +182,9 @@ def _as_array(engine: EngineModule, original: Callable[..., Any]) -> Callable[..
 
 
 def _has_plain_bytes(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is its storage's bytes, and numpy may have them."""
+    """Return whether a tensor is its storage's bytes, which numpy may have, and no subclass has a say in it."""
+    if has_torch_function_unary(tensor):  # never true within `unseen`
+        return False
     with unseen():
         is_more = tensor.requires_grad or tensor.is_conj() or tensor.is_neg()
         return not is_more and tensor.device.type == "cpu" and has_storage(tensor) and tensor.numel() > 0

@@ -22,6 +22,11 @@ allocates then; the type, the sizes and the strides of each output; the ways in 
 slices that gave the same bits."""
 
 
+TriedCall = tuple[bool, int, bool]
+"""A call that was tried: whether over one of its inputs, or once more; its key; and whether its outputs came out the
+same."""
+
+
 class SwapTableColumns(TypedDict):
     """The swaps of a plan, as `EngineModule.use_plan` reads them (native/engine/plan_columns.cpp).
 
@@ -159,6 +164,12 @@ class EngineModule(Protocol):
     def know_splits(self, rows: list[SplitAnswer]) -> None:
         """Let what was tried be this, as `split_answers` returned it."""
 
+    def tried_calls(self) -> list[TriedCall]:
+        """Return of which calls it was tried whether they come out the same over an input, or once more."""
+
+    def know_tried_calls(self, rows: list[TriedCall]) -> None:
+        """Let that be known beside what has been tried: rows that `tried_calls` has returned, of the same device."""
+
     def alignment(self) -> int:
         """Return the alignment of storages: every offset is a multiple of it (bytes)."""
 
@@ -195,7 +206,7 @@ class EngineModule(Protocol):
         """Let the device's own allocator give back what it keeps of adopted storages."""
 
     def warm_up(self) -> None:
-        """Let libraries take, at the arena's low end, the workspaces that they keep for good."""
+        """Let libraries take the workspaces that they keep for good at the low end; small storages lie above."""
 
     def has_instance(self, type: type[Any]) -> bool:
         """Return whether anything is one that the garbage collector knows of."""
@@ -289,14 +300,16 @@ class EngineModule(Protocol):
     def use_plan(
         self, takes: TakeColumns, zone_bytes: int, iterations: int, swaps: SwapTableColumns,
         remakes: RemakeTableColumns, resident: Sequence[int], at_boundary: bool, is_another: bool = False,
-        zone_offset: int | None = None,
+        zone_offset: int | None = None, kind: int = 0,
     ) -> bool:  # fmt: skip
         """Run iterations by a plan; returns whether there is room for it.
 
         `zone_bytes` is the length of the zone, `iterations` the number of iterations in a period of `takes`.
         `resident` are the blocks of storages that stay below the zone. `at_boundary`: an iteration begins now;
         `is_another`: of another kind than the last one. `zone_offset` is the zone's place in the arena, where what is
-        immovable may lie between its slots; None: anywhere. Raises ValueError for columns that contradict each other.
+        immovable may lie between its slots; None: anywhere. `kind` is the signature of the iterations, by which it is
+        remembered what has come back the same in the plan, for when it is in force again; 0: it is not. Raises
+        ValueError for columns that contradict each other.
         """
 
     def immovable(self) -> list[tuple[int, int, int]]:

@@ -24,9 +24,11 @@ def has_storage(target: Any) -> bool:
     """Return whether `target` is a storage, or a tensor with one, that a session may have taken the bytes of."""
     if isinstance(target, torch.UntypedStorage):
         return target.device.type in _DEVICES
-    with torch._C.DisableTorchFunction():  # as in `frames.unseen`, but for every call
-        is_there = isinstance(target, torch.Tensor) and target.device.type in _DEVICES
-        return is_there and bool(torch._C._has_storage(target))
+    if not isinstance(target, torch.Tensor):
+        return False
+    # A function mode would see the property; this is cheaper than `frames.unseen`, and runs at every call of a door.
+    with torch._C.DisableTorchFunction():
+        return target.device.type in _DEVICES and bool(torch._C._has_storage(target))
 
 
 def held(engine: EngineModule, target: Any, pin: bool = False) -> Any:

@@ -12,6 +12,8 @@ from memfit.running.engine.cache import cache_folder
 
 ENDING = ".plan.json.gz"
 """The end of their files' names."""
+ANSWERS = ".tried.json"
+"""The end of the names of the files that have what was tried of calls (`KeptAnswers`)."""
 _SWITCH = "MEMFIT_PLAN_CACHE"
 _MOST_FILES = 256
 _MOST_BYTES = 64 << 20
@@ -43,9 +45,9 @@ def trim(folder: Path, most_files: int = _MOST_FILES, most_bytes: int = _MOST_BY
 
 
 def clear(folder: Path) -> int:
-    """Remove every kept plan, and what killed writers have left; return the number of plans."""
+    """Remove kept plans, what was tried of calls, and what killed writers have left; return the number of plans."""
     found = kept_files(folder)
-    _remove((*(path for path, _ in found), *_unfinished(folder)))
+    _remove((*(path for path, _ in found), *_unfinished(folder), *folder.glob(f"*{ANSWERS}")))
     return len(found)
 
 

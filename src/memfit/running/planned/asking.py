@@ -56,8 +56,8 @@ class Asking:
         """Return the plan that was passed, unless it does not do for this kind."""
         return None if known.refuses_given else self.given
 
-    def make(self, known: Known, *, anew: bool = False, stage: str = "") -> Making:
-        """Begin to make a plan; with `anew`, foresee the one in force by what is known now, to compare them.
+    def make(self, known: Known, *, stage: str = "") -> Making:
+        """Begin to make a plan, and to foresee the one there is by what is known now, to compare them.
 
         Every rank comes to the `stage`, and needs the plan then: one of them searches.
         """
@@ -68,7 +68,7 @@ class Asking:
         in_the_way = self.engine.immovable() if known.attempts else ()
         wanted = Wanted(
             known.iterations, known.times, whole, whole if in_the_way else whole - spare, self.machine(),
-            self.engine.op_hash, self.moves, tuple(known.never), known.plan is None, known.plan if anew else None,
+            self.engine.op_hash, self.moves, tuple(known.never), known.plan is None, known.plan,
             self.given_for(known), self.cache, frozenset(self.unfit), Around(in_the_way, spare) if in_the_way else None,
             self._frames(whole), stage,
         )  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from memfit.errors import BudgetError
 from memfit.ir import Plan, Swap, Timeline, Trace, align_up
@@ -13,7 +15,7 @@ from memfit.planning.autoswap import ANY_GAP
 from memfit.planning.autoswap.search import POLICY, Search
 from memfit.planning.fit import Fitted, Infeasible, fit_within
 from memfit.planning.handing_over import in_effect
-from memfit.planning.joint.plan import Cancelled, plan_jointly
+from memfit.planning.joint.plan import Cancelled, JointPlan, plan_jointly, soon_planner
 from memfit.planning.joint.program import Moves
 from memfit.planning.joint.wishes import Wishes
 from memfit.planning.lifetimes import largest_small
@@ -21,7 +23,7 @@ from memfit.running.engine import OpHash, RemakeTableColumns, SwapTableColumns
 from memfit.running.planned.carried_out import CarriedOut, carried_out
 from memfit.running.planned.columns import remake_columns, swap_columns
 from memfit.running.planned.recorded import CompressedIterations, Recorded
-from memfit.simulate import Simulator
+from memfit.simulate import Simulator, load_bytes
 from memfit.tracing.compressed import Compressed
 from memfit.units import format_bytes
 
@@ -30,6 +32,7 @@ _LEAST_EFFORT = 0.05
 _SHARE = 10  # as many iterations is a search worth
 _ROUNDS = 8
 _ENOUGH = 0.005  # of the computation: where swaps add no more, nothing is made again
+_BETTER = 1e-3  # of the computation: a plan that gains less is not put in another's place, which has to be tried first
 _ROOM_BYTES = 1 << 16  # kept free of plans that swap, or a 50th of the budget
 
 
@@ -84,7 +87,7 @@ class CompressedPlan:
     iterations: CompressedIterations
     machine: Machine | None
     is_given: bool
-    compute_us: float | None  # foreseen; None where nothing leaves
+    compute_us: float | None  # foreseen, of ops that run again too; None where nothing leaves
     stall_us: float
     overhead: float = 0.0  # of the program's ops
     is_joint: bool = False
@@ -106,16 +109,17 @@ class CompressedPlan:
     @property
     def foreseen_us(self) -> float | None:
         """The microseconds of an iteration; None where nothing leaves."""
-        return None if self.compute_us is None else self.compute_us * (1 + self.overhead)
+        return None if self.compute_us is None else self.compute_us + self.stall_us
 
     def improves(self, other: CompressedPlan | None, never: Collection[int] = ()) -> bool:
-        """Return whether it is foreseen to be faster than `other`.
+        """Return whether it is foreseen to be faster than `other`, by as much as a first iteration by it is worth.
 
-        It is better, too, if `other` was made for another link, or counts on what can `never` be made again.
+        Both are foreseen with the same links and times. It is better, too, if `other` counts on what can `never` be
+        made again.
         """
-        if other is None or other.machine != self.machine or {*other.dropped, *other.givers.values()} & set(never):
+        if other is None or {*other.dropped, *other.givers.values()} & set(never):
             return True
-        return self.overhead < other.overhead
+        return self.overhead < other.overhead - _BETTER
 
     def plan(self) -> EnginePlan:
         """Return the plan."""
@@ -135,23 +139,31 @@ def make_engine_plan(
     stopped: Callable[[], bool] = lambda: False,
     moves: Moves = Moves.SWAP,
     never: Collection[int] = (),
+    *,
+    soon: bool = False,
 ) -> EnginePlan | None:
     """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
 
     It gives up when `stopped()`. Nothing leaves if everything fits. Otherwise swaps are chosen, then addresses; where
     these leave gaps that do not fit, swaps are chosen again for as much less (SmartPool under AutoSwap, arXiv
     1903.06631). Where ops would wait for swaps, a joint plan is made too, in which no storage of `never` is made again,
-    and the faster one is taken. `moves` says which of these there are.
+    and the faster one is taken. `moves` says which of these there are. If training waits for it (`soon`), a joint plan
+    is made at once, in a second instead of ten.
     """
     seconds = sum(op.duration_us for op in recorded.trace.ops) / 1e6
     effort = min(EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
-    whole = place(recorded, (), effort)
-    if not budget_bytes or whole.needed_bytes <= budget_bytes:
+    may_fit = not budget_bytes or load_bytes(recorded.trace).max() <= budget_bytes
+    whole = place(recorded, (), effort) if may_fit else None
+    if whole is not None and (not budget_bytes or whole.needed_bytes <= budget_bytes):
         if not recorded.maps:
             return _engine_plan(CarriedOut(recorded), whole, op_hash)
         simulator = Simulator(recorded.trace, machine)
         return swapping_by(CarriedOut(recorded), whole, POLICY, budget_bytes, simulator, op_hash)
     budget_bytes = within(budget_bytes)
+    if soon and moves is Moves.JOINT:
+        joint = _joint_plan(recorded, budget_bytes, machine, op_hash, stopped, _LEAST_EFFORT, moves, never, soon=True)
+        if joint is not None:
+            return joint
     swapping = None
     if moves is not Moves.RECOMPUTE:
         swapping = _swapping_plan(recorded, budget_bytes, machine, op_hash, stopped, effort)
@@ -209,17 +221,24 @@ def _joint_plan(
     effort: float,
     moves: Moves,
     never: Collection[int],
+    *,
+    soon: bool = False,
 ) -> EnginePlan | None:
     storages, small = recorded.trace.storages, largest_small(budget_bytes)
     # They lie on the shelf, and leave it while no op runs: no drop right after an op takes them away.
     wishes = Wishes(swap=frozenset(i for i, storage in enumerate(storages) if storage.size_bytes <= small))
+    about: dict[str, Any] = {"again_us": recorded.again_us, "wishes": wishes, "never": never, "stopped": stopped}
+    planner: Callable[[int], JointPlan] = (
+        soon_planner(recorded.trace, machine, **about)
+        if soon
+        else partial(plan_jointly, recorded.trace, machine, moves=moves, effort=effort, **about)
+    )
 
     def attempt(limit_bytes: int) -> Fitted[tuple[CarriedOut, Placed]] | Infeasible | None:
         if stopped():
             return None
         try:
-            plan = plan_jointly(recorded.trace, machine, limit_bytes, moves=moves, effort=effort, never=never,
-                                wishes=wishes, again_us=recorded.again_us, stopped=stopped)  # fmt: skip
+            plan = planner(limit_bytes)
         except Cancelled:
             return None
         except BudgetError as error:

@@ -40,7 +40,7 @@ class Made:
     """The result of making a plan, without one where none was found or the making failed.
 
     `key` is what it is kept by on disk, "" where it is not; `never` are the storages that an earlier run could not make
-    again, and why. `anew` is the plan in force as it is foreseen by what is known now, where that is asked for.
+    again, and why. `anew` is the plan in force, if there is one, as it is foreseen by what is known now.
     """
 
     plan: CompressedPlan | None = None

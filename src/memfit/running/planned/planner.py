@@ -294,7 +294,7 @@ class Planner:
         plan = known.plan
         if plan is None:
             self._plan_again(known, _NOT_FOUND)
-        elif self._put_in_force(plan.plan(), end.at_boundary, is_another):
+        elif self._put_in_force(plan.plan(), known.signature, end.at_boundary, is_another):
             self._is_used(known, plan, made)
         else:
             self._become(Watching())
@@ -330,9 +330,10 @@ class Planner:
         self._plan_again(known, _NO_ROOM)
 
     def _confirm(self, known: Known, made: Made) -> None:
-        """Note that no better plan than the one in force was found."""
+        """Note that no better plan than the one in force was found, with what is known now."""
+        known.is_kept = False  # as it is foreseen now
         if known.plan is not None and made.plan is not None and made.plan.is_joint:
-            known.plan, known.is_kept = replace(known.plan, is_joint=True), False
+            known.plan = replace(known.plan, is_joint=True)
         known.claim = made.claim
         self._keep(known)
 
@@ -360,10 +361,10 @@ class Planner:
         else:
             known.making = self.asking.make(known, stage=f"{_FIRST}, attempt {known.attempts}")
 
-    def _put_in_force(self, plan: EnginePlan, at_boundary: bool, is_another: bool) -> bool:
+    def _put_in_force(self, plan: EnginePlan, kind: int, at_boundary: bool, is_another: bool) -> bool:
         table = plan.addresses
         used = self.engine.use_plan(table.columns, table.zone_bytes, table.iterations, plan.swaps, plan.remakes,
-                                    plan.resident, at_boundary, is_another, table.zone_offset)  # fmt: skip
+                                    plan.resident, at_boundary, is_another, table.zone_offset, kind)  # fmt: skip
         host.give_back_freed()  # recording, planning and restoring took many times what is kept
         return used
 

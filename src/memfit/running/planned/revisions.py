@@ -101,7 +101,7 @@ class Revisions:
             known.times = state.timing.result(plan.plan().remakes["repeats"])
             self.end_timing(state)
             known.timings += 1
-            known.making = self.asking.make(known, anew=True)
+            known.making = self.asking.make(known)
 
     def end_timing(self, state: InForce) -> None:
         """Time the ops no longer."""

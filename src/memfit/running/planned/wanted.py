@@ -37,7 +37,7 @@ class Wanted:
         moves: What may happen to a storage that is not in use.
         never: The storages that cannot be made again.
         is_first: Whether training has no plan yet, and waits for one.
-        in_force: The plan in force, which is to be foreseen anew; None where that is not asked for.
+        in_force: The plan that it has, which is foreseen anew; None where it has none.
         given: The plan that was passed.
         cache: Plans of earlier runs.
         unfit: The keys of those that were wrong, or found no room.
@@ -77,11 +77,12 @@ class Wanted:
         if self.given is not None:
             return self._judged(recorded, self.given)
         key = self._key(recorded)
-        return (
+        made = (
             self._kept(recorded, key)
             or self._from_another_rank(recorded, key, stop)
             or self._searched(recorded, key, stop)
         )
+        return replace(made, anew=self._anew(recorded))
 
     def _judged(self, recorded: Recorded, given: Plan) -> Made:
         """Return the plan that was passed, or why it is not used: that is known soon, as nothing is searched for."""
@@ -136,18 +137,16 @@ class Wanted:
         plan = self._search(recorded, stop.is_set)
         compressed = None if plan is None else CompressedPlan.of(plan, self.iterations)
         searched = plan is None or plan.plan is not None
-        return Made(compressed, self._anew(recorded), key=key, searched=searched, claim=self._claim(key))
+        return Made(compressed, key=key, searched=searched, claim=self._claim(key))
 
     def _search(self, recorded: Recorded, stopped: Callable[[], bool]) -> EnginePlan | None:
-        """Return the first plan that may do when training waits for one: swaps are found much sooner."""
+        """Return the plan that is found soon when training waits for one."""
         never = frozenset(self.never) | recorded.not_made_again
-        if self.is_first and self.moves is Moves.JOINT:
-            swapping = make_engine_plan(recorded, self.budget_bytes, self.machine, self.op_hash, stopped, Moves.SWAP)
-            if swapping is not None:
-                return swapping
-        return make_engine_plan(recorded, self.budget_bytes, self.machine, self.op_hash, stopped, self.moves, never)
+        return make_engine_plan(recorded, self.budget_bytes, self.machine, self.op_hash, stopped, self.moves, never,
+                                soon=self.is_first)  # fmt: skip
 
     def _anew(self, recorded: Recorded) -> CompressedPlan | None:
         if self.in_force is None:
             return None
-        return CompressedPlan.of(foreseen_anew(recorded, self.in_force.plan(), self.machine), self.iterations)
+        anew = CompressedPlan.of(foreseen_anew(recorded, self.in_force.plan(), self.machine), self.iterations)
+        return replace(anew, is_joint=self.in_force.is_joint)

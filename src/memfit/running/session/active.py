@@ -29,7 +29,6 @@ from memfit.running.session.iterations import Iterations
 from memfit.running.session.modules import Modules
 from memfit.running.session.settings import Settings, Splitting
 from memfit.running.session.share import Share
-from memfit.running.session.splits import KeptSplits
 from memfit.running.session.stats import Stats
 from memfit.running.session.stats_log import StatsLog
 from memfit.running.session.status import Status, plan_state
@@ -54,9 +53,7 @@ class Running:
         self.planner = Planner(engine, asking, settings.patience, settings.measures)
         self._settings = settings
         self._speeds = settings.speeds()
-        self._splits = (
-            KeptSplits.of_this_machine() if settings.splitting is not Splitting.NEVER and settings.keeps_plans else None
-        )
+        self._kept = settings.kept_answers()
         self._share = Share(engine, settings, self.adopt_visible)
         self.stats_logs: list[StatsLog] = []
         self._told_of_plan = False
@@ -73,6 +70,8 @@ class Running:
         )  # fmt: skip
         self.engine.set_mapping(settings.mapping)
         self.engine.warm_up()
+        for kept in self._kept:
+            kept.tell(self.engine)
         self._allow_splits()
         self._enter_contexts()
         self.adopt_visible()
@@ -82,8 +81,6 @@ class Running:
         settings = self._settings
         if settings.splitting is Splitting.NEVER:
             return
-        if self._splits is not None:
-            self._splits.tell(self.engine)
         is_planned_for = settings.plans and settings.budget is not None
         self.engine.allow_splits(True, settings.splitting is Splitting.TRY, False, is_planned_for)
 
@@ -109,8 +106,8 @@ class Running:
         """Make no more plans; return the session's finished figures."""
         if not self.engine.is_inert():
             self.planner.close()
-            if self._splits is not None:
-                self._splits.keep(self.engine)
+            for kept in self._kept:
+                kept.keep(self.engine)
         return Ended(
             self.stats, self.signatures, self.signature_counts, self.first, self.began, self.why_no_limit,
             self.planned_iterations, self.compressed_plan, self.measured, self.ran, self.given_plan, self.plan_searches,
@@ -275,7 +272,12 @@ class Running:
             return
         self._told_of_plan = True
         earlier = ", as an earlier run has planned it" if self.planner.kept_plans else ""
-        announce(f"a plan is in force for iterations like this one{earlier}: {plan.plan().describe()}")
+        parts = [plan.plan().describe()]
+        if plan.compute_us is not None:
+            parts.append(f"a step is foreseen at {1 + plan.overhead:.2f}x of its ops' time")
+        if self.planner.is_looking:
+            parts.append("a better plan is looked for beside training")
+        announce(f"a plan is in force for iterations like this one{earlier}: {'; '.join(parts)}")
 
     def _recorded(self) -> RawRecording:
         calls = self.modules.calls()

@@ -55,8 +55,9 @@ def _chunked(op: Any, chunk_bytes: int) -> Any:
         if count < 2 or any(len(a) != count for a in lists):
             return op(*args, **kwargs)
         with unseen():
-            parts = _parts(args, kwargs, count, _bounds(lists, count, chunk_bytes))
-        return op(*args, **kwargs) if len(parts) < 2 else _joined([op(*some, **named) for some, named in parts])
+            bounds = _bounds(lists, count, chunk_bytes)
+            parts = _parts(args, kwargs, count, bounds) if len(bounds) > 1 else []
+        return _joined([op(*some, **named) for some, named in parts]) if parts else op(*args, **kwargs)
 
     return in_chunks
 

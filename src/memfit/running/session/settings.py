@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import torch
 
@@ -20,6 +21,9 @@ from memfit.running.machine.compute import speeds_to
 from memfit.running.machine.measure_cuda import cuda_machine
 from memfit.running.planned.claims import Claims
 from memfit.running.planned.plan_cache import PlanCache
+from memfit.running.session.kept_answers import KeptAnswers
+from memfit.running.session.splits import KeptSplits
+from memfit.running.session.tried_calls import KeptTriedCalls
 from memfit.tracing.ghosts import Twins
 from memfit.tracing.roofline import Accelerator
 from memfit.units import Budget
@@ -114,6 +118,12 @@ class Settings:
         tier += ",compress" if self.tier.compress else ""
         about = (__version__, torch.__version__, device, tier, self.moves, str(torch.get_num_threads()))
         return PlanCache(folder, about, Claims(folder) if ranks.local_world_size() > 1 else None)
+
+    def kept_answers(self) -> list[KeptAnswers[Any]]:
+        """Return what earlier runs on this machine have tried of calls, as far as this session asks for that."""
+        kinds = (KeptTriedCalls, KeptSplits) if self.splitting is not Splitting.NEVER else (KeptTriedCalls,)
+        found = [kind.of_this_machine(self.device) for kind in kinds if self.keeps_plans]
+        return [kept for kept in found if kept is not None]
 
     def measured_machine(self) -> Machine | None:
         """Return the GPU's machine, whose link no session's first copies tell; None for the CPU and for a disk."""

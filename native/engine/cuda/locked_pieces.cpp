@@ -24,6 +24,8 @@ namespace memfit::cuda {
 namespace {
 
 constexpr size_t kAhead = 4;  // of so many pieces in use one more is locked ahead, and one besides
+constexpr size_t kPopulating = 4;  // threads, where there are as many cores
+constexpr size_t kHugePage = size_t{2} << 20;
 
 // The NUMA node that the GPU is attached to; -1 when the system does not say.
 int node_of(int device) {
@@ -43,12 +45,29 @@ void prefer_node(void* address, size_t bytes, int node) {
   (void)syscall(SYS_mbind, address, bytes, MPOL_PREFERRED, &mask, 64ul, 0u);  // a wish; without it, it is only slower
 }
 
-// The driver would have each page made as it locks it, one by one and small.
-void have_pages_made(char* memory, size_t bytes) {
-  (void)madvise(memory, bytes, MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_WRITE
-  (void)madvise(memory, bytes, MADV_POPULATE_WRITE);
+void populate(char* memory, size_t bytes) { (void)madvise(memory, bytes, MADV_POPULATE_WRITE); }
+#else
+void populate(char*, size_t) {}
 #endif
+
+// The driver would populate each page as it locks it, one by one and small. (The kernel zeroes pages at some GB/s a core.)
+void populate_by_threads(char* memory, size_t bytes) {
+  (void)madvise(memory, bytes, MADV_HUGEPAGE);
+  const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kPopulating);
+  const size_t part = (bytes / threads / kHugePage + 1) * kHugePage;
+  std::vector<std::thread> others;
+  size_t begin = 0;
+  try {
+    for (; begin + part < bytes; begin += part)
+      others.emplace_back([from = memory + begin, part] {
+        leave_signals_to_others();
+        populate(from, part);
+      });
+  } catch (const std::system_error&) {  // the system has no thread left
+  }
+  populate(memory + begin, bytes - begin);
+  for (std::thread& other : others) other.join();
 }
 
 }  // namespace
@@ -171,7 +190,7 @@ LockedPieces::Piece LockedPieces::make(size_t number) {
 
 // In some containers the driver locks what it allocates itself, and nothing else.
 void LockedPieces::lock_memory(Piece& piece, size_t bytes) {
-  have_pages_made(piece.memory, bytes);
+  populate_by_threads(piece.memory, bytes);
   const cudaError_t error = cudaHostRegister(piece.memory, bytes, cudaHostRegisterDefault);
   if (error == cudaSuccess) return (void)(piece.kind = Kind::kRegistered);
   (void)madvise(piece.memory, bytes, MADV_DONTNEED);

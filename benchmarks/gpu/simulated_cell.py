@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,17 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.common.result import Row
-from benchmarks.common.waiting import wait_for_plans
+from benchmarks.common.waiting import count_plans
+from benchmarks.gpu.accelerator import ms_between, synchronize
 from benchmarks.gpu.models import SPECS, tiny
+from benchmarks.gpu.simulated import HOST, MACHINE
 from benchmarks.gpu.training import Training
-from cuda_sim.simulator import Gpu
+from cuda_sim.simulator import Gpu, Host
 from memfit.files import save_trace
-from memfit.machine import profile
 from memfit.running.session import Session
 from memfit.tracing.roofline import accelerator_named
 
-_COUNTS = ("calls", "waits")
+_COUNTS = ("calls", "waits", "to_host")
 _NOTED = ("planned_iterations", "iterations", "plans", "swaps", "prefetches", "recomputations", "derailments")
 
 
@@ -33,8 +35,9 @@ def main() -> None:
     request: dict[str, Any] = json.loads(sys.argv[1])
     gpu = Gpu()
     gpu.forget_values()
-    gpu.keep_time(accelerator_named("h200"), profile("pcie5").into)
-    wait_for_plans()
+    host = Host(**HOST, both_factor=MACHINE.both_factor)
+    gpu.keep_time(accelerator_named("h200"), MACHINE.into, host)
+    count_plans(gpu, host.planning)
     torch.backends.cudnn.enabled = False  # its batch norms are not simulated
     with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):  # nor is the kernel that torch prefers
         found = plain(gpu, request) if request["budget_bytes"] is None else limited(gpu, request)
@@ -60,11 +63,18 @@ def steps_of(gpu: Gpu, training: Training, count: int, session: Session | None =
     return rows
 
 
+def periods_ms(training: Training) -> list[float]:
+    """Return the milliseconds from each step's beginning to the next one's, nothing left out; waits for the device."""
+    synchronize(training.device)
+    begins = [step[0] for step in training.steps] + [training.steps[-1][-1]]
+    return [ms_between(begin, end) for begin, end in pairwise(begins)]
+
+
 def plain(gpu: Gpu, request: dict[str, Any]) -> Row:
     """Train without a session, and once more in one without a limit, to know the peak of what lives."""
     training = training_of(request)
     rows = steps_of(gpu, training, request["steps"])
-    found = {"rows": rows, "times_ms": training.times_ms(), "allocated_bytes": torch.cuda.max_memory_allocated()}
+    found = {"rows": rows, "periods_ms": periods_ms(training), "allocated_bytes": torch.cuda.max_memory_allocated()}
     with Session(None, "ram", device="cuda", plan=False) as session:
         training.train(2)
     return found | {"peak_bytes": session.stats.peak_live_bytes}
@@ -74,6 +84,7 @@ def limited(gpu: Gpu, request: dict[str, Any]) -> Row:
     """Train within the budget a model that was made before; the driver's peaks are of each part of the session."""
     training, peaks = training_of(request), {"before": gpu.count("in_use")}
     gpu.reset_peak()
+    gpu.in_session(True)
     with Session(request["budget_bytes"], "ram", device="cuda") as session:
         peaks["adoption"] = gpu.count("peak")
         gpu.reset_peak()
@@ -82,7 +93,7 @@ def limited(gpu: Gpu, request: dict[str, Any]) -> Row:
         peaks["training"] = gpu.count("peak")
         gpu.reset_peak()
     peaks["end"] = gpu.count("peak")
-    found: Row = {"rows": rows, "times_ms": training.times_ms(), "driver": peaks, "stats": vars(session.stats),
+    found: Row = {"rows": rows, "periods_ms": periods_ms(training), "driver": peaks, "stats": vars(session.stats),
                   "unplanned": [str(each) for each in session.unplanned]}  # fmt: skip
     made = session.compressed_plan
     if made is not None and (trace := made.trace()) is not None:

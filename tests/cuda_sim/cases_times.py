@@ -5,14 +5,16 @@ Each runs in a process of its own, on a simulated GPU (test_cuda_sim.py).
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import nn
 
-from benchmarks.common.waiting import wait_for_plans
-from cuda_sim.simulator import MIB, Gpu
+from benchmarks.common.waiting import count_plans, wait_for_plans
+from cuda_sim.simulator import MIB, Gpu, Host
 from cuda_sim.training import mlp, stepping
 from memfit.machine import profile
 from memfit.running.session import Session
@@ -52,6 +54,65 @@ def evictions_run_beside_the_ops_before_them(gpu: Gpu) -> None:
     copies_us = evictions * LINK.copy_us(4 * SIDE * SIDE)
     assert OPS - 8 <= evictions < OPS and copies_us > 1.2 * plain_us
     assert limited_us < copies_us + 0.3 * plain_us
+
+
+def us_until_done(gpu: Gpu, work: Callable[[], object]) -> float:
+    """Return the microseconds that `work` takes, until the GPU is done."""
+    torch.cuda.synchronize()
+    begin = gpu.count("now")
+    work()
+    torch.cuda.synchronize()
+    return (gpu.count("now") - begin) / 1000
+
+
+def what_the_host_does_is_on_the_clock(gpu: Gpu) -> None:
+    """It reads what comes to ordinary memory, locks memory before copies go there, and ops take longer in a session."""
+    host = Host(session_op_ns=50_000, reading_bytes_per_s=1e9, locking_bytes_per_s=2e9, both_factor=0.8)
+    gpu.keep_time(accelerator_named("h200"), LINK, host)
+    size = 64 * MIB
+    there, locked = torch.ones(size // 4, device="cuda"), torch.ones(2, size // 4).pin_memory()
+    alone = us_until_done(gpu, lambda: locked[0].copy_(there, non_blocking=True))
+    assert abs(alone - LINK.copy_us(size)) < 50, "it was locked when it was allocated"
+    assert abs(us_until_done(gpu, there.cpu) - alone - 1e6 * size / 1e9) < 50
+
+    fresh = torch.empty(size // 4)  # a thread beside the program locks it
+    assert gpu.runtime.cudaHostRegister(ctypes.c_void_p(fresh.data_ptr()), ctypes.c_size_t(size), 0) == 0
+    assert abs(us_until_done(gpu, lambda: fresh.copy_(there, non_blocking=True)) - alone - 1e6 * size / 2e9) < 50
+
+    other, back = torch.cuda.Stream(), torch.empty_like(there)
+
+    def both_ways() -> None:
+        locked[0].copy_(there, non_blocking=True)
+        with torch.cuda.stream(other):
+            back.copy_(locked[1], non_blocking=True)
+
+    assert abs(us_until_done(gpu, both_ways) - alone / 0.8) < 50
+
+    def small_ops() -> None:
+        for _ in range(100):
+            there[:4].add_(1)
+
+    plain = us_until_done(gpu, small_ops)
+    gpu.in_session(True)
+    assert abs(us_until_done(gpu, small_ops) - plain - 100 * 50) < 50
+
+
+def plans_on_a_large_gpu_come_when_the_clock_has_come_as_far_as_they_take_to_make(gpu: Gpu) -> None:
+    """Training waits for the first one no longer than it does anywhere, and goes on without one."""
+    gpu.forget_values()
+    gpu.keep_time(accelerator_named("h200"), LINK)
+    count_plans(gpu, 1e4)
+    train = stepping(mlp(4096, 8), torch.ones(16384, 4096, device="cuda"))
+    train(2)
+    budget = 7 * torch.cuda.max_memory_allocated() // 10
+    with Session(budget, "ram", device="cuda", plan_cache=False) as session:
+        begin = gpu.count("now")
+        train(20)
+        torch.cuda.synchronize()
+        assert gpu.count("now") - begin > 2e9 and session.stats.plans == 0
+        gpu.host_takes(1e6)
+        train(5)
+        assert session.stats.plans == 1
 
 
 @dataclass

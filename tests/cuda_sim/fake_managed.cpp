@@ -81,7 +81,7 @@ cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned) {
   bytes = (bytes + kPage - 1) / kPage * kPage;
   char* made = map_memory(bytes, PROT_READ | PROT_WRITE);
   if (simulated_has_values()) std::memset(made, 0xFF, bytes);
-  ranges[made] = {bytes, Kind::kManaged, current_device(), std::vector<bool>(bytes / kPage)};
+  ranges[made] = {.bytes = bytes, .kind = Kind::kManaged, .device = current_device(), .there = std::vector<bool>(bytes / kPage)};
   *memory = made;
   return cudaSuccess;
 }

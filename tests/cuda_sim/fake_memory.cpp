@@ -47,6 +47,9 @@ std::atomic<double> lock_bytes_per_s{0};  // 0: locking takes what it takes, as 
 std::atomic<double> link_bytes_per_s{0};  // of copies from and to the host
 std::atomic<double> memory_bytes_per_s{0};  // of the device's own, read or written; on the virtual clock
 std::atomic<int64_t> link_latency_ns{0};
+std::atomic<double> link_slowing{0};  // of a copy while the other way is busy; on the virtual clock
+std::atomic<double> pageable_bytes_per_s{0};  // of the host that reads what was copied to ordinary memory; on the virtual clock
+int64_t locked_until_ns = 0;  // one piece after another, by a thread beside the program; on the virtual clock
 std::atomic<bool> has_values{true};  // otherwise no byte is ever moved, and nothing is known of any
 Way ways[2];  // of the link
 constexpr size_t kShort = 64 << 10;  // bytes of a copy
@@ -143,6 +146,8 @@ void simulated_link(double bytes_per_s, int64_t latency_ns) {
   link_bytes_per_s = bytes_per_s;
   link_latency_ns = latency_ns;
 }
+void simulated_link_both_ways(double slowing) { link_slowing = slowing; }
+void simulated_pageable(double bytes_per_s) { pageable_bytes_per_s = bytes_per_s; }
 void simulated_memory(double bytes_per_s) { memory_bytes_per_s = bytes_per_s; }
 void simulated_locking(double bytes_per_s) { lock_bytes_per_s = bytes_per_s; }
 void simulated_refuse_registering() { refuses_registering = true; }
@@ -179,12 +184,15 @@ cudaError_t cudaFree(void* memory) {
 }
 
 static cudaError_t lock_memory(void* memory, size_t bytes) {
-  if (lock_bytes_per_s > 0) std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(bytes) / lock_bytes_per_s));
+  const double seconds = lock_bytes_per_s > 0 ? static_cast<double>(bytes) / lock_bytes_per_s : 0;
+  const bool is_modelled = is_virtual();
+  if (!is_modelled && seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   std::lock_guard<std::mutex> lock(memory_mutex);
   if (fail_lock_beyond >= 0 && locked_bytes + static_cast<int64_t>(bytes) > fail_lock_beyond)
     return fail(cudaErrorMemoryAllocation);
   if (range_of(memory) != ranges.end()) return fail(cudaErrorHostMemoryAlreadyRegistered);
-  ranges[static_cast<char*>(memory)] = {bytes, Kind::kLocked};
+  if (is_modelled) locked_until_ns = std::max(locked_until_ns, host_now()) + static_cast<int64_t>(1e9 * seconds);
+  ranges[static_cast<char*>(memory)] = {.bytes = bytes, .kind = Kind::kLocked, .ready_ns = is_modelled ? locked_until_ns : 0};
   locked_bytes += static_cast<int64_t>(bytes);
   return cudaSuccess;
 }
@@ -208,7 +216,9 @@ cudaError_t cudaHostUnregister(void* memory) {
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   if (entered("cudaHostAlloc") != cudaSuccess) return cudaErrorInitializationError;
   *memory = map_memory(bytes, PROT_READ | PROT_WRITE);
-  return lock_memory(*memory, bytes);
+  const cudaError_t error = lock_memory(*memory, bytes);
+  host_waits_until(locked_until_ns);
+  return error;
 }
 cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaHostAlloc(memory, bytes, 0); }
 cudaError_t cudaFreeHost(void* memory) { return memory == nullptr ? cudaSuccess : unlock_memory(memory); }
@@ -265,9 +275,12 @@ std::function<void()> copying_staged(void* to, const void* from, size_t bytes) {
 cudaError_t copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   bool from_ordinary, to_ordinary, from_host, to_host;
+  int64_t ready_ns = 0;
   {
     std::lock_guard<std::mutex> lock(memory_mutex);
     auto source = range_of(from), target = range_of(to);
+    for (RangeAt range : {source, target})
+      if (range != ranges.end()) ready_ns = std::max(ready_ns, range->second.ready_ns);
     if (!is_whole(source, from, bytes) || !is_whole(target, to, bytes)) return fail(cudaErrorInvalidValue);
     from_ordinary = source == ranges.end();
     to_ordinary = target == ranges.end();
@@ -283,9 +296,13 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaStream_t stream) 
     work = copying_staged(to, from, bytes);
   else if (has_values)
     work = copying(to, from, bytes, over_link && !to_ordinary && !is_modelled ? ns : 0);
-  give(stream, std::move(work), true, ns, {over_link ? &ways[from_host] : nullptr, bytes <= kShort});
+  host_waits_until(ready_ns);
+  Turn turn{.is_short = bytes <= kShort, .slowing = link_slowing};
+  if (over_link) turn.way = &ways[from_host], turn.other = &ways[!from_host];
+  give(stream, std::move(work), true, ns, turn);
   if (to_host && !from_host) bytes_to_host += static_cast<int64_t>(bytes);
   if (to_ordinary) wait_for_stream(stream);
+  if (to_ordinary && bytes > kShort) host_takes(copy_ns(bytes, pageable_bytes_per_s, 0));
   return cudaSuccess;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -15,6 +16,7 @@ struct Range {
   size_t bytes;
   Kind kind;
   int device = -1;
+  int64_t ready_ns = 0;  // when locked memory is, on the virtual clock
   // Of managed memory: the pages that are on the device, and what it was advised.
   std::vector<bool> there = {};
   bool stays_with_host = false, is_open = false, is_anywhere = false;

@@ -33,6 +33,7 @@ CUresult context_state(CUdevice device, unsigned* flags, int* active) {
   return *flags = 0, *active = simulated_is_used(device), CUDA_SUCCESS;
 }
 CUresult unsupported() { return CUDA_ERROR_NOT_SUPPORTED; }
+CUresult no_such_attribute(int* value, CUdevice_attribute, CUdevice) { return *value = 0, CUDA_SUCCESS; }
 
 const std::unordered_map<std::string, void*>& entry_points() {
   static auto* points = new std::unordered_map<std::string, void*>{
@@ -44,6 +45,7 @@ const std::unordered_map<std::string, void*>& entry_points() {
       {"cuMemMap", reinterpret_cast<void*>(&map)},
       {"cuMemUnmap", reinterpret_cast<void*>(&unmap)},
       {"cuMemSetAccess", reinterpret_cast<void*>(&set_access)},
+      {"cuDeviceGetAttribute", reinterpret_cast<void*>(&no_such_attribute)},
       {"cuGetErrorString", reinterpret_cast<void*>(&error_string)},
       {"cuDevicePrimaryCtxGetState", reinterpret_cast<void*>(&context_state)},
   };

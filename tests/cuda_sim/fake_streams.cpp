@@ -83,7 +83,7 @@ struct Stream {
 
   MomentPtr push(std::function<void()> action, bool delayed, int64_t ns = 0, Turn turn = {}, int64_t not_before = 0) {
     int64_t begins = std::max({last->time_ns, now_ns(), not_before});
-    if (turn.way != nullptr) begins = turn.way->take(begins, ns, turn.is_short, now_ns());
+    if (turn.way != nullptr) begins = turn.way->take(begins, &ns, turn, now_ns());
     last = std::make_shared<Moment>(Moment{false, call_ns > 0 ? begins + ns : 0});
     queue.push_back({std::move(action), delayed, last});
     arrived.notify_one();
@@ -139,15 +139,22 @@ void synchronise_with_legacy(Stream* stream) {
 
 }  // namespace
 
-int64_t Way::take(int64_t ready, int64_t ns, bool is_short, int64_t now) {
+int64_t Way::take(int64_t ready, int64_t* ns, const Turn& turn, int64_t now) {
   while (!taken_.empty() && taken_.front().end <= now) taken_.pop_front();
-  if (is_short) {
+  if (turn.is_short) {
     const auto way = std::find_if(taken_.begin(), taken_.end(), [&](const Taken& each) { return each.begin <= ready && ready < each.end; });
     return way == taken_.end() ? ready : way->end;
   }
   if (!taken_.empty()) ready = std::max(ready, taken_.back().end);
-  taken_.push_back({ready, ready + ns});
+  if (turn.other != nullptr) *ns += static_cast<int64_t>(turn.slowing * static_cast<double>(turn.other->busy(ready, ready + *ns)));
+  taken_.push_back({ready, ready + *ns});
   return ready;
+}
+
+int64_t Way::busy(int64_t begin, int64_t end) const {
+  int64_t ns = 0;
+  for (const Taken& each : taken_) ns += std::max(std::min(each.end, end) - std::max(each.begin, begin), int64_t{0});
+  return ns;
 }
 
 MomentPtr give(cudaStream_t stream, std::function<void()> work, bool delayed, int64_t ns, Turn turn) {
@@ -182,6 +189,16 @@ bool is_virtual() {
 void host_takes(int64_t ns) {
   std::lock_guard<std::mutex> lock(mutex);
   if (call_ns > 0) virtual_now += ns;
+}
+
+void host_waits_until(int64_t ns) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (call_ns > 0) virtual_now = std::max(virtual_now, ns);
+}
+
+int64_t host_now() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return now_ns();
 }
 
 void wait_for_stream(cudaStream_t stream) { wait_for(give(stream, nullptr, false)); }
@@ -246,13 +263,11 @@ void simulated_clock(int64_t new_call_ns) {
   virtual_now = real_ns();
   call_ns = new_call_ns;
 }
-int64_t simulated_now() {
-  std::lock_guard<std::mutex> lock(mutex);
-  return now_ns();
-}
+int64_t simulated_now() { return host_now(); }
 // `stream` is at work for so long, on the virtual clock.
 void simulated_work(cudaStream_t stream, int64_t ns) { give(stream, nullptr, false, ns); }
 void simulated_host_takes(int64_t ns) { host_takes(ns); }
+void simulated_host_waits_until(int64_t ns) { host_waits_until(ns); }
 int64_t simulated_streams() {
   std::lock_guard<std::mutex> lock(mutex);
   return static_cast<int64_t>(streams().size());

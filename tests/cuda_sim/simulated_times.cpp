@@ -1,6 +1,7 @@
 // What operators take on the virtual clock: a model in Python is asked once for each operator with tensors of some shapes.
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
@@ -15,7 +16,7 @@ namespace {
 using Model = int64_t (*)(const char* op, const char* shapes);  // nanoseconds
 
 Model model = nullptr;
-int64_t dispatch_ns = 0;  // of the host, for each operator
+std::atomic<int64_t> dispatch_ns{0};  // of the host, for each operator
 std::mutex mutex;
 auto* known = new std::map<std::string, int64_t>;
 
@@ -61,7 +62,5 @@ void take_time(const std::string& op, const torch::jit::Stack& inputs, const tor
   simulated_work(stream, ns);
 }
 
-extern "C" void simulated_times(Model new_model, int64_t new_dispatch_ns) {
-  model = new_model;
-  dispatch_ns = new_dispatch_ns;
-}
+extern "C" void simulated_times(Model new_model) { model = new_model; }
+extern "C" void simulated_dispatch(int64_t ns) { dispatch_ns = ns; }

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,11 +24,33 @@ from memfit.tracing.roofline import Accelerator
 from python_path import environment
 
 MIB = 1 << 20
-_CALL_NS = 1000  # what a call of the runtime's takes the host on the virtual clock
-_DISPATCH_NS = 4000  # and what an op does besides
 _HERE = Path(__file__).parent
 _RUNTIME = ("fake_streams.cpp", "fake_memory.cpp", "fake_managed.cpp", "fake_runtime.cpp", "fake_driver.cpp")
 _OPERATORS = ("simulated_ops.cpp", "simulated_draws.cpp", "simulated_libraries.cpp", "simulated_times.cpp")
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the host takes on the virtual clock, and what two ways of a link take from each other.
+
+    Attributes:
+        call_ns: A call of the runtime's.
+        op_ns: An op, besides.
+        session_op_ns: An op in a session, besides that.
+        reading_bytes_per_s: What is copied to ordinary memory, to be read there by the thread that waits for it; 0: at
+            once.
+        locking_bytes_per_s: What is page-locked, one piece after another beside the program; 0: at once.
+        both_factor: The part of its speed that the link has while the other direction is busy too.
+        planning: Seconds that it takes for a second of this machine's processor, in which plans are made.
+    """
+
+    call_ns: int = 1000
+    op_ns: int = 4000
+    session_op_ns: int = 0
+    reading_bytes_per_s: float = 0.0
+    locking_bytes_per_s: float = 0.0
+    both_factor: float = 1.0
+    planning: float = 0.0
 
 
 def missing() -> str:
@@ -57,9 +80,11 @@ def _compile(folder: Path) -> None:
     home = Path(torch.__file__).parent
     includes = [f"-I{engine.cuda_headers()}", f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
     compiler = [*engine.compiler(), "-std=c++20", "-O1", "-g", "-shared", "-fPIC", *includes]
-    # It bears the driver's name, so that who asks for the driver gets it.
+    # They bear the names of the driver's libraries, so that who asks for these gets them.
     runtime = [*(str(_HERE / name) for name in _RUNTIME), "-Wl,-soname,libcuda.so.1", "-lpthread"]
     subprocess.run([*compiler, *runtime, "-o", str(folder / "runtime.so")], check=True)
+    management = [str(_HERE / "fake_nvml.cpp"), "-Wl,-soname,libnvidia-ml.so.1"]
+    subprocess.run([*compiler, *management, "-o", str(folder / "management.so")], check=True)
     links = [f"-L{home / 'lib'}", "-lc10", "-ltorch_cpu", "-lc10_cuda", "-ltorch_cuda"]
     made = folder / "operators.so.part"
     subprocess.run([*compiler, *(str(_HERE / name) for name in _OPERATORS), *links, "-o", str(made)], check=True)
@@ -73,7 +98,7 @@ def run(
     folder = build()
     engine.load()  # so that the other process finds it built
     variables = {
-        "LD_PRELOAD": str(folder / "runtime.so"),
+        "LD_PRELOAD": f"{folder / 'runtime.so'}:{folder / 'management.so'}",
         "SIMULATED_GPU": str(folder),
         "SIMULATED_GPU_BYTES": str(gpu_bytes),
         "SIMULATED_GPUS": str(gpus),
@@ -137,25 +162,43 @@ class Gpu:
         """Let copies between the GPU and locked memory take their time from here on (0: as long as they take)."""
         self.runtime.simulated_link(ctypes.c_double(bytes_per_second), ctypes.c_int64(int(1000 * latency_us)))
 
-    def keep_time(self, accelerator: Accelerator, link: Link) -> None:
-        """Model all times from here on: those of ops by `accelerator`, of copies by `link` each way, of calls by guess.
+    def keep_time(self, accelerator: Accelerator, link: Link, host: Host = Host()) -> None:  # noqa: B008 (frozen)
+        """Model all times from here on: of ops by `accelerator`, of copies by `link` each way, of the rest by `host`.
 
         They are those of a virtual clock, which real time does not touch: what was measured once is measured again.
         """
+        self._host = host
 
         def op_ns(op: bytes, shapes: bytes) -> int:
             found = parse_shapes(shapes.decode())
             return int(1000 * accelerator.duration_us(op.decode(), found, found.size_bytes, 0))
 
         self._op_ns = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p, ctypes.c_char_p)(op_ns)
-        self.operators.simulated_times(self._op_ns, ctypes.c_int64(_DISPATCH_NS))
+        self.operators.simulated_times(self._op_ns)
+        self.in_session(False)
         memory = accelerator.bytes_per_second * accelerator.bandwidth_efficiency
         self.runtime.simulated_memory(ctypes.c_double(memory))
         latency_us = link.copy_us(1)
         self.link(1e15 / (link.copy_us(10**9) - latency_us), latency_us)
-        self.runtime.simulated_clock(ctypes.c_int64(_CALL_NS))
-        machine = Machine(torch.cuda.get_device_name(), link, link, memory_bytes_per_s=memory)
+        self.runtime.simulated_link_both_ways(ctypes.c_double(1 / host.both_factor - 1))
+        self.runtime.simulated_pageable(ctypes.c_double(host.reading_bytes_per_s))
+        self.lock_slowly(host.locking_bytes_per_s)
+        self.runtime.simulated_clock(ctypes.c_int64(host.call_ns))
+        machine = Machine(torch.cuda.get_device_name(), link, link, host.both_factor, memory_bytes_per_s=memory)
         save_machine(machine, cuda_machine_file(torch.device("cuda", 0)))
+
+    def in_session(self, whether: bool) -> None:
+        """Let ops take the host from here on what they take in a session, or else what they take without one."""
+        ns = self._host.op_ns + whether * self._host.session_op_ns
+        self.operators.simulated_dispatch(ctypes.c_int64(ns))
+
+    def host_takes(self, seconds: float) -> None:
+        """Let the host do something else for so long, on the virtual clock."""
+        self.runtime.simulated_host_takes(ctypes.c_int64(int(1e9 * seconds)))
+
+    def wait_until(self, ns: int) -> None:
+        """Let the host wait until that moment of the virtual clock."""
+        self.runtime.simulated_host_waits_until(ctypes.c_int64(ns))
 
     def forget_values(self) -> None:
         """Let ops and copies move no bytes from here on: a model of any size trains, to nothing, in no time."""

@@ -195,7 +195,8 @@ def _zero_copy(name: str, gb_per_s: float) -> Machine:
 
 # The PCIe rates are four fifths of the nominal ones (PCI-SIG: 8, 16, 32 GT/s a lane, 16 lanes, 128b/130b coding:
 # 15.75, 31.5, 63 GB/s), what is left after packet headers and flow control. NVLink-C2C: 450 GB/s each way (NVIDIA Grace
-# Hopper whitepaper), the same share of it. nvme: a drive on four PCIe 4.0 lanes, the reads faster than the writes.
+# Hopper whitepaper), the same share of it. gh200: that link as nvbandwidth found it, 411 to 421 GB/s into the GPU and
+# 170 out (NVIDIA/Megatron-LM, issue 6491). nvme: a drive on four PCIe 4.0 lanes, the reads faster than the writes.
 _PROFILES = {
     machine.name: machine
     for machine in (
@@ -203,6 +204,7 @@ _PROFILES = {
         _symmetric("pcie4", 25.2, 0.9),
         _symmetric("pcie5", 50.4, 0.9),
         _symmetric("nvlink-c2c", 360.0, 0.9, latency_us=5.0),
+        Machine("gh200", Link.of_bandwidth(170.0, 5.0), Link.of_bandwidth(415.0, 5.0), both_factor=0.9),
         Machine("nvme", Link.of_bandwidth(4.0, 80.0), Link.of_bandwidth(6.0, 80.0), both_factor=0.7),
         replace(_symmetric("uvm", 25.2, 0.9), faults=MANAGED),
         _zero_copy("zerocopy", 25.2),

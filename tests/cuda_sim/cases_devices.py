@@ -38,6 +38,13 @@ def copied_there_and_back() -> None:
         assert session.stats.evictions > 0 and session.stats.peak_footprint_bytes <= 6 * MIB
 
 
+def a_session_says_that_it_leaves_another_gpu_alone(gpu: Gpu) -> None:
+    said: list[str] = []
+    with Session(6 * MIB, device="cuda:0", announce=said.append):
+        torch.ones(4, device="cuda:0")
+    assert said == ["the budget is that of cuda:0 alone; torch sees 1 other GPU, which is left as without memfit"]
+
+
 def copies_to_another_gpu_and_back(gpu: Gpu) -> None:
     copied_there_and_back()
 

@@ -53,6 +53,35 @@ def the_drivers_memory_stays_within_the_budget(gpu: Gpu) -> None:
         del tensors
 
 
+def torch_s_snapshot_and_statistics_have_the_arena(gpu: Gpu) -> None:
+    """As one more segment, whose blocks are the storages that lie there now."""
+    torch.ones(1, device="cuda")
+    outside = {segment["address"] for segment in torch.cuda.memory_snapshot()}
+    with memfit.session(8 * MIB, device="cuda") as session:
+        kept = numbered(20)
+        del kept[19], kept[17]
+        here = [tensor for tensor in kept if tensor.sum() >= 0][-3:]  # they are there to be read, the last ones last
+        (arena,) = (segment for segment in torch.cuda.memory_snapshot() if segment["address"] not in outside)
+        address, found = arena["address"], {}
+        for block in arena["blocks"]:
+            assert block["address"] == address
+            address += block["size"]
+            if block["state"] == "active_allocated":
+                found[block["address"]] = block["requested_size"]
+        stats, torch_s = session.stats, torch.cuda.memory_stats()
+        assert address == arena["address"] + arena["total_size"] and arena["total_size"] >= stats.footprint_bytes
+        assert sum(found.values()) == stats.resident_bytes == torch_s["allocated_bytes.large_pool.current"]
+        assert (
+            torch_s["allocated_bytes.all.current"] - stats.resident_bytes
+            == torch_s["allocated_bytes.small_pool.current"]
+        )
+        assert (
+            torch_s["allocation.large_pool.current"] == len(found) >= 3 and torch_s["segment.large_pool.current"] == 1
+        )
+        assert {tensor.data_ptr(): MIB for tensor in here}.items() <= found.items()
+    assert {segment["address"] for segment in torch.cuda.memory_snapshot()} >= outside
+
+
 def tensors_from_before_are_governed_and_come_back(gpu: Gpu) -> None:
     tensors = numbered(10)
     views = [tensor[5:] for tensor in tensors]

@@ -59,6 +59,22 @@ def a_tight_budget_changes_no_bit(gpu: Gpu) -> None:
         print(program.__name__, peak, stats.evictions)
 
 
+def expandable_segments_of_torch_s_change_nothing(gpu: Gpu) -> None:
+    """What is there before the session lies in one, and what has left the arena at its end does again."""
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    before = torch.ones(MIB, device="cuda")
+    assert {segment["is_expandable"] for segment in torch.cuda.memory.memory_snapshot()} == {True}
+    for plan in (False, True):
+        plain, peak = plainly(lambda: events(QUIET))
+        torch.manual_seed(0)
+        with memfit.session(int(0.8 * peak), device="cuda", plan=plan) as session:
+            result = events(QUIET)
+            during = before * 2
+        assert_equal(plain, result)
+        assert session.stats.evictions > 0 and (session.planned_iterations > 0) == plan
+        assert before.sum() == MIB and during.sum() == 2 * MIB
+
+
 def a_share_of_the_peak_is_a_budget(gpu: Gpu) -> None:
     for program in PROGRAMS:
         plain, _ = plainly(program)

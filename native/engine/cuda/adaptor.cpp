@@ -90,7 +90,13 @@ class Adaptor final : public CUDAAllocator {
   }
   void enable(bool value) override { own().enable(value); }
   bool isEnabled() const override { return own().isEnabled(); }
-  caching::SnapshotInfo snapshot(MempoolId_t pool, bool traces) override { return own().snapshot(pool, traces); }
+  // The arena is one more segment of torch's ordinary memory.
+  caching::SnapshotInfo snapshot(MempoolId_t pool, bool traces) override {
+    caching::SnapshotInfo info = own().snapshot(pool, traces);
+    if (device_ != nullptr && pool == MempoolId_t{0, 0})
+      Engine::get().in_session([&](Session& session) { info.segments.push_back(segment_of(session)); });
+    return info;
+  }
   void beginAllocateToPool(DeviceIndex device, MempoolId_t pool, std::function<bool(cudaStream_t)> filter) override {
     ++pools_;
     own().beginAllocateToPool(device, pool, std::move(filter));
@@ -210,17 +216,61 @@ class Adaptor final : public CUDAAllocator {
                 "; do it before or after the session");
   }
 
+  // Torch divides its memory into pools of small and of large blocks. The arena counts as one large segment.
   static void add_arena(c10::CachingDeviceAllocator::DeviceStats& stats) {
-    Stats arena = Engine::get().stats();
+    using c10::CachingAllocator::StatType;
+    const Stats arena = Engine::get().stats();
+    const size_t count = Engine::get().in_session([](Session& session) { return in_arena(session).size(); });
     auto add = [](c10::CachingAllocator::StatArray& array, size_t now, size_t peak) {
-      auto& stat = array[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
-      stat.peak = std::max(stat.peak + static_cast<int64_t>(peak), stat.current + static_cast<int64_t>(now));
-      stat.current += static_cast<int64_t>(now);
+      for (const StatType type : {StatType::AGGREGATE, StatType::LARGE_POOL}) {
+        auto& stat = array[static_cast<size_t>(type)];
+        stat.peak = std::max(stat.peak + static_cast<int64_t>(peak), stat.current + static_cast<int64_t>(now));
+        stat.current += static_cast<int64_t>(now);
+      }
     };
     add(stats.allocated_bytes, arena.resident_bytes, arena.peak_resident_bytes);
     add(stats.active_bytes, arena.resident_bytes, arena.peak_resident_bytes);
     add(stats.requested_bytes, arena.resident_bytes, arena.peak_resident_bytes);
     add(stats.reserved_bytes, arena.footprint_bytes, arena.peak_footprint_bytes);
+    add(stats.allocation, count, 0);
+    add(stats.active, count, 0);
+    add(stats.segment, 1, 0);
+  }
+
+  // The storages whose bytes lie in the session's arena, from its low end on; one that others share bytes with once.
+  static std::vector<const Block*> in_arena(Session& session) {
+    std::vector<const Block*> found;
+    for (const Block* block : session.lasting.books.all())
+      if (block->region != nullptr && session.memory.holds(*block)) found.push_back(block);
+    const auto offset = [](const Block* block) { return block->region->offset; };
+    std::sort(found.begin(), found.end(), [&](const Block* a, const Block* b) { return offset(a) < offset(b); });
+    found.erase(std::unique(found.begin(), found.end(), [&](const Block* a, const Block* b) { return offset(a) == offset(b); }), found.end());
+    return found;
+  }
+
+  caching::SegmentInfo segment_of(Session& session) const {
+    caching::SegmentInfo segment;
+    segment.device = static_cast<DeviceIndex>(device_->index());
+    segment.address = reinterpret_cast<size_t>(session.memory.arena->base());
+    segment.stream = device_->compute();
+    segment.is_large = true;
+    const auto add = [&](size_t end, size_t requested, bool is_allocated) {
+      if (end <= segment.total_size) return;
+      caching::BlockInfo block;
+      block.size = end - segment.total_size;
+      block.requested_size = requested;
+      block.allocated = block.active = is_allocated;
+      segment.blocks.push_back(block);
+      segment.total_size = end;
+      segment.requested_size += requested;
+      if (is_allocated) segment.allocated_size += block.size, segment.active_size += block.size;
+    };
+    for (const Block* block : in_arena(session)) {
+      add(block->region->offset, 0, false);
+      add(block->region->end(), block->bytes, true);
+    }
+    add(std::max(session.memory.arena->footprint(), segment.total_size), 0, false);
+    return segment;
   }
 
   template <typename Native>

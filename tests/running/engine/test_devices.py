@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from memfit.errors import InputError
-from memfit.running.engine.devices import parse_device
+from memfit.running.engine.devices import about_others, parse_device
 
 
 @pytest.fixture
@@ -51,3 +51,26 @@ def test_a_rank_without_a_gpu_of_its_own_is_an_error_and_a_named_gpu_is_not(gpus
 def test_on_a_machine_without_gpus_ranks_are_on_the_cpu(gpus):
     gpus(0, 0, 1)
     assert parse_device("auto") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("text", ["auto", "cuda", "cuda:0"])
+def test_a_torch_for_amds_gpus_is_refused_with_the_reason(gpus, monkeypatch, text):
+    gpus(1, 0, None)
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    with pytest.raises(InputError, match="ROCm") as raised:
+        parse_device(text)
+    assert "--device cpu" in raised.value.remedy and parse_device("cpu") == torch.device("cpu")
+
+
+def test_other_gpus_are_named_unless_other_ranks_have_them(gpus):
+    gpus(4, 2, None)
+    assert about_others(torch.device("cuda", 2)) == (
+        "the budget is that of cuda:2 alone; torch sees 3 other GPUs, which are left as without memfit"
+    )
+    gpus(2, 0, None)
+    assert "1 other GPU, which is left" in about_others(torch.device("cuda", 0))
+    assert about_others(torch.device("cpu")) == ""
+    gpus(2, 0, 1)
+    assert about_others(torch.device("cuda", 1)) == ""
+    gpus(1, 0, None)
+    assert about_others(torch.device("cuda", 0)) == ""

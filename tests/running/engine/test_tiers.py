@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 import memfit
 from memfit.errors import InputError, TierError
 from memfit.running.engine.devices import chunk_bytes, default_tier, parse_device
-from memfit.running.engine.tiers import TierSpec, parse_tier
+from memfit.running.engine.tiers import TierSpec, parse_tier, tier_for
 from memfit.running.host import host_memory_bytes
 from running.plainly import same_bits
 from running.pressure import BUDGET, COUNT, press, ramp
@@ -90,6 +91,24 @@ def test_a_disk_tiers_file_never_takes_the_place_of_a_closed_standard_stream(tmp
 def test_memory_that_is_full_with_nothing_behind_it_says_so():
     with pytest.raises(TierError, match="ram tier is full"):
         swapped(f"ram:{6 * COUNT}")
+
+
+def test_a_gpu_without_memory_of_its_own_has_no_ram_tier(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    gpu = torch.device("cuda", 0)
+    for is_integrated in (0, 1):
+        about = SimpleNamespace(is_integrated=is_integrated)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, about=about: about)
+        assert tier_for(None, gpu).kind == ("disk" if is_integrated else "ram")
+        for tier in ("ram", "ram:4MiB", TierSpec("ram")):
+            if is_integrated:
+                with pytest.raises(InputError, match="is of no use on cuda:0") as raised:
+                    tier_for(tier, gpu)
+                assert "no memory of its own" in raised.value.why and "--tier disk" in raised.value.remedy
+            else:
+                assert tier_for(tier, gpu).kind == "ram"
+            assert tier_for(tier, torch.device("cpu")).kind == "ram"
+        assert tier_for("disk:/tmp", gpu).kind == "disk"
 
 
 def test_devices():

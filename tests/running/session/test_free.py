@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -104,6 +105,18 @@ def test_a_gpu_s_budget_is_what_the_device_has_free(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 1 * GIB)
     budget = auto_budget(torch.device("cuda", 0), TierSpec("ram")).bytes
     assert budget == rounded(12 * GIB - 12 * GIB // 20)
+
+
+def test_an_integrated_gpu_s_budget_is_free_to_both_and_leaves_both_their_margins(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(is_integrated=1))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 0)
+    for of_the_driver, of_the_host in ((60 * GIB, 40 * GIB), (40 * GIB, 60 * GIB)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=of_the_driver: (free, 128 * GIB))
+        monkeypatch.setattr(host, "available_bytes", lambda free=of_the_host: free)
+        budget = auto_budget(torch.device("cuda", 0), TierSpec("disk", "/tmp")).bytes
+        assert budget == rounded(40 * GIB - 40 * GIB // 20 - 40 * GIB // 10)
 
 
 def test_only_runs_have_it():

@@ -32,6 +32,12 @@ def parse_device(text: str) -> torch.device:
         return torch.device("cpu")
     if device.type != "cuda":
         raise _no_device(text, "a session governs the memory of the CPU or of one CUDA GPU")
+    if torch.version.hip is not None:
+        raise InputError(
+            f"memfit cannot govern {device}",
+            why="this torch is built for AMD's GPUs (ROCm), and memfit's engine for those of NVIDIA and for the CPU",
+            remedy="--device cpu, for tensors on the CPU; what torch allocates on the GPU is in no budget then",
+        )
     count = torch.cuda.device_count()
     if not torch.cuda.is_available() or (device.index or 0) >= count:
         raise _no_device(text, f"torch sees {count} CUDA GPUs")
@@ -55,13 +61,29 @@ def _current_gpu() -> int:
     return local
 
 
+def about_others(device: torch.device) -> str:
+    """Return a sentence on the GPUs that a session on `device` leaves alone; "" where there are none, or in a rank."""
+    others = torch.cuda.device_count() - 1 if device.type == "cuda" and ranks.local_rank() is None else 0
+    if others < 1:
+        return ""
+    others_are = "1 other GPU, which is" if others == 1 else f"{others} other GPUs, which are"
+    return f"the budget is that of {device} alone; torch sees {others_are} left as without memfit"
+
+
 def _no_device(text: str, why: str) -> InputError:
     return InputError(f"there is no device '{text}'", why=why, remedy="--device cpu, or --device cuda:0; memfit doctor")
 
 
+def shares_host_memory(device: torch.device) -> bool:
+    """Whether the device's memory is the host's own: that of the CPU, and of an integrated GPU (Jetson, DGX Spark)."""
+    if device.type != "cuda":
+        return True
+    return torch.cuda.is_available() and bool(torch.cuda.get_device_properties(device).is_integrated)
+
+
 def default_tier(device: torch.device) -> str:
-    """Return the tier for swapped-out bytes: page-locked host memory for a GPU, a file for the CPU."""
-    return "ram" if device.type == "cuda" else "disk"
+    """Return the tier for swapped-out bytes: page-locked host memory for a GPU that has its own, otherwise a file."""
+    return "disk" if shares_host_memory(device) else "ram"
 
 
 def chunk_bytes(device: torch.device, budget_bytes: int | None) -> int:

@@ -12,7 +12,7 @@ import torch
 
 from memfit.errors import InputError, MemfitError
 from memfit.messages import say_for_all
-from memfit.running.engine.devices import default_tier
+from memfit.running.engine.devices import default_tier, shares_host_memory
 from memfit.running.host import host_memory_bytes, is_in_memory, reservable_bytes
 from memfit.units import format_bytes, parse_bytes
 
@@ -48,9 +48,19 @@ class TierSpec:
                 "compress": self.compress}  # fmt: skip
 
 
-def tier_for(text: str | None, device: torch.device) -> TierSpec:
-    """Return the tier that `text` names, otherwise the device's own; raises InputError as `parse_tier` does."""
-    return parse_tier(default_tier(device) if text is None else text)
+def tier_for(named: str | TierSpec | None, device: torch.device) -> TierSpec:
+    """Return the tier that is named, otherwise the device's own.
+
+    Raises InputError as `parse_tier` does, and for a tier in the very memory of a GPU.
+    """
+    tier = named if isinstance(named, TierSpec) else parse_tier(default_tier(device) if named is None else named)
+    if device.type == "cuda" and tier.kind == "ram" and shares_host_memory(device):
+        raise InputError(
+            f"tier '{tier}' is of no use on {device}",
+            why="this GPU has no memory of its own: what leaves for the ram tier takes as much of the host's as before",
+            remedy="--tier disk:PATH, or no --tier, which is a disk's there",
+        )
+    return tier
 
 
 def parse_tier(text: str) -> TierSpec:
@@ -85,7 +95,7 @@ def _parse_places(named: str, text: str) -> TierSpec:
 
 def warn_if_in_memory(tier: TierSpec, device: torch.device) -> None:
     """Say so where a disk tier's folder is in the very memory that the budget is to save."""
-    if device.type == "cpu" and tier.kind == "disk" and is_in_memory(tier.folder):
+    if shares_host_memory(device) and tier.kind == "disk" and is_in_memory(tier.folder):
         say_for_all(
             f"memfit: warning: the disk tier's folder '{tier.folder}' is in memory (tmpfs), so what leaves the arena "
             "still takes memory; name a folder on a disk: --tier disk:PATH"

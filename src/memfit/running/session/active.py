@@ -76,6 +76,8 @@ class Running:
         self._enter_contexts()
         self.adopt_visible()
         self.began = time.monotonic()
+        if settings.announce is not None and (others := devices.about_others(settings.device)):
+            settings.announce(others)
 
     def _allow_splits(self) -> None:
         settings = self._settings

@@ -70,7 +70,7 @@ class Session(Figures):
         self._settings = Settings(
             budget=parsed,
             is_auto=is_auto(budget),
-            tier=tier if isinstance(tier, TierSpec) else tier_for(tier, where),
+            tier=tier_for(tier, where),
             device=where,
             splitting=splitting if accelerator is None and where.type == "cpu" else Splitting.NEVER,
             grow=parsed is not None and parsed.bytes is None if grow is None else grow,

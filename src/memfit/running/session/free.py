@@ -8,6 +8,7 @@ from memfit import ranks
 from memfit.errors import BudgetError, InputError
 from memfit.messages import say_for_all
 from memfit.running import host
+from memfit.running.engine.devices import shares_host_memory
 from memfit.running.engine.tiers import TierSpec
 from memfit.units import Budget, format_bytes
 
@@ -27,7 +28,7 @@ def auto_budget(device: torch.device, tier: TierSpec) -> Budget:
     sharers = ranks.local_world_size() if device.type == "cpu" else 1  # each rank has a GPU of its own
     free = _free_bytes(device) // sharers
     beside = _tier_bytes(device, tier)
-    margin = max(free // _MARGIN[device.type], _LEAST_MARGIN[device.type])
+    margin = _margin(device, free)
     budget = rounded(free - margin - beside)
     where = "memory" if device.type == "cpu" else f"{device}'s memory"
     if budget < _LEAST_BUDGET:
@@ -52,7 +53,15 @@ def _free_bytes(device: torch.device) -> int:
         return host.available_bytes()
     free, _ = torch.cuda.mem_get_info(device)
     # What torch's own allocator has cached goes back to the device when the session begins.
-    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    # To the driver of an integrated GPU the page cache is taken, and not what other processes may still ask for.
+    return min(free, host.available_bytes()) if shares_host_memory(device) else free
+
+
+def _margin(device: torch.device, free: int) -> int:
+    """Return what is left to what is not in the arena: on an integrated GPU to the host's as well as to the GPU's."""
+    kinds = {device.type, "cpu"} if shares_host_memory(device) else {device.type}
+    return sum(max(free // _MARGIN[kind], _LEAST_MARGIN[kind]) for kind in kinds)
 
 
 def _tier_bytes(device: torch.device, tier: TierSpec) -> int:

@@ -32,8 +32,8 @@ _LAST = 8  # steps that a median is taken of
 _LIMIT_S = 1800
 # As measured on an H200: docs/cuda-simulator.md says what each figure is from.
 _LINK = Link.of_bandwidth(55.0, 10.0)
-MACHINE = Machine("simulated H200", _LINK, _LINK, both_factor=0.88)
-HOST = {"call_ns": 1000, "op_ns": 4000, "session_op_ns": 4000, "reading_bytes_per_s": 1.11e9,
+MACHINE = Machine("simulated H200", _LINK, _LINK, both_factor=0.9)
+HOST = {"call_ns": 1000, "op_ns": 4000, "session_op_ns": 5400, "reading_bytes_per_s": 1.11e9,
         "locking_bytes_per_s": 2**30 / 0.1, "planning": 1.0}  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.common.result import Row
 from benchmarks.common.waiting import count_plans
 from benchmarks.gpu.accelerator import ms_between, synchronize
-from benchmarks.gpu.models import SPECS, tiny
+from benchmarks.gpu.models import spec_of
 from benchmarks.gpu.simulated import HOST, MACHINE
 from benchmarks.gpu.training import Training
 from cuda_sim.simulator import Gpu, Host
@@ -45,9 +44,7 @@ def main() -> None:
 
 
 def training_of(request: dict[str, Any]) -> Training:
-    spec = tiny(SPECS[request["model"]]) if request.get("quick") else SPECS[request["model"]]
-    spec = replace(spec, batch=request["batch"] or spec.batch, layers=request["layers"] or spec.layers)
-    return Training(spec, torch.device("cuda", 0))
+    return Training(spec_of(request), torch.device("cuda", 0))
 
 
 def steps_of(gpu: Gpu, training: Training, count: int, session: Session | None = None) -> list[Row]:

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from memfit.running.planned.making import Making
 from memfit.running.planned.planner import Planner
-from memfit.running.planned.revisions import Revisions
 
 
 class VirtualClock(Protocol):
@@ -70,4 +69,6 @@ def count_plans(clock: VirtualClock, factor: float) -> None:
 
 def keep_plans() -> None:
     """Let this process's plans stay as they are from here on, whatever links and ops take."""
+    from memfit.running.planned.revisions import Revisions
+
     Revisions.compare = lambda *_: None  # type: ignore[method-assign]

@@ -21,20 +21,14 @@ from typing import Annotated
 
 from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Row, Table, gib
+from benchmarks.gpu.h200 import BYTES, MACHINE
 from memfit.files import load_trace
-from memfit.machine import Link, Machine
 from memfit.planning.joint.program import time_bound
 
 MODELS = ("llama", "gpt2_medium", "resnet152", "resnet50", "vgg16")
-_GPU_BYTES = 141 * 10**9
 _PLAIN = 10  # steps
 _LAST = 8  # steps that a median is taken of
 _LIMIT_S = 1800
-# As measured on an H200: docs/cuda-simulator.md says what each figure is from.
-_LINK = Link.of_bandwidth(55.0, 10.0)
-MACHINE = Machine("simulated H200", _LINK, _LINK, both_factor=0.9)
-HOST = {"call_ns": 1000, "op_ns": 4000, "session_op_ns": 5400, "reading_bytes_per_s": 1.11e9,
-        "locking_bytes_per_s": 2**30 / 0.1, "planning": 1.0}  # fmt: skip
 
 
 def cell(model: str, budget_bytes: int | None, steps: int, trace: Path, quick: bool = False) -> Row:
@@ -42,7 +36,7 @@ def cell(model: str, budget_bytes: int | None, steps: int, trace: Path, quick: b
     request = {"model": model, "budget_bytes": budget_bytes, "steps": steps, "trace": str(trace), "quick": quick}
     arguments = ["-W", "ignore", "-m", "benchmarks.gpu.simulated_cell", json.dumps(request)]
     done = subprocess.run(
-        [sys.executable, "-m", "cuda_sim.simulator", str(_GPU_BYTES), *arguments], capture_output=True, text=True,
+        [sys.executable, "-m", "cuda_sim.simulator", str(BYTES), *arguments], capture_output=True, text=True,
         timeout=_LIMIT_S, env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))},
     )  # fmt: skip
     if done.returncode != 0:

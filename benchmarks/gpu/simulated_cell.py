@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.common.result import Row
 from benchmarks.common.waiting import count_plans
 from benchmarks.gpu.accelerator import ms_between, synchronize
+from benchmarks.gpu.h200 import FLOPS_EFFICIENCY, HOST, MACHINE
 from benchmarks.gpu.models import spec_of
-from benchmarks.gpu.simulated import HOST, MACHINE
 from benchmarks.gpu.training import Training
 from cuda_sim.simulator import Gpu, Host
 from memfit.files import save_trace
@@ -35,7 +36,8 @@ def main() -> None:
     gpu = Gpu()
     gpu.forget_values()
     host = Host(**HOST, both_factor=MACHINE.both_factor)
-    gpu.keep_time(accelerator_named("h200"), MACHINE.into, host)
+    h200 = replace(accelerator_named("h200"), flops_efficiency=FLOPS_EFFICIENCY)
+    gpu.keep_time(h200, MACHINE.into, host)
     count_plans(gpu, host.planning)
     torch.backends.cudnn.enabled = False  # its batch norms are not simulated
     with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):  # nor is the kernel that torch prefers

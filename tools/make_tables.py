@@ -32,7 +32,7 @@ from benchmarks.cpu import (
     traffic,
     versions,
 )
-from benchmarks.gpu import simulated
+from benchmarks.gpu import calibration, simulated
 from benchmarks.offline import (
     allocators,
     bounds,
@@ -83,6 +83,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "report": report.table,
     "rss": rss.table,
     "simulated_gpu": simulated.table,
+    "calibration": calibration.table,
     "splitting": splitting.table,
     "splitting_loss": splitting.table_of_loss,
     "staying": staying.table,

@@ -20,7 +20,7 @@ _TRIED = ("ok", "error", "timeout", "crash")
 
 @dataclass(frozen=True)
 class Options:
-    """How everything is run. `models`: of the parts that train; None is each part's own choice."""
+    """How everything is run. `models`, `percents` of their peaks, and `modes`: None is each part's own choice."""
 
     out: Path
     device: str = "cuda"
@@ -29,6 +29,8 @@ class Options:
     retry: bool = False
     start: str = "fork"
     models: tuple[str, ...] | None = None
+    percents: tuple[int, ...] | None = None
+    modes: tuple[str, ...] | None = None
     engine_error: str = ""  # why cells that need memfit cannot run
 
     @property

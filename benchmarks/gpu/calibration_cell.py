@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.models.llama import modeling_llama  # noqa: F401  (torch's compiler does not like the simulator's functions)
 
 from benchmarks.common.result import Row
-from benchmarks.common.waiting import count_plans
-from benchmarks.gpu.h200 import FLOPS_EFFICIENCY, HOST, MACHINE
 from benchmarks.gpu.models import SPECS
 from benchmarks.gpu.training import Training
-from cuda_sim.simulator import Gpu, Host
+from benchmarks.gpu.virtual import begin
 from memfit.running import engine
 from memfit.running.session import Session
-from memfit.tracing.roofline import accelerator_named
 
 _WORKSPACE_BYTES = 32 << 20
 # An allocation with its op took 6.5 us more in a session there, and one thread populated what was locked.
@@ -34,21 +29,15 @@ def main() -> None:
     module, since_then = engine.load(), "trust_registered_kernels"
     if not hasattr(module, since_then):
         setattr(module, since_then, lambda _: None)
-    gpu = Gpu()
-    gpu.forget_values()
-    host = Host(**(HOST | _OF_THEN), both_factor=MACHINE.both_factor)
-    h200 = replace(accelerator_named("h200"), flops_efficiency=FLOPS_EFFICIENCY)
-    gpu.keep_time(h200, MACHINE.into, host)
-    torch.backends.cudnn.enabled = False
-    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), gpu.workspaces(_WORKSPACE_BYTES):
-        print(json.dumps(trained(gpu, request, host)))
+    gpu = begin(**_OF_THEN)
+    with gpu.workspaces(_WORKSPACE_BYTES):
+        print(json.dumps(trained(gpu, request)))
 
 
-def trained(gpu: Gpu, request: dict[str, Any], host: Host) -> Row:
+def trained(gpu: Any, request: dict[str, Any]) -> Row:
     """Train plainly, or from the building of the model on within the budget, and while plans take their time."""
     if request["budget_bytes"] is None:
         return steps_of(request["steps"]) | {"peak_bytes": torch.cuda.max_memory_allocated()}
-    count_plans(gpu, host.planning)
     gpu.in_session(True)
     with Session(request["budget_bytes"], "ram", device="cuda") as session:
         return steps_of(request["steps"], session)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.result import write_json
+from benchmarks.gpu.virtual import SLOWER, elapsed_s, is_simulated
 
 _LOG_CHARACTERS, _ERROR_CHARACTERS = 3000, 2000  # that are kept of what a failed cell printed, and of its error
 _GRACE_S = 10.0  # for the system to take a killed process away
@@ -40,6 +41,7 @@ def run_cell(request: Request, limit_s: float, start: str = "fork") -> Outcome:
     timeout or crash), "seconds", "result" (what the function returned, or had noted when it ended early), and after a
     failure "error" and "log".
     """
+    limit_s *= SLOWER if is_simulated() else 1
     with tempfile.TemporaryDirectory(prefix="bench-gpu-", ignore_cleanup_errors=True) as folder:
         result, log = Path(folder) / "result.json", Path(folder) / "log"
         sys.stdout.flush()
@@ -114,6 +116,8 @@ def _perform(request: Request, result: Path, limit_s: float) -> int:
     try:
         module, _, function = request["call"].partition(":")
         found = getattr(importlib.import_module(module), function)(request, note)
+        if (seconds := elapsed_s()) is not None:
+            found |= {"simulated_s": seconds}
         write_json(result, {"status": "ok", "result": noted | found})
         return 0
     except BaseException as error:

@@ -1,13 +1,14 @@
-"""What to run in the first minutes on a GPU, in one command: what everything else stands on comes first.
+"""A quarter of an hour on a GPU, in one command or two: what memfit costs there comes first, and tests come last.
 
-Each step has a limit on its time and is a process of its own; results are kept as they come, so that `--resume` goes
-on where a run ended. A page at the end has a line for each step.
+Each cell has a limit on its time and is a process of its own; results are kept as they come, so that `--resume` goes
+on where a run ended. A page at the end has a line for each step, and the tables of the parts follow.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -16,6 +17,7 @@ from benchmarks.common.result import GIB, Result, Row, Table
 from benchmarks.gpu import runner
 from benchmarks.gpu.bench import Bench, Options, measured, read
 from benchmarks.gpu.cells import Outcome
+from benchmarks.gpu.virtual import is_simulated
 
 NAME = "first"
 _CALLS = "benchmarks.gpu.first_cells:"
@@ -63,20 +65,38 @@ class Step(NamedTuple):
     request: Row = {}
 
 
-# The order is of what is learnt: whether it works at all, whether plans come on, what an entry costs, then bits.
+class Stage(NamedTuple):
+    """A part of the benchmarks with some of its cells."""
+
+    line: str
+    part: str
+    models: tuple[str, ...]
+    percents: tuple[int, ...] | None = None
+    modes: tuple[str, ...] | None = None
+
+
+# The order is of what is learnt: what a budget costs, beside other ways to save memory; whether plans come for compiled
+# code and for two shapes; then what an entry costs, and bits.
 BEFORE = (Step("doctor", "doctor", 120.0, False, _doctor),)
+_MAIN, _REST, _PERCENTS = ("llama", "resnet152", "gpt2_medium"), ("resnet50", "vgg16"), (60, 80, 40)
+STAGES = (
+    Stage("budgets", "sweep", _MAIN, percents=_PERCENTS),
+    Stage("other ways", "peers", _MAIN, modes=("checkpoint", "save_on_cpu")),
+    Stage("budgets of two more", "sweep", _REST, percents=_PERCENTS),
+)
 CHECKS = (
+    Step("compiled", "compiled", 90.0, False, _trained),
+    Step("two shapes in turn", "shapes", 60.0, False, _trained),
     Step("loader", "loader", 60.0, False, _trained),
-    Step("fill and end", "fill", 90.0, False, _filled),
-    Step("register", "register", 30.0, True, _registered),
     Step("lstm with dropout", "lstm", 60.0, False, _trained),
     Step("convolutions that search", "search", 60.0, False, _trained),
+    Step("fill and end", "fill", 90.0, False, _filled),
+    Step("register", "register", 30.0, True, _registered),
 )
 _FILES = sorted((ROOT / "tests" / "on_gpu").glob("test_*.py"))
 TESTS = tuple(
     Step(f"tests: {path.stem}", "tests", 240.0, True, _tests, {"path": str(path.relative_to(ROOT))}) for path in _FILES
 )
-_PROBE_S = 110.0
 
 
 def run(
@@ -85,24 +105,28 @@ def run(
     quick: Annotated[bool, {"help": "tiny sizes: whether it runs, not how fast"}] = False,
     resume: Annotated[bool, {"help": "keep the results there are, and run the steps that are missing"}] = False,
     retry: Annotated[bool, {"help": "with --resume: run steps that failed again"}] = False,
-    limit: Annotated[float, {"help": "seconds for all steps, once the engine is built"}] = 1600.0,
+    limit: Annotated[float, {"help": "seconds for all steps, once the engine is built"}] = 840.0,
     start: Annotated[str, {"choices": list(runner.STARTS), "help": "how a step's process begins"}] = "auto",
     out: Path | None = None,
 ) -> Iterator[Result]:
-    """Run the steps and the parts of the benchmarks in the order of what is learnt; yield one page at the end."""
+    """Run the stages and steps in the order of what is learnt; yield one page and the parts' tables at the end."""
     options, about = runner.begin(device, start, out, quick, resume, retry, None)
     end = time.monotonic() + limit
     bench = Bench(NAME, options, end, about)
-    _run(bench, BEFORE)
-    pages = [_part(options, about, runner.PROBE, min(_PROBE_S, end - time.monotonic()))]
-    _run(bench, (*CHECKS, *TESTS))
-    parts = list(runner.PARTS)
-    for index, name in enumerate(parts):
-        pages.append(_part(options, about, name, runner.share_s(parts[index:], end - time.monotonic())))
+    _run(bench, () if is_simulated() else BEFORE)
+    pages, tables = [], {}
+    for number, stage in enumerate(STAGES):
+        # A part's file has the cells of an earlier stage already.
+        its = replace(options, models=stage.models, percents=stage.percents, modes=stage.modes,
+                      resume=options.resume or stage.part in [other.part for other in STAGES[:number]])  # fmt: skip
+        line, tables[stage.part] = _part(stage, its, about, end - time.monotonic())
+        pages.append(line)
+    _run(bench, CHECKS if is_simulated() else (*CHECKS, *TESTS))
     left = bench.skipped + [row[0] for row in pages if row[1] != "ok"]
     bench.save(complete=not bench.skipped)
     notes = [f"not run, or not whole: {', '.join(left)}; --resume runs it"] if left else []
-    yield Result("", None, [page(bench.cells, pages)], notes, exit_code=3 if left or not _good(bench.cells) else 0)
+    shown = [page(bench.cells, pages), *(table for each in tables.values() for table in each)]
+    yield Result("", None, shown, notes, exit_code=3 if left or not _good(bench.cells) else 0)
 
 
 def _run(bench: Bench, steps: tuple[Step, ...]) -> None:
@@ -111,13 +135,15 @@ def _run(bench: Bench, steps: tuple[Step, ...]) -> None:
             bench.run(step.key, _CALLS + step.call, step.limit_s, memfit=True, **step.request)
 
 
-def _part(options: Options, about: Row, name: str, seconds: float) -> list[str]:
-    """Run a part of the benchmarks, whose results are in its own file; return its line of the page."""
+def _part(stage: Stage, options: Options, about: Row, seconds: float) -> tuple[list[str], list[Table]]:
+    """Run cells of a part, whose results are in its own file; return the stage's line of the page, and the tables."""
     began = time.monotonic()
-    result = runner.run_part(name, options, about, max(seconds, 0.0))
-    cells = read(options.out / f"{name}.json").get("cells", {})
-    said = f"{len(measured(cells))} of {len(cells)} cells have a result"
-    return [name, "ok" if result.exit_code == 0 else "not whole", f"{time.monotonic() - began:.0f}", said]
+    result = runner.run_part(stage.part, options, about, max(seconds, 0.0))
+    cells = read(options.out / f"{stage.part}.json").get("cells", {})
+    its = {key: cell for key, cell in cells.items() if key.partition("/")[0] in stage.models}
+    said = f"{len(measured(its))} of {len(its)} cells have a result"
+    line = [stage.line, "ok" if result.exit_code == 0 else "not whole", f"{time.monotonic() - began:.0f}", said]
+    return line, list(result.tables)
 
 
 def _good(cells: dict[str, Outcome]) -> bool:
@@ -132,10 +158,10 @@ def _held(found: Row) -> bool:
 
 def page(cells: dict[str, Outcome], parts: list[list[str]]) -> Table:
     """Return the page: a line for each step in the order in which they ran."""
-    lines = [_line(step, cells[step.key]) for step in (*BEFORE, *CHECKS, *TESTS) if step.key in cells]
-    probed = len(BEFORE)  # the probe comes after these
-    rows = lines[:probed] + parts[:1] + lines[probed:] + parts[1:]
-    return Table("The first minutes", ["step", "outcome", "seconds", "found"], rows)
+    before, after = (
+        [_line(step, cells[step.key]) for step in steps if step.key in cells] for steps in (BEFORE, (*CHECKS, *TESTS))
+    )
+    return Table("A quarter of an hour", ["step", "outcome", "seconds", "found"], [*before, *parts, *after])
 
 
 def _line(step: Step, cell: Outcome) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
@@ -74,13 +75,43 @@ def fill(request: Request, note: Note) -> Row:
     return found | {"same_bits": all(bool((tensor == n + 1).all()) for n, tensor in enumerate(held))}
 
 
+def compiled(request: Request, note: Note) -> Row:
+    """Train a compiled network."""
+    width, rows = (64, 64) if request["quick"] else (2048, 8192)
+
+    def train(device: torch.device) -> Iterator[Tensor]:
+        torch._dynamo.reset()
+        model = _stack(width).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        model.compile()
+        yield from _steps(model, optimizer, lambda: model(torch.randn(rows, width, device=device)))
+
+    return _within(train, request, note)
+
+
+def shapes(request: Request, note: Note) -> Row:
+    """Train on batches of two shapes in turn."""
+    width, rows = (64, 64) if request["quick"] else (2048, 8192)
+
+    def train(device: torch.device) -> Iterator[Tensor]:
+        model, sizes = _stack(width).to(device), itertools.cycle((rows, 3 * rows // 4))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        yield from _steps(model, optimizer, lambda: model(torch.randn(next(sizes), width, device=device)), 2 * STEPS)
+
+    return _within(train, request, note)
+
+
+def _stack(width: int) -> nn.Sequential:
+    return nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(width, width), nn.GELU())))
+
+
 def loader(request: Request, note: Note) -> Row:
     """Train from a loader with two workers and pinned batches, and a log at every fifth step."""
     width, rows = (64, 64) if request["quick"] else (2048, 8192)
 
     def train(device: torch.device) -> Iterator[Tensor]:
         batches = DataLoader(Numbered(STEPS * rows, width), rows, num_workers=2, pin_memory=device.type == "cuda")
-        model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(width, width), nn.GELU()))).to(device)
+        model = _stack(width).to(device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         for step, batch in enumerate(batches):
             loss = model(batch.to(device, non_blocking=True)).square().mean()
@@ -132,8 +163,10 @@ def search(request: Request, note: Note) -> Row:
     return _within(train, request, note)
 
 
-def _steps(model: nn.Module, optimizer: torch.optim.Optimizer, output: Callable[[], Tensor]) -> Iterator[Tensor]:
-    for _ in range(STEPS):
+def _steps(
+    model: nn.Module, optimizer: torch.optim.Optimizer, output: Callable[[], Tensor], count: int = STEPS
+) -> Iterator[Tensor]:
+    for _ in range(count):
         loss = output().square().mean()
         _descend(optimizer, loss)
         yield loss.detach()
@@ -157,7 +190,7 @@ def _within(train: Train, request: Request, note: Note) -> Row:
         found = _seeded(train, device)
     stats = asdict(session.stats)
     same = all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-    return {"same_bits": same, "iterations": STEPS, "planned_iterations": session.planned_iterations,
+    return {"same_bits": same, "iterations": stats["iterations"], "planned_iterations": session.planned_iterations,
             "unplanned": list(session.unplanned),
             **{name: stats[name] for name in _SAID}}  # fmt: skip
 

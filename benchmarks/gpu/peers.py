@@ -32,7 +32,7 @@ def twin(name: str, model: str, peak_bytes: int, cells: Row) -> str:
 def measure(bench: Bench) -> None:
     """Run the cells, the cheap and telling ones of all models first."""
     swept = measured(bench.read("sweep"))
-    for modes in ROUNDS:
+    for modes in ROUNDS if bench.options.modes is None else (("plain", *bench.options.modes),):
         for model in bench.options.models or MODELS:
             # At the batch that the sweep trained the model at: the two parts' figures belong together.
             batch = swept.get(f"{model}/plain", {}).get("batch")
@@ -40,7 +40,7 @@ def measure(bench: Bench) -> None:
                 found = run_plain(bench, model, mode, batch, _LIMIT_S.get(mode, 60.0))
                 if found is not None:
                     batch, peak = batch or found["batch"], found["peak_bytes"]
-                    run_limited(bench, twin(mode, model, peak, bench.cells), model, found["batch"], peak)
+                    run_limited(bench, twin(mode, model, peak, bench.cells), model, found, peak)
 
 
 def row(model: str, mode: str, plain: Row, peer: Row, ours: Row | None) -> list[str]:

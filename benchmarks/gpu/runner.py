@@ -57,7 +57,8 @@ def begin(
     facts, how = look(device, start)
     engine, error = build_engine(device, how)
     folder = (out or RESULTS / folder_name(facts["name"])).resolve()
-    options = Options(folder, device, quick, resume or retry, retry, how, tuple(models) if models else None, error)
+    options = Options(folder, device, quick, resume or retry, retry, how, tuple(models) if models else None,
+                      engine_error=error)  # fmt: skip
     print(f"{facts['name']}, torch {facts['torch']}: results in {folder}, processes by {how}")
     return options, {"device": facts, "engine": engine, "engine_error": error}
 

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.common.result import Row
-from benchmarks.common.waiting import count_plans
 from benchmarks.gpu.accelerator import ms_between, synchronize
-from benchmarks.gpu.h200 import FLOPS_EFFICIENCY, HOST, MACHINE
 from benchmarks.gpu.models import spec_of
 from benchmarks.gpu.training import Training
-from cuda_sim.simulator import Gpu, Host
+from benchmarks.gpu.virtual import begin
+from cuda_sim.simulator import Gpu
 from memfit.files import save_trace
 from memfit.running.session import Session
-from memfit.tracing.roofline import accelerator_named
 
 _COUNTS = ("calls", "waits", "to_host")
 _NOTED = ("planned_iterations", "iterations", "plans", "swaps", "prefetches", "recomputations", "derailments")
@@ -33,15 +29,8 @@ _NOTED = ("planned_iterations", "iterations", "plans", "swaps", "prefetches", "r
 
 def main() -> None:
     request: dict[str, Any] = json.loads(sys.argv[1])
-    gpu = Gpu()
-    gpu.forget_values()
-    host = Host(**HOST, both_factor=MACHINE.both_factor)
-    h200 = replace(accelerator_named("h200"), flops_efficiency=FLOPS_EFFICIENCY)
-    gpu.keep_time(h200, MACHINE.into, host)
-    count_plans(gpu, host.planning)
-    torch.backends.cudnn.enabled = False  # its batch norms are not simulated
-    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):  # nor is the kernel that torch prefers
-        found = plain(gpu, request) if request["budget_bytes"] is None else limited(gpu, request)
+    gpu = begin()
+    found = plain(gpu, request) if request["budget_bytes"] is None else limited(gpu, request)
     print(json.dumps(found))
 
 

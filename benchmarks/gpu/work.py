@@ -10,14 +10,16 @@ import torch
 
 import memfit
 from benchmarks.common.result import GIB, Row
-from benchmarks.gpu.accelerator import PeakSampler, prepare, release, tier_of
+from benchmarks.common.waiting import wait_for_plans
+from benchmarks.gpu.accelerator import PeakSampler, prepare, release, synchronize, tier_of
 from benchmarks.gpu.cells import Note, Request
 from benchmarks.gpu.models import Spec, spec_of
 from benchmarks.gpu.training import CHUNK, Training, median_ms
 
 # The bytes that a plain run should take at its peak; and about how many where the batch is set anew.
 LOW, HIGH, TARGET = 20 * GIB, 60 * GIB, 28 * GIB
-TIMED = 4  # steps under a plan that a median is taken of
+TIMED = 8  # steps under the last plan that a median is taken of
+_SAID = 300  # characters of an error
 _CHUNKS = 1024  # a fingerprint's part of a budget, by elements of 8 bytes, some times over
 _SPARE_S = 4.0  # for a cell to end in, when it comes near its limit
 _NOTED = ("bytes_out", "bytes_in", "plans", "swaps", "derailments", "plan_mismatches", "stall_ns", "copy_ns")
@@ -29,11 +31,12 @@ def plain(request: Request, note: Note) -> Row:
     In mode plain weights are fingerprinted after each step from `steps` on to `most_steps`, since a session may need
     more steps to come to a plan; with `repeat` it is all done once more, to tell whether the bits repeat at all.
     """
-    device, spec = prepare(request), spec_of(request)
+    device, spec = prepare(request | {"strict": True}), spec_of(request)
     mode, steps = request["mode"], request["steps"]
+    unrepeatable = _without_repeatable(spec, device, mode)
     if request["calibrate"] and device.type == "cuda":
         spec = _calibrated(spec, device, note)
-    found = {"batch": spec.batch, "mode": mode}
+    found = {"batch": spec.batch, "mode": mode, "strict": not unrepeatable, "unrepeatable": unrepeatable}
     note(found)
     release(device)
     with PeakSampler(device) as sampler:
@@ -47,6 +50,19 @@ def plain(request: Request, note: Note) -> Row:
         bits = again.loss_bits(), again.fingerprint()
         found["repeats"] = bits == (found["losses"][:steps], found["fingerprints"][str(steps)])
     return found
+
+
+def _without_repeatable(spec: Spec, device: torch.device, mode: str) -> str:
+    """Return what torch says of the first op without an algorithm that repeats itself; it takes others from then on."""
+    try:
+        Training(replace(spec, batch=1), device, mode).train(1)
+        synchronize(device)
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        return str(error).partition("\n")[0][:_SAID]
+    return ""
 
 
 def _steps(spec: Spec, device: torch.device, mode: str, steps: int, most: int) -> Row:
@@ -97,8 +113,12 @@ def _peak_without_gpu(spec: Spec, device: torch.device, mode: str) -> int:
 
 
 def limited(request: Request, note: Note) -> Row:
-    """Train inside `budget_bytes`, from the building of the model on, until a plan has been in force for some steps."""
+    """Train inside `budget_bytes`, from the building of the model on, until the last plan has run some steps.
+
+    Each plan is waited for: what is timed is what comes of it, and not when.
+    """
     device, spec = prepare(request), spec_of(request)
+    wait_for_plans()
     release(device)
     end = time.monotonic() + request["limit_s"] - _SPARE_S
     facts: Row = {"batch": spec.batch, "budget_bytes": request["budget_bytes"]}
@@ -128,8 +148,9 @@ def _inside(session: Any, spec: Spec, device: torch.device, request: Request, en
             note({"rows": rows})
     times = training.times_ms()
     found = {"times_ms": times, "rows": rows, "planned_steps": _planned_steps(rows), "settled": _settled(rows),
-             "period_ms": training.period_ms(TIMED), "median_ms": median_ms(times, min(TIMED, len(times))),
-             "moved": moved(rows), "stats": asdict(session.stats)}  # fmt: skip
+             "plan": _plan_of(session), "period_ms": training.period_ms(TIMED),
+             "median_ms": median_ms(times, min(TIMED, len(times))), "moved": moved(rows),
+             "stats": asdict(session.stats)}  # fmt: skip
     note(found)
     return found | _bits_inside(training, request["budget_bytes"], note)
 
@@ -146,11 +167,22 @@ def _bits_inside(training: Training, budget_bytes: int, note: Note) -> Row:
     return found
 
 
+def _plan_of(session: Any) -> Row | None:
+    """Return what the plan in force does, and the microseconds of its iteration and of its ops; None without one."""
+    planned = session.planned
+    if planned is None or planned.plan is None:
+        return None
+    foreseen_us = None if planned.predicted is None else planned.predicted.iteration_us
+    return {"swaps": len(planned.plan.swaps), "drops": len(planned.dropped), "compute_us": planned.compute_us,
+            "foreseen_us": foreseen_us}  # fmt: skip
+
+
 def _planned_steps(rows: list[Row]) -> int:
-    """Return how many steps the last ones are that ran wholly by a plan."""
+    """Return how many steps the last ones are that ran wholly by the last plan."""
     count = 0
     for before, row in zip(reversed(rows[:-1]), reversed(rows[1:]), strict=True):
-        if not (before["planned"] and row["planned"]) or row["derailments"] > before["derailments"]:
+        is_another = row["plans"] > before["plans"]
+        if not (before["planned"] and row["planned"]) or is_another or row["derailments"] > before["derailments"]:
             break
         count += 1
     return count

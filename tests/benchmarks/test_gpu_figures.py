@@ -56,18 +56,19 @@ def test_copies_are_measured_from_4_kib_to_1_gib():
     assert sizes(True)[-1] == 4 << 20
 
 
-def row(planned, derailments=0, out=0):
-    return {"planned": planned, "derailments": derailments, "bytes_out": out, "bytes_in": 2 * out}
+def row(planned, derailments=0, out=0, plans=1):
+    return {"planned": planned, "derailments": derailments, "plans": plans, "bytes_out": out, "bytes_in": 2 * out}
 
 
-def test_only_steps_that_ran_by_the_plan_to_their_end_count_as_planned():
+def test_only_steps_that_ran_by_the_last_plan_to_their_end_count_as_planned():
     assert _planned_steps([row(False), row(True), row(True), row(True)]) == 2
+    assert _planned_steps([row(True), row(True), row(True, plans=2), row(True, plans=2)]) == 1
     assert _planned_steps([row(True), row(True, 1), row(True, 1)]) == 1
     assert _planned_steps([row(True), row(False)]) == 0
 
 
 def test_bytes_moved_are_those_of_the_last_steps():
-    assert moved([row(True, out=100), *(row(True, out=1000 + 10 * n) for n in range(5))]) == {"out": 10, "in": 20}
+    assert moved([row(True, out=100), *(row(True, out=1000 + 10 * n) for n in range(9))]) == {"out": 10, "in": 20}
     assert moved([row(True)]) == {}
 
 
@@ -76,6 +77,8 @@ PLAIN = {"losses": ["a", "b", "c"], "fingerprints": {"2": "x", "3": "y"}, "repea
          "peak_bytes": 20 * GIB, "driver": {"peak_bytes": 23 * GIB, "left_bytes": GIB}}  # fmt: skip
 LIMITED = {"losses": ["a", "b", "c"], "fingerprints": {"3": "y"}, "batch": 4, "budget_bytes": 12 * GIB,
            "median_ms": {"step": 110.0, "forward": 45.0, "backward": 55.0, "optimizer": 10.0}, "settled": True,
+           "times_ms": [{"step": 250.0}] * 12,
+           "plan": {"swaps": 3, "drops": 40, "foreseen_us": 108_000.0, "compute_us": 100_000.0},
            "planned_steps": 4, "rows": [row(True)] * 12, "moved": {"out": 2e9, "in": 4e9},
            "driver": {"peak_bytes": 13 * GIB, "left_bytes": GIB}}  # fmt: skip
 LINK = {"out_gb_per_s": 50.0, "in_gb_per_s": 80.0}
@@ -112,7 +115,7 @@ def test_every_row_has_all_columns():
              "vgg16/plain": {"status": "crash"}}  # fmt: skip
     (table,) = sweep.tables(cells)
     assert [len(line) for line in table[2]] == [len(table[1])] * 2
-    assert "1.100x" in table[2][0] and "equal" in table[2][0]
+    assert table[2][0][6:10] == ["100.0", "2.5x", "3 swaps, 40 re-runs, +8.0%", "1.100x"] and "equal" in table[2][0]
     assert table[2][1][-1] == "infeasible, needs 2.00"
 
 

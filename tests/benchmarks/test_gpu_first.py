@@ -1,9 +1,10 @@
-"""The first minutes on a GPU: which steps run in which order, what its page says, and its steps on a CPU."""
+"""The quarter of an hour on a GPU: which steps run in which order, what its page says, and its steps on a CPU."""
 
 import time
 
 import pytest
 
+from benchmarks.common.result import Table
 from benchmarks.gpu import first, runner
 from benchmarks.gpu.bench import Bench, Options, read
 from benchmarks.gpu.cells import run_cell
@@ -25,29 +26,43 @@ def order(monkeypatch, tmp_path):
         return {"status": "ok", "seconds": 1.0, "result": found} | results.get(name, {})
 
     def part(name, options, about, seconds):
-        asked.append(name)
+        asked.append((name, options.models, options.percents, options.modes, options.resume))
         made = Bench(name, options, 0.0)
-        made.cells = {"a": {"status": "ok", "result": {}}, "b": {"status": "crash"}}
+        cells = {f"{model}/plain": {"status": "ok", "result": {}} for model in options.models}
+        made.cells |= cells | {f"{options.models[0]}/60": {"status": "crash"}}
         made.save()
-        return runner.Result("", None)
+        return runner.Result("", None, [Table(f"{name} of {len(made.cells)}", ["a"], [])])
 
-    monkeypatch.setattr(runner, "begin", lambda device, *_: (Options(tmp_path, device, resume=True), {}))
+    def begin(device, start, out, quick, resume, *_):
+        return Options(tmp_path, device, resume=resume), {}
+
+    monkeypatch.setattr(runner, "begin", begin)
     monkeypatch.setattr(runner, "run_part", part)
     monkeypatch.setattr(first, "Bench", lambda *args: Bench(*args, run_cell=cell))
     return asked, results, tmp_path
 
 
-def test_steps_run_in_the_order_of_what_is_learnt_and_the_page_has_a_line_for_each(order):
+MAIN, REST, PERCENTS = ("llama", "resnet152", "gpt2_medium"), ("resnet50", "vgg16"), (60, 80, 40)
+STAGES = [
+    ("sweep", MAIN, PERCENTS, None, False),
+    ("peers", MAIN, None, ("checkpoint", "save_on_cpu"), False),
+    ("sweep", REST, PERCENTS, None, True),  # the first one's cells stay
+]
+
+
+def test_what_a_budget_costs_comes_first_and_the_page_has_a_line_for_each_step(order):
     asked, _, folder = order
     (result,) = first.run()
-    assert asked[:7] == ["doctor", "probe", "loader", "fill", "register", "lstm", "search"]
-    files = asked[7 : 7 + len(first.TESTS)]
-    assert files == sorted(files) and "tests/on_gpu/test_sessions.py" in files
-    assert asked[7 + len(files) :] == list(runner.PARTS)
+    assert asked[0] == "doctor" and asked[1:4] == STAGES
+    assert asked[4:11] == ["compiled", "shapes", "loader", "lstm", "search", "fill", "register"]
+    files = asked[11:]
+    assert len(files) == len(first.TESTS) and files == sorted(files) and "tests/on_gpu/test_sessions.py" in files
     rows = result.tables[0].rows
-    assert [row[0] for row in rows[:3]] == ["doctor", "probe", "loader"] and len(rows) == len(asked)
-    assert rows[1][3] == "1 of 2 cells have a result"
-    assert rows[2][3] == "bits equal; 7 of 12 iterations by a plan, 9 swaps, 1 plans refused, 0 derailments; no room"
+    assert [row[0] for row in rows[:5]] == ["doctor", "budgets", "other ways", "budgets of two more", "compiled"]
+    assert len(rows) == len(asked)
+    assert rows[1][3] == "3 of 4 cells have a result" and rows[3][3] == "2 of 3 cells have a result"
+    assert rows[4][3] == "bits equal; 7 of 12 iterations by a plan, 9 swaps, 1 plans refused, 0 derailments; no room"
+    assert [table.title for table in result.tables[1:]] == ["sweep of 7", "peers of 4"]
     assert result.exit_code == 0 and read(folder / "first.json")["complete"]
 
 
@@ -73,7 +88,7 @@ def test_a_step_that_failed_says_why_and_the_others_run(order):
     results["loader"] = {"status": "crash", "error": "the process ended with signal 6", "result": None}
     (result,) = first.run()
     assert ["loader", "crash", "1", "the process ended with signal 6"] in result.tables[0].rows
-    assert asked[-1] == list(runner.PARTS)[-1] and result.exit_code == 3
+    assert asked[-1] == first.TESTS[-1].request["path"] and result.exit_code == 3
 
 
 def test_resume_runs_only_the_steps_without_a_result(order):
@@ -81,7 +96,7 @@ def test_resume_runs_only_the_steps_without_a_result(order):
     next(first.run())
     asked.clear()
     next(first.run(resume=True))
-    assert asked == ["probe", *runner.PARTS]  # whose cells are resumed by their own files
+    assert asked == [(*stage[:-1], True) for stage in STAGES]  # whose cells are resumed by their own files
 
 
 def test_without_time_steps_are_named_as_not_run(order):
@@ -98,7 +113,10 @@ def test_on_a_cpu_the_steps_that_need_a_gpu_are_left_out(order):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["fill", pytest.param("loader", marks=pytest.mark.slow), "lstm", "search"])
+@pytest.mark.parametrize(
+    "name",
+    ["fill", "lstm", "search", "shapes", *(pytest.param(n, marks=pytest.mark.slow) for n in ("loader", "compiled"))],
+)
 def test_a_step_gives_on_a_cpu_what_its_line_says(name):
     began = time.monotonic()
     request = {"call": f"benchmarks.gpu.first_cells:{name}", "device": "cpu", "quick": True, "limit_s": 120.0}

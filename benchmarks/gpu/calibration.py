@@ -43,12 +43,15 @@ def cell(package: Path, budget_bytes: int | None, steps: int) -> Row:
 def figures_of(run: Row) -> dict[str, float]:
     """Return the first step, the median of steps 3 and 4, which have no plan, and of the last ones by a plan; ms.
 
-    `run` has the steps' times, and how many plans had come into force at the end of each.
+    `run` has the steps' times, and how many plans had come into force at the end of each, and what had left so far.
     """
-    times, plans = run["step_ms"], run["plans"]
+    times, plans, out = run["step_ms"], run["plans"], run["bytes_out"]
     found = {"first step": times[0], "step without a plan": statistics.median(times[2:4])}
     planned = [ms for ms, before in zip(times[1:], plans, strict=False) if before][2:]
-    return found | ({"step by the first plan": statistics.median(planned)} if planned else {})
+    if planned:
+        step_ms = statistics.median(planned)
+        found |= {"step by the first plan": step_ms, "that, for a GB that leaves": step_ms * 1e9 / (out[-1] - out[-2])}
+    return found
 
 
 def measured() -> dict[str, dict[str, float]]:
@@ -57,18 +60,15 @@ def measured() -> dict[str, dict[str, float]]:
     found = {"100": {"plain step": cells["llama/plain"]["result"]["median_ms"]["step"]}}
     for share in SHARES:
         result = cells[f"llama/{share}"]["result"]
-        run = {
-            "step_ms": [each["step"] for each in result["times_ms"]],
-            "plans": [row["plans"] for row in result["rows"]],
-        }
-        found[str(share)] = figures_of(run)
+        run: Row = {name: [row[name] for row in result["rows"]] for name in ("plans", "bytes_out")}
+        found[str(share)] = figures_of(run | {"step_ms": [each["step"] for each in result["times_ms"]]})
     return found
 
 
 def table(figures: Row) -> Table:
     """Return a row for each figure that both have."""
     rows = [
-        [f"{share} %", name, f"{ms:.0f}", f"{simulated:.0f}", f"{simulated / ms - 1:+.1%}"]
+        [f"{share} %", name, f"{ms:.4g}", f"{simulated:.4g}", f"{simulated / ms - 1:+.1%}"]
         for share, names in figures["measured"].items()
         for name, ms in names.items()
         if (simulated := figures["simulated"][share].get(name)) is not None

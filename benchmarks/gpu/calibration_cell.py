@@ -44,12 +44,13 @@ def trained(gpu: Any, request: dict[str, Any]) -> Row:
 
 
 def steps_of(count: int, session: Session | None = None) -> Row:
-    """Return each step's milliseconds, and how many plans had come into force at its end."""
-    training, plans = Training(SPECS["llama"], torch.device("cuda", 0)), []
+    """Return each step's milliseconds, and at its end how many plans had come into force, and what had left so far."""
+    training, plans, bytes_out = Training(SPECS["llama"], torch.device("cuda", 0)), [], []
     for _ in range(count):
         training.step()
         plans.append(0 if session is None else session.stats.plans)
-    return {"step_ms": [each["step"] for each in training.times_ms()], "plans": plans}
+        bytes_out.append(0 if session is None else session.stats.bytes_out)
+    return {"step_ms": [each["step"] for each in training.times_ms()], "plans": plans, "bytes_out": bytes_out}
 
 
 if __name__ == "__main__":

@@ -30,9 +30,11 @@ def test_a_process_that_is_not_on_the_simulator_has_no_virtual_clock(monkeypatch
 
 
 def test_steps_by_the_first_plan_are_those_after_the_one_that_it_begins_in_and_two_more():
-    run = {"step_ms": [900.0, 80.0, 50.0, 52.0, 70.0, 60.0, 41.0, 31.0, 33.0], "plans": [0, 0, 0, 0, 1, 1, 1, 1, 1]}
+    run = {"step_ms": [900.0, 80.0, 50.0, 52.0, 70.0, 60.0, 41.0, 31.0, 33.0], "plans": [0, 0, 0, 0, 1, 1, 1, 1, 1],
+           "bytes_out": [0, 0, 0, 0, 0, 0, 0, 10**9, 5 * 10**9]}  # fmt: skip
     found = calibration.figures_of(run)
-    assert found == {"first step": 900.0, "step without a plan": 51.0, "step by the first plan": pytest.approx(32.0)}
+    assert found == {"first step": 900.0, "step without a plan": 51.0, "step by the first plan": pytest.approx(32.0),
+                     "that, for a GB that leaves": pytest.approx(8.0)}  # fmt: skip
     assert "step by the first plan" not in calibration.figures_of(run | {"plans": [0] * 9})
 
 

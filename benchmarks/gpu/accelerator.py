@@ -19,6 +19,7 @@ from torch.utils import deterministic
 import memfit
 from benchmarks.common.result import Row
 from benchmarks.gpu.cells import Request
+from benchmarks.gpu.h200 import TIER
 from benchmarks.gpu.virtual import begin, is_simulated
 from memfit.running.host import host_memory_bytes
 
@@ -162,6 +163,8 @@ def _rows(path: Path) -> dict[str, int]:
 
 def tier_of(device: torch.device) -> str:
     """Return the host tier for a session: as much as leaves the host room for everything else."""
+    if is_simulated():
+        return TIER
     return "ram" if device.type != "cuda" else f"ram:{int(_TIER_SHARE * host_memory_bytes()) >> 20}MiB"
 
 

@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.common.result import Row
 from benchmarks.gpu.accelerator import ms_between, synchronize
+from benchmarks.gpu.h200 import TIER
 from benchmarks.gpu.models import spec_of
 from benchmarks.gpu.training import Training
 from benchmarks.gpu.virtual import begin
@@ -73,7 +74,7 @@ def limited(gpu: Gpu, request: dict[str, Any]) -> Row:
     training, peaks = training_of(request), {"before": gpu.count("in_use")}
     gpu.reset_peak()
     gpu.in_session(True)
-    with Session(request["budget_bytes"], "ram", device="cuda") as session:
+    with Session(request["budget_bytes"], TIER, device="cuda") as session:
         peaks["adoption"] = gpu.count("peak")
         gpu.reset_peak()
         rows = steps_of(gpu, training, request["steps"], session)

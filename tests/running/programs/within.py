@@ -31,6 +31,7 @@ from memfit.running.planned.link import SessionLink
 from running.plainly import bytes_of
 from running.planned.training import inside, plan_at_fixed_steps
 from running.programs.reduce import reduced
+from running.programs.surroundings import bare
 from running.programs.training import Training, drawn
 
 SHARES = ((0.6, 0.9), (0.75, 0.97))  # one budget of each, between the largest op's needs and the peak
@@ -72,11 +73,11 @@ def seen_of(training: Training) -> list[Any]:
 
 
 def frozen(values: list[Any]) -> list[Any]:
-    """Return tensors as their bytes, and all else as it is shown: a NaN is unlike itself."""
+    """Return tensors as bytes, a wrapper as what it is around, and the rest as it is shown: a NaN is unlike itself."""
     return [
         (str(value.dtype), tuple(value.shape), bytes_of(value).numpy().tobytes()) if isinstance(value, Tensor)
         else repr(value)
-        for value in values
+        for value in map(bare, values)
     ]  # fmt: skip
 
 

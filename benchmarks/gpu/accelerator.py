@@ -19,8 +19,9 @@ from torch.utils import deterministic
 import memfit
 from benchmarks.common.result import Row
 from benchmarks.gpu.cells import Request
-from benchmarks.gpu.h200 import TIER
+from benchmarks.gpu.h200 import TIER_BYTES
 from benchmarks.gpu.virtual import begin, is_simulated
+from memfit.running.engine.tiers import TierSpec
 from memfit.running.host import host_memory_bytes
 
 _SAMPLE_S = 0.02
@@ -161,10 +162,10 @@ def _rows(path: Path) -> dict[str, int]:
     return {name: int(number) for name, number, *_ in map(str.split, path.read_text().splitlines())}
 
 
-def tier_of(device: torch.device) -> str:
+def tier_of(device: torch.device) -> str | TierSpec:
     """Return the host tier for a session: as much as leaves the host room for everything else."""
     if is_simulated():
-        return TIER
+        return TierSpec("ram", capacity_bytes=TIER_BYTES)
     return "ram" if device.type != "cuda" else f"ram:{int(_TIER_SHARE * host_memory_bytes()) >> 20}MiB"
 
 

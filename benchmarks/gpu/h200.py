@@ -12,5 +12,5 @@ HOST = {"call_ns": 1000, "op_ns": 4000, "session_op_ns": 5400, "reading_bytes_pe
 FLOPS_EFFICIENCY = 0.68
 """Of its roofline: Llama's plain step took 202 ms there, and takes 217 ms with 0.6."""
 BYTES = 141 * 10**9
-TIER = "ram:96GiB"
+TIER_BYTES = 96 << 30
 """Of its host's 126 GiB. No byte of it is touched where values are forgotten."""

@@ -16,12 +16,13 @@ import torch
 
 from benchmarks.common.result import Row
 from benchmarks.gpu.accelerator import ms_between, synchronize
-from benchmarks.gpu.h200 import TIER
+from benchmarks.gpu.h200 import TIER_BYTES
 from benchmarks.gpu.models import spec_of
 from benchmarks.gpu.training import Training
 from benchmarks.gpu.virtual import begin
 from cuda_sim.simulator import Gpu
 from memfit.files import save_trace
+from memfit.running.engine.tiers import TierSpec
 from memfit.running.session import Session
 
 _COUNTS = ("calls", "waits", "to_host")
@@ -74,7 +75,7 @@ def limited(gpu: Gpu, request: dict[str, Any]) -> Row:
     training, peaks = training_of(request), {"before": gpu.count("in_use")}
     gpu.reset_peak()
     gpu.in_session(True)
-    with Session(request["budget_bytes"], TIER, device="cuda") as session:
+    with Session(request["budget_bytes"], TierSpec("ram", capacity_bytes=TIER_BYTES), device="cuda") as session:
         peaks["adoption"] = gpu.count("peak")
         gpu.reset_peak()
         rows = steps_of(gpu, training, request["steps"], session)

@@ -20,7 +20,7 @@ import memfit
 from benchmarks.common.result import Row
 from benchmarks.gpu.cells import Request
 from benchmarks.gpu.h200 import TIER_BYTES
-from benchmarks.gpu.virtual import begin, is_simulated
+from benchmarks.gpu.virtual import is_simulated
 from memfit.running.engine.tiers import TierSpec
 from memfit.running.host import host_memory_bytes
 
@@ -38,8 +38,6 @@ def prepare(request: Request) -> torch.device:
     backward pass that repeats itself only then (aten/src/ATen/native/transformers/cuda/attention_backward.cu).
     """
     device = torch.device(request["device"])
-    if is_simulated():
-        begin().in_session("budget_bytes" in request)
     if request.get("deterministic", True):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=not request.get("strict", False))

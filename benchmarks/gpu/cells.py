@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.result import write_json
-from benchmarks.gpu.virtual import SLOWER, elapsed_s, is_simulated
+from benchmarks.gpu.virtual import SLOWER, begin, elapsed_s, is_simulated
 
 _LOG_CHARACTERS, _ERROR_CHARACTERS = 3000, 2000  # that are kept of what a failed cell printed, and of its error
 _GRACE_S = 10.0  # for the system to take a killed process away
@@ -114,6 +114,8 @@ def _perform(request: Request, result: Path, limit_s: float) -> int:
     faulthandler.enable(file=sys.stderr)
     faulthandler.dump_traceback_later(max(limit_s - _BEFORE_LIMIT_S, 0.1), file=sys.stderr)
     try:
+        if is_simulated():
+            begin().in_session("budget_bytes" in request)
         module, _, function = request["call"].partition(":")
         found = getattr(importlib.import_module(module), function)(request, note)
         if (seconds := elapsed_s()) is not None:

@@ -30,9 +30,13 @@ def twin(name: str, model: str, peak_bytes: int, cells: Row) -> str:
 
 
 def measure(bench: Bench) -> None:
-    """Run the cells, the cheap and telling ones of all models first."""
-    swept = measured(bench.read("sweep"))
-    for modes in ROUNDS if bench.options.modes is None else (("plain", *bench.options.modes),):
+    """Run the cells, the cheap and telling ones of all models first; some modes alone go by the sweep's plain runs."""
+    found_before = bench.read("sweep")
+    swept, rounds = measured(found_before), ROUNDS if bench.options.modes is None else (bench.options.modes,)
+    if bench.options.modes is not None:
+        plain = {key: cell for key, cell in found_before.items() if key.endswith("/plain") and cell["status"] == "ok"}
+        bench.cells = plain | bench.cells
+    for modes in rounds:
         for model in bench.options.models or MODELS:
             # At the batch that the sweep trained the model at: the two parts' figures belong together.
             batch = swept.get(f"{model}/plain", {}).get("batch")

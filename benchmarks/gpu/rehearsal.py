@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Row, Table
@@ -45,10 +46,11 @@ def table(figures: Row) -> Table:
     return Table("The quarter of an hour, on the simulated H200", ["part", "cell", "status", "s", "in all", ""], rows)
 
 
-def run() -> Iterator[Result]:
+def run(*, quick: Annotated[bool, {"help": "tiny models: whether it runs"}] = False) -> Iterator[Result]:
     """Run `gpu_first` on the simulated H200."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["-m", "benchmarks", "gpu_first", "--start", "spawn", "--out", folder, "--limit", "3400"]
+        arguments += ["--quick"] if quick else []
         paths = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
         subprocess.run([sys.executable, "-W", "ignore", "-m", "cuda_sim.simulator", str(BYTES), *arguments],
                        env=os.environ | {"PYTHONPATH": paths}, check=False)  # fmt: skip

@@ -1,10 +1,13 @@
 """The GPU benchmarks' arithmetic, and what their tables say."""
 
+import time
+
 import pytest
 
 from benchmarks.common.result import GIB, gib
 from benchmarks.gpu import largest as largest_part
 from benchmarks.gpu import mapped, overhead, peers, probe, sweep
+from benchmarks.gpu.bench import Bench, Options
 from benchmarks.gpu.largest import largest
 from benchmarks.gpu.probe_link import sizes
 from benchmarks.gpu.work import HIGH, LOW, TARGET, _planned_steps, moved, scaled_batch
@@ -127,6 +130,27 @@ def test_memfit_stands_beside_a_peer_at_its_peak_and_is_run_once_for_peaks_alike
     (table,) = peers.tables(cells)
     assert [len(line) for line in table[2]] == [len(table[1])] * 2
     assert table[2][0][-1] == "not run" and "110.0 ms" in table[2][1]
+
+
+def test_some_ways_alone_stand_beside_the_plain_run_of_the_sweep(tmp_path):
+    asked = []
+
+    def cell(request, limit_s, start):
+        asked.append((request["call"].partition(":")[2], request.get("mode"), request.get("batch")))
+        result = LIMITED if request["call"].endswith("limited") else PLAIN | {"peak_bytes": 12 * GIB}
+        return {"status": "ok", "seconds": 1.0, "result": result}
+
+    def bench(name, **chosen):
+        options = Options(tmp_path, models=("llama",), **chosen)
+        return Bench(name, options, time.monotonic() + 100, run_cell=cell)
+
+    sweep.measure(made := bench("sweep", percents=(60,)))
+    assert list(made.cells) == ["link", "llama/plain", "llama/60"]
+    asked.clear()
+    peers.measure(made := bench("peers", modes=("checkpoint",)))
+    assert asked == [("plain", "checkpoint", 4), ("limited", None, 4)]
+    (table,) = peers.tables(made.cells)
+    assert [row[1] for row in table.rows] == ["plain", "checkpoint per block"]
 
 
 def test_attached_steps_are_compared_in_pairs():

@@ -24,7 +24,7 @@ _ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class TickClock:
-    """Positions of ticks and of ops' beginnings in one row; `period` is the iteration's length."""
+    """Positions of ticks and of ops' beginnings in one row; `period` is their number, the iteration's length."""
 
     first_ticks: tuple[int, ...]
     ticks: int
@@ -36,11 +36,11 @@ class TickClock:
 
     @property
     def period(self) -> int:
-        """The length of an iteration: the moments before its first tick or op and after each of them."""
-        return self.ticks + len(self.first_ticks) + 1
+        """The length of an iteration."""
+        return self.ticks + len(self.first_ticks)
 
     def after_tick(self, tick: int) -> int:
-        """Return the time right after `tick`; that of BEFORE_FIRST_TICK is the beginning, that of `ticks` the end."""
+        """Return the time right after `tick`; that of BEFORE_FIRST_TICK is the beginning."""
         return 0 if tick == BEFORE_FIRST_TICK else tick + bisect_right(self.first_ticks, tick) + 1
 
     def at_op(self, op: int) -> int:
@@ -138,6 +138,8 @@ def _life(trace: Trace, clock: TickClock, index: int, successor: int | None) -> 
     begin, end = clock.after_tick(storage.alloc_tick), clock.after_tick(storage.free_tick)
     if successor is not None:
         return begin, clock.period + clock.after_tick(trace.storages[successor].free_tick)
-    # What this iteration leaves behind, and the one before did not, is there as long as the trace has it: the gradients
-    # of a first iteration are freed in the second, at an op that the trace does not know.
+    if trace.recurs(storage):
+        return 0, clock.period
+    if trace.outlives(storage):  # with no successor: as if it were freed when the next one is allocated
+        return begin, begin + clock.period
     return begin, end

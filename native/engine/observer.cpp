@@ -143,8 +143,6 @@ void read_schema(OpInfo& info, const c10::FunctionSchema& schema) {
     info.aliased.push_back(alias != nullptr);
     if (!is_plain(argument.type())) info.operands.push_back(info.writes.size() - 1);
     if (argument.name() == "size") info.size_argument = static_cast<int>(info.writes.size()) - 1;
-    if (argument.name() == "dtype") info.dtype_argument = static_cast<int>(info.writes.size()) - 1;
-    if (argument.name() == "fill_value") info.fill_argument = static_cast<int>(info.writes.size()) - 1;
     if (argument.name() == "device") info.device_argument = static_cast<int>(info.writes.size()) - 1;
     writes |= write;
     aliases |= alias != nullptr && !write;

@@ -48,8 +48,6 @@ struct OpInfo {
   int generator_argument = -1;
   int training_argument = -1;  // while it is true, what is written to is statistics, which may be missing
   int size_argument = -1;  // of a factory: the shape of what it returns
-  int dtype_argument = -1;  // the type of that,
-  int fill_argument = -1;   // or the number whose type it is
   int device_argument = -1;  // where that is to be
   bool makes_tensors = false;  // it returns what is none of its arguments
   bool is_generated = false;   // for its arguments' shapes: what it allocates follows from their sizes

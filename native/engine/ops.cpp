@@ -2,8 +2,6 @@
 
 #include <ATen/record_function.h>
 
-#include <c10/core/DefaultDtype.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -40,21 +38,10 @@ uint64_t shapes_of(c10::ArrayRef<const c10::IValue> inputs) {
   return hash;
 }
 
-// Of what a factory makes: of the type that it is given, or else of the tensor or number that it goes by.
-at::ScalarType announced_type(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
-  if (op.dtype_argument >= 0 && inputs[op.dtype_argument].isInt()) return inputs[op.dtype_argument].toScalarType();
-  if (!inputs.empty() && inputs.front().isTensor() && inputs.front().toTensor().defined()) return inputs.front().toTensor().scalar_type();
-  const c10::IValue* number = op.fill_argument < 0 ? nullptr : &inputs[op.fill_argument];
-  const at::ScalarType by_default = c10::typeMetaToScalarType(c10::get_default_dtype());
-  if (number == nullptr || !number->isScalar()) return by_default;
-  const at::ScalarType type = number->toScalar().type();
-  return type == at::kDouble ? by_default : type == at::kComplexDouble ? c10::toComplexType(by_default) : type;
-}
-
-// The bytes that a factory (`zeros`, `full`) announces, if it announces any.
+// The bytes that a factory (`zeros`, `full`) announces, if it announces any. Elements may be smaller.
 std::optional<size_t> bytes_announced(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) {
   if (op.size_argument < 0 || !inputs[op.size_argument].isIntList()) return std::nullopt;
-  auto bytes = static_cast<double>(c10::elementSize(announced_type(op, inputs)));
+  double bytes = sizeof(double);
   for (int64_t size : inputs[op.size_argument].toDimVector()) bytes *= static_cast<double>(std::max<int64_t>(size, 0));
   return bytes < 1e18 ? std::optional<size_t>(static_cast<size_t>(bytes)) : std::nullopt;
 }

@@ -8,17 +8,14 @@ The same cell runs on the simulated H200 with the package of that commit, which 
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from benchmarks.common.paths import RESULTS, ROOT
+from benchmarks.common.paths import RESULTS
 from benchmarks.common.result import Result, Row, Table
-from benchmarks.gpu.h200 import BYTES
+from benchmarks.gpu.virtual import outcome_of
 
 SHARES = (60, 80)
 _STEPS = 12
@@ -28,16 +25,7 @@ _LIMIT_S = 900
 def cell(package: Path, budget_bytes: int | None, steps: int) -> Row:
     """Return the steps' milliseconds on the simulated H200, with the memfit of that folder."""
     request = {"budget_bytes": budget_bytes, "steps": steps}
-    paths = os.pathsep.join((str(package), str(ROOT), str(ROOT / "tests")))
-    arguments = ["-W", "ignore", "-m", "benchmarks.gpu.calibration_cell", json.dumps(request)]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "cuda_sim.simulator", str(BYTES), *arguments], capture_output=True,
-        text=True, timeout=_LIMIT_S, env=os.environ | {"PYTHONPATH": paths},
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise RuntimeError(f"within {budget_bytes} bytes: {done.stderr[-4000:]}")
-    found: Row = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return outcome_of("benchmarks.gpu.calibration_cell", request, _LIMIT_S, str(package))
 
 
 def figures_of(run: Row) -> dict[str, float]:

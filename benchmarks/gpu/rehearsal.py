@@ -7,18 +7,14 @@ to start.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Row, Table
 from benchmarks.gpu.bench import read
-from benchmarks.gpu.h200 import BYTES
+from benchmarks.gpu.virtual import on_simulator
 
 _START_S = 3.0  # of a process that has imported nothing, on the H200's host
 _PARTS = ("sweep", "peers", "first")
@@ -51,8 +47,6 @@ def run(*, quick: Annotated[bool, {"help": "tiny models: whether it runs"}] = Fa
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["-m", "benchmarks", "gpu_first", "--start", "spawn", "--out", folder, "--limit", "3400"]
         arguments += ["--quick"] if quick else []
-        paths = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
-        subprocess.run([sys.executable, "-W", "ignore", "-m", "cuda_sim.simulator", str(BYTES), *arguments],
-                       env=os.environ | {"PYTHONPATH": paths}, check=False)  # fmt: skip
+        on_simulator(arguments, check=False)
         figures: Row = {"rows": rows_of(Path(folder))}
     yield Result("rehearsal", figures, [table(figures)])

@@ -8,20 +8,16 @@ plan can be below (`memfit.planning.joint`). That a busy memory slows ops and co
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
-from benchmarks.common.paths import ROOT
 from benchmarks.common.result import Result, Row, Table, gib
-from benchmarks.gpu.h200 import BYTES, MACHINE
+from benchmarks.gpu.h200 import MACHINE
+from benchmarks.gpu.virtual import outcome_of
 from memfit.files import load_trace
 from memfit.planning.joint.program import time_bound
 
@@ -34,15 +30,7 @@ _LIMIT_S = 1800
 def cell(model: str, budget_bytes: int | None, steps: int, trace: Path, quick: bool = False) -> Row:
     """Return what a process on the simulated GPU found."""
     request = {"model": model, "budget_bytes": budget_bytes, "steps": steps, "trace": str(trace), "quick": quick}
-    arguments = ["-W", "ignore", "-m", "benchmarks.gpu.simulated_cell", json.dumps(request)]
-    done = subprocess.run(
-        [sys.executable, "-m", "cuda_sim.simulator", str(BYTES), *arguments], capture_output=True, text=True,
-        timeout=_LIMIT_S, env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))},
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise RuntimeError(f"{model} within {budget_bytes} bytes: {done.stderr[-4000:]}")
-    found: Row = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return outcome_of("benchmarks.gpu.simulated_cell", request, _LIMIT_S)
 
 
 def measured(plain: Row, limited: Row, budget_bytes: int, trace: Path) -> Row:

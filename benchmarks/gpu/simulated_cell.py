@@ -20,6 +20,7 @@ from benchmarks.gpu.h200 import TIER_BYTES
 from benchmarks.gpu.models import spec_of
 from benchmarks.gpu.training import Training
 from benchmarks.gpu.virtual import begin
+from benchmarks.gpu.work import plan_of
 from cuda_sim.simulator import Gpu
 from memfit.files import save_trace
 from memfit.running.engine.tiers import TierSpec
@@ -88,10 +89,9 @@ def limited(gpu: Gpu, request: dict[str, Any]) -> Row:
     made = session.compressed_plan
     if made is not None and (trace := made.trace()) is not None:
         save_trace(trace, Path(request["trace"]))
-    planned = session.planned
-    if planned is not None and planned.plan is not None and planned.predicted is not None:
-        found["plan"] = {"swaps": len(planned.plan.swaps), "drops": len(planned.dropped),
-                         "foreseen_us": planned.predicted.iteration_us, "compute_us": planned.compute_us}  # fmt: skip
+    plan = plan_of(session)
+    if plan is not None and plan["foreseen_us"] is not None:
+        found["plan"] = plan
     return found
 
 

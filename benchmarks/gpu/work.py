@@ -148,7 +148,7 @@ def _inside(session: Any, spec: Spec, device: torch.device, request: Request, en
             note({"rows": rows})
     times = training.times_ms()
     found = {"times_ms": times, "rows": rows, "planned_steps": _planned_steps(rows), "settled": _settled(rows),
-             "plan": _plan_of(session), "period_ms": training.period_ms(TIMED),
+             "plan": plan_of(session), "period_ms": training.period_ms(TIMED),
              "median_ms": median_ms(times, min(TIMED, len(times))), "moved": moved(rows),
              "stats": asdict(session.stats)}  # fmt: skip
     note(found)
@@ -167,7 +167,7 @@ def _bits_inside(training: Training, budget_bytes: int, note: Note) -> Row:
     return found
 
 
-def _plan_of(session: Any) -> Row | None:
+def plan_of(session: Any) -> Row | None:
     """Return what the plan in force does, and the microseconds of its iteration and of its ops; None without one."""
     planned = session.planned
     if planned is None or planned.plan is None:

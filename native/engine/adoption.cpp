@@ -12,7 +12,7 @@ bool Adoption::is_adoptable(const c10::StorageImpl& storage) const {
 }
 
 bool Adoption::find_place(Block& block, size_t more) {
-  block.region = placing_.place(block.bytes, more, &block);
+  block.region = placing_.place(block.bytes, &block, {more});
   if (block.region != nullptr) memory_.arena->back(block.region);
   return block.region != nullptr;
 }

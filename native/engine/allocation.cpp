@@ -93,8 +93,9 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
   const bool high = OpWindow::goes_high(size, thread.largest);
   const size_t want = on_.stats.budget_bytes == 0 ? 0 : on_.needs.wanted(thread);
   const size_t more = want - std::min(want, thread.window.live() + size);
+  const size_t rest = thread.need.known ? SIZE_MAX : 2 * (thread.input_bytes + thread.window.live() + size);
   Region* region = thread.over != nullptr ? on_.in_place.take_over(thread, block) : planned_place(thread, block);
-  if (region == nullptr && !block.mapped) region = on_.placing.place(block.bytes, more, &block, high);
+  if (region == nullptr && !block.mapped) region = on_.placing.place(block.bytes, &block, {more, high, rest});
   if (region == nullptr) return nullptr;
   block.ticket = thread.window.take(size, high);
   on_.turns.keep_promise(thread, size);
@@ -115,7 +116,7 @@ Region* Allocation::place_outside_ops(const ThreadState& thread, Block& block) {
   Region* region = thread.is_apart() ? nullptr : on_.planned.place(thread, block);
   // It has no op that would let it be moved there later: what lies above the shelf makes way now.
   if (region == nullptr && (block.small || on_.shelf.is_short(block.bytes))) region = on_.shelf.place(block, /*evicts=*/true);
-  return region != nullptr ? region : on_.placing.place(block.bytes, 0, &block);
+  return region != nullptr ? region : on_.placing.place(block.bytes, &block, {});
 }
 
 void Allocation::enter(ThreadState& thread, Block& block, bool inside, int64_t source) {

@@ -89,15 +89,21 @@ Compaction::Stretch Compaction::cheapest_window(size_t bytes, const Own& own) co
   return best;
 }
 
-// As much of the stretch as has enough free bytes slides away. (A longer one is left alone even if it has enough, and
-// the shortest has not: an OpWindow counts on the rule.)
-Region* Compaction::place_at_edge(size_t bytes, Block* block, bool high) {
-  bytes = memory_.arena->round(bytes);
-  const auto [first, last] = residency_.smallest_stretch(bytes);
-  if (first == nullptr) return nullptr;
+// As much of its low end, or of its high one, as has enough free bytes.
+Compaction::Stretch Compaction::edge_of(std::pair<Region*, Region*> stretch, size_t bytes, bool high) {
   Stretch part;
+  const auto [first, last] = stretch;
+  if (first == nullptr) return part;
   Region* const end = high ? first->prev : last->next;
   for (Region* r = high ? last : first; r != end && part.free < bytes; r = high ? r->prev : r->next) part.add(r);
+  return part;
+}
+
+// As much of the stretch as has enough free bytes slides away.
+Region* Compaction::place_at_edge(size_t bytes, Block* block, bool high, size_t rest) {
+  bytes = memory_.arena->round(bytes);
+  Stretch part = edge_of(residency_.smallest_stretch(bytes), bytes, high);
+  if (part.free < bytes && rest < SIZE_MAX - bytes) part = edge_of(residency_.smallest_stretch(bytes + rest, bytes), bytes, high);
   if (part.free < bytes) return nullptr;
   if (high) std::swap(part.first, part.last);
   const size_t at = high ? part.last->end() - bytes : part.first->offset;

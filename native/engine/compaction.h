@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "books.h"
@@ -28,8 +29,9 @@ class Compaction {
   // There is a hole of so many bytes, for which as few as can be have slid down; of an op's `own` storages too, which has
   // not started. False when no stretch between what stays has so many bytes free.
   bool make_hole(size_t bytes, const std::vector<Block*>& own = {});
-  // As Residency::place_at_edge, and nothing leaves.
-  Region* place_at_edge(size_t bytes, Block* block, bool high);
+  // As Residency::place_at_edge, and nothing leaves: where the smallest stretch has too few free bytes, in a longer one that
+  // has, if `rest` bytes of it are left.
+  Region* place_at_edge(size_t bytes, Block* block, bool high, size_t rest);
   // [from, to) is free; what may move has slid up for it. False when something there stays, or too little is free.
   bool open(size_t from, size_t to, const std::vector<Block*>& own = {});
   // Everything slides down as far as it can.
@@ -53,6 +55,7 @@ class Compaction {
   template <typename Stays>
   size_t widest_between(const Stays& stays) const;
   std::vector<Stretch> stretches() const;
+  static Stretch edge_of(std::pair<Region*, Region*> stretch, size_t bytes, bool high);
   Stretch cheapest_window(size_t bytes, const Own& own) const;
   void slide(const Stretch& stretch, bool up);
   Region* hole_of(size_t bytes, size_t at) const;

@@ -18,14 +18,22 @@ class Placing {
   Placing(Memory& memory, const Stats& stats, Moves& moves, Residency& residency, Compaction& compaction, Shelf& shelf, LastResorts& resorts)
       : memory_(memory), stats_(stats), moves_(moves), residency_(residency), compaction_(compaction), shelf_(shelf), resorts_(resorts) {}
 
-  // A place for `bytes`; nullptr when there is none. `more` is what the running op will want beside them; `high`: at the
-  // high end of a stretch, where space is tight. Raises TierFailure.
-  Region* place(size_t bytes, size_t more, Block* block, bool high = false);
+  // What is asked for beside the bytes themselves: the op that runs will want `more`, as far as is known or guessed; where
+  // space is tight they go to the `high` end of a stretch, and to one that is longer than need be only if that leaves so much
+  // `rest` of it (by default never: the op's OpWindow counts on it).
+  struct Wish {
+    size_t more = 0;
+    bool high = false;
+    size_t rest = SIZE_MAX;
+  };
+
+  // A place for `bytes`; nullptr when there is none. Raises TierFailure.
+  Region* place(size_t bytes, Block* block, Wish wish);
   // Swap in. False when there is no room; raises TierFailure with nothing changed.
   bool bring_in(Block& block, size_t more);
 
  private:
-  Region* place_beside_all(size_t bytes, Block* block, bool tight, bool high);
+  Region* place_beside_all(size_t bytes, Block* block, bool tight, const Wish& wish);
 
   Memory& memory_;
   const Stats& stats_;

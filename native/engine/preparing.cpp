@@ -82,8 +82,9 @@ void Preparing::make_roomy(ThreadState& thread, size_t announced) {
 
 void Preparing::clear_window(ThreadState& thread, size_t announced, bool known) {
   on_.shelf.gather();
-  on_.memory.arena->trim_shelf(0);
+  if (known) on_.memory.arena->trim_shelf(0);
   if (stays_whole(thread, announced, known)) return;
+  on_.memory.arena->trim_shelf(0);
   const size_t want = known ? on_.needs.wanted(thread) : SIZE_MAX;
   const bool is_crowded = !known && lacks_the_shelf(thread);
   const size_t at_least = std::max(announced, known ? want : 0);
@@ -103,7 +104,8 @@ bool Preparing::stays_whole(ThreadState& thread, size_t announced, bool known) {
   const bool may_need_frames = is_guessed && thread.maps && 2 * thread.input_bytes > on_.memory.arena->ranges.limit();
   if (may_need_frames && !is_roomy(thread, SIZE_MAX)) return false;
   size_t whole = on_.compaction.widest_hole(thread.touched);
-  if (whole < least && on_.shelf.close_ranks(thread.touched)) whole = on_.compaction.widest_hole(thread.touched);
+  const size_t spare = known ? 0 : whole / 64;  // of which the shelf needs some, if the op makes a number
+  if ((whole < least || !known) && on_.shelf.close_ranks(thread.touched, spare)) whole = on_.compaction.widest_hole(thread.touched);
   const size_t free = on_.compaction.widest_free();
   const size_t wanted = known ? std::min(least, whole) : whole - whole / 64;
   // (With half of it, and more than the op is thought to need, the rest is had by whatever may leave beside it.)

@@ -34,20 +34,24 @@ Region* Residency::place_at_edge(size_t bytes, Block* block, bool high) {
   }
 }
 
-std::pair<Region*, Region*> Residency::smallest_stretch(size_t bytes) const {
+std::pair<Region*, Region*> Residency::smallest_stretch(size_t bytes, size_t free) const {
   const Ranges& ranges = memory_.arena->ranges;
   std::pair<Region*, Region*> best{nullptr, nullptr};
   size_t smallest = SIZE_MAX;
   for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit();) {
     Region* first = r;
     Region* last = nullptr;
-    for (; r != nullptr && r->offset < ranges.limit() && (r->is_free() || may_move(*owner_of(r))); r = r->next) last = r;
+    size_t in_holes = 0;
+    for (; r != nullptr && r->offset < ranges.limit() && (r->is_free() || may_move(*owner_of(r))); r = r->next) {
+      last = r;
+      in_holes += r->is_free() ? r->size : 0;
+    }
     if (last == nullptr) {
       r = r->next;
       continue;
     }
     size_t span = std::min(last->end(), ranges.limit()) - first->offset;
-    if (span >= bytes && span < smallest) smallest = span, best = {first, last};
+    if (span >= bytes && in_holes >= free && span < smallest) smallest = span, best = {first, last};
   }
   return best;
 }

@@ -66,17 +66,18 @@ bool Shelf::is_short(size_t bytes) const {
   return stats_.budget_bytes != 0 && bytes <= std::min(kLargestSmallBytes, memory_.arena->ranges.limit() / kShortShare);
 }
 
-Region* Shelf::place(Block& block, bool evicts) {
+Region* Shelf::place(Block& block, bool evicts, size_t more) {
   const size_t needed = memory_.arena->shelf_end_for(block.bytes);
-  const bool is_there = needed <= memory_.arena->shelf_end() || (needed != SIZE_MAX && grow_to(needed, evicts, &block));
+  const bool is_there = needed <= memory_.arena->shelf_end() || (needed != SIZE_MAX && grow_to(needed, evicts, &block, more));
   Region* region = is_there ? memory_.arena->take_on_shelf(block.bytes, &block) : nullptr;
   scattered_ |= region == nullptr && block.small;
   return region;
 }
 
-bool Shelf::grow_to(size_t needed, bool evicts, const Block* coming) {
+bool Shelf::grow_to(size_t needed, bool evicts, const Block* coming, size_t more) {
   const size_t end = end_of_step(needed);
   if (end < needed || !may_grow_to(end)) return false;
+  if (more != 0 && !spares_longest_hole(end, more) && compaction_.all_fit(coming->bytes, coming)) return false;
   try {
     if (!clear_up_to(end, /*evicts=*/false) && !(evicts && push_up(end, coming))) return false;
   } catch (const TierFailure&) {
@@ -92,6 +93,16 @@ bool Shelf::may_grow_to(size_t end) const {
   for (const Region* r = memory_.arena->ranges.first(); r != nullptr && r->offset < end; r = r->next)
     if (r->offset >= memory_.arena->shelf_end() && !r->is_free() && (is_planned || !residency_.may_move(*owner_of(r)))) return false;
   return true;
+}
+
+// What lies above finds room elsewhere, or leaves as much of the longest hole as is wanted.
+bool Shelf::spares_longest_hole(size_t end, size_t more) const {
+  const Ranges& ranges = memory_.arena->ranges;
+  size_t bytes = 0;
+  for (const Region* r = ranges.first(); r != nullptr && r->offset < end; r = r->next)
+    if (r->offset >= memory_.arena->shelf_end() && !r->is_free()) bytes += r->size;
+  const Region* hole = bytes == 0 ? nullptr : ranges.hole_for(bytes);
+  return hole == nullptr || hole->size < ranges.largest_free() || hole->size >= bytes + more;
 }
 
 // What lies above slides up, or leaves where not all that is alive fits.
@@ -228,7 +239,7 @@ void Shelf::leave(Block& block) {
   if (region == nullptr || !moves_.move_to(block, region)) moves_.evict(block);
 }
 
-bool Shelf::close_ranks(const std::vector<Block*>& own) {
+bool Shelf::close_ranks(const std::vector<Block*>& own, size_t spare) {
   for (Region* r = turns_.none_runs() ? memory_.arena->first_on_shelf() : nullptr; r != nullptr; r = r->next) {
     if (r->is_free()) continue;
     Block& block = *owner_of(r);
@@ -237,7 +248,7 @@ bool Shelf::close_ranks(const std::vector<Block*>& own) {
     close_hole_below(block);
     r = block.region;
   }
-  return memory_.arena->trim_shelf(0);
+  return memory_.arena->trim_shelf(spare);
 }
 
 }  // namespace memfit

@@ -29,9 +29,10 @@ class Shelf {
   // Not small, but of a size that is where the limit is larger: one that stays where it is for a while is better there.
   bool is_short(size_t bytes) const;
 
-  // The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way (or only by
-  // leaving the arena, where that is not wanted: `evicts`).
-  Region* place(Block& block, bool evicts);
+  // The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way, or only by
+  // leaving the arena, where that is not wanted (`evicts`), or by moving into the longest hole, where the op that runs wants
+  // `more` bytes besides.
+  Region* place(Block& block, bool evicts, size_t more = 0);
   // It must not move from now on: it had better not lie in the way. Its one user is the caller.
   void keep(Block& block);
   // What was a plan's or the shelf's is an ordinary region from now on.
@@ -46,9 +47,9 @@ class Shelf {
   // The last resort of an op that has not started, or of a plan: idle small storages leave too, and its `own` close ranks.
   // False when that gives back nothing.
   bool clear(const std::vector<Block*>& own);
-  // What is on it and may move, of an op's `own` too, moves to its low end, and the rest of it is given back. False when
-  // that is nothing.
-  bool close_ranks(const std::vector<Block*>& own);
+  // What is on it and may move, of an op's `own` too, moves to its low end, and the rest of it is given back, but for `spare`
+  // bytes. False when that is nothing.
+  bool close_ranks(const std::vector<Block*>& own, size_t spare = 0);
   // A hole of so many bytes lies between what must stay on it. Small ones make way for that, where there is room for them
   // elsewhere, until they are gathered again. False when there is none. No op runs.
   bool make_hole(size_t bytes);
@@ -61,8 +62,9 @@ class Shelf {
   size_t step() const;
   size_t end_of_step(size_t end) const;
   size_t slack() const;
-  bool grow_to(size_t needed, bool evicts, const Block* coming = nullptr);
+  bool grow_to(size_t needed, bool evicts, const Block* coming = nullptr, size_t more = 0);
   bool may_grow_to(size_t end) const;
+  bool spares_longest_hole(size_t end, size_t more) const;
   bool push_up(size_t end, const Block* coming);
   bool clear_up_to(size_t end, bool evicts);
   void leave(Block& block);

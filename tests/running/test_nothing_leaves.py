@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -105,22 +105,28 @@ def juggle(seed: int) -> list[Tensor]:
 PROGRAMS = [train_packed_gru, train_checkpointed, join_parts]
 
 
-@pytest.mark.parametrize("percent", [102, 125])
+@pytest.mark.parametrize("percent", [101, 125])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_nothing_leaves_where_the_peak_fits(program: Program, percent: int) -> None:
     nothing_leaves(program, percent)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("percent", [101, 105, 110, 140, 150])
+@pytest.mark.parametrize("percent", [102, 105, 110, 140, 150])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_nothing_leaves_at_any_budget_above_the_peak(program: Program, percent: int) -> None:
     nothing_leaves(program, percent)
 
 
-@given(seed=st.integers(0, 1 << 20), percent=st.integers(110, 150))
+def test_nothing_leaves_where_the_peak_fits_to_the_byte() -> None:
+    nothing_leaves(join_parts, 100)
+
+
+@given(seed=st.integers(0, 1 << 20), percent=st.integers(105, 150))
+@example(seed=8, percent=101)  # an op's result fits into another stretch than the shortest that could be cleared for it
+@example(seed=13, percent=101)
 def test_nothing_leaves_while_tensors_of_random_sizes_come_and_go(seed: int, percent: int) -> None:
-    """(Where an op makes more than was foreseen, what is free may lie on both sides of its inputs, which stay.)"""
+    """(Below, what is free may lie on both sides of the inputs of an op that was not foreseen, which stay.)"""
     gc.collect()
     gc.freeze()  # what hypothesis remembers of earlier programs is no tensor
     nothing_leaves(lambda: juggle(seed), percent)

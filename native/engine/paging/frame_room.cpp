@@ -61,7 +61,7 @@ Region* FrameRoom::place_beside(size_t bytes, size_t to_come) {
     memory_.arena->give_back(std::exchange(region, nullptr));
     return false;
   };
-  Region* region = placing_.place(bytes, 0, &ballast_, /*high=*/true);
+  Region* region = placing_.place(bytes, &ballast_, {/*more=*/0, /*high=*/true});
   if (leaves_room(region) || memory_.arena->plan() != nullptr) return region;
   region = residency_.place_at_edge(bytes, &ballast_, /*high=*/true);
   leaves_room(region);

@@ -89,7 +89,7 @@ Compaction::Stretch Compaction::cheapest_window(size_t bytes, const Own& own) co
   return best;
 }
 
-// As much of its low end, or of its high one, as has enough free bytes.
+// The shortest part at the stretch's low end, or at its high end, that has so many free bytes; all of it if that has fewer.
 Compaction::Stretch Compaction::edge_of(std::pair<Region*, Region*> stretch, size_t bytes, bool high) {
   Stretch part;
   const auto [first, last] = stretch;

@@ -26,8 +26,8 @@ class Residency {
   // A place at an end of the smallest stretch that holds `bytes`, so that no stretch is cut in two: at its `high` end or
   // at the low one. nullptr when there is none.
   Region* place_at_edge(size_t bytes, Block* block, bool high);
-  // The first and last region of the shortest run of holes and idle storages that is at least `bytes` long, and has as
-  // many `free` bytes; nullptr: none is.
+  // The first and last region of the shortest run of holes and idle storages that is at least `bytes` long, with holes of at
+  // least `free` bytes in all; nullptr: there is none.
   std::pair<Region*, Region*> smallest_stretch(size_t bytes, size_t free = 0) const;
   // Clear the cheapest window of idle storages and holes that is `bytes` long. False when there is none.
   bool make_room(size_t bytes);

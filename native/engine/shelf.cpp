@@ -68,16 +68,16 @@ bool Shelf::is_short(size_t bytes) const {
 
 Region* Shelf::place(Block& block, bool evicts, size_t more) {
   const size_t needed = memory_.arena->shelf_end_for(block.bytes);
-  const bool is_there = needed <= memory_.arena->shelf_end() || (needed != SIZE_MAX && grow_to(needed, evicts, &block, more));
+  const auto may_grow = [&] { return more == 0 || spares_longest_hole(end_of_step(needed), more) || !compaction_.all_fit(block.bytes, &block); };
+  const bool is_there = needed <= memory_.arena->shelf_end() || (needed != SIZE_MAX && may_grow() && grow_to(needed, evicts, &block));
   Region* region = is_there ? memory_.arena->take_on_shelf(block.bytes, &block) : nullptr;
   scattered_ |= region == nullptr && block.small;
   return region;
 }
 
-bool Shelf::grow_to(size_t needed, bool evicts, const Block* coming, size_t more) {
+bool Shelf::grow_to(size_t needed, bool evicts, const Block* coming) {
   const size_t end = end_of_step(needed);
   if (end < needed || !may_grow_to(end)) return false;
-  if (more != 0 && !spares_longest_hole(end, more) && compaction_.all_fit(coming->bytes, coming)) return false;
   try {
     if (!clear_up_to(end, /*evicts=*/false) && !(evicts && push_up(end, coming))) return false;
   } catch (const TierFailure&) {
@@ -95,7 +95,7 @@ bool Shelf::may_grow_to(size_t end) const {
   return true;
 }
 
-// What lies above finds room elsewhere, or leaves as much of the longest hole as is wanted.
+// What lies between the shelf and `end` fits into another hole than the longest, or leaves `more` bytes of that.
 bool Shelf::spares_longest_hole(size_t end, size_t more) const {
   const Ranges& ranges = memory_.arena->ranges;
   size_t bytes = 0;

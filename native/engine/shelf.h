@@ -29,9 +29,9 @@ class Shelf {
   // Not small, but of a size that is where the limit is larger: one that stays where it is for a while is better there.
   bool is_short(size_t bytes) const;
 
-  // The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way, or only by
-  // leaving the arena, where that is not wanted (`evicts`), or by moving into the longest hole, where the op that runs wants
-  // `more` bytes besides.
+  // The lowest place on the shelf. nullptr when it would have to grow and what lies above it cannot make way: or only by
+  // leaving the arena, where that is not wanted (`evicts`), or, as long as all that is alive fits, by taking the longest hole
+  // from the op that runs, which will want `more` bytes.
   Region* place(Block& block, bool evicts, size_t more = 0);
   // It must not move from now on: it had better not lie in the way. Its one user is the caller.
   void keep(Block& block);
@@ -62,7 +62,7 @@ class Shelf {
   size_t step() const;
   size_t end_of_step(size_t end) const;
   size_t slack() const;
-  bool grow_to(size_t needed, bool evicts, const Block* coming = nullptr, size_t more = 0);
+  bool grow_to(size_t needed, bool evicts, const Block* coming = nullptr);
   bool may_grow_to(size_t end) const;
   bool spares_longest_hole(size_t end, size_t more) const;
   bool push_up(size_t end, const Block* coming);

@@ -122,11 +122,11 @@ def test_nothing_leaves_where_the_peak_fits_to_the_byte() -> None:
     nothing_leaves(join_parts, 100)
 
 
-@given(seed=st.integers(0, 1 << 20), percent=st.integers(105, 150))
+@given(seed=st.integers(0, 1 << 20), percent=st.integers(110, 150))
 @example(seed=8, percent=101)  # an op's result fits into another stretch than the shortest that could be cleared for it
 @example(seed=13, percent=101)
 def test_nothing_leaves_while_tensors_of_random_sizes_come_and_go(seed: int, percent: int) -> None:
-    """(Below, what is free may lie on both sides of the inputs of an op that was not foreseen, which stay.)"""
+    """(Below 110 % the free space may lie on both sides of the inputs of an op that has not run before: they stay.)"""
     gc.collect()
     gc.freeze()  # what hypothesis remembers of earlier programs is no tensor
     nothing_leaves(lambda: juggle(seed), percent)

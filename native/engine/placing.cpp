@@ -4,9 +4,9 @@
 
 namespace memfit {
 
-Region* Placing::place(size_t bytes, Block* block, Wish wish) {
+Region* Placing::place(size_t bytes, Block* block, Hint hint) {
   if (block->small)
-    if (Region* region = shelf_.place(*block, /*evicts=*/false, wish.more)) return region;
+    if (Region* region = shelf_.place(*block, /*evicts=*/false, hint.more)) return region;
   Ranges& ranges = memory_.arena->ranges;
   if (memory_.arena->plan() != nullptr) {  // what it doesn't know goes beside its zone, or is a guest there
     if (Region* region = ranges.take_lowest(bytes, block)) return region;
@@ -15,25 +15,25 @@ Region* Placing::place(size_t bytes, Block* block, Wish wish) {
     if (!resorts_.drop()) return nullptr;
   }
   // A stretch twice as long can be cut anywhere: one part will still be long enough. A shorter one is cut at its ends.
-  const size_t window = bytes + wish.more;
+  const size_t window = bytes + hint.more;
   bool tight = ranges.largest_free() < window && !residency_.has_window(2 * window);
-  wish.high &= stats_.budget_bytes != 0 && ranges.largest_free() < 2 * window;
-  Region* region = tight ? nullptr : ranges.take(bytes, block, wish.high);
-  if (region == nullptr) region = place_beside_all(bytes, block, tight, wish);
-  if (region == nullptr && tight) region = residency_.place_at_edge(bytes, block, wish.high);
+  hint.high &= stats_.budget_bytes != 0 && ranges.largest_free() < 2 * window;
+  Region* region = tight ? nullptr : ranges.take(bytes, block, hint.high);
+  if (region == nullptr) region = place_beside_all(bytes, block, tight, hint);
+  if (region == nullptr && tight) region = residency_.place_at_edge(bytes, block, hint.high);
   if (region == nullptr && !tight && residency_.make_room(bytes)) region = ranges.take(bytes, block);
   if (region != nullptr) return region;
   // Before it is refused, it gets what the shelf has to spare.
-  if (memory_.arena->trim_shelf(0)) return place(bytes, block, wish);
+  if (memory_.arena->trim_shelf(0)) return place(bytes, block, hint);
   return memory_.arena->take_on_shelf(bytes, block);
 }
 
 // As long as all that is alive fits, nothing leaves. (What the shelf has to spare belongs to that.)
-Region* Placing::place_beside_all(size_t bytes, Block* block, bool tight, const Wish& wish) {
+Region* Placing::place_beside_all(size_t bytes, Block* block, bool tight, const Hint& hint) {
   if (!compaction_.all_fit(bytes, block)) return nullptr;
   const auto slid = [&] {
-    if (tight) return compaction_.place_at_edge(bytes, block, wish.high, wish.rest);
-    return compaction_.make_hole(bytes) ? memory_.arena->ranges.take(bytes, block, wish.high) : nullptr;
+    if (tight) return compaction_.place_at_edge(bytes, block, hint.high, hint.rest);
+    return compaction_.make_hole(bytes) ? memory_.arena->ranges.take(bytes, block, hint.high) : nullptr;
   };
   Region* region = slid();
   if (region == nullptr && memory_.arena->trim_shelf(0)) region = slid();

@@ -21,19 +21,19 @@ class Placing {
   // What is asked for beside the bytes themselves: the op that runs will want `more`, as far as is known or guessed; where
   // space is tight they go to the `high` end of a stretch, and to one that is longer than need be only if that leaves so much
   // `rest` of it (by default never: the op's OpWindow counts on it).
-  struct Wish {
+  struct Hint {
     size_t more = 0;
     bool high = false;
     size_t rest = SIZE_MAX;
   };
 
   // A place for `bytes`; nullptr when there is none. Raises TierFailure.
-  Region* place(size_t bytes, Block* block, Wish wish);
+  Region* place(size_t bytes, Block* block, Hint hint);
   // Swap in. False when there is no room; raises TierFailure with nothing changed.
   bool bring_in(Block& block, size_t more);
 
  private:
-  Region* place_beside_all(size_t bytes, Block* block, bool tight, const Wish& wish);
+  Region* place_beside_all(size_t bytes, Block* block, bool tight, const Hint& hint);
 
   Memory& memory_;
   const Stats& stats_;

@@ -7,8 +7,8 @@
 
 namespace memfit {
 
-Arena::Arena(std::unique_ptr<AddressSpace> space, size_t limit_bytes, size_t alignment, size_t page, void* stand_in)
-    : ranges(limit_bytes, alignment), stand_in_(stand_in), shelf_(limit_bytes, alignment), limit_(ranges.limit()), space_(std::move(space)), base_(space_->base()), page_(page) {}
+Arena::Arena(std::unique_ptr<AddressSpace> space, size_t limit_bytes, size_t alignment, void* stand_in)
+    : ranges(limit_bytes, alignment), stand_in_(stand_in), shelf_(limit_bytes, alignment), limit_(ranges.limit()), space_(std::move(space)), base_(space_->base()) {}
 
 void Arena::back(Region* region) {
   try {
@@ -22,6 +22,53 @@ void Arena::back(Region* region) {
 void Arena::release_free_pages() {
   for (Region* r = ranges.first(); r != nullptr; r = r->next)
     if (r->is_free()) space_->drop(r->offset, r->end());
+}
+
+std::pair<size_t, size_t> Arena::pages_within(const Region& hole) const {
+  const size_t first = space_->page_at(hole.offset), last = space_->page_at(hole.end() - 1);
+  const size_t from = round_up(hole.offset, first);
+  return {from, std::max(from, hole.end() / last * last)};
+}
+
+bool Arena::punch(size_t bytes) {
+  std::vector<Region*> holes;
+  size_t pages = 0;
+  for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit() && pages < bytes; r = r->next) {
+    if (!r->is_free()) continue;
+    const auto [from, to] = pages_within(*r);
+    if (from < to) holes.push_back(r), pages += to - from;
+  }
+  if (pages < bytes) return false;
+  punched_bytes_ += bytes;
+  for (Region* hole : holes) {
+    const auto [from, to] = pages_within(*hole);
+    const size_t size = std::min(to - from, bytes);
+    bytes -= size;
+    space_->drop(from, round_up(from + size, space_->page_at(from + size - 1)));
+    punched_.push_back(ranges.reserve_at(hole, from, size, stand_in_));
+  }
+  return true;
+}
+
+void Arena::fill_punched() {
+  for (Region* region : punched_) ranges.give_back(region);
+  punched_.clear();
+  punched_bytes_ = 0;
+}
+
+Region* Arena::take_beyond(size_t bytes, void* owner) {
+  const size_t begin = ranges.limit(), end = begin + round(bytes);
+  const Region* above = ranges.first();
+  while (above != nullptr && above->end() <= begin) above = above->next;
+  const bool is_there = above != nullptr && above->is_free() && above->end() >= end;
+  if (!is_there || !punch(round_up(end, space_->page_at(end - 1)) - begin)) return nullptr;
+  ranges.grow(end);
+  return ranges.take_at(ranges.hole_at(begin), begin, end - begin, owner);
+}
+
+void Arena::grow(size_t limit_bytes) {
+  ranges.grow(limit_bytes);
+  highest_ = std::max(highest_, ranges.limit() - punched_bytes_);
 }
 
 void Arena::grow_shelf(size_t end) {
@@ -64,20 +111,25 @@ void Arena::check() const {
   };
   ranges.check();
   shelf_.check();
-  hold(limit_ <= ranges.limit(), "its limit is below the budget's");
+  hold(limit_ + punched_bytes_ <= ranges.limit(), "its limit is below the budget's");
   hold(shelf_end_ <= ranges.limit(), "the shelf ends beyond the limit");
   hold((shelf_region_ != nullptr) == (shelf_end_ != 0), "the shelf is there, and its place is not, or the other way round");
   hold((zone_ != nullptr) == (plan_ != nullptr), "a plan is there, and its zone is not, or the other way round");
   hold(!plan_ || zone_->end() <= ranges.limit(), "a plan's zone ends beyond the limit");
   for (const Region* r = shelf_.first(); r != nullptr; r = r->next)
     hold(r->is_free() || r->end() <= shelf_end_, "something of the shelf's lies beyond it");
-  size_t reserved = 0;
+  size_t reserved = 0, punched = 0;
   for (const Region* r = ranges.first(); r != nullptr; r = r->next) {
     if (r->owner != stand_in_) continue;
+    if (std::find(punched_.begin(), punched_.end(), r) != punched_.end()) {
+      punched += r->size;
+      continue;
+    }
     const bool is_shelf = r == shelf_region_ && r->offset == 0 && r->end() == shelf_end_;
     hold(is_shelf || (r == zone_ && r->offset >= shelf_end_), "a place is reserved for nobody");
     ++reserved;
   }
+  hold(punched == punched_bytes_, "a punched hole is none");
   hold(reserved == size_t{shelf_region_ != nullptr} + size_t{zone_ != nullptr}, "a place that is reserved is among no regions");
   size_t end = 0;
   for (const Region& region : plan_ ? plan_->all_taken() : std::vector<Region>()) {
@@ -89,20 +141,21 @@ void Arena::check() const {
 size_t Arena::footprint() const {
   size_t end = plan_ ? plan_->taken_end() : 0;
   for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next)
-    if (!r->is_free() && r != shelf_region_ && !(plan_ && r == zone_)) end = std::max(end, r->end());
+    if (!r->is_free() && r->owner != stand_in_) end = std::max(end, r->end());
   for (const Region* r = end == 0 ? shelf_.first() : nullptr; r != nullptr; r = r->next)
     if (!r->is_free()) end = r->end();
-  return end;
+  return std::min(end, ranges.limit() - punched_bytes_);
 }
 
 size_t Arena::peak_footprint() const {
-  return std::max({ranges.footprint(), shelf_.footprint(), plan_ ? plan_->peak_end() : 0});
+  return std::min(std::max({ranges.footprint(), shelf_.footprint(), plan_ ? plan_->peak_end() : 0}), std::max(limit_, highest_));
 }
 
 void Arena::reset_footprint() {
   ranges.reset_footprint({shelf_region_, plan_ ? zone_ : nullptr});
   shelf_.reset_footprint();
   if (plan_) plan_->reset_peak();
+  highest_ = ranges.limit() - punched_bytes_;
 }
 
 void Arena::give_back_with_pages(Region* region) {
@@ -110,8 +163,9 @@ void Arena::give_back_with_pages(Region* region) {
   space_->drop(offset, end);
   give_back(region);
   // Pages that it shared with neighbours which are free too.
-  if (const Region* hole = page_ > 1 ? ranges.hole_at(offset) : nullptr)
-    space_->drop(std::max(offset / page_ * page_, hole->offset), std::min(round_up(end, page_), hole->end()));
+  const size_t first = space_->page_at(offset), last = space_->page_at(end - 1);
+  if (const Region* hole = ranges.hole_at(offset))
+    space_->drop(std::max(offset / first * first, hole->offset), std::min(round_up(end, last), hole->end()));
 }
 
 }  // namespace memfit

@@ -19,8 +19,8 @@ namespace memfit {
 
 class Arena {
  public:
-  // `page`: of which the system takes back whole ones; `stand_in` owns the shelf and a plan's zone among the regions.
-  Arena(std::unique_ptr<AddressSpace> space, size_t limit_bytes, size_t alignment, size_t page, void* stand_in);
+  // `stand_in` owns the shelf, a plan's zone and punched holes, as regions.
+  Arena(std::unique_ptr<AddressSpace> space, size_t limit_bytes, size_t alignment, void* stand_in);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -38,12 +38,24 @@ class Arena {
   template <typename Moved>
   void set_limit(size_t limit_bytes, const Moved& moved);
   // It gives way, up to `limit_bytes`,
-  void grow(size_t limit_bytes) { ranges.grow(limit_bytes); }
+  void grow(size_t limit_bytes);
   // and is back, but for a plan's zone.
   template <typename Moved>
   void shrink(size_t limit_bytes, const Moved& moved);
   // Pages that nothing lies on go back to the system.
   void release_free_pages();
+
+  // A place beyond the limit, for which a hole is punched below it: whole pages that nothing lies on go back to the system, and
+  // nobody is given their addresses. So the arena never has more bytes behind it than its limit. nullptr when too few such pages
+  // are free, or there are no more addresses.
+  Region* take_beyond(size_t bytes, void* owner);
+  // Punch a hole of so many bytes, in several parts if need be. False, with nothing done, when too few whole pages are free.
+  bool punch(size_t bytes);
+  // The addresses of all punched holes can be given out again.
+  void fill_punched();
+  // Within the limit.
+  size_t pages() const { return limit_ / space_->page_at(0); }
+  size_t punched_bytes() const { return punched_bytes_; }
 
   // Let a plan hand out [offset, offset + bytes), at once or from the next iteration on. What lies there, where none of
   // the plan's slots does, stays. `moved` as above. Raises std::logic_error beyond the limit, with nothing changed.
@@ -87,9 +99,10 @@ class Arena {
   // As `give_back`; its pages go back to the system.
   void give_back_with_pages(Region* region);
   size_t used() const {
-    return ranges.used() - (shelf_end_ - shelf_.used()) - (plan_ ? zone_->size - plan_->used() : 0);
+    return ranges.used() - punched_bytes_ - (shelf_end_ - shelf_.used()) - (plan_ ? zone_->size - plan_->used() : 0);
   }
-  // The highest address in use: now, and ever since the last reset.
+  // The highest address in use, or the limit where what lies beyond that has its bytes from punched holes: now, and ever
+  // since the last reset.
   size_t footprint() const;
   size_t peak_footprint() const;
   void reset_footprint();
@@ -101,6 +114,8 @@ class Arena {
  private:
   template <typename Moved>
   void cut_shelf(size_t end, const Moved& moved);
+  // The whole pages in a hole.
+  std::pair<size_t, size_t> pages_within(const Region& hole) const;
 
   void* const stand_in_;
   Region* zone_ = nullptr;  // the plan's
@@ -108,14 +123,17 @@ class Arena {
   Region* shelf_region_ = nullptr;  // among `ranges`: [0, shelf_end_), if that is anything
   size_t shelf_end_ = 0;            // within the limit
   size_t limit_;
+  size_t highest_ = 0;  // that the limit has given way to since the last reset of the footprint, without punched holes
+  std::vector<Region*> punched_;  // among `ranges`
+  size_t punched_bytes_ = 0;
   std::unique_ptr<Plan> plan_;
   std::unique_ptr<AddressSpace> space_;
   char* base_;
-  const size_t page_;
 };
 
 template <typename Moved>
 void Arena::set_limit(size_t limit_bytes, const Moved& moved) {
+  fill_punched();
   shrink(limit_bytes, moved);
   limit_ = ranges.limit();
 }
@@ -148,7 +166,7 @@ void Arena::cut_shelf(size_t end, const Moved& moved) {
 
 template <typename Moved>
 void Arena::set_plan(PlanTable table, size_t offset, bool at_once, std::function<bool(Region*)> make_way, const Moved& moved) {
-  if (plan_ || offset < shelf_end_ || offset + table.bytes > ranges.limit()) throw std::logic_error("memfit: a plan's zone has no place");
+  if (plan_ || punched_bytes_ != 0 || offset < shelf_end_ || offset + table.bytes > ranges.limit()) throw std::logic_error("memfit: a plan's zone has no place");
   std::vector<Region*> staying;
   for (Region* r = ranges.first(); r != nullptr && r->offset < offset + table.bytes; r = r->next)
     if (!r->is_free() && r->offset >= offset) staying.push_back(r);

@@ -18,7 +18,7 @@ bool AtOnce::is_undisturbed(uint64_t identity) const {
   const bool is_asked = lasting.stress != Stress::kNone || lasting.captures || lasting.ghosts.are_watched();
   const bool is_noted = on_.recorder.on() || on_.timeline.on();
   const bool is_passed = on_.progress.is_amid() && on_.planned.lets_pass(identity);
-  return is_alone && !is_asked && !is_noted && is_passed && !on_.growth.has_grown() && on_.paging.is_idle() && !on_.memory.device->is_asynchronous();
+  return is_alone && !is_asked && !is_noted && is_passed && !on_.growth.is_beyond_limit() && on_.paging.is_idle() && !on_.memory.device->is_asynchronous();
 }
 
 // The block of a tensor whose bytes are where the op reads them, or may write to them: nothing is to be made from them first.

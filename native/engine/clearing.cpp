@@ -14,7 +14,8 @@ std::optional<size_t> Clearing::make_zone(const PlanTable& table, std::optional<
       residency_.consolidate(staying);  // down to where the shelf was
       offset = found();
     }
-    return offset && clear_zone(*offset, table.bytes) ? offset : std::nullopt;
+    const bool is_whole = memory_.arena->punched_bytes() == 0;
+    return offset && is_whole && clear_zone(*offset, table.bytes) ? offset : std::nullopt;
   } catch (const TierFailure&) {
     return std::nullopt;  // nothing is lost: what could not be moved is where it was
   }

@@ -22,7 +22,7 @@ class Compaction {
 
   // All storages that are alive have room in the arena at once, beside so many bytes more. `coming`: one of them, which
   // these bytes are for.
-  bool all_fit(size_t bytes, const Block* coming = nullptr) const { return all_fit_within(memory_.arena->ranges.limit(), bytes, coming); }
+  bool all_fit(size_t bytes, const Block* coming = nullptr) const { return all_fit_within(memory_.arena->ranges.limit() - memory_.arena->punched_bytes(), bytes, coming); }
   bool all_fit_within(size_t limit, size_t bytes = 0, const Block* coming = nullptr) const;
   // Of this session's storages, one or more are not in the arena.
   bool any_is_away() const { return away_bytes(nullptr) != 0; }

@@ -54,7 +54,8 @@ class Device {
   virtual size_t page_at(size_t offset) const { return (void)offset, 1; }
   // The arena's limit under a budget (0: none): no more than there is, in whole pages. 0: the budget is below one page.
   virtual size_t limit(size_t budget) const = 0;
-  virtual std::unique_ptr<AddressSpace> reserve(size_t bytes) = 0;
+  // So many addresses, of which never more than `bytes` have something behind them. Raises std::bad_alloc.
+  virtual std::unique_ptr<AddressSpace> reserve(size_t addresses, size_t bytes) = 0;
 
   // The allocator that torch brings, and the one that stands in for it while a session is active.
   virtual c10::Allocator& ordinary() = 0;

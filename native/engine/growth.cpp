@@ -29,7 +29,7 @@ bool Growth::grow(size_t request, const ThreadState& thread) {
   const size_t limit = risen_by(step) <= ranges.most() ? risen_by(step) : risen_by(ranges.alignment());
   if (limit > ranges.most()) return false;
   memory_.arena->grow(limit);
-  const size_t beyond = limit - memory_.arena->limit();
+  const size_t beyond = limit - memory_.arena->punched_bytes() - memory_.arena->limit();
   ++stats_.growths;
   stats_.peak_growth_bytes = std::max(stats_.peak_growth_bytes, beyond);
   notices_.add("growth", "the budget of " + format_bytes(stats_.budget_bytes) + " is exceeded by " + format_bytes(beyond) + " while " + op_under_way(thread) +
@@ -51,19 +51,29 @@ bool Growth::comes_back(Block& block) {
 }
 
 // The limit falls first, so that nothing moves to another place beyond it, and rises to the end of what has to stay there.
-void Growth::return_to_budget() {
+void Growth::return_to_limit() {
   if (!turns_.none_runs()) return;
-  const size_t limit = memory_.arena->limit();
+  const size_t limit = memory_.arena->limit(), punched = memory_.arena->punched_bytes();
+  std::vector<Block*> beyond;
+  for (Block* block : books_.all())
+    if (memory_.holds(*block) && block->region->end() > limit) beyond.push_back(block);
+  const bool all_may_move = std::all_of(beyond.begin(), beyond.end(), [this](const Block* block) { return residency_.may_move(*block); });
+  if (punched != 0 && !all_may_move) return;  // the holes are what keeps the arena within the budget
+  memory_.arena->fill_punched();
   memory_.arena->shrink(limit, [this](Region* region) { shelf_.made_ordinary(region); });
   size_t end = limit;
-  for (Block* block : std::vector<Block*>(books_.all())) {
-    if (!memory_.holds(*block) || block->region->end() <= limit) continue;
+  for (Block* block : beyond) {
+    if (!memory_.holds(*block)) continue;
     try {
       if (residency_.may_move(*block) && (comes_back(*block) || moves_.evict(*block))) continue;
     } catch (const TierFailure&) {
       // It stays where it is until there is another way.
     }
     end = std::max(end, block->region->end());
+  }
+  if (punched != 0 && end > limit && !memory_.arena->punch(end - limit)) {  // parts of pages are free, and too few pages
+    ++stats_.growths;
+    stats_.peak_growth_bytes = std::max(stats_.peak_growth_bytes, end - limit);
   }
   memory_.arena->grow(end);
   memory_.arena->release_free_pages();

@@ -1,7 +1,8 @@
 // Growth: a limit that gives way for one op rather than end a run, where the user has asked for that.
 //
 // A share of a training iteration's peak says nothing of the evaluation that follows an epoch later. The arena gets as
-// many bytes more as the op needs, and is back within the budget as soon as what lies beyond it can move.
+// many bytes more as the op needs, and is back within the budget as soon as what lies beyond it can move. (What lies there
+// because a hole is punched for it, within the budget, comes back in the same way.)
 #pragma once
 
 #include <cstddef>
@@ -27,12 +28,12 @@ class Growth {
         compaction_(compaction), shelf_(shelf) {}
 
   void allow(bool allowed) { is_allowed_ = allowed; }
-  bool has_grown() const { return memory_.arena->ranges.limit() > memory_.arena->limit(); }
+  bool is_beyond_limit() const { return memory_.arena->ranges.limit() > memory_.arena->limit(); }
   // Room for `request` bytes more at the end of the arena, for the thread's op. False when that is not wanted, or there
   // is no more memory.
   bool grow(size_t request, const ThreadState& thread);
-  // An op begins: what lies beyond the budget moves or leaves, as far as it can.
-  void return_to_budget();
+  // An op begins: what lies beyond the limit moves or leaves, as far as it can.
+  void return_to_limit();
 
  private:
   size_t end_of_hole(size_t begin, size_t bytes) const;

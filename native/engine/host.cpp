@@ -34,6 +34,7 @@ class Mapping final : public AddressSpace {
 
   char* base() const override { return base_; }
   size_t size() const override { return size_; }
+  size_t page_at(size_t) const override { return kPage; }
   void back(size_t, size_t) override {}
   void drop(size_t from, size_t to) override {
     from = round_up(from, kPage);
@@ -68,7 +69,7 @@ class Host final : public Device {
     size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
     return budget != 0 ? std::min(budget, 4 * memory) : memory;
   }
-  std::unique_ptr<AddressSpace> reserve(size_t bytes) override { return std::make_unique<Mapping>(bytes); }
+  std::unique_ptr<AddressSpace> reserve(size_t addresses, size_t) override { return std::make_unique<Mapping>(addresses); }
 
   c10::Allocator& ordinary() override { return ordinary_ != nullptr ? *ordinary_ : *c10::GetCPUAllocator(); }
   c10::Allocator& own() override { return own_; }

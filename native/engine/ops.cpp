@@ -181,7 +181,7 @@ void Ops::join_late(ThreadState& thread, size_t bytes) {
 void Ops::settle_dues(ThreadState& thread) {
   on_.progress.op_begins();
   on_.ordinary.free_when_due(*on_.memory.device);
-  if (on_.growth.has_grown()) on_.growth.return_to_budget();
+  if (on_.growth.is_beyond_limit()) on_.growth.return_to_limit();
   on_.planned.before_op(thread, identity_of(thread.op->name_hash, at::GradMode::is_enabled()));
 }
 

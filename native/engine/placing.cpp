@@ -4,6 +4,13 @@
 
 namespace memfit {
 
+namespace {
+
+// In an arena of fewer pages, the parts of pages at the ends of holes are too much of it.
+constexpr size_t kLeastPages = 256;
+
+}  // namespace
+
 Region* Placing::place(size_t bytes, Block* block, Hint hint) {
   if (block->small)
     if (Region* region = shelf_.place(*block, /*evicts=*/false, hint.more)) return region;
@@ -25,7 +32,8 @@ Region* Placing::place(size_t bytes, Block* block, Hint hint) {
   if (region != nullptr) return region;
   // Before it is refused, it gets what the shelf has to spare.
   if (memory_.arena->trim_shelf(0)) return place(bytes, block, hint);
-  return memory_.arena->take_on_shelf(bytes, block);
+  region = memory_.arena->take_on_shelf(bytes, block);
+  return region != nullptr ? region : place_among_pages(bytes, block);
 }
 
 // As long as all that is alive fits, nothing leaves. (What the shelf has to spare belongs to that.)
@@ -37,7 +45,27 @@ Region* Placing::place_beside_all(size_t bytes, Block* block, bool tight, const 
   };
   Region* region = slid();
   if (region == nullptr && memory_.arena->trim_shelf(0)) region = slid();
-  return region != nullptr ? region : memory_.arena->take_on_shelf(bytes, block);
+  if (region == nullptr) region = memory_.arena->take_on_shelf(bytes, block);
+  const bool is_known = hint.rest == SIZE_MAX;
+  return region != nullptr || (is_known && !compaction_.all_fit(bytes + hint.more, block)) ? region : place_beyond(bytes, block);
+}
+
+bool Placing::has_pages() const { return memory_.arena->pages() >= kLeastPages; }
+
+Region* Placing::place_beyond(size_t bytes, Block* block) {
+  Region* region = has_pages() ? memory_.arena->take_beyond(bytes, block) : nullptr;
+  stats_.punches += region != nullptr;
+  return region;
+}
+
+// Whatever may move leaves, one after the other, until free pages make up for a place beyond the limit: what stays does not have
+// to leave a stretch between it that is long enough.
+Region* Placing::place_among_pages(size_t bytes, Block* block) {
+  if (!has_pages() || memory_.arena->ranges.free_bytes() + residency_.idle_bytes() < bytes) return nullptr;
+  do {
+    if (Region* region = place_beyond(bytes, block)) return region;
+  } while (residency_.evict_cheapest());
+  return nullptr;
 }
 
 bool Placing::bring_in(Block& block, size_t more) {

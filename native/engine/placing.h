@@ -15,7 +15,7 @@ namespace memfit {
 
 class Placing {
  public:
-  Placing(Memory& memory, const Stats& stats, Moves& moves, Residency& residency, Compaction& compaction, Shelf& shelf, LastResorts& resorts)
+  Placing(Memory& memory, Stats& stats, Moves& moves, Residency& residency, Compaction& compaction, Shelf& shelf, LastResorts& resorts)
       : memory_(memory), stats_(stats), moves_(moves), residency_(residency), compaction_(compaction), shelf_(shelf), resorts_(resorts) {}
 
   // What is asked for beside the bytes themselves: the op that runs will want `more`, as far as is known or guessed; where
@@ -34,9 +34,12 @@ class Placing {
 
  private:
   Region* place_beside_all(size_t bytes, Block* block, bool tight, const Hint& hint);
+  bool has_pages() const;
+  Region* place_beyond(size_t bytes, Block* block);
+  Region* place_among_pages(size_t bytes, Block* block);
 
   Memory& memory_;
-  const Stats& stats_;
+  Stats& stats_;
   Moves& moves_;
   Residency& residency_;
   Compaction& compaction_;

@@ -110,6 +110,21 @@ bool Residency::clear(Region* first, Region* last, bool evicts) {
   return cleared;
 }
 
+size_t Residency::idle_bytes() const {
+  size_t bytes = 0;
+  for (const Region* r = memory_.arena->ranges.first(); r != nullptr; r = r->next) bytes += !r->is_free() && may_move(*owner_of(r)) ? r->size : 0;
+  return bytes;
+}
+
+bool Residency::evict_cheapest() {
+  std::vector<Block*> idle;
+  for (const Region* r = memory_.arena->ranges.first(); r != nullptr; r = r->next)
+    if (!r->is_free() && may_move(*owner_of(r))) idle.push_back(owner_of(r));
+  const auto cost = [this](const Block* block) { return eviction_cost(*block) / static_cast<double>(block->bytes); };
+  std::sort(idle.begin(), idle.end(), [&](const Block* a, const Block* b) { return cost(a) < cost(b); });
+  return std::any_of(idle.begin(), idle.end(), [this](Block* block) { return moves_.evict(*block); });
+}
+
 bool Residency::relocate(Block& block, size_t avoid_from, size_t avoid_to) {
   Region* target = block.small ? memory_.arena->take_on_shelf(block.bytes, &block) : nullptr;
   if (target == nullptr) target = memory_.arena->ranges.take_outside(block.bytes, &block, avoid_from, avoid_to);

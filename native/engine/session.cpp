@@ -25,22 +25,23 @@ Block& stand_in() {
   return *block;
 }
 
-// `may_be_less`: where the system refuses so many addresses, half as many will do, and so on.
-std::shared_ptr<Arena> make_arena(Device& device, size_t limit, bool may_be_less) {
-  for (;; limit /= 2) {
+// Where the system refuses so many addresses, half as many will do, and so on, down to `least`.
+std::shared_ptr<Arena> make_arena(Device& device, size_t addresses, size_t bytes, size_t least) {
+  for (;; addresses = std::max(addresses / 2, least)) {
     try {
-      return std::make_shared<Arena>(device.reserve(limit), limit, device.alignment(), device.page(), &stand_in());
+      return std::make_shared<Arena>(device.reserve(addresses, std::min(addresses, bytes)), addresses, device.alignment(), &stand_in());
     } catch (const std::bad_alloc&) {
-      if (!may_be_less || limit / 2 < kLeastArena) throw;
+      if (addresses <= least) throw;
     }
   }
 }
 
+// Without growth there are addresses beyond the limit, too: holes are punched for what lies there.
 Memory make_memory(const SessionSettings& settings, size_t limit, size_t most) {
   Device& device = settings.device;
   const bool is_limited = settings.budget != 0;
-  Memory memory{&device, make_arena(device, most, !is_limited || settings.grows), settings.tier, nullptr};
-  if (is_limited && memory.arena->ranges.most() < limit) memory.arena = make_arena(device, limit, /*may_be_less=*/false);
+  const size_t addresses = is_limited && !settings.grows ? 2 * limit : most;
+  Memory memory{&device, make_arena(device, addresses, most, is_limited ? limit : kLeastArena), settings.tier, nullptr};
   if (is_limited) memory.arena->set_limit(limit, tell_owner);
   if (!device.is_asynchronous()) memory.lifelines = std::make_unique<Lifelines>();
   return memory;

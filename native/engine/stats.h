@@ -44,6 +44,7 @@ namespace memfit {
   X(uint64_t, relocations, "storages moved inside the arena")                                                          \
   X(uint64_t, bytes_relocated, "their bytes")                                                                          \
   X(uint64_t, consolidations, "times that an op's inputs were slid together")                                          \
+  X(uint64_t, punches, "storages placed beyond the limit, with a hole punched below it for their bytes")               \
   X(uint64_t, iterations, "iterations that have ended: steps of the optimizer that ends them, or forward passes")                                                                \
   X(size_t, planned_footprint_bytes,                                                                                   \
     "part of the arena kept for what the plan in force places, or the one that was last")                              \

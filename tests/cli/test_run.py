@@ -43,6 +43,7 @@ STATS = [
     "relocations",
     "bytes_relocated",
     "consolidations",
+    "punches",
     "iterations",
     "fragmentation",
     "exit_code",

@@ -20,6 +20,7 @@ struct Bytes final : AddressSpace {
   explicit Bytes(size_t size) : bytes(size) {}
   char* base() const override { return const_cast<char*>(bytes.data()); }
   size_t size() const override { return bytes.size(); }
+  size_t page_at(size_t) const override { return kPage; }
   void back(size_t, size_t) override {}
   void drop(size_t from, size_t to) override {
     for (from = round_up(from, kPage); from + kPage <= to; from += kPage) std::memset(&bytes[from], 0, kPage);
@@ -36,7 +37,7 @@ struct Storage {
 }  // namespace
 
 struct Probe {
-  explicit Probe(size_t most) : arena(std::make_unique<Bytes>(most), most, kAlignment, kPage, &stand_in) {}
+  explicit Probe(size_t most) : arena(std::make_unique<Bytes>(most), most, kAlignment, &stand_in) {}
 
   Storage stand_in{0, false, /*is_pinned=*/true};
   Arena arena;
@@ -115,12 +116,23 @@ struct Probe {
     slide(arena.ranges, storage);
     if (Region* region = arena.put_on_shelf(storage.region)) storage.region = region;
   }
+  // The bytes of the pages that something has been written to, and that nobody has dropped since.
+  size_t backed() const {
+    const char* end = arena.base() + arena.ranges.most();
+    size_t pages = 0;
+    for (const char* page = arena.base(); page < end; page += kPage) pages += std::any_of(page, std::min(page + kPage, end), [](char byte) { return byte != 0; });
+    return pages * kPage;
+  }
   void leave_beyond(size_t limit) {
     for (auto& [number, storage] : storages)
       if (storage.region != nullptr && !storage.is_pinned && storage.region->end() > limit) make_way(storage, limit, SIZE_MAX);
   }
   // As memfit's Growth.
   void return_to_limit() {
+    const bool is_punched = arena.punched_bytes() != 0;
+    const auto stays = [&](const auto& each) { return each.second.region != nullptr && each.second.is_pinned && each.second.region->end() > arena.limit(); };
+    if (is_punched && std::any_of(storages.begin(), storages.end(), stays)) return;
+    arena.fill_punched();
     arena.shrink(arena.limit(), tell);
     leave_beyond(arena.limit());
     size_t end = arena.limit();
@@ -131,7 +143,7 @@ struct Probe {
   }
   bool make_zone(PlanTable table, size_t offset) {
     const size_t end = offset + table.bytes;
-    if (arena.plan() != nullptr || offset < arena.shelf_end() || end > arena.limit()) return false;
+    if (arena.plan() != nullptr || arena.punched_bytes() != 0 || offset < arena.shelf_end() || end > arena.limit()) return false;
     for (const Region* r = arena.ranges.first(); r != nullptr && r->offset < end; r = r->next) {
       if (may_move(r) || r->end() <= offset) continue;
       if (r->offset < offset || r->end() > end || table.uses(r->offset - offset, r->end() - offset)) return false;
@@ -215,6 +227,18 @@ int make_storage(Probe* probe, int number, size_t bytes, int is_small, int is_hi
     if (probe->place(storage, bytes, is_high != 0)) return true;
     probe->storages.erase(number);
     return false;
+  });
+}
+int make_beyond(Probe* probe, int number, size_t bytes) {
+  return told([&] {
+    const size_t backed = probe->backed();
+    Storage& storage = probe->storages.emplace(number, Storage{static_cast<char>(number % 127 + 1), false}).first->second;
+    storage.region = probe->arena.take_beyond(bytes, &storage);
+    if (storage.region == nullptr) return probe->storages.erase(number), false;
+    probe->fill(storage);
+    const size_t most = round_up(probe->arena.ranges.limit() - probe->arena.punched_bytes(), kPage);
+    if (probe->backed() > std::max(backed, most)) throw std::logic_error("a storage beyond the limit has bytes that no hole was punched for");
+    return true;
   });
 }
 int free_storage(Probe* probe, int number) {

@@ -85,6 +85,10 @@ class Arena(RuleBasedStateMachine):
     def a_large_one_comes(self, size: int, high: bool) -> None:
         self.comes("make_storage", size, False, high)
 
+    @rule(size=FEW)
+    def one_lies_beyond_the_limit(self, size: int) -> None:
+        self.comes("make_beyond", size)
+
     @precondition(lambda self: self.storages)
     @rule(number=NUMBERS)
     def one_goes(self, number: int) -> None:

@@ -29,6 +29,7 @@ def work(x: torch.Tensor) -> torch.Tensor:
         elif live:
             scratch = live.pop(number % len(live))
             assert scratch.min() == scratch.max() == scratch.numel() * 4 // UNIT
+            del scratch
     return x.sum().reshape(1)
 
 
@@ -61,3 +62,18 @@ def test_an_op_runs_within_the_budget_its_recording_asks_for(pattern: Steps, uni
             assert work(x).equal(said)
             assert left.sum() == right.sum() == UNIT // 4
         assert s.stats.peak_footprint_bytes <= budget and s.stats.growths == s.stats.mapped_ops == 0
+
+
+@pytest.mark.parametrize(("idle", "units", "leave"), [(0, 80, 0), (32, 80, 2), (32, 96, 4)])
+@pytest.mark.copied("what is kept for re-runs, beside what the op needs")
+def test_an_op_takes_pages_where_its_own_storages_leave_no_long_stretch(idle: int, units: int, leave: int) -> None:
+    """An eighth of the room is a hole between what is used, and what may leave does not lie beside the free rest."""
+    steps[:] = [(True, 32), (True, 32), (False, 0), (True, units)]
+    budget = 132 * UNIT
+    with session(budget, "ram", device="cpu", plan=False, map="never", split="never", grow=False) as s:
+        others = [torch.full((UNIT * 2,), float(i)) for i in range(idle // 8)]
+        assert work(torch.ones(1)).item() == 1
+        assert s.stats.punches == 1 and s.stats.evictions == leave and s.stats.peak_footprint_bytes <= budget
+        assert [other.sum().item() for other in others] == [UNIT * 2 * i for i in range(idle // 8)]
+        torch.ones(UNIT) + 1
+        assert s.stats.footprint_bytes < budget and s.stats.growths == 0

@@ -101,19 +101,19 @@ size_t CudaDevice::limit(size_t budget) const {
   return most / page_at(most) * page_at(most);
 }
 
-std::unique_ptr<AddressSpace> CudaDevice::reserve(size_t bytes) {
-  return cuda::reserve(index_, bytes, {[this](size_t mapped, size_t size) { make_way(mapped, size); },
-                                       [this] {
-                                         if (exhausted_) exhausted_();
-                                         release_cached();
-                                       }});
+std::unique_ptr<AddressSpace> CudaDevice::reserve(size_t addresses, size_t bytes) {
+  return cuda::reserve(index_, addresses, bytes, {[this](size_t mapped, size_t most) { make_way(mapped, most); },
+                                                  [this] {
+                                                    if (exhausted_) exhausted_();
+                                                    release_cached();
+                                                  }});
 }
 
 // While a model moves in, torch keeps what it leaves: together they are to be no more than the arena may become, or than
 // there was before. (To give memory back waits for the GPU: a little at a time is not worth that.)
-void CudaDevice::make_way(size_t mapped, size_t size) {
+void CudaDevice::make_way(size_t mapped, size_t most) {
   const Kept kept = kept_by_torch(name().index());
-  if (mapped + kept.reserved <= std::max(size, before_) || kept.idle() < spared_ + kWorthGivingBack) return;
+  if (mapped + kept.reserved <= std::max(most, before_) || kept.idle() < spared_ + kWorthGivingBack) return;
   release_cached();
   spared_ = kept_by_torch(name().index()).idle();
 }

@@ -63,7 +63,7 @@ class CudaDevice final : public Device {
   size_t alignment() const override { return kCudaAlignment; }
   size_t page_at(size_t offset) const override { return page_bytes(index_, offset); }
   size_t limit(size_t budget) const override;
-  std::unique_ptr<AddressSpace> reserve(size_t bytes) override;
+  std::unique_ptr<AddressSpace> reserve(size_t addresses, size_t bytes) override;
   c10::Allocator& ordinary() override;
   c10::Allocator& own() override;
   void install() override;
@@ -104,7 +104,7 @@ class CudaDevice final : public Device {
   void used_by(const void* address, cudaStream_t stream);
 
  private:
-  void make_way(size_t mapped, size_t size);
+  void make_way(size_t mapped, size_t most);
   Checksums& checksums();
 
   int index_;

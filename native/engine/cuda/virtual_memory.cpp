@@ -112,9 +112,9 @@ Reserved& reserved() {
 
 class VirtualMemory final : public AddressSpace {
  public:
-  VirtualMemory(int device, size_t bytes, Neighbours neighbours)
-      : device_(device), page_(page_bytes(device, 0)), coarse_(page_bytes(device, kFine)), neighbours_(std::move(neighbours)),
-        handles_(round_up(bytes, bytes < kFine ? page_ : coarse_) / page_) {
+  VirtualMemory(int device, size_t addresses, size_t most, Neighbours neighbours)
+      : device_(device), page_(page_bytes(device, 0)), coarse_(page_bytes(device, kFine)), most_(most), neighbours_(std::move(neighbours)),
+        handles_(round_up(addresses, addresses < kFine ? page_ : coarse_) / page_) {
     CUresult result = driver().address_reserve(&base_, size(), 0, 0, 0);
     if (result != CUDA_SUCCESS) throw std::bad_alloc();
     const std::set<int> peers = peers_in_use(device);
@@ -137,6 +137,7 @@ class VirtualMemory final : public AddressSpace {
 
   char* base() const override { return reinterpret_cast<char*>(base_); }
   size_t size() const override { return handles_.size() * page_; }
+  size_t page_at(size_t offset) const override { return offset < kFine ? page_ : coarse_; }
   int device() const { return device_; }
   bool has(const void* address) const { return address >= base() && address < base() + size(); }
 
@@ -211,7 +212,7 @@ class VirtualMemory final : public AddressSpace {
 
   void map(Piece piece) {
     const size_t bytes = (piece.end - piece.first) * page_;
-    neighbours_.make_way(mapped_ * page_ + bytes, size());
+    neighbours_.make_way(mapped_ * page_ + bytes, most_);
     CUmemAllocationProp prop = properties(device_);
     CUmemGenericAllocationHandle handle = 0;
     CUresult result = driver().create(&handle, bytes, &prop, 0);
@@ -255,12 +256,13 @@ class VirtualMemory final : public AddressSpace {
 
   std::string exhausted() const {
     return "cuda:" + std::to_string(device_) + " has no more memory: the arena has " + std::to_string(mapped_ * page_) +
-           " of " + std::to_string(size()) + " bytes, and the rest is in use beside it (nvidia-smi shows by whom); free "
+           " of " + std::to_string(most_) + " bytes, and the rest is in use beside it (nvidia-smi shows by whom); free "
            "it, or give a smaller --budget";
   }
 
   int device_;
   size_t page_, coarse_;
+  size_t most_;  // bytes
   Neighbours neighbours_;
   CUdeviceptr base_ = 0;
   std::vector<CUmemGenericAllocationHandle> handles_;  // by the first page of each piece; 0: nothing is behind it
@@ -279,8 +281,8 @@ size_t page_bytes(int device, size_t offset) {
   return offset < kFine ? bytes : std::max(bytes, kCoarse);
 }
 
-std::unique_ptr<AddressSpace> reserve(int device, size_t bytes, Neighbours neighbours) {
-  return std::make_unique<VirtualMemory>(device, bytes, std::move(neighbours));
+std::unique_ptr<AddressSpace> reserve(int device, size_t addresses, size_t bytes, Neighbours neighbours) {
+  return std::make_unique<VirtualMemory>(device, addresses, bytes, std::move(neighbours));
 }
 
 void open_to(int device, int peer) {

@@ -14,11 +14,11 @@ namespace memfit::cuda {
 size_t page_bytes(int device, size_t offset);
 // What the owner of the addresses does for the rest of the device's memory.
 struct Neighbours {
-  std::function<void(size_t mapped, size_t size)> make_way;  // so many bytes of `size` are about to be mapped
+  std::function<void(size_t mapped, size_t most)> make_way;  // so many bytes of `most` are about to be mapped
   std::function<void()> give_up;                             // there is no more memory: whatever can be spared goes
 };
-// Raises std::invalid_argument when the driver cannot map memory.
-std::unique_ptr<AddressSpace> reserve(int device, size_t bytes, Neighbours neighbours);
+// As Device::reserve. Raises std::invalid_argument when the driver cannot map memory.
+std::unique_ptr<AddressSpace> reserve(int device, size_t addresses, size_t bytes, Neighbours neighbours);
 // Let kernels and copies of `peer` reach what is reserved on `device`, now and later. Memory that is mapped is open to
 // nobody but its own device, whatever CUDA's peer access says.
 void open_to(int device, int peer);

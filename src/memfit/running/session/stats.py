@@ -71,6 +71,7 @@ class Stats:
     relocations: int
     bytes_relocated: int
     consolidations: int
+    punches: int
     iterations: int
     planned_footprint_bytes: int
     plans: int

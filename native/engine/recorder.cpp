@@ -51,17 +51,21 @@ bool Recorder::has_both_passes(int64_t from, int64_t to) const {
 }
 
 Recording Recorder::stop() {
-  if (on_)
-    for (size_t row = 0; row < events_.ops.size(); row += OpColumn::count)
-      for (size_t column : {OpColumn::start_ns, OpColumn::end_ns}) {
-        int64_t& time = events_.ops[row + column];
-        if (time != 0) time = device_->time_of(time);
-      }
-  for (const auto& [row, from, to] : copies_)
-    if (from != 0 && to != 0)
-      events_.ops[static_cast<size_t>(row) * OpColumn::count + OpColumn::waited_ns] += device_->time_of(to) - device_->time_of(from);
+  read_clock(events_);
   on_ = false;
   return take();
+}
+
+// Its tickets become the times that they stand for.
+void Recorder::read_clock(Recording& events) const {
+  for (size_t row = 0; row < events.ops.size(); row += OpColumn::count)
+    for (size_t column : {OpColumn::start_ns, OpColumn::end_ns}) {
+      int64_t& time = events.ops[row + column];
+      if (time != 0) time = device_->time_of(time);
+    }
+  for (const auto& [row, from, to] : copies_)
+    if (from != 0 && to != 0)
+      events.ops[static_cast<size_t>(row) * OpColumn::count + OpColumn::waited_ns] += device_->time_of(to) - device_->time_of(from);
 }
 
 // Leaves nothing behind, no spare capacity either.

@@ -83,6 +83,9 @@ class Recorder {
   void is_raw(const Block& block);
   void start(Device& device, const std::vector<Block*>& alive);
   Recording stop();
+  // What `stop` would return if the recording ended now, `complete`d as it is then; it goes on.
+  template <typename Complete>
+  Recording so_far(const Complete& complete);
   void abandon() { on_ = false, take(); }
   size_t held() const { return events_.held() + held_bytes(source_by_sequence_, copies_); }  // bytes of the heap
 
@@ -106,6 +109,7 @@ class Recorder {
 
  private:
   Recording take();
+  void read_clock(Recording& events) const;
   int64_t forward_source(int64_t node_number) const;
   void was_before(const Block& block, bool stays);
   void pinned(const Block& block, int64_t ops_begun, bool inside_op, int64_t tick);
@@ -119,5 +123,16 @@ class Recorder {
   std::vector<std::pair<int64_t, int64_t>> source_by_sequence_;  // ascending sequence numbers
   std::vector<std::array<int64_t, 3>> copies_;  // rows of ops, and tickets of when copies began and ended in them
 };
+
+template <typename Complete>
+Recording Recorder::so_far(const Complete& complete) {
+  const size_t accesses = events_.accesses.size(), pins = events_.pins.size();
+  complete();
+  Recording events = events_;
+  events_.accesses.resize(accesses);
+  events_.pins.resize(pins);
+  read_clock(events);
+  return events;
+}
 
 }  // namespace memfit

@@ -76,10 +76,18 @@ Session::Session(Lasting& lasting, const SessionSettings& settings, size_t limit
 }
 
 Recording Session::stop_recording() {
+  complete_recording();
+  return recorder.stop();
+}
+
+Recording Session::recording_so_far() {
+  return recorder.so_far([this] { complete_recording(); });
+}
+
+void Session::complete_recording() {
   lasting.collectives.record_pending();
   for (const Block* block : lasting.books.all())
     if (lasting.books.is_of_session(*block) && !block->attached() && !block->temporary) recorder.is_raw(*block);
-  return recorder.stop();
 }
 
 void Session::set_budget(size_t budget) {

@@ -68,6 +68,8 @@ struct Session {
   // blocks that stay in the arena throughout; what the plan swaps comes and goes; all else makes way for the zone.
   // With what collectives that go on have held so far.
   Recording stop_recording();
+  // As it would be returned now; it goes on.
+  Recording recording_so_far();
   bool use_plan(PlanTables plan, const std::vector<uint64_t>& resident);
   Stats figures() const;
   // Raises std::logic_error if the books of its arena are not in order.
@@ -128,6 +130,7 @@ struct Session {
   AtOnce at_once{*this};
 
  private:
+  void complete_recording();
   size_t bytes_immovable_beyond(size_t most) const;
   size_t held_for_records() const;
   void begin_to_track();

@@ -14,7 +14,7 @@ from running.helpers_training import Failed, Fails
 from running.plainly import descend
 
 QUIET = ["train"] * 14
-PLANNED_FROM = 7  # optimizer steps, as for the CPU: one to see it, one whole iteration, two alike, two recorded
+PLANNED_FROM = 4  # optimizer steps, as for the CPU: one to see it, two alike, and the rest of an iteration
 EVENTS = ("train", "small batch", "evaluate", "extra op", "keep", "write", "read", "copy", "step twice", "fail", "side")
 
 

@@ -32,7 +32,7 @@ pytestmark = [
 ]
 SLOW = DisturbedTier("disk", "/tmp", link_bytes_per_second=6e7)
 """A link on which copies are always under way."""
-PLANNED_FROM = 8  # steps
+PLANNED_FROM = 5  # steps
 
 
 def digest(tensors: list[torch.Tensor]) -> str:

@@ -47,8 +47,9 @@ py::bytes moved_out(std::vector<int64_t>& values) {
   return bytes;
 }
 
-py::dict stop_recording() {
-  Recording recording = Engine::get().in_session([](Session& session) { return session.stop_recording(); });
+py::dict recording_so_far(bool goes_on) {
+  Recording recording = Engine::get().in_session(
+      [&](Session& session) { return goes_on ? session.recording_so_far() : session.stop_recording(); });
   give_back(recording.tokens);
   py::dict d;
   d["ops"] = moved_out(recording.ops);
@@ -80,7 +81,8 @@ void bind_recordings(py::module_& m) {
   m.def("signatures", [] { return of_iterations([](Iterations& all) { return all.signatures(); }); });
   m.def("signature_counts", [] { return of_iterations([](Iterations& all) { return all.signature_counts(); }); });
   m.def("start_recording", &start_recording, py::arg("at_boundary") = false, NoGil());
-  m.def("stop_recording", &stop_recording);
+  m.def("stop_recording", [] { return recording_so_far(/*goes_on=*/false); });
+  m.def("recording_so_far", [] { return recording_so_far(/*goes_on=*/true); });
   m.def("recorded_ticks", [] { return Engine::get().in_session([](Session& session) { return session.recorder.tick_count(); }); }, NoGil());
   m.def("watch_meta", [] { Engine::get().watch_meta(); }, NoGil());
   m.def("note_shapes", [] { Engine::get().in_session([](Session& session) { session.recorder.note_shapes(); }); }, NoGil());

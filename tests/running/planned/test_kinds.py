@@ -5,12 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memfit.running import engine
 from memfit.running.planned import recorded_kinds
 from memfit.running.planned.kinds import Kinds
 from memfit.running.planned.recorded_kinds import RecordedKinds
+from running.plainly import descend
+from running.planned.networks import WORKS
+from running.planned.training import inside, trained_inside
 
 A, B, C = 11, 22, 33
 
@@ -103,3 +108,26 @@ def test_of_several_that_came_in_a_row_the_one_is_found_that_came_most_often(mon
     recording, _ = recorded(A, True, C, C, B, B, B, C, B, B)
     assert recording.found(known=()) == B
     assert recording.iterations(B, None, 64)[1] == [20, 30, 40]
+
+
+@pytest.mark.usefixtures("steady", "on_its_own")
+def test_the_fourth_step_runs_by_a_plan():
+    """The first shows the optimizer and makes its state, and the next two are alike."""
+    _, stats = trained_inside(WORKS["embedding"], "joint", "60%", 4)
+    assert stats[2].planned_allocations == 0
+    planned = stats[3].planned_allocations / (stats[3].allocations - stats[2].allocations)
+    assert planned > 0.9 and stats[3].plan_mismatches == 0
+
+
+@pytest.mark.usefixtures("steady", "on_its_own")
+def test_what_never_comes_again_is_not_recorded_for_ever_and_what_does_later_is_planned():
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    sizes = iter([*range(100, 1400, 100), *[700] * 11])
+    recorded, planned = [], []
+    with inside("swap", 1_600_000) as session:
+        for _ in descend(optimizer, lambda: net(torch.ones(next(sizes), 64)).sum(), 24):
+            recorded.append(engine.load().recorded_ticks())
+            planned.append(session.stats.planned_allocations)
+    assert 0 < recorded[0] < recorded[5] and recorded[10] == recorded[12] == 0
+    assert planned[15] == 0 < planned[-1]

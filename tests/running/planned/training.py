@@ -27,8 +27,8 @@ SLOW = DisturbedTier("ram", link_bytes_per_second=1e8)
 """A link over which making again is worth while."""
 LINK = Machine("slow", Link.of_bandwidth(0.1, latency_us=0.0), Link.of_bandwidth(0.1, latency_us=0.0))
 BYTES_A_US = 4000
-LEARNT = 8
-"""Steps after which a plan is in force, a joint one too: one shows the optimizer, two are alike, two are recorded."""
+LEARNT = 5
+"""Steps after which a plan is in force, a joint one too: one shows the optimizer, two are alike."""
 
 
 def wait_for_plans(monkeypatch: pytest.MonkeyPatch) -> None:

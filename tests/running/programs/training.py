@@ -31,7 +31,7 @@ EVENTS = ("skip", "evaluate", "half", "read", "keep", "copy", "retain", "numpy",
 AROUND = [name for name in CONTEXTS if name != "seeded"]  # with which each step would be like another
 CHEAP = ("gelu", "gelu by tanh", "softmax", "layer norm", "dropout", "chain", "silu gate", "rms norm", "leaky")
 """Bodies of which a plan likes to drop what they save: with some of these there is one for most budgets."""
-LEARNT = 8  # steps after which a plan is in force
+LEARNT = 5  # steps after which a plan is in force
 
 
 class Part(NamedTuple):

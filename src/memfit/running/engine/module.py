@@ -281,6 +281,9 @@ class EngineModule(Protocol):
     def stop_recording(self) -> Tables:
         """Return the recording, as `RawRecording.of` reads it."""
 
+    def recording_so_far(self) -> Tables:
+        """Return what `stop_recording` would return now; the recording goes on."""
+
     def recorded_ticks(self) -> int:
         """Return the number of allocations and frees that have been recorded; 0 while nothing is."""
 

@@ -129,6 +129,10 @@ class Planner:
         if self.asking.given is not None and isinstance(self.given_plan, Untried):
             self._refuse_given(Refused(_TOO_SHORT))
 
+    def take_over_recording(self) -> None:
+        """Plan by the recording that is under way, if what it has recorded comes again."""
+        self._recording = RecordedKinds()
+
     def iteration_ended(self, at_boundary: bool = True) -> None:
         """Take the next step towards a plan. `at_boundary`: nothing has been allocated since the iteration ended.
 
@@ -202,13 +206,16 @@ class Planner:
 
     def _record(self, recording: RecordedKinds, end: End) -> None:
         recording.note(end.signatures, self.engine.iteration_marks(), self.engine.tick_marks())
+        expected = self._kinds.expected()
+        if not recording.wanted and self._kinds.recurs(expected):
+            recording.wanted, recording.repeats = expected, self._kinds.repeats(expected)
         if not recording.is_enough:
             return
         self._recording = None
         raw = RawRecording.of(self.engine.stop_recording())
         if kind := recording.found(self.known):
             self._plan_for(kind, recording.iterations(kind, raw, self.engine.alignment()))
-        else:
+        elif recording.wanted:
             kind = recording.wanted if self.known else _UNLIKE
             has_others = bool(set(recording.in_order) - self.known.keys())
             self.pauses.begin(kind, _NEVER_ALIKE, end.stats["iterations"], is_felt=has_others)

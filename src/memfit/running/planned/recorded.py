@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memfit.ir import Map, Trace
 from memfit.machine import Machine
@@ -93,17 +94,14 @@ class Recorded:
         about = {"signature": signature, "torch_version": "", "device": "cpu", "script": "", "iteration": 0,
                  "alignment": alignment, "before": None}  # fmt: skip
         trace, blocks = build_iteration(raw, begin, middle, Roles(), **about)
-        # Until the next op begins Python is at work; copies go on meanwhile as they do in ops.
-        starts, ops_of_it = raw.ops["start_ns"], raw.ops[begin:middle]
-        until = starts[middle] if middle < len(starts) else ops_of_it["end_ns"][-1]
-        begins = np.append(ops_of_it["start_ns"], until)
-        spans = np.maximum(np.diff(begins) - ops_of_it["waited_ns"], 0) / 1000
+        # The first of a session may be slower than those that follow, if ops are tried in it, or meet new memory.
+        is_repeated = np.array_equal(raw.ops["name"][begin:middle], raw.ops["name"][middle:end])
+        spans, own = _times_us(raw, middle, end) if is_repeated else _times_us(raw, begin, middle)
         ops = tuple(replace(op, duration_us=us) for op, us in zip(trace.ops, spans.tolist(), strict=True))
-        own = np.minimum((ops_of_it["end_ns"] - ops_of_it["start_ns"] - ops_of_it["waited_ns"]) / 1000, spans)
-        again_us = tuple(np.maximum(own, 0).tolist())
+        again_us = tuple(own.tolist())
         trace, blocks = in_order_of_use(replace(trace, ops=ops), blocks, _first_uses(raw, begin, middle))
         trace = with_foreseen_copies(trace)
-        with_grad = tuple(map(bool, ops_of_it["with_grad"].tolist()))
+        with_grad = tuple(map(bool, raw.ops["with_grad"][begin:middle].tolist()))
         return cls(trace, blocks, iterations, again_us, with_grad=with_grad)
 
 
@@ -130,6 +128,16 @@ class CompressedIterations:
     def recorded(self) -> Recorded | None:
         """Return the iterations; None if there is nothing to plan."""
         return Recorded.of(self.compressed.recording(), self.op_marks, self.tick_marks, self.signature, self.alignment)
+
+
+def _times_us(raw: RawRecording, begin: int, end: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the microseconds from each op [begin, end) to the next, and those of its own, without what it waited."""
+    # Until the next op begins Python is at work; copies go on meanwhile as they do in ops.
+    starts, ops = raw.ops["start_ns"], raw.ops[begin:end]
+    until = starts[end] if end < len(starts) else ops["end_ns"][-1]
+    spans = np.maximum(np.diff(np.append(ops["start_ns"], until)) - ops["waited_ns"], 0) / 1000
+    own = np.minimum((ops["end_ns"] - ops["start_ns"] - ops["waited_ns"]) / 1000, spans)
+    return spans, np.maximum(own, 0)
 
 
 def _first_uses(raw: RawRecording, begin: int, end: int) -> dict[int, int]:

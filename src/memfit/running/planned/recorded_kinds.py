@@ -16,7 +16,7 @@ class RecordedKinds:
     """The iterations of a recording, in their order. It may begin in the midst of one, which does not count.
 
     Attributes:
-        wanted: The signature of those for which it was begun.
+        wanted: The signature of those for which it was begun; 0 while no kind of iterations has come again.
         repeats: Whether two of them in a row are to be expected.
         in_order: The signatures of all.
         op_marks: The numbers of ops at their ends, and one more for the beginning of the first.
@@ -24,8 +24,8 @@ class RecordedKinds:
         left: The iterations that may still be recorded.
     """
 
-    wanted: int
-    repeats: bool
+    wanted: int = 0
+    repeats: bool = False
     in_order: Sequence[int] = ()
     op_marks: Sequence[int] = ()
     tick_marks: Sequence[int] = ()

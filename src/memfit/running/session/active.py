@@ -261,7 +261,9 @@ class Running:
         if len(marks) < 2 or marks[0] == marks[1]:
             return False
         self.iterations.watch_roles = False
-        self.first.keep(self._compressed(self._recorded(), *marks))
+        self.first.keep(self._compressed(self._recorded(goes_on=self._settings.plans), *marks))
+        if self._settings.plans:
+            self.planner.take_over_recording()
         host.give_back_freed()
         if self._settings.on_trace is not None:
             self._settings.on_trace()
@@ -281,9 +283,9 @@ class Running:
             parts.append("a better plan is looked for beside training")
         announce(f"a plan is in force for iterations like this one{earlier}: {'; '.join(parts)}")
 
-    def _recorded(self) -> RawRecording:
+    def _recorded(self, *, goes_on: bool = False) -> RawRecording:
         calls = self.modules.calls()
-        recording = RawRecording.of(self.engine.stop_recording())
+        recording = RawRecording.of(self.engine.recording_so_far() if goes_on else self.engine.stop_recording())
         return recording.with_modules(calls) if calls else recording
 
     def _compressed(self, recording: RawRecording, first: int, last: int) -> CompressedIteration:

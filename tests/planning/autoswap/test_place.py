@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.errors import BudgetError
-from memfit.ir import Swap, align_up
+from memfit.ir import Category, Swap, align_up
 from memfit.machine import profile
 from memfit.planning.autoswap import plan_with_addresses, smallest_budget, stays_of_trace, with_footprint
 from memfit.planning.autoswap.place import TickClock
@@ -33,6 +33,19 @@ class Stay(NamedTuple):
 def stays_by_row(trace, swaps):
     found = stays_of_trace(trace, swaps)
     return list(map(Stay, *(column.tolist() for column in (found.owner, found.lower, found.upper, found.size))))
+
+
+@pytest.mark.parametrize(("was_there", "footprint"), [(False, 20), (True, 40)])
+def test_gradients_are_gone_when_the_next_iteration_begins_if_none_was_there_when_this_one_did(was_there, footprint):
+    builder = TraceBuilder()
+    if was_there:
+        builder.before(10, Category.GRADIENT)
+    (x,) = builder.op(outputs=[20])
+    builder.op(reads=[x])
+    builder.free(x)
+    builder.op(outputs=[10], category=Category.GRADIENT)
+    trace = builder.build()
+    assert with_footprint(trace, plan_of(trace)).footprint_bytes == footprint
 
 
 @given(plans())

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from memfit.errors import BudgetError
-from memfit.ir import BEFORE_FIRST_TICK, Plan, Swap, Trace
+from memfit.ir import BEFORE_FIRST_TICK, Category, Plan, Swap, Trace
 from memfit.machine import Machine
 from memfit.planning.autoswap.candidates import Thresholds
 from memfit.planning.autoswap.search import SwapPlan, plan_under_budget
@@ -124,10 +124,14 @@ def no_addresses(budget_bytes: int, least_bytes: int) -> BudgetError:
 def _lives(trace: Trace, clock: TickClock) -> dict[int, Span]:
     """Return when each storage is alive: once for one that the next iteration goes on with under another number."""
     successor, lives = successors(trace), {}
+    # Where none of the gradients was there before, the next iteration begins without those of this one, too.
+    clears_gradients = not any(one.born_before and one.category is Category.GRADIENT for one in trace.storages)
     continued = set(successor.values())
     for index in range(len(trace.storages)):
         if index not in continued:
             begin, end = _life(trace, clock, index, successor.get(index))
+            if clears_gradients and trace.storages[index].category is Category.GRADIENT:
+                end = min(end, clock.period)
             shift = begin // clock.period * clock.period
             lives[index] = (begin - shift, end - shift)
     return {index: (begin, end) for index, (begin, end) in lives.items() if end > begin}

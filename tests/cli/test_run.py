@@ -166,7 +166,7 @@ def test_a_script_that_catches_the_error_decides_its_own_exit_code(tmp_path):
 
 
 @pytest.mark.long
-def test_the_limit_the_plan_the_sentence_and_the_sum_are_told_in_a_line_each(tmp_path):
+def test_the_limit_the_search_the_plan_the_sentence_and_the_sum_are_told_in_a_line_each(tmp_path):
     write(
         tmp_path,
         TRAINING.replace("randn(32, 64)", "randn(64, 256)")
@@ -175,10 +175,12 @@ def test_the_limit_the_plan_the_sentence_and_the_sum_are_told_in_a_line_each(tmp
     )
     command = ("run", "--budget", "80%", "--tier", "ram", "--stats", "stats.json", "script.py", "--steps", "14")
     result = memfit(*command, cwd=tmp_path)
-    limit, plan, sentence, last = result.stderr.splitlines()
+    limit, search, plan, sentence, last = result.stderr.splitlines()
     stats = json.loads((tmp_path / "stats.json").read_text())
     size = format_bytes(stats["budget_bytes"])
     assert limit == f"memfit: the limit is in force: {size}, 80 % of the peak"
+    assert search.startswith("memfit: the peak of live tensors is ")
+    assert search.endswith("and a plan is in force (training waits for it, 60 s at most)")
     assert plan.startswith("memfit: a plan is in force for iterations like this one: ")
     assert float(re.search(r"; a step is foreseen at (\d\.\d\d)x of its ops' time", plan).group(1)) >= 1
     assert last.startswith(f"memfit: budget {size}, 80 %, arena peak ") and "(tier ram) over 14 iterations" in last

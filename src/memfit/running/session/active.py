@@ -35,6 +35,7 @@ from memfit.running.session.status import Status, plan_state
 from memfit.tracing.build import RawRecording
 from memfit.tracing.compressed import CompressedIteration
 from memfit.tracing.ghosts import only_ghosts, with_real
+from memfit.units import format_bytes
 
 
 class Running:
@@ -56,6 +57,7 @@ class Running:
         self._kept = settings.kept_answers()
         self._share = Share(engine, settings, self.adopt_visible)
         self.stats_logs: list[StatsLog] = []
+        self._untold_peak_bytes = 0  # of the first iteration
         self._told_of_plan = False
         self._contexts = ExitStack()
 
@@ -247,6 +249,7 @@ class Running:
         elif not self.iterations.are_passes:
             self._share.tell_of_training()
         if self._settings.plans:
+            self._tell_of_search()
             self.planner.iteration_ended(at_boundary)
             self._tell_of_plan()
 
@@ -261,6 +264,7 @@ class Running:
         if len(marks) < 2 or marks[0] == marks[1]:
             return False
         self.iterations.watch_roles = False
+        self._untold_peak_bytes = self.engine.stats()["peak_live_bytes"]
         self.first.keep(self._compressed(self._recorded(goes_on=self._settings.plans), *marks))
         if self._settings.plans:
             self.planner.take_over_recording()
@@ -268,6 +272,18 @@ class Running:
         if self._settings.on_trace is not None:
             self._settings.on_trace()
         return True
+
+    def _tell_of_search(self) -> None:
+        """Announce once that iterations are slow until there is a plan for them."""
+        peak_bytes, self._untold_peak_bytes = self._untold_peak_bytes, 0
+        announce = self._settings.announce
+        if announce is None or not 0 < self.engine.stats()["budget_bytes"] < peak_bytes:
+            return
+        announce(
+            f"the peak of live tensors is {format_bytes(peak_bytes)}: storages are evicted on demand, which is slow, "
+            "until two iterations in a row are alike and a plan is in force (training waits for it, "
+            f"{self._settings.patience:g} s at most)"
+        )
 
     def _tell_of_plan(self) -> None:
         """Announce the first plan that is in force."""

@@ -24,30 +24,31 @@ void Arena::release_free_pages() {
     if (r->is_free()) space_->drop(r->offset, r->end());
 }
 
-std::pair<size_t, size_t> Arena::pages_within(const Region& hole) const {
-  const size_t first = space_->page_at(hole.offset), last = space_->page_at(hole.end() - 1);
-  const size_t from = round_up(hole.offset, first);
-  return {from, std::max(from, hole.end() / last * last)};
-}
-
+// (Whole pages only, so that the parts of pages at the ends of holes never add up.)
 bool Arena::punch(size_t bytes) {
+  const size_t more = round_up(bytes, page()), limit = ranges.limit() + more;
   std::vector<Region*> holes;
-  size_t pages = 0;
-  for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit() && pages < bytes; r = r->next) {
-    if (!r->is_free()) continue;
-    const auto [from, to] = pages_within(*r);
-    if (from < to) holes.push_back(r), pages += to - from;
-  }
-  if (pages < bytes) return false;
-  punched_bytes_ += bytes;
+  size_t found = 0;
+  for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit() && found < more; r = r->next)
+    if (const size_t size = r->is_free() ? pages_within(*r).second : 0; size != 0) holes.push_back(r), found += size;
+  if (found < more || limit > ranges.most()) return false;
+  punched_bytes_ += more;
+  size_t missing = more;
   for (Region* hole : holes) {
-    const auto [from, to] = pages_within(*hole);
-    const size_t size = std::min(to - from, bytes);
-    bytes -= size;
-    space_->drop(from, round_up(from + size, space_->page_at(from + size - 1)));
+    const auto [from, whole] = pages_within(*hole);
+    const size_t size = std::min(whole, missing);
+    missing -= size;
+    space_->drop(from, from + size);
     punched_.push_back(ranges.reserve_at(hole, from, size, stand_in_));
   }
+  ranges.grow(limit);
   return true;
+}
+
+// Where they begin, and their bytes.
+std::pair<size_t, size_t> Arena::pages_within(const Region& hole) const {
+  const size_t from = round_up(hole.offset, page()), to = hole.end() / page() * page();
+  return {from, to > from ? to - from : 0};
 }
 
 void Arena::fill_punched() {
@@ -61,9 +62,7 @@ Region* Arena::take_beyond(size_t bytes, void* owner) {
   const Region* above = ranges.first();
   while (above != nullptr && above->end() <= begin) above = above->next;
   const bool is_there = above != nullptr && above->is_free() && above->end() >= end;
-  if (!is_there || !punch(round_up(end, space_->page_at(end - 1)) - begin)) return nullptr;
-  ranges.grow(end);
-  return ranges.take_at(ranges.hole_at(begin), begin, end - begin, owner);
+  return is_there && punch(end - begin) ? ranges.take_at(ranges.hole_at(begin), begin, end - begin, owner) : nullptr;
 }
 
 void Arena::grow(size_t limit_bytes) {

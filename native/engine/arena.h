@@ -45,17 +45,18 @@ class Arena {
   // Pages that nothing lies on go back to the system.
   void release_free_pages();
 
-  // A place beyond the limit, for which a hole is punched below it: whole pages that nothing lies on go back to the system, and
-  // nobody is given their addresses. So the arena never has more bytes behind it than its limit. nullptr when too few such pages
-  // are free, or there are no more addresses.
-  Region* take_beyond(size_t bytes, void* owner);
-  // Punch a hole of so many bytes, in several parts if need be. False, with nothing done, when too few whole pages are free.
+  // The limit rises by so many bytes, rounded up to pages, for which holes are punched below it: whole pages that nothing lies
+  // on go back to the system, and nobody is given their addresses. So there are never bytes behind more pages than before.
+  // False, with nothing done, when too few such pages are free, or there are no more addresses.
   bool punch(size_t bytes);
+  // A place right beyond the limit, by punched holes. nullptr when that cannot be.
+  Region* take_beyond(size_t bytes, void* owner);
   // The addresses of all punched holes can be given out again.
   void fill_punched();
-  // Within the limit.
-  size_t pages() const { return limit_ / space_->page_at(0); }
   size_t punched_bytes() const { return punched_bytes_; }
+  // Holes are punched in so many bytes; the limit has so many of them.
+  size_t page() const { return space_->page_at(ranges.most() - 1); }
+  size_t pages() const { return limit_ / page(); }
 
   // Let a plan hand out [offset, offset + bytes), at once or from the next iteration on. What lies there, where none of
   // the plan's slots does, stays. `moved` as above. Raises std::logic_error beyond the limit, with nothing changed.
@@ -114,7 +115,7 @@ class Arena {
  private:
   template <typename Moved>
   void cut_shelf(size_t end, const Moved& moved);
-  // The whole pages in a hole.
+  // The whole pages of a hole.
   std::pair<size_t, size_t> pages_within(const Region& hole) const;
 
   void* const stand_in_;

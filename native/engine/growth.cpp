@@ -71,7 +71,8 @@ void Growth::return_to_limit() {
     }
     end = std::max(end, block->region->end());
   }
-  if (punched != 0 && end > limit && !memory_.arena->punch(end - limit)) {  // parts of pages are free, and too few pages
+  const size_t risen = memory_.arena->ranges.limit();
+  if (punched != 0 && end > risen && !memory_.arena->punch(end - risen)) {  // parts of pages are free, and too few pages
     ++stats_.growths;
     stats_.peak_growth_bytes = std::max(stats_.peak_growth_bytes, end - limit);
   }

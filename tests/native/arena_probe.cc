@@ -116,9 +116,9 @@ struct Probe {
     slide(arena.ranges, storage);
     if (Region* region = arena.put_on_shelf(storage.region)) storage.region = region;
   }
-  // The bytes of the pages that something has been written to, and that nobody has dropped since.
+  // The bytes of the pages below the limit that something has been written to, and that nobody has dropped since.
   size_t backed() const {
-    const char* end = arena.base() + arena.ranges.most();
+    const char* end = arena.base() + arena.ranges.limit();
     size_t pages = 0;
     for (const char* page = arena.base(); page < end; page += kPage) pages += std::any_of(page, std::min(page + kPage, end), [](char byte) { return byte != 0; });
     return pages * kPage;
@@ -231,13 +231,11 @@ int make_storage(Probe* probe, int number, size_t bytes, int is_small, int is_hi
 }
 int make_beyond(Probe* probe, int number, size_t bytes) {
   return told([&] {
-    const size_t backed = probe->backed();
     Storage& storage = probe->storages.emplace(number, Storage{static_cast<char>(number % 127 + 1), false}).first->second;
     storage.region = probe->arena.take_beyond(bytes, &storage);
     if (storage.region == nullptr) return probe->storages.erase(number), false;
     probe->fill(storage);
-    const size_t most = round_up(probe->arena.ranges.limit() - probe->arena.punched_bytes(), kPage);
-    if (probe->backed() > std::max(backed, most)) throw std::logic_error("a storage beyond the limit has bytes that no hole was punched for");
+    if (probe->backed() > round_up(probe->arena.ranges.limit() - probe->arena.punched_bytes(), kPage)) throw std::logic_error("a storage beyond the limit has bytes that no hole was punched for");
     return true;
   });
 }
@@ -283,7 +281,8 @@ int set_limit(Probe* probe, size_t limit) {
   return told([&] {
     probe->arena.drop_plan(Probe::tell);
     probe->leave_beyond(limit);
-    return probe->arena.set_limit(limit, Probe::tell), true;
+    probe->arena.set_limit(limit, Probe::tell);
+    return probe->arena.release_free_pages(), true;
   });
 }
 int give_way(Probe* probe, size_t more) {

@@ -180,6 +180,20 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> None:
     Arena.functions = build(tmp_path_factory.mktemp("probe"))
 
 
+@pytest.mark.parametrize(("lines", "comes"), [(17, True), (20, True), (21, False)])
+def test_a_storage_beyond_the_limit_has_the_bytes_of_whole_pages_in_holes_below_it(lines: int, comes: bool) -> None:
+    """Five storages of 13 lines fill the arena, and two of them go: whole pages of 8 and 12 lines are free."""
+    arena = Arena()
+    arena.begins(MOST - 5 * 13 * LINE)
+    for _ in range(5):
+        arena.a_large_one_comes(13 * LINE, high=False)
+    for number in (3, 1):
+        arena.one_goes(number)
+    assert arena.comes("make_beyond", lines * LINE) == comes
+    arena.all_is_in_order()
+    arena.teardown()
+
+
 @pytest.mark.long
 class TestArena(Arena.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(stateful_step_count=40)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -150,6 +152,22 @@ def test_a_result_without_a_stretch_of_its_length_takes_the_pages_of_several() -
 
 def test_storages_slide_where_holes_would_do_only_together() -> None:
     assert nothing_leaves(lambda: juggle(1), 101).stats.relocations > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("percent", [60, 80, 100])
+def test_threads_get_their_own_bytes_wherever_these_lie(percent: int) -> None:
+    """Holes are punched for one thread while the ops of others run, and storages leave."""
+
+    def together(first: int) -> list[list[Tensor]]:
+        with ThreadPoolExecutor(3) as pool:
+            return list(pool.map(juggle, range(first, first + 3)))
+
+    for first in range(0, 60, 3):
+        program = partial(together, first)
+        peak = as_plainly(program, None, "ram", device="cpu", plan=False).stats.peak_resident_bytes
+        stats = as_plainly(program, peak * percent // 100, "ram", **OPTIONS).stats
+        assert stats.peak_footprint_bytes <= stats.budget_bytes and stats.growths == 0
 
 
 @pytest.mark.long

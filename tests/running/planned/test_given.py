@@ -23,8 +23,8 @@ pytestmark = [
     pytest.mark.unstressed("when plans come into force"),
 ]
 WORK, BUDGET = WORKS["convolutional"], "60%"
-SEARCHED = 5
-"""Steps after which the iteration is known: one shows the optimizer, two are alike, two are recorded."""
+SEARCHED = 3
+"""Steps after which the iteration is known: one shows the optimizer, two are alike."""
 DIFFERS = Refused("it differs")
 
 

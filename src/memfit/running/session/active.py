@@ -265,8 +265,10 @@ class Running:
             return False
         self.iterations.watch_roles = False
         self._untold_peak_bytes = self.engine.stats()["peak_live_bytes"]
-        self.first.keep(self._compressed(self._recorded(goes_on=self._settings.plans), *marks))
-        if self._settings.plans:
+        # Where nothing has left yet, a tier that compresses has not shown how small copies become.
+        goes_on = self._settings.plans and not self._settings.tier.compress
+        self.first.keep(self._compressed(self._recorded(goes_on=goes_on), *marks))
+        if goes_on:
             self.planner.take_over_recording()
         host.give_back_freed()
         if self._settings.on_trace is not None:

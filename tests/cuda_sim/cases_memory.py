@@ -120,7 +120,7 @@ def a_large_gpu_is_mapped_in_few_pieces(gpu: Gpu) -> None:
         tensors = [torch.zeros(100 * MIB, dtype=torch.uint8, device="cuda") for _ in range(91)]
         end = -(-session.stats.footprint_bytes // (32 * MIB)) * 32 * MIB
         unmapped = end - gpu.count("peak")
-        assert end <= budget and 0 <= unmapped <= budget // 64
+        assert end <= budget and 0 <= unmapped <= budget // 256
         assert gpu.count("pieces") == ((8 << 30) - unmapped) // (2 * MIB) + (end - (8 << 30)) // (32 * MIB)
         assert session.stats.evictions == 0
         tensors += [torch.zeros(100 * MIB, dtype=torch.uint8, device="cuda") for _ in range(20)]

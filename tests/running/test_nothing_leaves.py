@@ -34,11 +34,11 @@ OPTIONS = {"device": "cpu", "plan": False, "map": "never", "split": "never", "gr
 PAGE = 4096
 
 
-def nothing_leaves(program: Program, percent: int, pages: int = 8) -> memfit.Session:
+def nothing_leaves(program: Program, percent: int, pages: int = 0) -> memfit.Session:
     """Run the program within so many percent of its peak; the session has neither evicted nor copied anything.
 
     The peak is the most bytes that are alive at once, each storage rounded up as the arena does. `pages` come on top:
-    holes are punched in whole ones.
+    close to the peak holes are punched, in whole ones.
     """
     unlimited = as_plainly(program, None, "ram", device="cpu", plan=False)
     budget = -(-unlimited.stats.peak_resident_bytes * percent // 6400) * 64 + pages * PAGE
@@ -111,21 +111,21 @@ def juggle(seed: int) -> list[Tensor]:
 PROGRAMS = [train_packed_gru, train_checkpointed, join_parts]
 
 
-@pytest.mark.parametrize("percent", [100, 125])
+@pytest.mark.parametrize(("percent", "pages"), [(100, 8), (101, 0), (125, 0)])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_nothing_leaves_where_the_peak_fits(program: Program, percent: int) -> None:
-    nothing_leaves(program, percent)
+def test_nothing_leaves_where_the_peak_fits(program: Program, percent: int, pages: int) -> None:
+    nothing_leaves(program, percent, pages)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("percent", [101, 102, 105, 110, 140, 150])
+@pytest.mark.parametrize("percent", [102, 105, 110, 140, 150])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_nothing_leaves_at_any_budget_above_the_peak(program: Program, percent: int) -> None:
     nothing_leaves(program, percent)
 
 
 def test_nothing_leaves_where_the_peak_fits_to_the_byte() -> None:
-    nothing_leaves(join_parts, 100, pages=0)
+    nothing_leaves(join_parts, 100)
 
 
 @given(seed=st.integers(0, 1 << 20), percent=st.integers(100, 150))
@@ -134,20 +134,20 @@ def test_nothing_leaves_where_the_peak_fits_to_the_byte() -> None:
 def test_nothing_leaves_while_tensors_of_random_sizes_come_and_go(seed: int, percent: int) -> None:
     gc.collect()
     gc.freeze()  # what hypothesis remembers of earlier programs is no tensor
-    nothing_leaves(lambda: juggle(seed), percent)
+    nothing_leaves(lambda: juggle(seed), percent, pages=8 if percent < 105 else 0)
 
 
 @pytest.mark.parametrize("seed", [8, 13])  # a result fits into another stretch than the shortest that could be cleared
 def test_no_hole_is_punched_where_a_longer_stretch_has_room(seed: int) -> None:
-    assert nothing_leaves(lambda: juggle(seed), 101, pages=0).stats.punches == 0
+    assert nothing_leaves(lambda: juggle(seed), 101).stats.punches == 0
 
 
 def test_the_shelf_takes_no_hole_that_an_op_counts_on() -> None:
-    assert nothing_leaves(lambda: juggle(20_011), 101, pages=0).stats.punches == 0
+    assert nothing_leaves(lambda: juggle(20_011), 101).stats.punches == 0
 
 
 def test_a_result_without_a_stretch_of_its_length_takes_the_pages_of_several() -> None:
-    assert nothing_leaves(lambda: juggle(20_155), 100).stats.punches > 0
+    assert nothing_leaves(lambda: juggle(20_155), 100, pages=8).stats.punches > 0
 
 
 def test_storages_slide_where_holes_would_do_only_together() -> None:

@@ -158,13 +158,14 @@ void Arena::reset_footprint() {
 }
 
 void Arena::give_back_with_pages(Region* region) {
-  const size_t offset = region->offset, end = region->end();
-  space_->drop(offset, end);
+  size_t from = region->offset, to = region->end();
+  if (region->home == &ranges) {  // with the pages that it shares with neighbours which are free too
+    const size_t first = space_->page_at(from), last = space_->page_at(to);
+    if (region->prev != nullptr && region->prev->is_free()) from = std::max(region->prev->offset, from / first * first);
+    if (region->next != nullptr && region->next->is_free()) to = std::min(region->next->end(), round_up(to, last));
+  }
+  space_->drop(from, to);
   give_back(region);
-  // Pages that it shared with neighbours which are free too.
-  const size_t first = space_->page_at(offset), last = space_->page_at(end - 1);
-  if (const Region* hole = ranges.hole_at(offset))
-    space_->drop(std::max(offset / first * first, hole->offset), std::min(round_up(end, last), hole->end()));
 }
 
 }  // namespace memfit

@@ -46,8 +46,7 @@ Region* Placing::place_beside_all(size_t bytes, Block* block, bool tight, const 
   Region* region = slid();
   if (region == nullptr && memory_.arena->trim_shelf(0)) region = slid();
   if (region == nullptr) region = memory_.arena->take_on_shelf(bytes, block);
-  const bool is_known = hint.rest == SIZE_MAX;
-  return region != nullptr || (is_known && !compaction_.all_fit(bytes + hint.more, block)) ? region : place_beyond(bytes, block);
+  return region != nullptr || (hint.is_known() && !compaction_.all_fit(bytes + hint.more, block)) ? region : place_beyond(bytes, block);
 }
 
 bool Placing::has_pages() const { return memory_.arena->pages() >= kLeastPages; }
@@ -58,14 +57,17 @@ Region* Placing::place_beyond(size_t bytes, Block* block) {
   return region;
 }
 
-// Whatever may move leaves, one after the other, until free pages make up for a place beyond the limit: what stays does not have
-// to leave a stretch between it that is long enough.
+// Whatever may move leaves, one after the other, until free pages make up for a place beyond the limit: they need not lie together.
 Region* Placing::place_among_pages(size_t bytes, Block* block) {
-  if (!has_pages() || memory_.arena->ranges.free_bytes() + residency_.idle_bytes() < bytes) return nullptr;
-  do {
-    if (Region* region = place_beyond(bytes, block)) return region;
-  } while (residency_.evict_cheapest());
-  return nullptr;
+  if (!has_pages()) return nullptr;
+  const std::vector<Block*> idle = residency_.cheapest_first();
+  size_t most = memory_.arena->ranges.free_bytes();
+  for (const Block* each : idle) most += each->region->size;
+  if (most < bytes) return nullptr;
+  Region* region = place_beyond(bytes, block);
+  for (auto each = idle.begin(); region == nullptr && each != idle.end(); ++each)
+    if (moves_.evict(**each)) region = place_beyond(bytes, block);
+  return region;
 }
 
 bool Placing::bring_in(Block& block, size_t more) {

@@ -25,6 +25,8 @@ class Placing {
     size_t more = 0;
     bool high = false;
     size_t rest = SIZE_MAX;
+
+    bool is_known() const { return rest == SIZE_MAX; }  // what the op will want
   };
 
   // A place for `bytes`; nullptr when there is none. Raises TierFailure.

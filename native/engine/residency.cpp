@@ -110,19 +110,17 @@ bool Residency::clear(Region* first, Region* last, bool evicts) {
   return cleared;
 }
 
-size_t Residency::idle_bytes() const {
-  size_t bytes = 0;
-  for (const Region* r = memory_.arena->ranges.first(); r != nullptr; r = r->next) bytes += !r->is_free() && may_move(*owner_of(r)) ? r->size : 0;
-  return bytes;
-}
-
-bool Residency::evict_cheapest() {
-  std::vector<Block*> idle;
-  for (const Region* r = memory_.arena->ranges.first(); r != nullptr; r = r->next)
-    if (!r->is_free() && may_move(*owner_of(r))) idle.push_back(owner_of(r));
-  const auto cost = [this](const Block* block) { return eviction_cost(*block) / static_cast<double>(block->bytes); };
-  std::sort(idle.begin(), idle.end(), [&](const Block* a, const Block* b) { return cost(a) < cost(b); });
-  return std::any_of(idle.begin(), idle.end(), [this](Block* block) { return moves_.evict(*block); });
+std::vector<Block*> Residency::cheapest_first() const {
+  std::vector<std::pair<double, Block*>> found;
+  for (const Region* r = memory_.arena->ranges.first(); r != nullptr; r = r->next) {
+    if (r->is_free() || !may_move(*owner_of(r))) continue;
+    Block* block = owner_of(r);
+    found.emplace_back(eviction_cost(*block) / static_cast<double>(block->bytes), block);
+  }
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Block*> blocks;
+  for (const auto& [cost, block] : found) blocks.push_back(block);
+  return blocks;
 }
 
 bool Residency::relocate(Block& block, size_t avoid_from, size_t avoid_to) {

@@ -34,10 +34,8 @@ class Residency {
   // Empty the regions from `first` to `last`: largest first, into holes elsewhere if they fit, otherwise to the tier
   // (where that is wanted: `evicts`).
   bool clear(Region* first, Region* last, bool evicts = true);
-  // What may move has so many bytes in the arena's ordinary regions.
-  size_t idle_bytes() const;
-  // The one of it whose absence costs least for its size is swapped out. False when there is none.
-  bool evict_cheapest();
+  // What may move in the arena's ordinary regions, that first whose absence costs least for its size.
+  std::vector<Block*> cheapest_first() const;
   bool relocate(Block& block, size_t avoid_from, size_t avoid_to);
   // Slide the blocks of an op that has not started yet to the low end of the arena, so that what it will allocate
   // finds one contiguous window above them.

@@ -206,8 +206,7 @@ class Planner:
 
     def _record(self, recording: RecordedKinds, end: End) -> None:
         recording.note(end.signatures, self.engine.iteration_marks(), self.engine.tick_marks())
-        expected = self._kinds.expected()
-        if not recording.wanted and self._kinds.recurs(expected):
+        if not recording.wanted and self._kinds.recurs(expected := self._kinds.expected()):
             recording.wanted, recording.repeats = expected, self._kinds.repeats(expected)
         if not recording.is_enough:
             return

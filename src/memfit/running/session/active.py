@@ -279,7 +279,7 @@ class Running:
         """Announce once that iterations are slow until there is a plan for them."""
         peak_bytes, self._untold_peak_bytes = self._untold_peak_bytes, 0
         announce = self._settings.announce
-        if announce is None or not 0 < self.engine.stats()["budget_bytes"] < peak_bytes:
+        if announce is None or not peak_bytes or not 0 < self.engine.stats()["budget_bytes"] < peak_bytes:
             return
         announce(
             f"the peak of live tensors is {format_bytes(peak_bytes)}: storages are evicted on demand, which is slow, "

@@ -116,7 +116,7 @@ def searched_for_ever(steady, monkeypatch):
 
     def never_better(self: Asking, known: Known, **about) -> Making:
         is_better = known.plan is not None
-        return Making(lambda stop: Made(searched=stop.wait(120))) if is_better else make(self, known, **about)
+        return Making(lambda making: Made(searched=making.stop.wait(120))) if is_better else make(self, known, **about)
 
     monkeypatch.setattr(Making, "done", DONE)
     monkeypatch.setattr(Asking, "make", never_better)

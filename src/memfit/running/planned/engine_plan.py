@@ -140,15 +140,16 @@ def make_engine_plan(
     moves: Moves = Moves.SWAP,
     never: Collection[int] = (),
     *,
-    soon: bool = False,
+    none_soon: Callable[[], None] | None = None,
 ) -> EnginePlan | None:
     """Return a plan within `budget_bytes` (0: no limit), or None when none was found.
 
     It gives up when `stopped()`. Nothing leaves if everything fits. Otherwise swaps are chosen, then addresses; where
     these leave gaps that do not fit, swaps are chosen again for as much less (SmartPool under AutoSwap, arXiv
     1903.06631). Where ops would wait for swaps, a joint plan is made too, in which no storage of `never` is made again,
-    and the faster one is taken. `moves` says which of these there are. If training waits for it (`soon`), a joint plan
-    is made at once, in a second instead of ten.
+    and the faster one is taken. `moves` says which of these there are. If training waits for it, a joint plan is made
+    at once, in a second instead of ten, or else one that only swaps; where there is neither, `none_soon` is called, and
+    the search goes on.
     """
     seconds = sum(op.duration_us for op in recorded.trace.ops) / 1e6
     effort = min(EFFORT, max(_LEAST_EFFORT, _SHARE * seconds))
@@ -160,15 +161,18 @@ def make_engine_plan(
         simulator = Simulator(recorded.trace, machine)
         return swapping_by(CarriedOut(recorded), whole, POLICY, budget_bytes, simulator, op_hash)
     budget_bytes = within(budget_bytes)
-    if soon and moves is Moves.JOINT:
+    soon = none_soon is not None and moves is Moves.JOINT
+    if soon:
         joint = _joint_plan(recorded, budget_bytes, machine, op_hash, stopped, _LEAST_EFFORT, moves, never, soon=True)
         if joint is not None:
             return joint
     swapping = None
     if moves is not Moves.RECOMPUTE:
         swapping = _swapping_plan(recorded, budget_bytes, machine, op_hash, stopped, effort)
-    if moves is Moves.SWAP or stopped() or (swapping is not None and _overhead(swapping) <= _ENOUGH):
+    if moves is Moves.SWAP or stopped() or (swapping is not None and (soon or _overhead(swapping) <= _ENOUGH)):
         return swapping
+    if none_soon is not None:
+        none_soon()
     joint = _joint_plan(recorded, budget_bytes, machine, op_hash, stopped, effort, moves, never)
     found = [replace(plan, is_joint=True) for plan in (swapping, joint) if plan is not None]
     return min(found, key=_overhead, default=None)

@@ -56,14 +56,18 @@ class Made:
 
 
 class Making:
-    """A plan being made in a thread. `make` is told to stop by its argument.
+    """A plan being made in a thread.
 
     Where the system has no thread left, or `make` raises anything, training goes on as it did.
+
+    Attributes:
+        stop: Set when nobody wants the plan any more.
     """
 
-    def __init__(self, make: Callable[[threading.Event], Made]) -> None:
+    def __init__(self, make: Callable[[Making], Made]) -> None:
+        self.stop = threading.Event()
         self._made: list[Made] = []
-        self._stop = threading.Event()
+        self._is_long = threading.Event()
         self._make = make
         self._thread = threading.Thread(target=self._run, name="memfit planner")
         self._started = True
@@ -74,13 +78,26 @@ class Making:
 
     def _run(self) -> None:
         try:
-            self._made.append(self._make(self._stop))
+            self._made.append(self._make(self))
         except BaseException as error:  # nobody else could catch it in a thread
             self._made.append(Made(failed=described(error)))
+        finally:
+            self._is_long.set()
+
+    def takes_longer(self) -> None:
+        """Let training go on that waits for the plan: none was found soon, and the search for one goes on."""
+        self._is_long.set()
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait until it has ended or takes longer, for `timeout` seconds at most (None: however long that takes)."""
+        if self._started:
+            self._is_long.wait(timeout)
+        if self._made:
+            self.done(None)
 
     def cancel(self) -> Made:
         """End it as soon as can be, wait until it has, and return what came of it."""
-        self._stop.set()
+        self.stop.set()
         self.done(None)
         return self.result()
 

@@ -232,7 +232,7 @@ class Planner:
             known.making = self.asking.make(known)
             return
         known.making = self.asking.make(known, stage=_FIRST)
-        known.making.done(self.patience if self.asking.given_for(known) is None else None)
+        known.making.wait(self.patience if self.asking.given_for(known) is None else None)
 
     def _hear(self, made: Made) -> None:
         self.searches += made.searched

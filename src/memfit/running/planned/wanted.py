@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from memfit.files.kept_plan import KeptPlan
@@ -17,7 +15,7 @@ from memfit.running.planned.around import Around
 from memfit.running.planned.chosen import engine_plan_of_kept, foreseen_anew
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan, make_engine_plan, within
 from memfit.running.planned.given import given_engine_plan
-from memfit.running.planned.making import Made
+from memfit.running.planned.making import Made, Making
 from memfit.running.planned.op_times import OpTimes
 from memfit.running.planned.plan_cache import PlanCache
 from memfit.running.planned.recorded import CompressedIterations, Recorded
@@ -64,8 +62,8 @@ class Wanted:
     frames: Frames | None = None
     stage: str = ""
 
-    def make(self, stop: threading.Event) -> Made:
-        """Return what is found before `stop` is set."""
+    def make(self, making: Making) -> Made:
+        """Return what is found before the `making` is stopped."""
         recorded = self.iterations.recorded()
         if recorded is None:
             return Made()
@@ -79,8 +77,8 @@ class Wanted:
         key = self._key(recorded)
         made = (
             self._kept(recorded, key)
-            or self._from_another_rank(recorded, key, stop)
-            or self._searched(recorded, key, stop)
+            or self._from_another_rank(recorded, key, making)
+            or self._searched(recorded, key, making)
         )
         return replace(made, anew=self._anew(recorded))
 
@@ -112,12 +110,14 @@ class Wanted:
             return None
         return self._restored(recorded, self.cache.find(key), key)
 
-    def _from_another_rank(self, recorded: Recorded, key: str, stop: threading.Event) -> Made | None:
+    def _from_another_rank(self, recorded: Recorded, key: str, making: Making) -> Made | None:
         """Return the plan for which another rank of this machine searches, unless this one is to search."""
         if self.cache is None or not key or not self.stage:
             return None
         is_joint, is_another = not self.is_first, key in self.unfit
-        kept = self.cache.from_another_rank(key, self._claim(key), stop, is_joint=is_joint, is_another=is_another)
+        kept = self.cache.from_another_rank(
+            key, self._claim(key), making.stop, is_joint=is_joint, is_another=is_another
+        )
         made = self._restored(recorded, kept, key)
         return None if made is None else replace(made, is_shared=True)
 
@@ -133,17 +133,18 @@ class Wanted:
             return None
         return Made(CompressedPlan.of(plan, self.iterations), key=key, is_kept=True, never=kept.never)
 
-    def _searched(self, recorded: Recorded, key: str, stop: threading.Event) -> Made:
-        plan = self._search(recorded, stop.is_set)
+    def _searched(self, recorded: Recorded, key: str, making: Making) -> Made:
+        plan = self._search(recorded, making)
         compressed = None if plan is None else CompressedPlan.of(plan, self.iterations)
         searched = plan is None or plan.plan is not None
         return Made(compressed, key=key, searched=searched, claim=self._claim(key))
 
-    def _search(self, recorded: Recorded, stopped: Callable[[], bool]) -> EnginePlan | None:
-        """Return the plan that is found soon when training waits for one."""
+    def _search(self, recorded: Recorded, making: Making) -> EnginePlan | None:
+        """Return the plan that is found soon when training waits for one; if there is none, training goes on."""
         never = frozenset(self.never) | recorded.not_made_again
-        return make_engine_plan(recorded, self.budget_bytes, self.machine, self.op_hash, stopped, self.moves, never,
-                                soon=self.is_first)  # fmt: skip
+        none_soon = making.takes_longer if self.is_first else None
+        return make_engine_plan(recorded, self.budget_bytes, self.machine, self.op_hash, making.stop.is_set,
+                                self.moves, never, none_soon=none_soon)  # fmt: skip
 
     def _anew(self, recorded: Recorded) -> CompressedPlan | None:
         if self.in_force is None:

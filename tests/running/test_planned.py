@@ -17,10 +17,11 @@ from memfit.running import engine
 from memfit.running.planned import planner, wanted
 from running.plainly import as_plainly, same_bits, train_by_hand
 from running.plan_tables import GOOD, NO_REMAKES, NO_SWAPS, ONE_OP, SWAP_COLUMNS
+from running.planned.training import wait_for_plans
 
 pytestmark = pytest.mark.timeout(120)
 
-STEPS = 10  # one to see the optimizer, two to repeat, two to record; the rest are planned
+STEPS = 10  # one shows the optimizer, two are alike; the rest are planned
 
 
 def training(steps: int = STEPS, batch: Callable[[int], int] = lambda step: 32, keep: list | None = None) -> list:
@@ -130,12 +131,13 @@ def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeyp
 
 def test_an_iteration_that_finds_no_plan_is_told_and_tried_again_after_a_while(monkeypatch, capsys):
     asked = []
+    wait_for_plans(monkeypatch)
     monkeypatch.setattr(wanted, "make_engine_plan", lambda *args, **_: asked.append(args[1]))
-    ended = as_plainly(lambda: training(60), "60%", "ram", moves="swap")
+    ended = as_plainly(lambda: training(50), "60%", "ram", moves="swap")
     assert ended.stats.plans == 0 and ended.unplanned == ("none was found that fits the budget",)
     assert capsys.readouterr().err.count("run without a plan (none was found that fits the budget); memfit tries") == 1
     times, rest = divmod(len(asked), planner._ATTEMPTS)
-    assert times == 2 and not rest  # of 60 iterations: the second wait is longer
+    assert times == 2 and not rest  # of 50 iterations: the second wait is longer
     assert asked[: planner._ATTEMPTS] == asked[planner._ATTEMPTS :] == sorted(set(asked), reverse=True)
 
 

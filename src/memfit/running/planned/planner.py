@@ -42,7 +42,7 @@ _ANOTHER = "several in a row allocated something else than the plan had foreseen
 _NEVER_ALIKE = "hardly two of them are alike"
 _FIRST, _JOINT = "first", "joint"  # stages to which every rank comes
 _UNLIKE = 0  # stands for the kinds of iterations of which that is said
-_TOO_SHORT = "the script ended before an iteration had repeated often enough to be planned: about ten steps of one kind"
+_TOO_SHORT = "the script ended before an iteration had repeated often enough to be planned: about six steps of one kind"
 
 
 @dataclass

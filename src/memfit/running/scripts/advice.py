@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from memfit.running.scripts.launch import Outcome
 
 _MUCH, _LITTLE = 0.1, 0.02  # of the time, spent waiting for copies
-_FEW = 12  # iterations: about so many are needed before a plan is in force
+_FEW = 6  # iterations: with as many of one kind a plan is in force, even where the tier compresses
 _OFTEN = 0.5  # of the iterations: a plan that held for fewer did not hold
 _LARGE = 0.1  # of the budget, taken by memfit's own records
 

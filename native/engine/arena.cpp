@@ -57,12 +57,13 @@ void Arena::fill_punched() {
   punched_bytes_ = 0;
 }
 
-Region* Arena::take_beyond(size_t bytes, void* owner) {
+Region* Arena::take_beyond(size_t bytes, void* owner, size_t spare) {
   const size_t begin = ranges.limit(), end = begin + round(bytes);
   const Region* above = ranges.first();
   while (above != nullptr && above->end() <= begin) above = above->next;
   const bool is_there = above != nullptr && above->is_free() && above->end() >= end;
-  return is_there && punch(end - begin) ? ranges.take_at(ranges.hole_at(begin), begin, end - begin, owner) : nullptr;
+  const auto free = [this] { return page_bytes_without([](const Region& region) { return !region.is_free(); }); };
+  return is_there && (spare == 0 || free() >= round_up(end - begin, page()) + spare) && punch(end - begin) ? ranges.take_at(ranges.hole_at(begin), begin, end - begin, owner) : nullptr;
 }
 
 void Arena::grow(size_t limit_bytes) {

@@ -49,8 +49,11 @@ class Arena {
   // on go back to the system, and nobody is given their addresses. So there are never bytes behind more pages than before.
   // False, with nothing done, when too few such pages are free, or there are no more addresses.
   bool punch(size_t bytes);
-  // A place right beyond the limit, by punched holes. nullptr when that cannot be.
-  Region* take_beyond(size_t bytes, void* owner);
+  // A place right beyond the limit, by punched holes, that leaves pages free for `spare` bytes. nullptr when that cannot be.
+  Region* take_beyond(size_t bytes, void* owner, size_t spare = 0);
+  // The bytes of whole pages below the limit on which nothing lies that `stays`.
+  template <typename Stays>
+  size_t page_bytes_without(const Stays& stays) const;
   // The addresses of all punched holes can be given out again.
   void fill_punched();
   size_t punched_bytes() const { return punched_bytes_; }
@@ -131,6 +134,19 @@ class Arena {
   std::unique_ptr<AddressSpace> space_;
   char* base_;
 };
+
+template <typename Stays>
+size_t Arena::page_bytes_without(const Stays& stays) const {
+  size_t bytes = 0, from = 0;
+  const auto add_until = [&](size_t to) { bytes += std::max(to / page() * page(), round_up(from, page())) - round_up(from, page()); };
+  for (const Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit(); r = r->next) {
+    if (!stays(*r)) continue;
+    add_until(r->offset);
+    from = r->end();
+  }
+  add_until(ranges.limit());
+  return bytes;
+}
 
 template <typename Moved>
 void Arena::set_limit(size_t limit_bytes, const Moved& moved) {

@@ -33,7 +33,7 @@ Region* Placing::place(size_t bytes, Block* block, Hint hint) {
   // Before it is refused, it gets what the shelf has to spare.
   if (memory_.arena->trim_shelf(0)) return place(bytes, block, hint);
   region = memory_.arena->take_on_shelf(bytes, block);
-  return region != nullptr ? region : place_among_pages(bytes, block);
+  return region != nullptr ? region : place_among_pages(bytes, block, hint);
 }
 
 // As long as all that is alive fits, nothing leaves. (What the shelf has to spare belongs to that.)
@@ -46,27 +46,28 @@ Region* Placing::place_beside_all(size_t bytes, Block* block, bool tight, const 
   Region* region = slid();
   if (region == nullptr && memory_.arena->trim_shelf(0)) region = slid();
   if (region == nullptr) region = memory_.arena->take_on_shelf(bytes, block);
-  return region != nullptr || (hint.is_known() && !compaction_.all_fit(bytes + hint.more, block)) ? region : place_beyond(bytes, block);
+  return region != nullptr || (hint.is_known() && !compaction_.all_fit(bytes + hint.more, block)) ? region : place_beyond(bytes, block, hint);
 }
 
 bool Placing::has_pages() const { return memory_.arena->pages() >= kLeastPages; }
 
-Region* Placing::place_beyond(size_t bytes, Block* block) {
-  Region* region = has_pages() ? memory_.arena->take_beyond(bytes, block) : nullptr;
+// What the op will want besides has to find pages too: where it does not, the op is better mapped, or refused at once.
+size_t Placing::spare(const Hint& hint) const { return hint.is_known() && hint.more != 0 ? hint.more + memory_.arena->page() : 0; }
+
+Region* Placing::place_beyond(size_t bytes, Block* block, const Hint& hint) {
+  Region* region = has_pages() ? memory_.arena->take_beyond(bytes, block, spare(hint)) : nullptr;
   stats_.punches += region != nullptr;
   return region;
 }
 
 // Whatever may move leaves, one after the other, until free pages make up for a place beyond the limit: they need not lie together.
-Region* Placing::place_among_pages(size_t bytes, Block* block) {
-  if (!has_pages()) return nullptr;
+Region* Placing::place_among_pages(size_t bytes, Block* block, const Hint& hint) {
+  const auto stays = [this](const Region& region) { return !region.is_free() && !residency_.may_move(*owner_of(&region)); };
+  if (!has_pages() || memory_.arena->page_bytes_without(stays) < memory_.arena->round(bytes) + spare(hint)) return nullptr;
   const std::vector<Block*> idle = residency_.cheapest_first();
-  size_t most = memory_.arena->ranges.free_bytes();
-  for (const Block* each : idle) most += each->region->size;
-  if (most < bytes) return nullptr;
-  Region* region = place_beyond(bytes, block);
+  Region* region = place_beyond(bytes, block, hint);
   for (auto each = idle.begin(); region == nullptr && each != idle.end(); ++each)
-    if (moves_.evict(**each)) region = place_beyond(bytes, block);
+    if (moves_.evict(**each)) region = place_beyond(bytes, block, hint);
   return region;
 }
 

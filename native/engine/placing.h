@@ -37,8 +37,9 @@ class Placing {
  private:
   Region* place_beside_all(size_t bytes, Block* block, bool tight, const Hint& hint);
   bool has_pages() const;
-  Region* place_beyond(size_t bytes, Block* block);
-  Region* place_among_pages(size_t bytes, Block* block);
+  size_t spare(const Hint& hint) const;
+  Region* place_beyond(size_t bytes, Block* block, const Hint& hint);
+  Region* place_among_pages(size_t bytes, Block* block, const Hint& hint);
 
   Memory& memory_;
   Stats& stats_;

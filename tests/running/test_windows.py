@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memfit import record, session
+from memfit import BudgetError, record, session
 from memfit.planning.lifetimes import minimum_budget
 from memfit.running import engine
 from running.helpers_training import others_hidden
@@ -77,3 +77,23 @@ def test_an_op_takes_pages_where_its_own_storages_leave_no_long_stretch(idle: in
         assert [other.sum().item() for other in others] == [UNIT * 2 * i for i in range(idle // 8)]
         torch.ones(UNIT) + 1
         assert s.stats.footprint_bytes < budget and s.stats.growths == 0
+
+
+@pytest.mark.copied("what is kept for re-runs, beside what the op needs")
+def test_nothing_leaves_for_what_finds_no_room_by_that() -> None:
+    """What is free and what may leave have the bytes that are asked for, give or take a page, and fewer whole pages."""
+    steps[:] = [(True, 32), (True, 32), (False, 0), (True, 100)]
+    ran = set()
+    for more in range(0, 24 << 10, 1 << 10):
+        with session(132 * UNIT + more, "ram", device="cpu", plan=False, map="never", split="never", grow=False) as s:
+            other = torch.ones(UNIT * 2)
+            try:
+                work(torch.ones(1))
+            except BudgetError:
+                assert s.stats.evictions == 0
+                ran.add(False)
+            else:
+                assert s.stats.evictions == 1
+                ran.add(True)
+            assert other.sum().item() == UNIT * 2
+    assert ran == {True, False}

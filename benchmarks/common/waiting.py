@@ -35,35 +35,55 @@ def count_plans(clock: VirtualClock, factor: float) -> None:
     They take `factor` times the seconds of the processor that they take here, beside training; what training's own
     thread does for plans takes it likewise.
     """
-    init, done, ended = Making.__init__, Making.done, Planner.iteration_ended
+    init, longer, ended = Making.__init__, Making.takes_longer, Planner.iteration_ended
+    done, wait = Making.done, Making.wait
 
     def timed_init(self: Any, make: Callable[..., Any]) -> None:
-        self.ready_ns = asked_ns = clock.count("now")
+        self.asked_ns = clock.count("now")
+        self.ready_ns = self.waited_ns = None
 
         def timed_make(*arguments: Any) -> Any:
-            begin = time.thread_time()
+            self.begun = time.thread_time()
             try:
                 return make(*arguments)
             finally:
-                self.ready_ns = asked_ns + int(1e9 * factor * (time.thread_time() - begin))
+                self.ready_ns = until_now(self)
+                self.waited_ns = self.waited_ns or self.ready_ns
 
         init(self, timed_make)
 
-    def timed_done(self: Any, timeout: float | None = 0.0) -> bool:
-        done(self, None)
+    def until_now(making: Any) -> int:
+        taken_s: float = factor * (time.thread_time() - making.begun)
+        return int(making.asked_ns + 1e9 * taken_s)
+
+    def timed_longer(self: Any) -> None:
+        self.waited_ns = until_now(self)
+        longer(self)
+
+    def passes(until_ns: int | None, timeout: float | None) -> bool:
+        """Let the clock come to a moment, if that is no later than `timeout` seconds from now, or else to then."""
         now = clock.count("now")
-        if timeout is None or self.ready_ns <= now + 1e9 * timeout:
-            clock.wait_until(self.ready_ns)
+        if until_ns is None or timeout is None or until_ns <= now + 1e9 * timeout:
+            clock.wait_until(until_ns or now)
             return True
         clock.host_takes(timeout)
         return False
+
+    def timed_done(self: Any, timeout: float | None = 0.0) -> bool:
+        done(self, None)
+        return passes(self.ready_ns, timeout)
+
+    def timed_wait(self: Any, timeout: float | None) -> None:
+        wait(self, None)
+        passes(self.waited_ns, timeout)
 
     def timed_end(self: Any, *arguments: Any, **named: Any) -> None:
         begin = time.thread_time()
         ended(self, *arguments, **named)
         clock.host_takes(factor * (time.thread_time() - begin))
 
-    Making.__init__, Making.done = timed_init, timed_done  # type: ignore[method-assign]
+    Making.__init__, Making.takes_longer = timed_init, timed_longer  # type: ignore[method-assign]
+    Making.done, Making.wait = timed_done, timed_wait  # type: ignore[method-assign]
     Planner.iteration_ended = timed_end  # type: ignore[method-assign]
 
 

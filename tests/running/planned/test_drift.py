@@ -10,7 +10,7 @@ import torch
 from memfit.machine import Link, Machine
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.planned import drift
-from memfit.running.planned.drift import Drift, alike, gains_by_speed, is_faster
+from memfit.running.planned.drift import Drift, alike, is_faster, may_gain
 from memfit.running.planned.engine_plan import CompressedPlan
 from running.plainly import as_plainly, descend
 from running.planned.training import wait_for_plans
@@ -46,7 +46,7 @@ def test_of_two_ways_the_time_of_both_together_counts():
 def test_a_faster_link_is_noted_for_some_iterations_before_there_is_another_plan():
     noted = Drift()
     assert times_until(lambda: noted.note_link(plan(), machine(2.0), 0)) == drift._FASTER
-    assert times_until(lambda: noted.note_link(plan(), machine(2.0), 2)) == 4 * drift._FASTER
+    assert times_until(lambda: noted.note_link(plan(), machine(2.0), 2)) == 16 * drift._FASTER
     for _ in range(drift._FASTER - 1):
         assert not noted.note_link(plan(), machine(2.0), 0)
     assert not noted.note_link(plan(), machine(1.0), 0)  # it was a moment's
@@ -59,9 +59,17 @@ def test_waits_longer_than_foreseen_are_noted_likewise():
     assert not any(noted.note_stalls(plan(), 120_000, 0) for _ in range(20))
 
 
+def test_each_plan_made_anew_takes_more_and_longer_waits_and_a_link_that_is_faster_by_more():
+    noted = Drift()  # 100 us are foreseen, and 10 ms of ops
+    assert times_until(lambda: noted.note_stalls(plan(), 610_000, 1)) == 4 * drift._STALLED
+    assert not any(noted.note_stalls(plan(), 590_000, 1) for _ in range(50))
+    assert times_until(lambda: noted.note_link(plan(), machine(1.3), 1)) == 4 * drift._FASTER
+    assert not any(noted.note_link(plan(), machine(1.15), 1) for _ in range(50))
+
+
 def test_a_plan_that_adds_no_time_gains_nothing_by_a_faster_link():
-    assert gains_by_speed(plan()) and not gains_by_speed(plan(overhead=0.001))
-    assert not gains_by_speed(replace(plan(), is_given=True)) and not gains_by_speed(replace(plan(), compute_us=None))
+    assert may_gain(plan()) and not may_gain(plan(overhead=0.001))
+    assert not may_gain(replace(plan(), is_given=True)) and not may_gain(replace(plan(), compute_us=None))
 
 
 @pytest.mark.long

@@ -11,15 +11,17 @@ import pytest
 from memfit.ir import Timeline
 from memfit.machine import Link, Machine
 from memfit.running.engine.disturbed import DisturbedTier
-from memfit.running.planned import drift, op_times, wanted
+from memfit.running.planned import drift, op_times, revisions, wanted
+from memfit.running.planned.asking import Asking
 from memfit.running.planned.engine_plan import CompressedPlan, EnginePlan
-from memfit.running.planned.making import Making
+from memfit.running.planned.making import Made, Making
 from memfit.running.planned.op_times import OpTimes, Pace, Timing
 from memfit.running.planned.recorded import Recorded
+from memfit.running.planned.states import Known
 from memfit.running.planned.wanted import Wanted
 from running.plainly import same_bits
 from running.planned.networks import WORKS
-from running.planned.training import inside, train
+from running.planned.training import inside, plan_at_fixed_steps, train
 from trace_builder import TraceBuilder
 
 MS = 1_000_000  # nanoseconds
@@ -32,33 +34,50 @@ def iteration(*took_us: float, waited_us: float = 0.0) -> Timeline:
     return Timeline(tuple(starts), tuple(ends), (0,) * len(took_us), (), (), float(ends[-1]), sum(took_us), 0)
 
 
-def noted(spans_ms: list[float], foreseen_ms: float, timings: int = 0) -> list[bool]:
+def noted(spans_ms: list[float], foreseen_ms: float, revisions: int = 0, gains: bool = True) -> list[bool]:
     pace = Pace()
     ends = np.cumsum([0.0, *spans_ms])
-    return [pace.note(1000 * foreseen_ms, count, round(MS * now), timings) for count, now in enumerate(ends)]
+    return [
+        pace.note(1000 * foreseen_ms, count, round(MS * now), revisions, gains=gains) for count, now in enumerate(ends)
+    ]
 
 
 def test_five_iterations_in_a_row_that_are_all_slower_or_all_faster_count():
     assert noted([10.5] * 6, 10) == [False] * 5 + [True, False]
-    assert noted([9.5] * 5, 10)[-1] and noted([10.5] * 10, 10, timings=1).index(True) == 10
+    assert noted([9.5] * 5, 10)[-1]
     assert not any(noted([10.2, 9.8] * 10, 10)) and not any(noted([10.5, 9.5] * 10, 10))
     assert not any(noted([10.5] * 4 + [10] + [10.5] * 4, 10))
+
+
+def test_each_plan_made_anew_takes_more_iterations_that_are_further_off():
+    assert noted([10.7] * 20, 10, revisions=1).index(True) == 20 and not any(noted([10.5] * 80, 10, revisions=1))
+    assert noted([11.3] * 80, 10, revisions=2).index(True) == 80 and not any(noted([11.1] * 99, 10, revisions=2))
+    assert noted([21] * 5200, 10, revisions=5).index(True) == 5 << 10  # of twice the time at the most
+    assert not any(noted([14.9] * 80, 10, revisions=1, gains=False))
+    assert noted([15.1] * 20, 10, revisions=1, gains=False).index(True) == 20
+    assert noted([10.5] * 5, 10, gains=False)[-1]
 
 
 def test_the_time_after_an_iteration_that_does_not_count_is_none_of_an_iteration():
     pace = Pace()
     for now in range(5):
-        assert not pace.note(1000, now, 10 * now * MS, 0)
+        assert not pace.note(1000, now, 10 * now * MS, 0, gains=True)
     pace.skip()
-    assert [pace.note(1000, now, 10 * now * MS, 0) for now in range(100, 106)] == [False] * 5 + [True]
+    assert [pace.note(1000, now, 10 * now * MS, 0, gains=True) for now in range(100, 106)] == [False] * 5 + [True]
 
 
 def test_iterations_of_which_nothing_is_known_yet_say_nothing():
     """A GPU is behind: then the times of several become known at once."""
     pace = Pace()
-    assert not any(pace.note(10_000, ended, ended * 10 * MS, 0) for ended in (0, 0, 0, 3, 3, 8, 8, 8, 8, 8, 8, 20))
-    assert not any(pace.note(10_000, 20, 200 * MS, 0) for _ in range(20)) and pace.slower == pace.faster == 0
-    slow = [pace.note(10_000, 20 + ended, (200 + 11 * ended) * MS, 0) for ended in (0, 2, 2, 4, 6, 8, 8, 10)]
+    assert not any(
+        pace.note(10_000, ended, ended * 10 * MS, 0, gains=True) for ended in (0, 0, 0, 3, 3, 8, 8, 8, 8, 8, 8, 20)
+    )
+    assert (
+        not any(pace.note(10_000, 20, 200 * MS, 0, gains=True) for _ in range(20)) and pace.slower == pace.faster == 0
+    )
+    slow = [
+        pace.note(10_000, 20 + ended, (200 + 11 * ended) * MS, 0, gains=True) for ended in (0, 2, 2, 4, 6, 8, 8, 10)
+    ]
     assert slow == [False] * 7 + [True]
 
 
@@ -69,6 +88,36 @@ def test_each_op_has_its_median_and_all_have_that_of_the_iterations(monkeypatch)
     assert timing.add(iteration(70, 20, 30))
     times = timing.result([])
     assert times.own_us.tolist() == pytest.approx([20, 40, 60]) and not len(times.again)
+
+
+def test_iterations_that_never_run_as_planned_are_timed_no_longer():
+    timing = Timing()
+    assert [timing.add(None) for _ in range(op_times._MOST)] == [False] * (op_times._MOST - 1) + [True]
+    assert timing.result([]) is None
+
+
+@pytest.mark.parametrize("are_noted", [True, False])
+def test_a_plan_made_in_a_hurry_is_improved_with_the_times_that_its_ops_show(monkeypatch, are_noted):
+    """Where no iteration tells its times, with those that were recorded."""
+    asked, work, most = [], WORKS["attentive"], 8
+    make, measured = Asking.make, revisions.measured_timeline
+
+    def made(self: Asking, known: Known, **about: str) -> Making:
+        asked.append((session.planned_iterations, known.times is not None, about.get("stage")))
+        return make(self, known, **about) if known.plan is None else Making(lambda _: Made())
+
+    plan_at_fixed_steps(monkeypatch)
+    monkeypatch.setattr(op_times, "_SAMPLES", 5)
+    monkeypatch.setattr(op_times, "_MOST", most)
+    monkeypatch.setattr(Asking, "make", made)
+    monkeypatch.setattr(CompressedPlan, "may_be_improved", property(lambda plan: not plan.is_joint))
+    monkeypatch.setattr(revisions, "measured_timeline", lambda *about: measured(*about) if are_noted else None)
+    plain = train(work, 20)
+    with inside("joint", "50%") as session:
+        assert same_bits(plain, train(work, 20))
+    planned, times, stages = zip(*asked, strict=True)
+    assert times == (False, are_noted) and stages == ("first", "joint")
+    assert planned[0] == 0 and (5 <= planned[1] < most if are_noted else planned[1] <= most)
 
 
 def test_ops_that_ran_again_are_told_from_the_programs():
@@ -119,7 +168,6 @@ def test_a_plan_made_with_false_times_is_foreseen_by_true_ones_in_the_end(monkey
     monkeypatch.setattr(Recorded, "of", falsely)
     if not another_is_better:
         monkeypatch.setattr(CompressedPlan, "improves", lambda *_: False)
-    monkeypatch.setattr(drift, "_STALLED", 1 << 20)
     monkeypatch.setattr(drift, "_FASTER", 1 << 20)
     work = WORKS["attentive"]
     plain = train(work, 60)

@@ -44,6 +44,7 @@ def plan_at_fixed_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drift, "_STALLED", 1 << 20)
     monkeypatch.setattr(drift, "_FASTER", 1 << 20)
     monkeypatch.setattr(op_times, "_IN_A_ROW", 1 << 20)
+    monkeypatch.setattr(op_times, "_SAMPLES", 0)
     monkeypatch.setattr(SessionLink, "machine", lambda *_: LINK)
     monkeypatch.setattr(Recorded, "of", lambda *about: timed(recorded(*about)))
 

@@ -19,35 +19,35 @@ _LARGE = 1 << 20  # bytes, of a copy whose time tells a link's speed
 class Drift:
     """The iterations in a row that spoke for another plan.
 
-    Each plan made for that reason doubles their number (`corrections`): a link that is never steady is not worth a plan
-    all the time.
+    Each plan made for such a reason (`revisions`) takes four times as many, that are further off: machines are not
+    steady, and a plan costs the time of some iterations.
     """
 
     stalled: int = 0  # they waited for copies longer than was foreseen
     faster: int = 0  # copies took less time than was foreseen, and the plan adds time
 
-    def note_stalls(self, plan: CompressedPlan, stall_ns: int, corrections: int) -> bool:
-        """Note an iteration's wait for copies; return whether to look at the link."""
+    def note_stalls(self, plan: CompressedPlan, stall_ns: int, revisions: int) -> bool:
+        """Note an iteration's wait for copies; return whether that is worth another plan."""
         if plan.compute_us is None:
             return False
         excess_us = stall_ns / 1000 - plan.stall_us
-        self.stalled = self.stalled + 1 if excess_us > _STALL_SHARE * plan.compute_us else 0
-        if self.stalled < _STALLED << corrections:
+        self.stalled = self.stalled + 1 if excess_us > _STALL_SHARE * 10**revisions * plan.compute_us else 0
+        if self.stalled < _STALLED << 2 * revisions:
             return False
         self.stalled = 0
         return True
 
-    def note_link(self, plan: CompressedPlan, link: Machine, corrections: int) -> bool:
+    def note_link(self, plan: CompressedPlan, link: Machine, revisions: int) -> bool:
         """Note the link's speed after an iteration; return whether a plan for it would save time."""
-        self.faster = self.faster + 1 if is_faster(link, plan.machine) else 0
-        if self.faster < _FASTER << corrections:
+        self.faster = self.faster + 1 if is_faster(link, plan.machine, _ALIKE * 2**revisions) else 0
+        if self.faster < _FASTER << 2 * revisions:
             return False
         self.faster = 0
         return True
 
 
-def gains_by_speed(plan: CompressedPlan) -> bool:
-    """Return whether `plan` has waits or re-runs that a faster link would save."""
+def may_gain(plan: CompressedPlan) -> bool:
+    """Return whether `plan` has waits or re-runs, which a faster link would save, or ops that take longer."""
     return plan.compute_us is not None and not plan.is_given and plan.overhead > _WORTH
 
 
@@ -59,9 +59,9 @@ def alike(a: Machine, b: Machine | None) -> bool:
     return all(abs(x.copy_us(_LARGE) / y.copy_us(_LARGE) - 1) < _ALIKE for x, y in pairs)
 
 
-def is_faster(now: Machine, then: Machine | None) -> bool:
+def is_faster(now: Machine, then: Machine | None, by: float = _ALIKE) -> bool:
     """Return whether bytes go out and come back in so much less time that another plan may be better."""
-    return then is not None and (1 + _ALIKE) * _both_ways_us(now) < _both_ways_us(then)
+    return then is not None and (1 + by) * _both_ways_us(now) < _both_ways_us(then)
 
 
 def _both_ways_us(machine: Machine) -> float:

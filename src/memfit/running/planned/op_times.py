@@ -16,24 +16,29 @@ from memfit.ir import Timeline
 from memfit.running.planned.recorded import Recorded
 
 _OFF = 0.03  # of what was foreseen: an iteration that takes so much more or less counts
+_FAR_OFF = 0.5  # likewise, once the plan has been made anew and another one would save nothing
 _IN_A_ROW = 5  # such iterations, all longer or all shorter
 _SAMPLES = 5  # iterations whose ops are timed
+_MOST = 4 * _SAMPLES  # iterations in which as many are to be found that ran as planned
 
 Microseconds = NDArray[np.float64]
 
 
 @dataclass
 class Pace:
-    """The iterations in a row that took another time than their plan foresaw."""
+    """The iterations in a row that took another time than their plan foresaw.
+
+    Each plan made for that reason (`revisions`) takes four times as many, twice as far off: machines are not steady.
+    """
 
     slower: int = 0
     faster: int = 0
     _before: tuple[int, int] | None = None  # the iterations that were known to have ended, and their time
 
-    def note(self, foreseen_us: float, ended: int, took_ns: int, timings: int) -> bool:
+    def note(self, foreseen_us: float, ended: int, took_ns: int, revisions: int, *, gains: bool) -> bool:
         """Note that `ended` iterations are known to have taken `took_ns`; return whether to time the next ones' ops.
 
-        Each time that they were doubles the number of iterations that it takes.
+        Their plan was made anew `revisions` times, and another one may be faster if it `gains`.
         """
         before = self._before
         if before is None or ended > before[0]:
@@ -41,9 +46,10 @@ class Pace:
         if before is None or ended == before[0]:
             return False
         ratio = (took_ns - before[1]) / (ended - before[0]) / 1000 / foreseen_us
-        self.slower = self.slower + 1 if ratio > 1 + _OFF else 0
-        self.faster = self.faster + 1 if ratio < 1 - _OFF else 0
-        if max(self.slower, self.faster) < _IN_A_ROW << timings:
+        off = max(min(_OFF * 2**revisions, 1.0), _FAR_OFF if revisions and not gains else 0.0)
+        self.slower = self.slower + 1 if ratio > 1 + off else 0
+        self.faster = self.faster + 1 if ratio < 1 - off else 0
+        if max(self.slower, self.faster) < _IN_A_ROW << 2 * revisions:
             return False
         self.slower = self.faster = 0
         return True
@@ -56,21 +62,33 @@ class Pace:
 
 @dataclass
 class Timing:
-    """The times of ops in the iterations that are being timed, one array for each iteration."""
+    """The times of ops in the iterations that are being timed, one array for each that ran as planned."""
 
     taken_us: list[Microseconds] = field(default_factory=list)
+    others: int = 0  # that did not
 
-    def add(self, iteration: Timeline) -> bool:
-        """Add an iteration, without its waits; return whether these are enough."""
-        self.taken_us.append(np.subtract(iteration.end_us, iteration.start_us))
-        return len(self.taken_us) >= _SAMPLES
+    @property
+    def is_enough(self) -> bool:
+        """Whether no more iterations are to be timed."""
+        return len(self.taken_us) >= _SAMPLES or len(self.taken_us) + self.others >= _MOST
 
-    def result(self, repeats: Sequence[int]) -> OpTimes:
-        """Return the times. `repeats`: for each op 1 more than the one that it repeats, 0 for one of the program's own.
+    def add(self, iteration: Timeline | None) -> bool:
+        """Add an iteration, without its waits, or one that did not run as planned; return whether these are enough."""
+        if iteration is None:
+            self.others += 1
+        else:
+            self.taken_us.append(np.subtract(iteration.end_us, iteration.start_us))
+        return self.is_enough
 
+    def result(self, repeats: Sequence[int]) -> OpTimes | None:
+        """Return the times; None if no iteration ran as planned.
+
+        `repeats`: for each op 1 more than the one that it repeats, 0 for one of the program's own.
         Each op has its median, and all together the median of the iterations: medians alone leave out what is rare in
         each op and happens in every iteration.
         """
+        if not self.taken_us:
+            return None
         taken = np.stack(self.taken_us)
         median_us = np.median(taken, axis=0)
         median_us *= np.median(taken.sum(axis=1)) / max(median_us.sum(), 1e-9)

@@ -29,7 +29,7 @@ from memfit.running.planned.making import Made
 from memfit.running.planned.pauses import WITHOUT, Pauses
 from memfit.running.planned.recorded import CompressedIterations
 from memfit.running.planned.recorded_kinds import RecordedKinds
-from memfit.running.planned.revisions import Revisions
+from memfit.running.planned.revisions import JOINT, Revisions
 from memfit.running.planned.states import Closed, End, InForce, Known, Watching
 from memfit.tracing.build import RawRecording
 
@@ -40,7 +40,7 @@ _NOT_FOUND = "none was found that fits the budget"
 _NO_ROOM = "the other live storages leave no room for it"
 _ANOTHER = "several in a row allocated something else than the plan had foreseen, or needed its room"
 _NEVER_ALIKE = "hardly two of them are alike"
-_FIRST, _JOINT = "first", "joint"  # stages to which every rank comes
+_FIRST = "first"  # a stage to which every rank comes
 _UNLIKE = 0  # stands for the kinds of iterations of which that is said
 _TOO_SHORT = "the script ended before an iteration had repeated often enough to be planned: about six steps of one kind"
 
@@ -113,7 +113,7 @@ class Planner:
     @property
     def is_looking(self) -> bool:
         """Whether iterations are recorded, or a plan is made."""
-        return self._recording is not None or any(known.making is not None for known in list(self.known.values()))
+        return self._recording is not None or any(known.is_planned_for for known in list(self.known.values()))
 
     def close(self) -> None:
         """End what is under way: the session is over."""
@@ -181,8 +181,7 @@ class Planner:
 
     def _become(self, state: Watching | InForce) -> None:
         """Enter a state, unless the session has ended meanwhile, in another thread."""
-        if isinstance(self._state, InForce):
-            self._revisions.end_timing(self._state)
+        self._revisions.end()
         if not isinstance(self._state, Closed):
             self._state = state
 
@@ -288,7 +287,7 @@ class Planner:
         """Ask for the plan again that the planner failed to make, if it is time."""
         if not self.pauses.lasts(known.signature, end.stats["iterations"]):
             known.has_failed = False
-            known.making = self.asking.make(known, stage=_JOINT if self.asking.moves is Moves.JOINT else "")
+            known.making = self.asking.make(known, stage=JOINT if self.asking.moves is Moves.JOINT else "")
 
     @staticmethod
     def _may_have_room(known: Known) -> bool:
@@ -310,7 +309,7 @@ class Planner:
         """Note that a plan is in force, and have a better one made where there may be one."""
         self._signature = known.signature
         self._become(InForce(known.signature))
-        self._revisions.begin(plan)
+        self._revisions.begin(known)
         self.pauses.end(known.signature)
         self.pauses.end(_UNLIKE)
         self.given_plan = Used() if plan.is_given else self.given_plan
@@ -318,12 +317,14 @@ class Planner:
             self.kept_plans += made.is_kept and not made.is_shared
             self.shared_plans += made.is_shared
             self._keep(known)
-        if known.making is not None:
+        if known.is_planned_for:
             return
         # The link of another rank of this machine is this one's: what differs is how busy it was.
         is_for_another_link = made.is_kept and not made.is_shared and not alike(self.asking.machine(), plan.machine)
-        if is_for_another_link or (self.asking.moves is Moves.JOINT and plan.may_be_improved):
-            known.making = self.asking.make(known, stage="" if is_for_another_link else _JOINT)
+        if is_for_another_link:
+            known.making = self.asking.make(known)
+        elif self.asking.moves is Moves.JOINT and plan.may_be_improved:
+            self._revisions.improve(known)
 
     def _was_refused(self, known: Known, plan: CompressedPlan) -> None:
         """Note that there was no room for a plan; after some times it is made for less, unless one is being made."""
@@ -382,15 +383,15 @@ class Planner:
         missed = end.grew("plan_mismatches") > 0 or end.grew("derailments") > 0
         if missed or known is None or known.making is not None:
             state.pace.skip()
-        noted = None if missed or known is None else self._revisions.noted(state, known)
+        noted = None if missed or known is None else self._revisions.noted(known)
         if struck_out:
             self._forget(state, end)
         elif known is not None and known.making is not None:
             self._use_when_made(known, end)
-        elif known is not None and not self._revisions.hear_of_drops(known) and not missed:
-            if known.has_failed:
+        elif known is not None and not self._revisions.hear_of_drops(known):
+            if not missed and known.has_failed:
                 self._try_again(known, end)
-            else:
+            elif not missed or known.timing is not None:
                 self._revisions.compare(state, known, end, noted)
 
     def _lost(self, state: InForce, end: End) -> None:

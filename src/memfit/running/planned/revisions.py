@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from memfit.ir import Timeline, Trace
+from memfit.planning.joint.program import Moves
 from memfit.planning.lifetimes import births
 from memfit.running.engine.module import EngineModule
 from memfit.running.planned.asking import Asking
-from memfit.running.planned.drift import alike, gains_by_speed
+from memfit.running.planned.drift import alike, may_gain
 from memfit.running.planned.engine_plan import CompressedPlan
 from memfit.running.planned.op_times import Timing
 from memfit.running.planned.states import End, InForce, Known
 from memfit.running.planned.timeline import measured_timeline
 
+JOINT = "joint"  # a stage to which every rank comes
 _STAYS = "it did not give its place to an output"
 
 
@@ -30,21 +32,36 @@ class Revisions:
     measures: bool  # note what iterations under a plan did
     not_made_again: list[str] = field(default_factory=list)
     """The storages that could not be, with the op that made each, its line, and the reason."""
+    _is_noting: bool = False
 
-    def begin(self, plan: CompressedPlan) -> None:
-        """Have the iterations noted that run by a plan, which has come into force."""
-        if self.measures and plan.foreseen_us is not None:
-            self.engine.start_timeline()
+    def begin(self, known: Known) -> None:
+        """Have the iterations noted that run by a plan, which has come into force, if anybody wants to know."""
+        if self._notes(known):
+            self._note_next()
 
-    def noted(self, state: InForce, known: Known) -> Timeline | None:
+    def _notes(self, known: Known) -> bool:
+        is_foreseen = known.plan is not None and known.plan.foreseen_us is not None
+        return is_foreseen and (self.measures or known.timing is not None)
+
+    def _note_next(self) -> None:
+        self.engine.start_timeline()
+        self._is_noting = True
+
+    def end(self) -> None:
+        """Have no iterations noted any longer: the plan is not in force."""
+        if self._is_noting:
+            self.engine.stop_timeline()
+        self._is_noting = False
+
+    def noted(self, known: Known) -> Timeline | None:
         """Return what the iteration did, if that was noted, and have it noted of the next one; None otherwise.
 
         It is noted while another plan is made, too: that may take until the run's end.
         """
-        if not (self.measures or state.timing) or known.plan is None or known.plan.foreseen_us is None:
+        if not self._is_noting or known.plan is None:
             return None
         plan, raw = known.plan.plan(), self.engine.stop_timeline()
-        self.engine.start_timeline()
+        self._note_next()
         if plan.predicted is None:
             return None
         noted = measured_timeline(len(plan.predicted.start_us), raw, plan.predicted.host_bytes)
@@ -70,44 +87,77 @@ class Revisions:
         return True
 
     def compare(self, state: InForce, known: Known, end: End, noted: Timeline | None) -> None:
-        """Make another plan if waits, copies or ops took another time than the one in force foresees."""
+        """Make another plan if waits, copies or ops took another time than the one in force foresees.
+
+        While ops are timed nothing else matters: a plan is made with what these show.
+        """
         plan = known.plan
         if plan is None:
             return
-        if end.grew("timed_iterations"):
-            self._compare_links(state, known, plan, end.grew("stall_ns"))
-        if known.making is None:
-            self._compare_times(state, known, plan, end, noted)
+        if known.timing is not None:
+            self._time(known, known.timing, noted)
+            return
+        if end.grew("timed_iterations") and self._compare_waits(state, known, plan, end.grew("stall_ns")):
+            return
+        self._compare_times(state, known, plan, end)
 
-    def _compare_links(self, state: InForce, known: Known, plan: CompressedPlan, stall_ns: int) -> None:
-        """Make another plan if the link is not, or no longer, the one that the plan in force was made for."""
+    def improve(self, known: Known) -> None:
+        """Have the plan in force improved on, which was made in a hurry: with the times that its ops show first."""
+        if known.revisions:
+            known.making = self.asking.make(known, stage=JOINT)
+        else:
+            self._begin_timing(known)
+
+    def _compare_waits(self, state: InForce, known: Known, plan: CompressedPlan, stall_ns: int) -> bool:
+        """Make another plan if ops wait longer than foreseen, or the link is faster; return whether there will be one.
+
+        It is the link that is slower than the plan was made for, or ops that take less time: then these are timed.
+        """
         drift, machine = state.drift, self.asking.machine
-        is_slower = drift.note_stalls(plan, stall_ns, known.corrections) and not alike(machine(), plan.machine)
-        if is_slower or (gains_by_speed(plan) and drift.note_link(plan, machine(), known.corrections)):
-            known.corrections += 1
+        waits = drift.note_stalls(plan, stall_ns, known.revisions)
+        if waits and alike(machine(), plan.machine):
+            if plan.is_given:
+                return False
+            self._begin_timing(known)
+            return True
+        if waits or (may_gain(plan) and drift.note_link(plan, machine(), known.revisions)):
+            known.revisions += 1
             known.making = self.asking.make(known)
+            return True
+        return False
 
-    def _compare_times(self, state: InForce, known: Known, plan: CompressedPlan, end: End,
-                       noted: Timeline | None) -> None:  # fmt: skip
-        """Time the ops, and make another plan, if iterations take another time than was foreseen."""
+    def _compare_times(self, state: InForce, known: Known, plan: CompressedPlan, end: End) -> None:
+        """Time the ops if iterations take another time than was foreseen."""
         if plan.foreseen_us is None or plan.is_given:
             return
-        if state.timing is None:
-            ended, took_ns = end.stats["measured_iterations"], end.stats["iterations_ns"]
-            if state.pace.note(plan.foreseen_us, ended, took_ns, known.timings):
-                state.timing = Timing()
-                self.engine.start_timeline()
-        elif noted is not None and state.timing.add(noted):
-            known.times = state.timing.result(plan.plan().remakes["repeats"])
-            self.end_timing(state)
-            known.timings += 1
-            known.making = self.asking.make(known)
+        ended, took_ns = end.stats["measured_iterations"], end.stats["iterations_ns"]
+        if state.pace.note(plan.foreseen_us, ended, took_ns, known.revisions, gains=may_gain(plan)):
+            self._begin_timing(known)
 
-    def end_timing(self, state: InForce) -> None:
-        """Time the ops no longer."""
-        if state.timing is not None and not self.measures:
-            self.engine.stop_timeline()
-        state.timing = None
+    def _begin_timing(self, known: Known) -> None:
+        known.timing = Timing()
+        if known.timing.is_enough:
+            self._plan_with(known, known.timing)
+        else:
+            self.begin(known)
+
+    def _time(self, known: Known, timing: Timing, noted: Timeline | None) -> None:
+        """Take the times of an iteration's ops, and make another plan with what is enough."""
+        if timing.add(noted):
+            self._plan_with(known, timing)
+
+    def _plan_with(self, known: Known, timing: Timing) -> None:
+        """Make another plan, with the times of ops."""
+        plan = known.plan
+        if plan is None:
+            return
+        known.times = timing.result(plan.plan().remakes["repeats"]) or known.times
+        known.timing = None
+        known.revisions += 1
+        if not self._notes(known):
+            self.end()
+        stage = JOINT if self.asking.moves is Moves.JOINT and plan.may_be_improved else ""
+        known.making = self.asking.make(known, stage=stage)
 
 
 def _name_of(trace: Trace, storage: int) -> str:

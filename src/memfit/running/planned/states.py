@@ -25,8 +25,8 @@ class Known:
     measured: Timeline | None = None  # the last iteration under the plan that was noted
     measured_before: tuple[CompressedPlan, Timeline] | None = None  # the same of an earlier plan, until then
     making: Making | None = None
-    corrections: int = 0  # of the link's speed
-    timings: int = 0  # of the ops
+    timing: Timing | None = None  # while ops are timed
+    revisions: int = 0  # of its plan, with another speed of the link or other times of ops
     times: OpTimes | None = None  # under a plan
     strikes: int = 0  # iterations in a row whose plan was wrong, or was given up
     refused: int = 0  # times that the engine had no room for the plan
@@ -38,6 +38,11 @@ class Known:
     claim: str = ""  # other ranks wait for its plan until this is settled
     is_kept: bool = False  # the plan was kept there by an earlier run, or by another rank
 
+    @property
+    def is_planned_for(self) -> bool:
+        """Whether another plan is made, or ops are timed for one."""
+        return self.making is not None or self.timing is not None
+
     def take(self, made: Made) -> None:
         """Take the plan that was made, if there is one."""
         self.claim = made.claim
@@ -45,7 +50,7 @@ class Known:
             if self.plan is not None and self.measured is not None:
                 self.measured_before = self.plan, self.measured
             self.plan, self.key, self.is_kept, self.measured = made.plan, made.key, made.is_kept, None
-            self.refused = 0
+            self.refused, self.timing = 0, None
             self.never |= made.never
 
     def note(self, measured: Timeline) -> None:
@@ -78,7 +83,6 @@ class InForce:
     signature: int
     drift: Drift = field(default_factory=Drift)
     pace: Pace = field(default_factory=Pace)
-    timing: Timing | None = None  # while ops are timed
 
 
 @dataclass(frozen=True)

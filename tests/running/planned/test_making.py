@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -67,6 +68,34 @@ def test_a_making_that_fails_says_why(capfd):
     making = Making(lambda _: 1 / 0)
     assert making.done(None) and making.result() == Made(failed=making.result().failed)
     assert making.result().failed.startswith("ZeroDivisionError: division by zero at ") and not capfd.readouterr().err
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_no_garbage_is_collected_while_training_waits_and_as_before_from_then_on(monkeypatch, is_enabled):
+    begun, waits, found, disable = threading.Event(), threading.Event(), list[bool](), gc.disable
+
+    def make(making: Making) -> Made:
+        begun.set()
+        assert waits.wait(60)
+        found.append(gc.isenabled())
+        making.takes_longer()
+        return Made() if making.stop.wait(60) else Made(failed="nobody stopped it")
+
+    was = gc.isenabled()
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        making = Making(make)
+        assert begun.wait(60)
+        making.wait(0)
+        assert gc.isenabled() is is_enabled  # training no longer waits
+        monkeypatch.setattr(gc, "disable", lambda: (disable(), waits.set()))
+        if not is_enabled:
+            waits.set()
+        making.wait(None)
+        assert found == [False] and gc.isenabled() is is_enabled
+        assert making.cancel() == Made()
+    finally:
+        (gc.enable if was else disable)()
 
 
 def test_where_no_plan_is_found_soon_training_goes_on_and_runs_by_the_one_that_is_found_later(monkeypatch):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from memfit.errors import UsageError
@@ -55,6 +57,19 @@ class Made:
     never: Mapping[int, str] = field(default_factory=dict)
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let the garbage collector rest, if it is at work."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class Making:
     """A plan being made in a thread.
 
@@ -89,11 +104,15 @@ class Making:
         self._is_long.set()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until it has ended or takes longer, for `timeout` seconds at most (None: however long that takes)."""
-        if self._started:
-            self._is_long.wait(timeout)
-        if self._made:
-            self.done(None)
+        """Wait until it has ended or takes longer, for `timeout` seconds at most (None: however long that takes).
+
+        Meanwhile no garbage is collected: training makes none, and a planner's objects, which are many, are none.
+        """
+        with _uncollected():
+            if self._started:
+                self._is_long.wait(timeout)
+            if self._made:
+                self.done(None)
 
     def cancel(self) -> Made:
         """End it as soon as can be, wait until it has, and return what came of it."""

@@ -88,6 +88,13 @@ class Search:
         """Return the plan of a choice."""
         return self.timed(budget_bytes, self.swaps(found))
 
+    def best(self, budget_bytes: int, found: _native.FoundSwaps) -> SwapPlan:
+        """Return the fastest of the choice's plan and the published ones: these only where it waits."""
+        plan = self.plan(budget_bytes, found)
+        if plan.timeline.overhead <= _FREE:
+            return plan
+        return min((plan, *self.published(budget_bytes)), key=lambda one: one.timeline.iteration_us)
+
     def timed(self, budget_bytes: int, swaps: Sequence[Swap]) -> SwapPlan:
         """Return the plan of `swaps`, with the waits for copies out as late as the budget allows."""
         relaxed = tuple(relax(self.trace, swaps, budget_bytes))
@@ -116,20 +123,12 @@ def plan_under_budget(
     `effort` is in seconds of counted work, about those of a slow core; the same question has the same answer.
     Raises BudgetError, with the smallest budget that swapping reaches, if this one cannot be met.
     """
-    for tried in (thresholds, ANY_GAP):
+    for tried in dict.fromkeys((thresholds, ANY_GAP)):
         search = Search.of(trace, machine, tried)
         found = search.run(budget_bytes, effort, seed)
         if found.is_feasible:
-            return _fastest(search, budget_bytes, search.plan(budget_bytes, found))
+            return search.best(budget_bytes, found)
     raise too_small(trace, budget_bytes, found.least_bytes, found.worst_op)
-
-
-def _fastest(search: Search, budget_bytes: int, found: SwapPlan) -> SwapPlan:
-    """Return the fastest of `found` and the published plans, which are not made where nothing waits anyway."""
-    if found.timeline.overhead <= _FREE:
-        return found
-    others = search.published(budget_bytes)
-    return min((found, *others), key=lambda one: one.timeline.iteration_us)
 
 
 def plan_at_no_cost(

@@ -364,7 +364,11 @@ class _Search:
         plan = search.plan(self.budget_bytes, found) if found.is_feasible else None
         if plan is not None and plan.timeline.overhead <= _FREE:
             return plan
-        other = plan_under_budget(trace, self.machine, self.budget_bytes, effort=effort)
+        found = search.run(self.budget_bytes, effort, 0)
+        if found.is_feasible:
+            other = search.best(self.budget_bytes, found)
+        else:
+            other = plan_under_budget(trace, self.machine, self.budget_bytes, effort=effort, thresholds=ANY_GAP)
         return min((each for each in (plan, other) if each), key=lambda each: each.timeline.iteration_us)
 
 

@@ -10,6 +10,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from memfit.running import engine
+from memfit.running.planned import op_times
+from memfit.running.planned.asking import Asking
+from memfit.running.planned.engine_plan import CompressedPlan
+from memfit.running.planned.making import Made, Making
+from memfit.running.planned.states import Known
 from running.plainly import same_bits
 from running.planned.kernels import Forgetful, done_by
 from running.planned.networks import Foreign, activated
@@ -89,3 +94,23 @@ def test_a_storage_without_a_recipe_is_named_and_never_dropped_again():
     assert {why for why in told if "cannot be met" not in why} == {"what it is made from is not known"}  # or no room
     assert (untried, failed) == (0, []) and plan.plan.swaps, "the last plan drops what can be made again only"
     assert session.stats.peak_footprint_bytes <= session.stats.budget_bytes
+
+
+def test_the_plan_that_is_made_with_the_times_of_ops_does_without_what_came_out_different(forgetful, monkeypatch):
+    """No other plan is made for that before."""
+    asked, make = [], Asking.make
+
+    def made(self: Asking, known: Known, **about: str) -> Making:
+        asked.append((about.get("stage"), len(known.never)))
+        return make(self, known, **about) if known.plan is None else Making(lambda _: Made())
+
+    monkeypatch.setattr(op_times, "_SAMPLES", 5)
+    monkeypatch.setattr(Asking, "make", made)
+    monkeypatch.setattr(CompressedPlan, "may_be_improved", property(lambda plan: not plan.is_joint))
+    work = activated(nn.SiLU)
+    plain = train(work, STEPS)
+    forgetful.seen.clear()
+    with inside("joint", "60%"):
+        assert same_bits(plain, train(work, STEPS))
+    (first, nothing), (second, several) = asked
+    assert (first, nothing, second) == ("first", 0, "joint") and several > 0

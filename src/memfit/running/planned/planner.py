@@ -401,6 +401,7 @@ class Planner:
         if self._strike(state, end, followed=False):
             self._forget(state, end)
         elif known is not None and known.making is None:
+            known.timing = None
             self._revisions.hear_of_drops(known)  # what was not dropped may be why there was no room
 
     def _strike(self, state: InForce, end: End, followed: bool) -> bool:

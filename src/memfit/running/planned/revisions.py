@@ -70,7 +70,10 @@ class Revisions:
         return noted
 
     def hear_of_drops(self, known: Known) -> bool:
-        """Make another plan if it is new that storages cannot be made again; return whether it is."""
+        """Make another plan if it is new that storages cannot be made again; return whether it is.
+
+        While ops are timed for another plan anyway, that one will do without.
+        """
         plan = known.plan
         if plan is None or not (plan.dropped or plan.givers):
             return False
@@ -83,7 +86,8 @@ class Revisions:
         if (trace := plan.trace()) is not None:
             self.not_made_again += [f"{_name_of(trace, storage)}: {why}" for storage, why in fresh.items()]
         known.never |= fresh
-        known.making = self.asking.make(known)
+        if known.timing is None:
+            known.making = self.asking.make(known)
         return True
 
     def compare(self, state: InForce, known: Known, end: End, noted: Timeline | None) -> None:

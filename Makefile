@@ -33,12 +33,13 @@ demo: $(STAMP)
 	$(BIN)/python -m benchmarks demo $(DEMO) -- $(DEMO_ARGS)
 
 test: $(STAMP)
-	$(BIN)/memfit doctor  # builds the engine, so that no test has to wait for it
+	$(BIN)/memfit doctor  # builds the engine, so that no test has to wait for it; so below
 	$(ENDING) $(BIN)/python -m pytest -q $(IN_PARALLEL)
 
 # The tests that take some seconds each, which `make test` leaves out; then a sample of the engine's tests on what other
 # processors would do: fewer instructions of each library, and other counts of threads.
 long: $(STAMP)
+	$(BIN)/memfit doctor
 	$(ENDING) $(BIN)/python -m pytest -q -m "long and not slow and not gpu" $(IN_PARALLEL)
 	ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(other_processor)
 	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=2 $(other_processor)
@@ -49,6 +50,7 @@ SAMPLE ?= $(patsubst %,tests/running/%,paging test_splitting.py test_swapping.py
 other_processor = $(ENDING) $(BIN)/python -m pytest -q $(IN_PARALLEL) $(SAMPLE)
 
 slow: $(STAMP)
+	$(BIN)/memfit doctor
 	$(BIN)/python -m pytest -q -m slow --hypothesis-profile explore
 
 # The engine's tests with everything that may move evicted, moved, or discarded and made again, before every op, and with

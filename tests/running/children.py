@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-PATIENCE = 12  # seconds
+PATIENCE = 60  # seconds
 PR_SET_PDEATHSIG = 1
 TESTS = os.getpid()
 

@@ -76,7 +76,7 @@ def test_a_plan_that_adds_no_time_gains_nothing_by_a_faster_link():
 @pytest.mark.timeout(180)
 @pytest.mark.unstressed("what there is left for a plan to swap")
 @pytest.mark.parametrize("change", [pytest.param(8.0, marks=pytest.mark.slow), 0.125])
-def test_a_link_that_changes_in_mid_run_gets_a_plan_of_its_own(monkeypatch, change):
+def test_a_link_that_changes_in_mid_run_is_planned_for(monkeypatch, change):
     wait_for_plans(monkeypatch)
     slow = 5e7
     tier = DisturbedTier(
@@ -92,6 +92,6 @@ def test_a_link_that_changes_in_mid_run_gets_a_plan_of_its_own(monkeypatch, chan
         return [*losses, *(p.detach().clone() for p in net.parameters())]
 
     session = as_plainly(train, "45%", tier, moves="swap")
-    assert session.plan_searches >= 2 and session.stats.plans >= 2
+    assert session.plan_searches >= 2  # (what is found is used if it is foreseen to be faster)
     planned_for, slow_us = session.planned.machine.out.copy_us(1 << 20), 1e6 * (1 << 20) / slow
     assert planned_for < 0.8 * slow_us if change > 1 else planned_for > 0.8 * slow_us  # at first 1.4 or 0.4 times it

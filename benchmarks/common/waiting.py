@@ -35,8 +35,7 @@ def count_plans(clock: VirtualClock, factor: float) -> None:
     They take `factor` times the seconds of the processor that they take here, beside training; what training's own
     thread does for plans takes it likewise.
     """
-    init, longer, ended = Making.__init__, Making.takes_longer, Planner.iteration_ended
-    done, wait = Making.done, Making.wait
+    init, done, ended = Making.__init__, Making.done, Planner.iteration_ended
 
     def timed_init(self: Any, make: Callable[..., Any]) -> None:
         self.asked_ns = clock.count("now")
@@ -56,10 +55,6 @@ def count_plans(clock: VirtualClock, factor: float) -> None:
         taken_s: float = factor * (time.thread_time() - making.begun)
         return int(making.asked_ns + 1e9 * taken_s)
 
-    def timed_longer(self: Any) -> None:
-        self.waited_ns = until_now(self)
-        longer(self)
-
     def passes(until_ns: int | None, timeout: float | None) -> bool:
         """Let the clock come to a moment, if that is no later than `timeout` seconds from now, or else to then."""
         now = clock.count("now")
@@ -73,17 +68,25 @@ def count_plans(clock: VirtualClock, factor: float) -> None:
         done(self, None)
         return passes(self.ready_ns, timeout)
 
-    def timed_wait(self: Any, timeout: float | None) -> None:
-        wait(self, None)
-        passes(self.waited_ns, timeout)
+    if hasattr(Making, "wait"):  # the version that the clock is calibrated with waits until a plan is made
+        longer, wait = Making.takes_longer, Making.wait
+
+        def timed_longer(self: Any) -> None:
+            self.waited_ns = until_now(self)
+            longer(self)
+
+        def timed_wait(self: Any, timeout: float | None) -> None:
+            wait(self, None)
+            passes(self.waited_ns, timeout)
+
+        Making.takes_longer, Making.wait = timed_longer, timed_wait  # type: ignore[method-assign]
 
     def timed_end(self: Any, *arguments: Any, **named: Any) -> None:
         begin = time.thread_time()
         ended(self, *arguments, **named)
         clock.host_takes(factor * (time.thread_time() - begin))
 
-    Making.__init__, Making.takes_longer = timed_init, timed_longer  # type: ignore[method-assign]
-    Making.done, Making.wait = timed_done, timed_wait  # type: ignore[method-assign]
+    Making.__init__, Making.done = timed_init, timed_done  # type: ignore[method-assign]
     Planner.iteration_ended = timed_end  # type: ignore[method-assign]
 
 

@@ -42,7 +42,7 @@ def main() -> None:
     error = ""
 
     def note(*_: Any) -> None:
-        done = {} if session is None else vars(session.stats) | {"planned_iterations": session.planned_iterations}
+        done = {} if session is None else done_by(session)
         stops = (len(steps) + 1) % request.get("steps_a_turn", sys.maxsize) == 0
         steps.append({"at": time.perf_counter(), "stopped": stops, **done})
         if session is not None and len(steps) == request.get("reset_peaks_at"):
@@ -73,6 +73,14 @@ def main() -> None:
     if session is not None:
         result |= {"stats": vars(session.stats), "plan": about_plan(session), "trace": about_trace(session)}
     print(json.dumps(result))
+
+
+def done_by(session: Session) -> dict[str, Any]:
+    """Return what a session did until now."""
+    return vars(session.stats) | {
+        "planned_iterations": session.planned_iterations,
+        "plan_searches": session.plan_searches,
+    }
 
 
 def session_of(request: dict[str, Any]) -> Session:

@@ -40,9 +40,9 @@ def table(figures: Row) -> Table:
 def _line(row: Row) -> list[str]:
     if row["error"]:
         return [row["example"], row["budget"], row["error"].splitlines()[0], *[""] * 4]
-    first_two = ", ".join(map(str, row["exchanges"][:3])) + (", ..." if len(row["exchanges"]) > 3 else "")
+    first = ", ".join(map(str, row["exchanges"][:3])) + (", ..." if len(row["exchanges"]) > 3 else "")
     return [row["example"], row["budget"], str(row["steps"]), f"{row['step_ms']:.1f}", str(len(row["searches"])),
-            first_two or "-", str(max(len(row["searches"]) - 2, 0))]  # fmt: skip
+            first or "-", str(max(len(row["searches"]) - 2, 0))]  # fmt: skip
 
 
 def run(

@@ -25,18 +25,19 @@ void Arena::release_free_pages() {
 }
 
 // (Whole pages only, so that the parts of pages at the ends of holes never add up.)
-bool Arena::punch(size_t bytes) {
+bool Arena::punch(size_t bytes, size_t spare) {
   const size_t more = round_up(bytes, page()), limit = ranges.limit() + more;
   std::vector<Region*> holes;
   size_t found = 0;
-  for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit() && found < more; r = r->next)
+  for (Region* r = ranges.first(); r != nullptr && r->offset < ranges.limit() && found < more + spare; r = r->next)
     if (const size_t size = r->is_free() ? pages_within(*r).second : 0; size != 0) holes.push_back(r), found += size;
-  if (found < more || limit > ranges.most()) return false;
+  if (found < more + spare || limit > ranges.most()) return false;
   punched_bytes_ += more;
   size_t missing = more;
   for (Region* hole : holes) {
     const auto [from, whole] = pages_within(*hole);
     const size_t size = std::min(whole, missing);
+    if (size == 0) break;
     missing -= size;
     space_->drop(from, from + size);
     punched_.push_back(ranges.reserve_at(hole, from, size, stand_in_));
@@ -62,8 +63,7 @@ Region* Arena::take_beyond(size_t bytes, void* owner, size_t spare) {
   const Region* above = ranges.first();
   while (above != nullptr && above->end() <= begin) above = above->next;
   const bool is_there = above != nullptr && above->is_free() && above->end() >= end;
-  const auto free = [this] { return page_bytes_without([](const Region& region) { return !region.is_free(); }); };
-  return is_there && (spare == 0 || free() >= round_up(end - begin, page()) + spare) && punch(end - begin) ? ranges.take_at(ranges.hole_at(begin), begin, end - begin, owner) : nullptr;
+  return is_there && punch(end - begin, spare) ? ranges.take_at(ranges.hole_at(begin), begin, end - begin, owner) : nullptr;
 }
 
 void Arena::grow(size_t limit_bytes) {

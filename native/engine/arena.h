@@ -47,8 +47,9 @@ class Arena {
 
   // The limit rises by so many bytes, rounded up to pages, for which holes are punched below it: whole pages that nothing lies
   // on go back to the system, and nobody is given their addresses. So there are never bytes behind more pages than before.
-  // False, with nothing done, when too few such pages are free, or there are no more addresses.
-  bool punch(size_t bytes);
+  // False, with nothing done, when too few such pages are free, with those for `spare` bytes besides, or there are no more
+  // addresses.
+  bool punch(size_t bytes, size_t spare = 0);
   // A place right beyond the limit, by punched holes, that leaves pages free for `spare` bytes. nullptr when that cannot be.
   Region* take_beyond(size_t bytes, void* owner, size_t spare = 0);
   // The bytes of whole pages below the limit on which nothing lies that `stays`.

@@ -19,8 +19,8 @@ _LARGE = 1 << 20  # bytes, of a copy whose time tells a link's speed
 class Drift:
     """The iterations in a row that spoke for another plan.
 
-    Each plan made for such a reason (`revisions`) takes four times as many, that are further off: machines are not
-    steady, and a plan costs the time of some iterations.
+    After each plan that was made for such a reason (`revisions`) it takes four times as many, that are further off:
+    machines are not steady, and a plan costs the time of some iterations.
     """
 
     stalled: int = 0  # they waited for copies longer than was foreseen

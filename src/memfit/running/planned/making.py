@@ -106,7 +106,7 @@ class Making:
     def wait(self, timeout: float | None) -> None:
         """Wait until it has ended or takes longer, for `timeout` seconds at most (None: however long that takes).
 
-        Meanwhile no garbage is collected: training makes none, and a planner's objects, which are many, are none.
+        The garbage collector rests meanwhile: it would go through the planner's many objects again and again.
         """
         with _uncollected():
             if self._started:

@@ -28,7 +28,8 @@ Microseconds = NDArray[np.float64]
 class Pace:
     """The iterations in a row that took another time than their plan foresaw.
 
-    Each plan made for that reason (`revisions`) takes four times as many, twice as far off: machines are not steady.
+    After each plan that was made anew (`revisions`) it takes four times as many, twice as far off: machines are not
+    steady.
     """
 
     slower: int = 0

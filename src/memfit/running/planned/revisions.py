@@ -99,7 +99,8 @@ class Revisions:
         if plan is None:
             return
         if known.timing is not None:
-            self._time(known, known.timing, noted)
+            if known.timing.add(noted):
+                self._plan_with(known, known.timing)
             return
         if end.grew("timed_iterations") and self._compare_waits(state, known, plan, end.grew("stall_ns")):
             return
@@ -145,13 +146,8 @@ class Revisions:
         else:
             self.begin(known)
 
-    def _time(self, known: Known, timing: Timing, noted: Timeline | None) -> None:
-        """Take the times of an iteration's ops, and make another plan with what is enough."""
-        if timing.add(noted):
-            self._plan_with(known, timing)
-
     def _plan_with(self, known: Known, timing: Timing) -> None:
-        """Make another plan, with the times of ops."""
+        """Make another plan, with the times that were taken of ops."""
         plan = known.plan
         if plan is None:
             return

@@ -123,6 +123,36 @@ void Plan::op_begins(size_t op) {
   op_end_ = iteration_begin_ + table_.op_begin[op + 1];
 }
 
+bool Plan::clear_for_op() {
+  std::vector<Region*> staying = outstaying();
+  return std::all_of(staying.begin(), staying.end(), [this](Region* each) { return each->is_free() || !wants(*each) || make_way_(each); });
+}
+
+// The slots that should be free by the end of the op, and are not.
+std::vector<Region*> Plan::outstaying() {
+  std::vector<Region*> staying;
+  for (uint32_t slot : late_)
+    if (is_late_[slot] == Late::kOutstays) staying.push_back(&regions_[slot]);
+  for (size_t next = ordinal_; begun_ && next < op_end_; ++next)
+    for (uint32_t i = table_.due_begin[next]; i < table_.due_begin[next + 1]; ++i) {
+      const PlanTable::Due& due = table_.due[i];
+      if (due.periods_ago == 0 && due.take >= ordinal_) continue;  // it is the op's own
+      const uint32_t slot = slot_of(table_.takes[due.take], period_ - due.periods_ago);
+      if (!regions_[slot].is_free() && is_late_[slot] == Late::kNot) staying.push_back(&regions_[slot]);
+    }
+  return staying;
+}
+
+// Whether any of the op's takes to come has some of the bytes. (One that has exactly these may be given them.)
+bool Plan::wants(const Region& bytes) const {
+  for (size_t next = ordinal_; next < op_end_; ++next) {
+    const PlanTable::Take& take = table_.takes[next];
+    const Region* region = take.slots == 0 ? nullptr : &regions_[slot_of(take, period_)];
+    if (region != nullptr && overlap(bytes, *region) && (bytes.offset != region->offset || bytes.size != region->size)) return true;
+  }
+  return false;
+}
+
 void Plan::skip(int64_t swap) {
   if (begun_ && ordinal_ < op_end_ && table_.takes[ordinal_].swap == swap) note_due(ordinal_++);
 }

@@ -159,9 +159,10 @@ Region* Planned::lodge(Block& block, size_t bytes) {
   return plan == nullptr || block.small ? nullptr : plan->lodge(memory_.arena->round(bytes), &block);
 }
 
-bool Planned::has_room(const ThreadState& thread, bool is_known, size_t want) const {
-  const Plan& plan = *memory_.arena->plan();
-  if (thread.recomputing || (is_known && thread.course == course_ && plan.is_followed())) return true;
+// (Once the op runs its own storages stay where they are: what is in its way has to be found before.)
+bool Planned::has_room(const ThreadState& thread, bool is_known, size_t want) {
+  Plan& plan = *memory_.arena->plan();
+  if (thread.recomputing || (is_known && thread.course == course_ && plan.is_followed() && plan.clear_for_op())) return true;
   return want <= plan.widest_gap() || residency_.has_window(want, /*running=*/true);
 }
 

@@ -93,7 +93,7 @@ class Planned final : public LastResorts {
   Region* place_late(Block& block) override;
   Region* lodge(Block& block, size_t bytes) override;
   // The thread's op, if its need `is_known`, has its room in the plan, or there are `want` bytes in a row elsewhere.
-  bool has_room(const ThreadState& thread, bool is_known, size_t want) const;
+  bool has_room(const ThreadState& thread, bool is_known, size_t want);
   // It is allocated.
   void on_allocation(const ThreadState& thread, Block& block);
   void on_release(Block& block) {

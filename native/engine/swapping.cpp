@@ -116,7 +116,7 @@ void Planned::finish_out(uint32_t swap) {
   deferred_.erase(std::remove(deferred_.begin(), deferred_.end(), swap), deferred_.end());  // too late: it stays
   Block* block = swaps_->block_of(swap);
   if (block == nullptr) return;
-  if (block->copy && block->copy->direction == Copy::Direction::kOut) copies_.settle(*block);
+  if (block->copy) copies_.settle(*block);  // (one that came in, and that nobody has used since, leaves again)
   if (!block->dirty && block->extent != nullptr && residency_.may_move(*block)) moves_.mend_unseen_write(*block);
   if (block->dirty || block->extent == nullptr || !residency_.may_move(*block) || block->arena != memory_.arena) return;
   if (c10::StorageImpl* storage = movable_storage(*block)) {

@@ -227,18 +227,18 @@ class Table:
         self.due_begin = [sum(1 for d in due if d[0] < k) for k in range(count + 1)] + [len(due)]
         self.due_take, self.due_ago = [d[1] for d in due], [d[2] for d in due]
 
-    def use(self, zone_offset: int | None = None) -> bool:
+    def use(self, zone_offset: int | None = None, swaps: dict[str, list[int]] = NO_SWAPS, **changed: list[int]) -> bool:
         bytes_ = [size * UNIT for size, _ in self.rows]
         offsets = [offset * UNIT for offset in self.offsets]
         none = [0] * len(bytes_)
-        each = len(self.ops) // len(self.once)
+        each = max(len(self.ops) // len(self.once), 1)
         op_begin = [(op + each - 1) // each for op in range(len(self.ops) + 1)]  # the first of each allocates
         columns = {"size": bytes_, "swap": none, "again": none, "mapped": none, "temporary": none, "slots": self.slots,
                    "slot_offset": offsets, "due_begin": self.due_begin, "due_take": self.due_take,
                    "due_periods_ago": self.due_ago, "op_begin": op_begin}  # fmt: skip
         ops = {"op_hashes": [engine.load().op_hash(name, True) for name in self.ops]}
         zone = self.zone * UNIT
-        return bool(engine.load().use_plan(columns, zone, self.iterations, NO_SWAPS | ops, NO_REMAKES, [], True,
+        return bool(engine.load().use_plan(columns | changed, zone, self.iterations, swaps | ops, NO_REMAKES, [], True,
                                            zone_offset=zone_offset))  # fmt: skip
 
 
@@ -354,6 +354,43 @@ def test_what_cannot_move_stays_where_no_slot_of_the_zone_is():
         assert [contents(each) for each in kept] == [{3}, {4}] and fixed.unique().tolist() == [5]
         assert session.stats.peak_footprint_bytes <= 12000 * UNIT
     assert [contents(each) for each in kept] == [{3}, {4}]
+
+
+def test_what_outstays_its_time_leaves_before_the_op_that_has_its_place():
+    """A small one stays while the op runs, and cuts up what is free."""
+    table = Table(
+        [(4000, 4), (2000, 2), (1, 1), (4000, 1)], ops=("aten::full", "aten::ones", "aten::full", "aten::neg")
+    )
+    with memfit.session((table.zone + 64) * UNIT, "ram", grow=False) as session:
+        for planned in (False, True):
+            assert not planned or table.use()
+            large, filler, small = full(4000, 1), torch.ones(2000 * UNIT // 4), full(1, 2)
+            del filler
+            if not planned:
+                del small
+            assert contents(large.neg()) == {-1}
+            del large
+        stats = session.stats
+    assert stats.planned_allocations == 4 and stats.plan_mismatches == 0
+    assert contents(small) == {2}
+
+
+def test_what_comes_back_and_is_not_used_leaves_again():
+    makers = {"aten::full": full, "aten::ones": torch.ones, "aten::zeros": torch.zeros, "aten::rand": torch.rand,
+              "aten::randn": torch.randn, "aten::empty.memory_format": torch.empty}  # fmt: skip
+    table = Table([(1000, 2), (1, 1), (1000, 1), (1000, 3), (1, 1), (1, 1), (1000, 1)], ops=tuple(makers))
+    # The first leaves after its op, is back before the fourth, and has to be away again before the last.
+    swaps = {"block": [0], "ordinal": [0], "bytes": [1000 * UNIT], "again": [0], "storage": [0, 0], "out_after": [0, 4],
+             "free_by": [2, 5], "in_start": [3, 0], "take": [4, 0], "map_op": [], "map_storage": []}  # fmt: skip
+    with memfit.session(1 << 20, "ram") as session:
+        assert table.use(swap=[0, 0, 0, 1, 0, 0, 0], op_begin=[0, 1, 2, 3, 5, 6, 7], swaps=swaps)
+        first = full(1000, 1)
+        for units, maker in zip((1, 1000, 1, 1, 1000), [*makers.values()][1:], strict=True):
+            maker(units * UNIT // 4)
+        stats = session.stats
+        assert stats.prefetches == 1 and stats.swaps == 2 and stats.planned_allocations == 7
+        assert stats.plan_mismatches == stats.evictions == 0
+        assert contents(first) == {1}
 
 
 def test_the_plan_goes_on_where_the_program_is_found_again():

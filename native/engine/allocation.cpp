@@ -94,8 +94,9 @@ Region* Allocation::place_for_op(ThreadState& thread, Block& block) {
   const size_t want = on_.stats.budget_bytes == 0 ? 0 : on_.needs.wanted(thread);
   const size_t more = want - std::min(want, thread.window.live() + size);
   const size_t rest = thread.need.known ? SIZE_MAX : 2 * (thread.input_bytes + thread.window.live() + size);
+  const size_t spare = thread.need.known && more != 0 ? more + on_.memory.arena->page() : 0;
   Region* region = thread.over != nullptr ? on_.in_place.take_over(thread, block) : planned_place(thread, block);
-  if (region == nullptr && !block.mapped) region = on_.placing.place(block.bytes, &block, {more, high, rest});
+  if (region == nullptr && !block.mapped) region = on_.placing.place(block.bytes, &block, {more, high, rest, spare});
   if (region == nullptr) return nullptr;
   block.ticket = thread.window.take(size, high);
   on_.turns.keep_promise(thread, size);

@@ -51,11 +51,8 @@ Region* Placing::place_beside_all(size_t bytes, Block* block, bool tight, const 
 
 bool Placing::has_pages() const { return memory_.arena->pages() >= kLeastPages; }
 
-// What the op will want besides has to find pages too: where it does not, the op is better mapped, or refused at once.
-size_t Placing::spare(const Hint& hint) const { return hint.is_known() && hint.more != 0 ? hint.more + memory_.arena->page() : 0; }
-
 Region* Placing::place_beyond(size_t bytes, Block* block, const Hint& hint) {
-  Region* region = has_pages() ? memory_.arena->take_beyond(bytes, block, spare(hint)) : nullptr;
+  Region* region = has_pages() ? memory_.arena->take_beyond(bytes, block, hint.spare) : nullptr;
   stats_.punches += region != nullptr;
   return region;
 }
@@ -63,7 +60,7 @@ Region* Placing::place_beyond(size_t bytes, Block* block, const Hint& hint) {
 // Whatever may move leaves, one after the other, until free pages make up for a place beyond the limit: they need not lie together.
 Region* Placing::place_among_pages(size_t bytes, Block* block, const Hint& hint) {
   const auto stays = [this](const Region& region) { return !region.is_free() && !residency_.may_move(*owner_of(&region)); };
-  if (!has_pages() || memory_.arena->page_bytes_without(stays) < memory_.arena->round(bytes) + spare(hint)) return nullptr;
+  if (!has_pages() || memory_.arena->page_bytes_without(stays) < memory_.arena->round(bytes) + hint.spare) return nullptr;
   const std::vector<Block*> idle = residency_.cheapest_first();
   Region* region = place_beyond(bytes, block, hint);
   for (auto each = idle.begin(); region == nullptr && each != idle.end(); ++each)

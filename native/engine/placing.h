@@ -20,11 +20,13 @@ class Placing {
 
   // What is asked for beside the bytes themselves: the op that runs will want `more`, as far as is known or guessed; where
   // space is tight they go to the `high` end of a stretch, and to one that is longer than need be only if that leaves so much
-  // `rest` of it (by default never: the op's OpWindow counts on it).
+  // `rest` of it (by default never: the op's OpWindow counts on it). Pages are taken for them only where as many as `spare`
+  // has are left besides: what the op allocates is better mapped than in the way of what it wants next.
   struct Hint {
     size_t more = 0;
     bool high = false;
     size_t rest = SIZE_MAX;
+    size_t spare = 0;
 
     bool is_known() const { return rest == SIZE_MAX; }  // what the op will want
   };
@@ -37,7 +39,6 @@ class Placing {
  private:
   Region* place_beside_all(size_t bytes, Block* block, bool tight, const Hint& hint);
   bool has_pages() const;
-  size_t spare(const Hint& hint) const;
   Region* place_beyond(size_t bytes, Block* block, const Hint& hint);
   Region* place_among_pages(size_t bytes, Block* block, const Hint& hint);
 

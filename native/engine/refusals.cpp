@@ -120,7 +120,7 @@ std::string Refusals::describe_immovable() const {
 }
 
 void Refusals::refuse(ThreadState& thread, size_t request, bool is_input) {
-  if (thread.failure.kind == Failure::Kind::kTier) return;  // which is why there is no room
+  if (thread.failure.kind != Failure::Kind::kNone) return;  // the tier's, or that of an outer call of the op, is the reason
   Failure failure;
   failure.kind = Failure::Kind::kBudget;
   tell_why(thread, failure, memory_.arena->round(request), is_input);

@@ -101,3 +101,19 @@ def test_nothing_leaves_for_what_finds_no_room_by_that() -> None:
                 ran.add(True)
             assert other.sum().item() == UNIT * 2
     assert ran == {True, False}
+
+
+@pytest.mark.copied("what is kept for re-runs, beside what the op needs")
+def test_an_input_comes_back_to_pages_that_an_op_not_known_might_want() -> None:
+    """Nobody has written to what cuts up the room: it stays."""
+    page, punches = 4096, []
+    for pages in range(270, 330, 10):
+        with session(pages * page, "ram", device="cpu", plan=False, map="never", split="never", grow=False) as s:
+            x = torch.ones(120 * page // 4)
+            sizes = ((pages - 15) // 3 * page // 4, 5 * page // 4)
+            between, fixed = zip(*[(torch.ones(sizes[0]), torch.empty(sizes[1])) for _ in range(3)], strict=True)
+            del between
+            assert x.sum().item() == 120 * page // 4
+            assert len(engine.load().immovable()) == len(fixed)
+            punches.append(s.stats.punches)
+    assert any(punches)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
+import memfit
 from memfit.machine import Link, Machine
 from memfit.running.engine.disturbed import DisturbedTier
 from memfit.running.planned import drift
 from memfit.running.planned.drift import Drift, alike, is_faster, may_gain
 from memfit.running.planned.engine_plan import CompressedPlan
-from running.plainly import as_plainly, descend
-from running.planned.training import wait_for_plans
+from memfit.running.planned.link import SessionLink
+from running.plainly import as_plainly, descend, same_bits
+from running.planned.training import LINK, plan_at_fixed_steps, wait_for_plans
 
 
 def machine(out_gb_per_s: float, into_gb_per_s: float | None = None) -> Machine:
@@ -72,6 +75,40 @@ def test_a_plan_that_adds_no_time_gains_nothing_by_a_faster_link():
     assert not may_gain(replace(plan(), is_given=True)) and not may_gain(replace(plan(), compute_us=None))
 
 
+def train(steps: int, after: Callable[[int], object] = lambda step: None) -> list[torch.Tensor]:
+    """Train a deep network; `after` is told of each step."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(*(m for _ in range(6) for m in (torch.nn.Linear(64, 64), torch.nn.GELU())))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    losses = []
+    for step, loss in enumerate(descend(optimizer, lambda: net(torch.randn(128, 64)).square().mean(), steps)):
+        losses.append(loss.detach())
+        after(step)
+    return [*losses, *(p.detach().clone() for p in net.parameters())]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.unstressed("what there is left for a plan to swap")
+def test_a_plan_for_a_faster_link_is_put_in_force_once(monkeypatch):
+    plan_at_fixed_steps(monkeypatch)
+    links, plans, overhead = [LINK], [], []
+    monkeypatch.setattr(drift, "_FASTER", 5)
+    monkeypatch.setattr(SessionLink, "machine", lambda *_: links[-1])
+    with memfit.session("45%", "ram", moves="swap") as session:
+
+        def after(step: int) -> None:
+            plan = session.compressed_plan
+            plans.append(session.stats.plans)
+            overhead.append(plan.overhead if plan else 0.0)
+            if step == 9:
+                links.append(machine(1.0))
+
+        limited = train(40, after)
+    assert plans[9] == 1 and plans[-1] == 2, plans
+    assert overhead[9] > 0.01 and overhead[-1] < overhead[9] / 2
+    assert same_bits(train(40), limited)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(180)
 @pytest.mark.unstressed("what there is left for a plan to swap")
@@ -83,15 +120,7 @@ def test_a_link_that_changes_in_mid_run_is_planned_for(monkeypatch, change):
         "ram", link_bytes_per_second=slow * max(1, 1 / change), link_changes_at=800, link_change=change
     )
 
-    def train() -> list[torch.Tensor]:
-        torch.manual_seed(0)
-        net = torch.nn.Sequential(*(m for _ in range(6) for m in (torch.nn.Linear(64, 64), torch.nn.GELU())))
-        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
-        batch = lambda: net(torch.randn(128, 64)).square().mean()  # noqa: E731
-        losses = [loss.detach() for loss in descend(optimizer, batch, 150)]
-        return [*losses, *(p.detach().clone() for p in net.parameters())]
-
-    session = as_plainly(train, "45%", tier, moves="swap")
+    session = as_plainly(lambda: train(150), "45%", tier, moves="swap")
     assert session.plan_searches >= 2  # (what is found is used if it is foreseen to be faster)
     planned_for, slow_us = session.planned.machine.out.copy_us(1 << 20), 1e6 * (1 << 20) / slow
     assert planned_for < 0.8 * slow_us if change > 1 else planned_for > 0.8 * slow_us  # at first 1.4 or 0.4 times it

@@ -11,6 +11,7 @@ from pathlib import Path
 
 DATA_PARALLEL = """\
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -33,8 +34,13 @@ for step in range(int(sys.argv[1])):
     # THEN
 print(f"rank {rank}: {loss.item()}\\n", end="", flush=True)  # whole: the other rank prints there, too
 dist.destroy_process_group()
+time.sleep(0.2)
 """
-"""Trains for as many steps as it is told."""
+"""Trains for as many steps as it is told.
+
+Gloo's threads may still want the GIL, to let go of tensors. The interpreter aborts if it ends meanwhile ("terminate
+called without an active exception"), with memfit or without.
+"""
 
 
 def lines(done: subprocess.CompletedProcess[str], part: str) -> list[str]:

@@ -194,6 +194,19 @@ def test_a_storage_beyond_the_limit_has_the_bytes_of_whole_pages_in_holes_below_
     arena.teardown()
 
 
+def test_the_shelf_ends_with_the_limit_also_where_what_stays_lies_beyond():
+    """What stays there is an ordinary region from then on."""
+    arena = Arena()
+    arena.begins(0)
+    arena.a_large_one_comes(6 * LINE, high=False)
+    arena.one_must_stay(0)
+    arena.all_is_in_order()
+    arena.the_limit_falls(1, of="shelf_end")
+    arena.all_is_in_order()
+    assert arena.functions.shelf_end(arena.probe) == 0
+    arena.teardown()
+
+
 @pytest.mark.long
 class TestArena(Arena.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(stateful_step_count=40)

@@ -123,9 +123,21 @@ void Plan::op_begins(size_t op) {
   op_end_ = iteration_begin_ + table_.op_begin[op + 1];
 }
 
-bool Plan::clear_for_op() {
-  std::vector<Region*> staying = outstaying();
-  return std::all_of(staying.begin(), staying.end(), [this](Region* each) { return each->is_free() || !wants(*each) || make_way_(each); });
+// (One that lies exactly where a take is to lie may be handed over to it.)
+size_t Plan::clear_for_op() {
+  const std::vector<Region*> staying = outstaying();
+  size_t bytes = 0;
+  for (size_t next = staying.empty() ? op_end_ : ordinal_; next < op_end_; ++next) {
+    const PlanTable::Take& take = table_.takes[next];
+    if (take.slots == 0) continue;
+    const Region& region = regions_[slot_of(take, period_)];
+    const auto is_in_its_way = [&](const Region* each) {
+      return !each->is_free() && overlap(*each, region) && (each->offset != region.offset || each->size != region.size);
+    };
+    const bool is_clear = std::all_of(staying.begin(), staying.end(), [&](Region* each) { return !is_in_its_way(each) || make_way_(each); });
+    bytes += is_clear ? 0 : take.bytes;
+  }
+  return bytes;
 }
 
 // The slots that should be free by the end of the op, and are not.
@@ -141,16 +153,6 @@ std::vector<Region*> Plan::outstaying() {
       if (!regions_[slot].is_free() && is_late_[slot] == Late::kNot) staying.push_back(&regions_[slot]);
     }
   return staying;
-}
-
-// Whether any of the op's takes to come has some of the bytes. (One that has exactly these may be given them.)
-bool Plan::wants(const Region& bytes) const {
-  for (size_t next = ordinal_; next < op_end_; ++next) {
-    const PlanTable::Take& take = table_.takes[next];
-    const Region* region = take.slots == 0 ? nullptr : &regions_[slot_of(take, period_)];
-    if (region != nullptr && overlap(bytes, *region) && (bytes.offset != region->offset || bytes.size != region->size)) return true;
-  }
-  return false;
 }
 
 void Plan::skip(int64_t swap) {

@@ -77,8 +77,8 @@ class Plan {
   std::vector<size_t> order_of(const std::vector<size_t>& bytes) const;
   // One of the plan's ops begins: what has not been taken of what was planned for those before it is passed over.
   void op_begins(size_t op);
-  // What outstays its time where one of the op's takes to come is to lie goes. False if any of it stays.
-  bool clear_for_op();
+  // What outstays its time where the op's takes to come are to lie goes. Returns the bytes of those that are in its way still.
+  size_t clear_for_op();
   // The next take is that of `swap`, and does not happen.
   void skip(int64_t swap);
   // The region that a take of the last iteration would have had; nullptr when any of its bytes are taken.
@@ -124,7 +124,6 @@ class Plan {
   void note_due(size_t ordinal);
   uint32_t slot_of(const PlanTable::Take& take, uint64_t period) const;
   bool clear(Region& region, const Region* over);
-  bool wants(const Region& bytes) const;
   std::vector<Region*> outstaying();
   Region* mismatch();
   Region* give(uint32_t slot, void* owner);

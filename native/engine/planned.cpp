@@ -162,8 +162,10 @@ Region* Planned::lodge(Block& block, size_t bytes) {
 // (Once the op runs its own storages stay where they are: what is in its way has to be found before.)
 bool Planned::has_room(const ThreadState& thread, bool is_known, size_t want) {
   Plan& plan = *memory_.arena->plan();
-  if (thread.recomputing || (is_known && thread.course == course_ && plan.is_followed() && plan.clear_for_op())) return true;
-  return want <= plan.widest_gap() || residency_.has_window(want, /*running=*/true);
+  if (thread.recomputing) return true;
+  const bool has_places = is_known && thread.course == course_ && plan.is_followed();
+  if (has_places) want = plan.clear_for_op();
+  return want == 0 || want <= (has_places ? plan.widest_gap_beside_op() : plan.widest_gap()) || residency_.has_window(want, /*running=*/true);
 }
 
 // What is in the way of a take goes where it has to be copied least.

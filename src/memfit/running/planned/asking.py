@@ -47,10 +47,11 @@ class Asking:
     def note(self, stats: Mapping[str, int]) -> None:
         """Note that an iteration has ended, with the engine's stats."""
         self._ended.append(stats)
+        self.link.note(stats, self._ended[0])
 
     def machine(self) -> Machine:
         """Return the speed of copies in this session, or the assumed one before the first copies."""
-        return self.link.machine(self.engine.stats(), self._ended[0] if self._ended else None)
+        return self.link.machine(self.engine.stats())
 
     def given_for(self, known: Known) -> Plan | None:
         """Return the plan that was passed, unless it does not do for this kind."""

@@ -10,7 +10,7 @@ from memfit.running.engine.tiers import TierSpec
 
 _GUESS_GB_PER_S = {"ram": 4.0, "disk": 0.5}
 _DERATING = 0.9  # a plan for a link slower than it is costs little, the other way round much
-_CHANGED = 2.0  # times as fast or as slow as in the mean: then the link is another one
+_CHANGED = 2.0  # times as fast or as slow as before: then the link is another one
 _COPIED = {"out": "bytes_stored", "in": "bytes_loaded"}  # of the bytes moved each way
 _WAYS = {"out": "timed_copies_out", "in": "timed_copies_in"}  # each way's count of planned copies whose time is known
 
@@ -26,16 +26,27 @@ class SessionLink:
     measured: Machine | None = None
     processes: int = 1
     _since: Mapping[str, int] = field(default_factory=dict)  # the stats from which on copies count
+    _changed: Mapping[str, int] | None = None  # those when the link was seen to be another one, a moment ago
 
-    def machine(self, stats: Mapping[str, int], before: Mapping[str, int] | None) -> Machine:
-        """Return the machine to plan for. `stats` are the session's, `before` those of some iterations ago, if any.
+    def note(self, stats: Mapping[str, int], before: Mapping[str, int]) -> None:
+        """Note that an iteration has ended. `stats` are the session's, `before` those of some iterations ago.
 
-        The more copies the steadier the mean; but once those since `before` are far from it, it begins anew with them.
+        The more copies the steadier the mean; but once those since `before` are far from the others, it begins anew.
+        Until all of these are from after that, they alone count: the link may have changed in their midst.
         """
-        for way in _WAYS:
-            mean, lately = _rate(stats, self._since, way), 0.0 if before is None else _rate(stats, before, way)
-            if before is not None and mean and lately and not 1 / _CHANGED < lately / mean < _CHANGED:
-                self._since = before
+        if any(self._has_changed(stats, before, way) for way in _WAYS):
+            self._changed = stats
+        if self._changed is not None:
+            self._since = before
+            if all(before[count] >= self._changed[count] for count in _WAYS.values()):
+                self._changed = None
+
+    def _has_changed(self, stats: Mapping[str, int], before: Mapping[str, int], way: str) -> bool:
+        earlier, lately = _rate(before, self._since, way), _rate(stats, before, way)
+        return bool(earlier and lately) and not 1 / _CHANGED < lately / earlier < _CHANGED
+
+    def machine(self, stats: Mapping[str, int]) -> Machine:
+        """Return the machine to plan for; `stats` are the session's."""
         return self._of_rates(stats) if self.measured is None else self._of_curve(self.measured, stats)
 
     def _of_rates(self, stats: Mapping[str, int]) -> Machine:

@@ -24,7 +24,7 @@ namespace memfit::cuda {
 namespace {
 
 constexpr size_t kAhead = 4;  // of so many pieces in use one more is locked ahead, and one besides
-constexpr size_t kPopulating = 4;  // threads, where there are as many cores
+constexpr size_t kPopulating = 8;  // threads, where there are as many cores
 constexpr size_t kHugePage = size_t{2} << 20;
 
 // The NUMA node that the GPU is attached to; -1 when the system does not say.
@@ -51,26 +51,36 @@ void populate(char* memory, size_t bytes) { (void)madvise(memory, bytes, MADV_PO
 void populate(char*, size_t) {}
 #endif
 
-// The driver would populate each page as it locks it, one by one and small. (The kernel zeroes pages at some GB/s a core.)
-void populate_by_threads(char* memory, size_t bytes) {
-  (void)madvise(memory, bytes, MADV_HUGEPAGE);
-  const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kPopulating);
-  const size_t part = (bytes / threads / kHugePage + 1) * kHugePage;
-  std::vector<std::thread> others;
-  size_t begin = 0;
-  try {
-    for (; begin + part < bytes; begin += part)
-      others.emplace_back([from = memory + begin, part] {
-        leave_signals_to_others();
-        populate(from, part);
-      });
-  } catch (const std::system_error&) {  // the system has no thread left
-  }
-  populate(memory + begin, bytes - begin);
-  for (std::thread& other : others) other.join();
-}
-
 }  // namespace
+
+// The driver would populate each page as it locks it, one by one and small. (The kernel zeroes pages at some GB/s a core.)
+class LockedPieces::Populating {
+ public:
+  Populating(char* memory, size_t bytes) : rest_(memory), end_(memory + bytes) {
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kPopulating);
+    const size_t part = (bytes / threads / kHugePage + 1) * kHugePage;
+    try {
+      for (; rest_ < end_; rest_ += std::min(part, bytes_left()))
+        threads_.emplace_back([from = rest_, size = std::min(part, bytes_left())] {
+          leave_signals_to_others();
+          populate(from, size);
+        });
+    } catch (const std::system_error&) {  // the system has no thread left
+    }
+  }
+  ~Populating() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Populating(const Populating&) = delete;
+  Populating& operator=(const Populating&) = delete;
+
+ private:
+  size_t bytes_left() const { return static_cast<size_t>(end_ - rest_); }
+
+  char *rest_, *end_;  // what no thread populates the driver does
+  std::vector<std::thread> threads_;
+};
 
 LockedPieces::LockedPieces(int device, size_t capacity) : device_(device), capacity_(capacity) {
   void* addresses = mmap(nullptr, capacity_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -86,6 +96,7 @@ LockedPieces::~LockedPieces() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  ahead_.reset();
   for (size_t i = 0; i < pieces_.size(); i = end_of_stretch(i)) {
     if (pieces_[i].kind == Kind::kRegistered) (void)cudaHostUnregister(pieces_[i].memory);
     if (pieces_[i].kind == Kind::kAllocated) (void)cudaFreeHost(pieces_[i].memory);
@@ -102,7 +113,7 @@ void LockedPieces::reach(size_t end) {
     changed_.notify_all();
     changed_.wait(lock, [&] { return pieces_.size() >= needed; });
   } catch (const std::system_error&) {  // the system has no thread left
-    while (pieces_.size() < needed) add(make(pieces_.size()));
+    while (pieces_.size() < needed) add(make(pieces_.size(), /*is_last=*/true));
   }
   warn_if_ordinary(needed);
 }
@@ -161,8 +172,9 @@ void LockedPieces::run() {
     changed_.wait(lock, [this] { return closing_ || pieces_.size() < wanted_; });
     if (closing_) return;
     const size_t number = pieces_.size();
+    const bool is_last = number + 1 >= wanted_;
     lock.unlock();
-    const Piece piece = make(number);
+    const Piece piece = make(number, is_last);
     lock.lock();
     add(piece);
     changed_.notify_all();
@@ -174,33 +186,41 @@ void LockedPieces::add(Piece piece) {
   locked_ += piece.kind != Kind::kOrdinary;
 }
 
-LockedPieces::Piece LockedPieces::make(size_t number) {
+LockedPieces::Piece LockedPieces::make(size_t number, bool is_last) {
   char* memory = addresses_ + number * kPiece;
-  const size_t bytes = bytes_of(number, number + 1);
   Piece piece{memory, Kind::kOrdinary, number};
   if (!refusal_.empty()) return piece;
   try {
     OnDevice guard(device_);
-    lock_memory(piece, bytes);
+    lock_memory(piece, number, is_last);
   } catch (const TierFailure& failure) {
     refusal_ = failure.what();
   }
   return piece;
 }
 
-// In some containers the driver locks what it allocates itself, and nothing else.
-void LockedPieces::lock_memory(Piece& piece, size_t bytes) {
-  populate_by_threads(piece.memory, bytes);
-  const cudaError_t error = cudaHostRegister(piece.memory, bytes, cudaHostRegisterDefault);
-  if (error == cudaSuccess) return (void)(piece.kind = Kind::kRegistered);
-  (void)madvise(piece.memory, bytes, MADV_DONTNEED);
+// While one is locked the pages of the next come into being. In some containers the driver locks what it allocates itself, and
+// nothing else.
+void LockedPieces::lock_memory(Piece& piece, size_t number, bool is_last) {
+  const size_t bytes = bytes_of(number, number + 1);
+  cudaError_t error = cudaSuccess;
+  if (!allocates_) {
+    if (!ahead_) ahead_ = std::make_unique<Populating>(piece.memory, bytes);
+    ahead_.reset();  // which waits
+    if (!is_last) ahead_ = std::make_unique<Populating>(piece.memory + kPiece, bytes_of(number + 1, number + 2));
+    error = cudaHostRegister(piece.memory, bytes, cudaHostRegisterDefault);
+    if (error == cudaSuccess) return (void)(piece.kind = Kind::kRegistered);
+    (void)madvise(piece.memory, bytes, MADV_DONTNEED);
+  }
   void* own = nullptr;
-  if (cudaHostAlloc(&own, bytes, cudaHostAllocDefault) == cudaSuccess) {
+  const cudaError_t refused = cudaHostAlloc(&own, bytes, cudaHostAllocDefault);
+  if (refused == cudaSuccess) {
     piece.memory = static_cast<char*>(own), piece.kind = Kind::kAllocated;
+    allocates_ = true;
     return;
   }
   (void)cudaGetLastError();
-  refusal_ = cudaGetErrorString(error);
+  refusal_ = cudaGetErrorString(error != cudaSuccess ? error : refused);
 }
 
 void LockedPieces::warn_if_ordinary(size_t needed) {

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -40,11 +41,13 @@ class LockedPieces {
     size_t first;  // the driver takes it, those since this one, and perhaps some after it, for one
   };
 
+  class Populating;
+
   void run();
   void add(Piece piece);
-  // By one thread at a time, with the mutex or without.
-  Piece make(size_t number);
-  void lock_memory(Piece& piece, size_t bytes);
+  // By one thread at a time, with the mutex or without. Unless it `is_last`, the one after it is made next.
+  Piece make(size_t number, bool is_last);
+  void lock_memory(Piece& piece, size_t number, bool is_last);
   // With the mutex.
   bool make_one(size_t first, size_t last);
   size_t end_of_stretch(size_t number) const;
@@ -63,6 +66,8 @@ class LockedPieces {
   bool closing_ = false, warned_ = false;
   // The system's words; once it has refused it is not asked again. Written before the first ordinary piece is there.
   std::string refusal_;
+  bool allocates_ = false;  // the driver has refused to lock what it has not allocated itself
+  std::unique_ptr<Populating> ahead_;  // of the piece that is made next
   std::thread thread_;
 };
 

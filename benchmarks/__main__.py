@@ -20,7 +20,7 @@ from benchmarks.common.paths import RESULTS, ROOT
 # Of a folder each public module is a benchmark, named by its file; the paper's names say whose figures they are.
 _FOLDERS = {"cpu": "", "offline": "", "paper": "paper_"}
 _GPU = {"gpu_first": "first", "gpu": "runner", "gpu_probe": "probe", "gpu_estimate": "estimate",
-        "simulated_gpu": "simulated", "gpu_calibration": "calibration",
+        "simulated_gpu": "simulated", "simulated_kinds": "simulated_kinds", "gpu_calibration": "calibration",
         "gpu_rehearsal": "rehearsal"}  # fmt: skip
 
 

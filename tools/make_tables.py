@@ -33,7 +33,7 @@ from benchmarks.cpu import (
     traffic,
     versions,
 )
-from benchmarks.gpu import calibration, simulated
+from benchmarks.gpu import calibration, simulated, simulated_kinds
 from benchmarks.offline import (
     allocators,
     bounds,
@@ -85,6 +85,7 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "report": report.table,
     "rss": rss.table,
     "simulated_gpu": simulated.table,
+    "simulated_kinds": simulated_kinds.table,
     "calibration": calibration.table,
     "splitting": splitting.table,
     "splitting_loss": splitting.table_of_loss,

@@ -27,9 +27,9 @@ _LAST = 8  # steps that a median is taken of
 _LIMIT_S = 1800
 
 
-def cell(model: str, budget_bytes: int | None, steps: int, trace: Path, quick: bool = False) -> Row:
-    """Return what a process on the simulated GPU found."""
-    request = {"model": model, "budget_bytes": budget_bytes, "steps": steps, "trace": str(trace), "quick": quick}
+def cell(model: str, budget_bytes: int | None, kinds: Sequence[str], trace: Path, quick: bool = False) -> Row:
+    """Return what a process on the simulated GPU found, which trains a step of each of `kinds`."""
+    request = {"model": model, "budget_bytes": budget_bytes, "kinds": kinds, "trace": str(trace), "quick": quick}
     return outcome_of("benchmarks.gpu.simulated_cell", request, _LIMIT_S)
 
 
@@ -97,10 +97,10 @@ def run(
     for model in models:
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder) / "trace.json.gz"
-            plain = cell(model, None, _PLAIN, trace, quick)
+            plain = cell(model, None, ["whole"] * _PLAIN, trace, quick)
             for share in shares:
                 budget = plain["peak_bytes"] * share // 100
-                limited = cell(model, budget, steps, trace, quick)
+                limited = cell(model, budget, ["whole"] * steps, trace, quick)
                 known = {"model": model, "share": share, "peak_bytes": plain["peak_bytes"], "budget_bytes": budget,
                          "plain_ms": step_ms(plain)}  # fmt: skip
                 rows.append(known | measured(plain, limited, budget, trace))

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.common.result import Row
-from benchmarks.gpu.accelerator import ms_between, synchronize
+from benchmarks.gpu.accelerator import ms_between, now, synchronize
 from benchmarks.gpu.h200 import TIER_BYTES
-from benchmarks.gpu.models import spec_of
+from benchmarks.gpu.models import loss_of, spec_of
 from benchmarks.gpu.training import Training
 from benchmarks.gpu.virtual import begin
 from benchmarks.gpu.work import plan_of
@@ -41,33 +42,42 @@ def training_of(request: dict[str, Any]) -> Training:
     return Training(spec_of(request), torch.device("cuda", 0))
 
 
-def steps_of(gpu: Gpu, training: Training, count: int, session: Session | None = None) -> list[Row]:
-    """Return what the runtime and the session counted in each step."""
-    rows = []
-    for _ in range(count):
+def steps_of(
+    gpu: Gpu, training: Training, kinds: list[str], session: Session | None = None
+) -> tuple[list[Row], list[float]]:
+    """Return what the runtime and the session counted in each step, and the milliseconds until the next one begins."""
+    rows, moments = [], [now(training.device)]
+    batch = (training.inputs, training.labels)
+    for kind in kinds:
         before = {name: gpu.count(name) for name in _COUNTS}
-        training.step()
+        take(training, kind, *batch)
         rows.append({name: gpu.count(name) - before[name] for name in _COUNTS})
         if session is not None:
             stats = vars(session.stats) | {"planned_iterations": session.planned_iterations}
             rows[-1] |= {name: stats[name] for name in _NOTED}
-    return rows
-
-
-def periods_ms(training: Training) -> list[float]:
-    """Return the milliseconds from each step's beginning to the next one's, nothing left out; waits for the device."""
+        moments.append(now(training.device))
     synchronize(training.device)
-    begins = [step[0] for step in training.steps] + [training.steps[-1][-1]]
-    return [ms_between(begin, end) for begin, end in pairwise(begins)]
+    return rows, [ms_between(begin, end) for begin, end in pairwise(moments)]
+
+
+def take(training: Training, kind: str, inputs: Tensor, labels: Tensor) -> None:
+    """Train a step with the "whole" batch or "half" of it, or "evaluate" the whole one."""
+    if kind == "evaluate":
+        with torch.no_grad():
+            loss_of(training.spec, training.model, inputs, labels)
+        return
+    count = len(inputs) // (2 if kind == "half" else 1)
+    training.inputs, training.labels = inputs[:count], labels[:count]
+    training.step()
 
 
 def plain(gpu: Gpu, request: dict[str, Any]) -> Row:
     """Train without a session, and once more in one without a limit, to know the peak of what lives."""
     training = training_of(request)
-    rows = steps_of(gpu, training, request["steps"])
-    found = {"rows": rows, "periods_ms": periods_ms(training), "allocated_bytes": torch.cuda.max_memory_allocated()}
+    rows, periods = steps_of(gpu, training, request["kinds"])
+    found = {"rows": rows, "periods_ms": periods, "allocated_bytes": torch.cuda.max_memory_allocated()}
     with Session(None, "ram", device="cuda", plan=False) as session:
-        training.train(2)
+        steps_of(gpu, training, ["whole"] * 2)
     return found | {"peak_bytes": session.stats.peak_live_bytes}
 
 
@@ -79,12 +89,11 @@ def limited(gpu: Gpu, request: dict[str, Any]) -> Row:
     with Session(request["budget_bytes"], TierSpec("ram", capacity_bytes=TIER_BYTES), device="cuda") as session:
         peaks["adoption"] = gpu.count("peak")
         gpu.reset_peak()
-        rows = steps_of(gpu, training, request["steps"], session)
-        torch.cuda.synchronize()
+        rows, periods = steps_of(gpu, training, request["kinds"], session)
         peaks["training"] = gpu.count("peak")
         gpu.reset_peak()
     peaks["end"] = gpu.count("peak")
-    found: Row = {"rows": rows, "periods_ms": periods_ms(training), "driver": peaks, "stats": vars(session.stats),
+    found: Row = {"rows": rows, "periods_ms": periods, "driver": peaks, "stats": vars(session.stats),
                   "unplanned": [str(each) for each in session.unplanned]}  # fmt: skip
     made = session.compressed_plan
     if made is not None and (trace := made.trace()) is not None:

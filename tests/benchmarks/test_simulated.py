@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.gpu import simulated
+from benchmarks.gpu import simulated, simulated_kinds
 
 PLAIN = {"rows": [{"calls": 100, "waits": 1}] * 10, "periods_ms": [20.0] * 10, "peak_bytes": 1 << 30}
 
@@ -49,3 +49,16 @@ def test_a_row_has_what_is_waited_for_and_the_last_steps(monkeypatch, tmp_path):
 def test_without_a_plan_nothing_is_foreseen(tmp_path):
     row = row_of(simulated.measured(PLAIN, limited(plan=False), 8 << 20, tmp_path))
     assert row[5:7] == ["-", "-"] and row[8:11] == ["-", "-", "-"]
+
+
+def test_a_kind_of_steps_stalls_where_one_takes_a_step_longer_than_its_plain_ones():
+    epoch = ("whole", "whole", "half")
+    plain = {"periods_ms": [90.0, 20.0, 10.0, 20.0, 20.0, 12.0]}
+    limited = {"periods_ms": [99.0, 41.0, 70.0, 40.0, 23.0, 21.0, 22.0, 24.0, 22.0]}
+    whole, half = (simulated_kinds.measured(epoch, plain, limited, kind) for kind in ("whole", "half"))
+    assert (whole["plain_ms"], whole["first_ms"], whole["worst_ms"]) == (20.0, 99.0, 41.0)
+    assert (whole["stalls"], half["stalls"]) == ([2], [])
+    assert (half["plain_ms"], half["first_ms"], half["last_ms"]) == (11.0, 70.0, 21.5)
+    known = {"model": "vgg16", "case": "an epoch"}
+    line, _ = simulated_kinds.table({"rows": [known | whole, known | half]}).rows
+    assert line == ["vgg16", "an epoch", "whole", "20.0", "4.95x", "1", "2", "2.05x", "1.18x"]

@@ -1,5 +1,6 @@
 // Page-locked host memory at consecutive offsets, in pieces that a thread locks before they are used: to lock a piece takes
 // many times as long as to copy it, and the thread that runs ops would wait for that.
+// Its members are the pieces, and how far the thread that makes them has come and is to come.
 #pragma once
 
 #include <condition_variable>

@@ -8,7 +8,7 @@
 namespace memfit::swapping {
 namespace {
 
-constexpr std::int64_t kNever = -1;
+constexpr std::int64_t kNever = -1, kNone = -1;
 
 struct Chunk {
   bool is_here = false, is_written = false, has_copy = false;
@@ -54,8 +54,10 @@ class Paging {
  private:
   void run_op() {
     result_.faults.push_back(0), result_.bytes_in.push_back(0), result_.bytes_out.push_back(0);
-    demand_us_ = ready_us_ = now_us_;
+    ready_us_ = now_us_;
     while (!leaving_.empty() && leaving_.front().first <= now_us_) one_has_left();
+    demand_us_ = make_room(0, kNone, now_us_, /*for_fetch=*/false);
+    result_.used_bytes.push_back(used_bytes_);
     fetch_all();
     touch_all();
     const double done_us = std::max({now_us_ + paged_.duration_us[op_], demand_us_, ready_us_});
@@ -115,7 +117,7 @@ class Paging {
 
   // The op waits: what makes room is written first, then the chunk is read.
   void fault(std::int64_t c) {
-    const bool has_room = used_bytes_ + size(c) <= rates_.window_bytes;
+    const bool has_room = used_bytes_ + size(c) <= window_bytes();
     if (has_room && !chunks_[c].has_copy && !rates_.fresh_faults) return bring(c, now_us_);
     ++result_.faults[op_];
     const std::int64_t block = block_of_[c];
@@ -162,12 +164,12 @@ class Paging {
     chunk.is_here = true, chunk.ready_us = ready_us;
     chunk.is_written = chunk.has_copy && !rates_.keeps_copies;
     used_bytes_ += size(c);
-    result_.peak_bytes = std::max(result_.peak_bytes, used_bytes_);
+    result_.used_bytes[op_] = std::max(result_.used_bytes[op_], used_bytes_);
   }
 
   // Returns when there is room; below 0 if a fetch would need what is fetched for an op yet to come.
   double make_room(std::int64_t needed_bytes, std::int64_t filling, double us, bool for_fetch) {
-    while (used_bytes_ + needed_bytes > rates_.window_bytes) {
+    while (used_bytes_ + needed_bytes > window_bytes()) {
       if (!leaving_.empty()) {
         us = std::max(us, one_has_left());
         continue;
@@ -239,6 +241,7 @@ class Paging {
   const RangeColumns& touches() const { return paged_.touches.ranges; }
   const RangeColumns& fetches() const { return paged_.fetches.ranges; }
   std::int64_t begin(std::int64_t block) const { return paged_.chunks.block_begin[block]; }
+  std::int64_t window_bytes() const { return paged_.window_bytes[op_]; }
   std::int64_t size(std::int64_t c) const { return paged_.chunks.size_bytes[c]; }
 
   const Paged& paged_;

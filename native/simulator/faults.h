@@ -41,6 +41,7 @@ struct FetchColumns {
 
 struct Paged {
   const double* duration_us;
+  const std::int64_t* window_bytes;  // the most bytes of chunks while each op runs
   std::int64_t ops;
   ChunkColumns chunks;
   TouchColumns touches;
@@ -50,7 +51,6 @@ struct Paged {
 };
 
 struct PagingRates {
-  std::int64_t window_bytes;
   double in_us_per_byte, out_us_per_byte, both_factor, fault_us, request_us;
   std::int64_t chunks_per_fault;
   bool keeps_copies;  // a chunk that came in, and was not written to, leaves without a copy
@@ -58,11 +58,11 @@ struct PagingRates {
   Leaves leaves;
 };
 
-// Each op's figures, and which block each op had to wait for, once an op and block.
+// Each op's figures, the most bytes of chunks while it ran among them, and which block each op had to wait for, once an
+// op and block.
 struct Faulted {
   std::vector<double> end_us;
-  std::vector<std::int64_t> faults, bytes_in, bytes_out, missed_op, missed_block;
-  std::int64_t peak_bytes = 0;
+  std::vector<std::int64_t> faults, bytes_in, bytes_out, used_bytes, missed_op, missed_block;
 };
 
 Faulted page(const Paged& paged, const PagingRates& rates, std::uint64_t seed);

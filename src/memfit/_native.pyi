@@ -169,7 +169,6 @@ class PagingRates:
     def __init__(
         self,
         *,
-        window_bytes: int,
         in_us_per_byte: float,
         out_us_per_byte: float,
         both_factor: float,
@@ -185,17 +184,18 @@ class PagingRates:
 class Faulted:
     """The result of `simulate_faults`: a column each of the ops, and rows (op, block) of what ops had to wait for."""
 
-    peak_bytes: int
     end_us: NDArray[np.float64]
     faults: NDArray[np.int64]
     bytes_in: NDArray[np.int64]
     bytes_out: NDArray[np.int64]
+    used_bytes: NDArray[np.int64]
     missed_op: NDArray[np.int64]
     missed_block: NDArray[np.int64]
 
 def simulate_faults(
     *,
     duration_us: NDArray[np.float64],
+    window_bytes: NDArray[np.int64],
     size_bytes: NDArray[np.int64],
     has_copy: NDArray[np.uint8],
     block_begin: NDArray[np.int64],

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memfit.baselines.paging import PAGING
 from memfit.baselines.policies import OPTIONAL, POLICIES
 from memfit.baselines.recomputing import RECOMPUTE_POLICIES
 from memfit.errors import BudgetError
+from memfit.ir import Trace
+from memfit.machine import profile
 from memfit.simulate import load_bytes
 from swap_builder import MACHINES
-from trace_builder import traces
+from trace_builder import TraceBuilder, traces
 
 SIZES = st.sampled_from([0, 40, 1 << 16, 3 << 20])
 policies = pytest.mark.parametrize("name", PAGING)
@@ -34,8 +36,20 @@ def test_a_run_is_within_the_budget_or_refused(name, trace, machine, share):
     assert min(run.bytes_in, run.bytes_out, run.faults) >= 0
 
 
+def pinned_until_scratch() -> Trace:
+    """What stays where it is has gone before an op needs as much."""
+    builder = TraceBuilder(alignment=512)
+    (stays,) = builder.op(outputs=[3 << 20])
+    builder.pin(stays)
+    builder.op()
+    builder.free(stays)
+    builder.op(scratch=[3 << 20])
+    return builder.build()
+
+
 @policies
 @given(trace=traces(sizes=SIZES, alignments=st.just(512)), machine=MACHINES)
+@example(trace=pinned_until_scratch(), machine=profile("uvm"))
 def test_what_fits_anyway_moves_nothing(name, trace, machine):
     try:
         run = PAGING[name](trace, machine, int(load_bytes(trace).max()) + (2 << 20))

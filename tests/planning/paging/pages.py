@@ -26,12 +26,17 @@ def one_op(name: str, sizes: list[int], writes: list[int] = (), duration_us: flo
 class Oracle:
     """A window of equal chunks: what is touched comes in, what makes room leaves."""
 
-    def __init__(self, capacity: int, rule: str, *, keeps_copies: bool = True) -> None:
-        self.capacity, self.rule, self.keeps_copies = capacity, rule, keeps_copies
+    def __init__(self, rule: str, *, keeps_copies: bool = True) -> None:
+        self.capacity, self.rule, self.keeps_copies = 0, rule, keeps_copies
         self.here: list[object] = []  # in the order of arrival, or of use
         self.written: set[object] = set()
         self.copies: set[object] = set()
         self.faults = self.chunks_in = self.chunks_out = 0
+
+    def allow(self, capacity: int) -> None:
+        self.capacity = capacity
+        while len(self.here) > capacity:
+            self.leave(self.victim())
 
     def touch(self, chunk: object, *, writes: bool = False) -> None:
         if chunk not in self.here:

@@ -21,6 +21,7 @@ from trace_builder import TraceBuilder, traces
 
 CHUNK = 4
 RULES = st.sampled_from(["LEAST_RECENT", "OLDEST", "NEWEST"])
+WINDOWS = st.integers(1, 12) | st.lists(st.integers(1, 12), min_size=12, max_size=12)
 
 
 def bytes_of(trace: Trace, faults: Faults, window: int, leaves: Leaves, iterations: int = 1, seed: int = 0):
@@ -51,21 +52,24 @@ def test_what_a_plan_knows_is_at_least_as_good_as_the_newest_but_eight(size, win
     assert planned >= 512 * (size + (sweeps - 1) * (size - window))  # no rule does better
 
 
-@given(traces(sizes=st.integers(1, 40), alignments=st.just(CHUNK)), st.integers(1, 12), RULES, st.booleans())
-def test_the_simulation_equals_one_chunk_by_chunk(trace, capacity, rule, keeps_copies):
+@given(traces(sizes=st.integers(1, 40), alignments=st.just(CHUNK), max_ops=12), WINDOWS, RULES, st.booleans())
+def test_the_simulation_equals_one_chunk_by_chunk(trace, windows, rule, keeps_copies):
+    """Windows are one for all ops, or one for each, of so many chunks."""
     faults = chunks_of(CHUNK, keeps_copies=keeps_copies, sweeps=3)
     pager = Pager.of_window(trace, faults, range(len(trace.storages)), 2)
-    found = pager.run(LINK, CHUNK * capacity, Leaves[rule])
-    oracle = Oracle(capacity, rule, keeps_copies=keeps_copies)
-    first = played(oracle, trace, pager, 0)
-    second = played(oracle, trace, pager, 1)
+    by_op = np.full(len(trace.ops), windows) if isinstance(windows, int) else np.array(windows[: len(trace.ops)])
+    found = pager.run(LINK, CHUNK * windows if isinstance(windows, int) else CHUNK * by_op, Leaves[rule])
+    oracle = Oracle(rule, keeps_copies=keeps_copies)
+    first = played(oracle, trace, pager, 0, by_op)
+    second = played(oracle, trace, pager, 1, by_op)
+    assert (found.used_bytes <= CHUNK * by_op).all()
     assert found.faults.tolist() == [row[0] for row in second]
     assert found.bytes_in.tolist() == [CHUNK * row[1] for row in second]
     assert found.bytes_out.tolist() == [CHUNK * row[2] for row in second]
     assert len(first) == len(trace.ops)
 
 
-def played(oracle: Oracle, trace: Trace, pager: Pager, iteration: int) -> list[tuple[int, int, int]]:
+def played(oracle: Oracle, trace: Trace, pager: Pager, iteration: int, windows) -> list[tuple[int, int, int]]:
     """Play one iteration, each op's touches side by side; return each op's faults and chunks in and out."""
     born, own = births(trace), scratch(trace)
     if iteration == 0:
@@ -79,6 +83,7 @@ def played(oracle: Oracle, trace: Trace, pager: Pager, iteration: int) -> list[t
     rows = []
     for op in range(len(trace.ops)):
         before = (oracle.faults, oracle.chunks_in, oracle.chunks_out)
+        oracle.allow(int(windows[op]))
         its = [(pager.range_of(iteration, t.storage), 3 if t.sweeps is None else t.sweeps, t.is_write)
                for t in touches(trace, op, born)]  # fmt: skip
         its += [(pager.range_of(iteration, s), 1, True) for s in own.get(op, ())]
@@ -120,7 +125,7 @@ def test_the_window_is_never_exceeded_and_ops_take_their_time(trace, capacity, r
     faults = Faults(0.5, chunk, block, group, fresh_faults=fresh_faults)
     pager = Pager.of_window(trace, faults, range(len(trace.storages)), 2)
     found = pager.run(LINK, CHUNK * capacity, rule)
-    assert found.peak_bytes <= CHUNK * capacity
+    assert found.used_bytes.max() <= CHUNK * capacity
     compute_us = np.array([op.duration_us for op in trace.ops])
     copies_us = found.bytes_in / 2000 + found.bytes_out / 1000
     expected = np.maximum(compute_us, copies_us) + -(-found.faults // group) * 0.5

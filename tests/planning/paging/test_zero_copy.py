@@ -18,7 +18,7 @@ def test_every_sweep_is_paid_and_nothing_stays():
     builder.op("aten::sin", reads=[a], duration_us=1e6)
     found = zero_copy(builder.build(), MACHINE, MACHINE.faults, [a])
     assert found.bytes_in.tolist() == [8 << 20, 1 << 20] and found.bytes_out.tolist() == [0, 0]
-    assert found.peak_bytes == 0 and found.faults.sum() == 0
+    assert found.used_bytes.sum() == 0 and found.faults.sum() == 0
     assert found.op_us == pytest.approx([(8 << 20) / (25.2e3 * 0.87), 1e6], rel=0.01)
 
 

@@ -8,14 +8,16 @@ that are always in use, never leave.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import numpy as np
+
+from memfit.arrays import Int64Array
 from memfit.baselines.paging.policy import PagedRun
 from memfit.errors import BudgetError
-from memfit.ir import Trace
+from memfit.ir import Trace, align_up
 from memfit.machine import MANAGED, Faults, Machine
 from memfit.planning.paging import Leaves, Paged, Pager
-from memfit.simulate import load_bytes
 from memfit.units import format_bytes
 
 Range = tuple[int, int, int]
@@ -30,11 +32,11 @@ def managed_faults(machine: Machine) -> Faults:
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """A trace in managed memory; `pager` has the storages that come in and leave, `fixed_bytes` are the others'."""
+    """A trace in managed memory: `pager` has the storages that come in and leave, the others are `fixed_bytes`, by op."""
 
     machine: Machine
     budget_bytes: int
-    fixed_bytes: int
+    fixed_bytes: Int64Array
     pager: Pager
 
     @classmethod
@@ -43,8 +45,8 @@ class Managed:
         faults = managed_faults(machine)
         may_leave = ((s, each) for s, each in enumerate(trace.storages) if each.pinned_from is None)
         large = [s for s, storage in may_leave if storage.size_bytes >= faults.chunk_bytes]
-        fixed_bytes = _most_without(trace, large)
-        needed_bytes = fixed_bytes + (faults.block_bytes if large else 0)
+        fixed_bytes = _without(trace, large)
+        needed_bytes = int(fixed_bytes.max()) + (faults.block_bytes if large else 0)
         if needed_bytes > budget_bytes:
             raise BudgetError(
                 f"managed memory of {format_bytes(budget_bytes)} is too small",
@@ -69,7 +71,7 @@ class Managed:
         return PagedRun(
             policy,
             self.budget_bytes,
-            self.fixed_bytes + paged.peak_bytes,
+            int((self.fixed_bytes + paged.used_bytes).max()),
             paged.compute_us,
             paged.iteration_us,
             int(paged.bytes_in.sum()),
@@ -78,8 +80,13 @@ class Managed:
         )
 
 
-def _most_without(trace: Trace, storages: Collection[int]) -> int:
-    """Return the most bytes that are there without these storages."""
+def _without(trace: Trace, storages: Collection[int]) -> Int64Array:
+    """Return the bytes, op by op, of what is there without these storages: what an op allocates is there all the while.
+
+    What is allocated between two ops is there from the second one on, as the chunks of what is freed before it are not.
+    """
+    found = np.full(len(trace.ops), trace.pinned_bytes, dtype=np.int64)
     left = set(storages)
-    rest = tuple(replace(s, size_bytes=0) if i in left else s for i, s in enumerate(trace.storages))
-    return int(load_bytes(replace(trace, storages=rest)).max())
+    for storage in (each for index, each in enumerate(trace.storages) if index not in left):
+        found[storage.alloc : storage.free] += align_up(storage.size_bytes, trace.alignment)
+    return found

@@ -1,10 +1,10 @@
 """Ops on memory whose chunks come in when they are touched: faults, bytes and time, by a simulation of each chunk.
 
-Some storages of a trace, or all of them, share a window of so many bytes. An op touches the chunks of its operands as
-its class says (`classes`), those of several operands side by side. A chunk that is not there is a fault: what makes
-room leaves, by the rule `Leaves`, and is copied out if it was written to; then the chunk is copied in, unless it has no
-contents yet. The op goes on when all that is done: it takes the time of its computation or that of these copies,
-whichever is longer, and a latency for each group of faults.
+Some storages of a trace, or all of them, share a window of so many bytes, all the time or op by op. An op touches the
+chunks of its operands as its class says (`classes`), those of several operands side by side. A chunk that is not there
+is a fault: what makes room leaves, by the rule `Leaves`, and is copied out if it was written to; then the chunk is
+copied in, unless it has no contents yet. The op goes on when all that is done: it takes the time of its computation or
+that of these copies, whichever is longer, and a latency for each group of faults.
 
 Beside the ops, chunks may be fetched before they are touched, and may leave before there is need; an op that touches
 one on its way waits for it. What is freed is dropped without a copy.
@@ -55,7 +55,7 @@ class Paged:
         faults: The chunks that each op had to wait for.
         bytes_in: The bytes that came in during each op.
         bytes_out: The bytes that left with a copy during each op.
-        peak_bytes: The most bytes in the window, in any iteration.
+        used_bytes: The most bytes in the window during each op, in any iteration.
         compute_us: The time of the ops alone.
         missed: Rows (op, first chunk, last chunk) of the blocks that ops had to wait for, the ops counted on through
             all iterations.
@@ -65,7 +65,7 @@ class Paged:
     faults: Int64Array
     bytes_in: Int64Array
     bytes_out: Int64Array
-    peak_bytes: int
+    used_bytes: Int64Array
     compute_us: float
     missed: Int64Array
 
@@ -113,7 +113,7 @@ class Pager:
     def run(
         self,
         machine: Machine,
-        window_bytes: int,
+        window_bytes: int | Int64Array,
         leaves: Leaves = Leaves.LEAST_RECENT,
         *,
         fetches: Iterable[tuple[int, int, int, int]] = (),
@@ -124,7 +124,8 @@ class Pager:
 
         Arguments:
             machine: The links.
-            window_bytes: The most bytes of chunks at any time.
+            window_bytes: The most bytes of chunks: at any time, or while each op runs. What an op's window has no room
+                for leaves before the op does anything else.
             leaves: Which block makes room.
             fetches: Rows (op, first chunk, last chunk, op for which): these come in beside the op, which begins first.
             dismissed: Rows (op, first chunk, last chunk): these leave when the op has ended.
@@ -134,11 +135,13 @@ class Pager:
             The last iteration.
 
         Raises:
-            BudgetError: The window is smaller than a chunk.
+            BudgetError: A window is smaller than a chunk.
         """
-        self._require_room(window_bytes)
+        windows = np.broadcast_to(np.asarray(window_bytes, dtype=np.int64), len(self.trace.ops))
+        self._require_room(int(windows.min()))
         found = _native.simulate_faults(
             duration_us=np.tile([op.duration_us for op in self.trace.ops], self.layout.iterations).astype(np.float64),
+            window_bytes=np.tile(windows, self.layout.iterations),
             size_bytes=self.layout.size_bytes,
             has_copy=self.layout.has_copy,
             block_begin=self.layout.block_begin,
@@ -146,7 +149,7 @@ class Pager:
             **self._fetch_columns(fetches),
             dismissed=self._ranges(dismissed),
             dropped=self._ranges(self.layout.freed),
-            rates=_rates(machine, self.faults, window_bytes, leaves),
+            rates=_rates(machine, self.faults, leaves),
             seed=seed,
         )
         return self._last_iteration(found)
@@ -170,7 +173,7 @@ class Pager:
             faults=found.faults[-count:],
             bytes_in=found.bytes_in[-count:],
             bytes_out=found.bytes_out[-count:],
-            peak_bytes=found.peak_bytes,
+            used_bytes=found.used_bytes.reshape(-1, count).max(axis=0),
             compute_us=sum(op.duration_us for op in self.trace.ops),
             missed=np.stack([found.missed_op, begin[missed_block], begin[missed_block + 1]], axis=1),
         )
@@ -241,9 +244,8 @@ def us_per_byte(link: Link) -> float:
     return link.copy_us(size) / size
 
 
-def _rates(machine: Machine, faults: Faults, window_bytes: int, leaves: Leaves) -> _native.PagingRates:
+def _rates(machine: Machine, faults: Faults, leaves: Leaves) -> _native.PagingRates:
     return _native.PagingRates(
-        window_bytes=window_bytes,
         in_us_per_byte=us_per_byte(machine.into),
         out_us_per_byte=us_per_byte(machine.out),
         both_factor=machine.both_factor,

@@ -41,7 +41,7 @@ def zero_copy(trace: Trace, machine: Machine, faults: Faults, storages: Collecti
         faults=nothing,
         bytes_in=bytes_in,
         bytes_out=bytes_out,
-        peak_bytes=0,
+        used_bytes=nothing,
         compute_us=float(compute_us.sum()),
         missed=np.zeros((0, 3), dtype=np.int64),
     )

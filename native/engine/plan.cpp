@@ -123,36 +123,40 @@ void Plan::op_begins(size_t op) {
   op_end_ = iteration_begin_ + table_.op_begin[op + 1];
 }
 
-// (One that lies exactly where a take is to lie may be handed over to it.)
+// (An input that lies exactly where a take is to lie, and stays, may be handed over to it.)
 size_t Plan::clear_for_op() {
-  const std::vector<Region*> staying = outstaying();
+  std::vector<Region*> others = out_of_place();
   size_t bytes = 0;
-  for (size_t next = staying.empty() ? op_end_ : ordinal_; next < op_end_; ++next) {
+  for (size_t next = others.empty() ? op_end_ : ordinal_; next < op_end_; ++next) {
     const PlanTable::Take& take = table_.takes[next];
     if (take.slots == 0) continue;
     const Region& region = regions_[slot_of(take, period_)];
-    const auto is_in_its_way = [&](const Region* each) {
-      return !each->is_free() && overlap(*each, region) && (each->offset != region.offset || each->size != region.size);
-    };
-    const bool is_clear = std::all_of(staying.begin(), staying.end(), [&](Region* each) { return !is_in_its_way(each) || make_way_(each); });
+    bool is_clear = true;
+    for (Region*& other : others) {
+      if (other == nullptr || other->is_free() || !overlap(*other, region)) continue;
+      if (make_way_(other))
+        other = nullptr;  // a guest is no more
+      else
+        is_clear &= other->offset == region.offset && other->size == region.size;
+    }
     bytes += is_clear ? 0 : take.bytes;
   }
   return bytes;
 }
 
-// The slots that should be free by the end of the op, and are not.
-std::vector<Region*> Plan::outstaying() {
-  std::vector<Region*> staying;
-  for (uint32_t slot : late_)
-    if (is_late_[slot] == Late::kOutstays) staying.push_back(&regions_[slot]);
+// What is taken, and is a guest, came back before its time, or should be free by the end of the op.
+std::vector<Region*> Plan::out_of_place() {
+  std::vector<Region*> others;
+  for (Region& guest : guests_) others.push_back(&guest);
+  for (uint32_t slot : late_) others.push_back(&regions_[slot]);
   for (size_t next = ordinal_; begun_ && next < op_end_; ++next)
     for (uint32_t i = table_.due_begin[next]; i < table_.due_begin[next + 1]; ++i) {
       const PlanTable::Due& due = table_.due[i];
       if (due.periods_ago == 0 && due.take >= ordinal_) continue;  // it is the op's own
       const uint32_t slot = slot_of(table_.takes[due.take], period_ - due.periods_ago);
-      if (!regions_[slot].is_free() && is_late_[slot] == Late::kNot) staying.push_back(&regions_[slot]);
+      if (!regions_[slot].is_free() && is_late_[slot] == Late::kNot) others.push_back(&regions_[slot]);
     }
-  return staying;
+  return others;
 }
 
 void Plan::skip(int64_t swap) {

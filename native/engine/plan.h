@@ -77,7 +77,7 @@ class Plan {
   std::vector<size_t> order_of(const std::vector<size_t>& bytes) const;
   // One of the plan's ops begins: what has not been taken of what was planned for those before it is passed over.
   void op_begins(size_t op);
-  // What outstays its time where the op's takes to come are to lie goes. Returns the bytes of those that are in its way still.
+  // Whatever lies where the op's takes to come are to lie goes. Returns the bytes of those that something stays in the way of.
   size_t clear_for_op();
   // The next take is that of `swap`, and does not happen.
   void skip(int64_t swap);
@@ -124,7 +124,7 @@ class Plan {
   void note_due(size_t ordinal);
   uint32_t slot_of(const PlanTable::Take& take, uint64_t period) const;
   bool clear(Region& region, const Region* over);
-  std::vector<Region*> outstaying();
+  std::vector<Region*> out_of_place();
   Region* mismatch();
   Region* give(uint32_t slot, void* owner);
   Region* give_late(uint32_t slot, void* owner);

@@ -159,13 +159,18 @@ Region* Planned::lodge(Block& block, size_t bytes) {
   return plan == nullptr || block.small ? nullptr : plan->lodge(memory_.arena->round(bytes), &block);
 }
 
-// (Once the op runs its own storages stay where they are: what is in its way has to be found before.)
-bool Planned::has_room(const ThreadState& thread, bool is_known, size_t want) {
-  Plan& plan = *memory_.arena->plan();
+// (Once the op runs its own storages stay where they are, and so do small ones: what is in its way has to go before.)
+std::optional<size_t> Planned::clear_places(const ThreadState& thread) {
+  Plan* plan = memory_.arena->plan();
+  if (plan == nullptr || thread.recomputing || thread.course != course_ || !plan->is_followed()) return std::nullopt;
+  return plan->clear_for_op();
+}
+
+bool Planned::has_room(const ThreadState& thread, std::optional<size_t> unplaced, size_t want) {
+  const Plan& plan = *memory_.arena->plan();
   if (thread.recomputing) return true;
-  const bool has_places = is_known && thread.course == course_ && plan.is_followed();
-  if (has_places) want = plan.clear_for_op();
-  return want == 0 || want <= (has_places ? plan.widest_gap_beside_op() : plan.widest_gap()) || residency_.has_window(want, /*running=*/true);
+  const size_t bytes = unplaced.value_or(want);
+  return bytes == 0 || bytes <= (unplaced ? plan.widest_gap_beside_op() : plan.widest_gap()) || residency_.has_window(bytes, /*running=*/true);
 }
 
 // What is in the way of a take goes where it has to be copied least.

@@ -92,8 +92,11 @@ class Planned final : public LastResorts {
   Region* place_frames(const ThreadState& thread, void* owner);
   Region* place_late(Block& block) override;
   Region* lodge(Block& block, size_t bytes) override;
-  // The thread's op, if its need `is_known`, has its room in the plan, or there are `want` bytes in a row elsewhere.
-  bool has_room(const ThreadState& thread, bool is_known, size_t want);
+  // What lies where the thread's op is to put its storages goes. Returns the bytes of those that something stays in the way
+  // of; nullopt: they have no places.
+  std::optional<size_t> clear_places(const ThreadState& thread);
+  // There is room beside the places for the bytes that have none: `want`, if the op's need is not known.
+  bool has_room(const ThreadState& thread, std::optional<size_t> unplaced, size_t want);
   // It is allocated.
   void on_allocation(const ThreadState& thread, Block& block);
   void on_release(Block& block) {

@@ -65,13 +65,14 @@ bool Preparing::is_tight(ThreadState& thread) const {
 // An op's own storages must not cut up the space it will need: once it runs they cannot be moved. What is not known
 // to need less may need everything.
 void Preparing::make_roomy(ThreadState& thread, size_t announced) {
-  bool known = on_.needs.knows(thread);
-  const bool is_planned = on_.memory.arena->plan() != nullptr;
+  const bool known = on_.needs.knows(thread), is_planned = on_.memory.arena->plan() != nullptr;
+  std::optional<size_t> unplaced = on_.planned.clear_places(thread);
+  if (!known) unplaced.reset();  // it may need more than that
   if (is_planned && on_.planned.maps_any(thread)) return;  // it has as much as the plan could give it
   if (on_.memory.arena->ranges.largest_free() >= on_.needs.wanted(thread) && (known || is_planned)) return;
   // (A factory needs what it makes.)
   const bool is_clear = known || thread.recomputing || (announced != 0 && thread.input_bytes == 0);
-  if (is_planned && is_clear && on_.planned.has_room(thread, known, std::max(on_.needs.wanted(thread), announced))) return;
+  if (is_planned && is_clear && on_.planned.has_room(thread, unplaced, std::max(on_.needs.wanted(thread), announced))) return;
   if (is_planned) on_.planned.drop();
   try {
     clear_window(thread, announced, known);

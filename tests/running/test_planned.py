@@ -375,6 +375,18 @@ def test_what_outstays_its_time_leaves_before_the_op_that_has_its_place():
     assert contents(small) == {2}
 
 
+def test_what_was_there_before_the_plan_leaves_before_the_op_that_has_its_place():
+    """It goes where the plan would have put it; a small one stays there while the op runs."""
+    table = Table([(1, 1)], ops=("aten::full",))
+    with memfit.session(1 << 20, "ram") as session:
+        before = full(1, 1)
+        engine.load().boundary()
+        assert table.use()
+        made = full(1, 2)
+        assert session.stats.planned_allocations == 1 and session.stats.plan_mismatches == 0
+        assert [contents(before), contents(made)] == [{1}, {2}]
+
+
 def test_what_comes_back_and_is_not_used_leaves_again():
     makers = {"aten::full": full, "aten::ones": torch.ones, "aten::zeros": torch.zeros, "aten::rand": torch.rand,
               "aten::randn": torch.randn, "aten::empty.memory_format": torch.empty}  # fmt: skip

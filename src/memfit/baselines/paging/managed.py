@@ -32,7 +32,14 @@ def managed_faults(machine: Machine) -> Faults:
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """A trace in managed memory: `pager` has the storages that come in and leave, the others are `fixed_bytes`, by op."""
+    """A trace in managed memory.
+
+    Attributes:
+        machine: The links.
+        budget_bytes: The budget.
+        fixed_bytes: By op, the bytes of what never leaves.
+        pager: Simulates what comes in and leaves.
+    """
 
     machine: Machine
     budget_bytes: int

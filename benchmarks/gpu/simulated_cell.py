@@ -56,6 +56,7 @@ def steps_of(
             stats = vars(session.stats) | {"planned_iterations": session.planned_iterations}
             rows[-1] |= {name: stats[name] for name in _NOTED}
         moments.append(now(training.device))
+    training.inputs, training.labels = batch
     synchronize(training.device)
     return rows, [ms_between(begin, end) for begin, end in pairwise(moments)]
 

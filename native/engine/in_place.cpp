@@ -1,6 +1,7 @@
 #include "in_place.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/bit_cast.h>
 
 #include <algorithm>
 #include <utility>
@@ -29,6 +30,17 @@ uint64_t mix_all(uint64_t key, const c10::SmallVector<int64_t, 5>& numbers) {
   key = mix(key, numbers.size());
   for (int64_t number : numbers) key = mix(key, static_cast<uint64_t>(number));
   return key;
+}
+
+// The common ones are hashed without being written out as text.
+uint64_t hash_of(const c10::IValue& argument) {
+  if (argument.isBool()) return mix(1, argument.toBool());
+  if (argument.isInt()) return mix(2, static_cast<uint64_t>(argument.toInt()));
+  if (argument.isDouble()) return mix(3, c10::bit_cast<uint64_t>(argument.toDouble()));
+  if (!argument.isIntList()) return fnv1a(c10::str(argument));
+  uint64_t hash = 4;
+  for (const int64_t number : argument.toIntList()) hash = mix(hash, static_cast<uint64_t>(number));
+  return hash;
 }
 
 }  // namespace
@@ -79,12 +91,12 @@ uint64_t InPlace::key_of(const Recipe& recipe) {
   for (const Operand& each : recipe.operands) {
     key = mix(key, each.is_defined);
     key = mix(key, static_cast<uint64_t>(each.offset));
-    key = mix(key, fnv1a(each.device.str()));
+    key = mix(mix(key, static_cast<uint64_t>(each.device.type())), static_cast<uint64_t>(each.device.index()));
     key = mix(mix(key, fnv1a(each.dtype.name())), each.is_wrapped_number);
     key = mix_all(mix_all(key, each.sizes), each.strides);
   }
   for (const c10::IValue& argument : recipe.arguments)
-    if (!argument.isNone()) key = mix(key, fnv1a(c10::str(argument)));
+    key = mix(key, argument.isNone() ? 0 : hash_of(argument));
   return key;
 }
 

@@ -50,7 +50,7 @@ void Planned::begin(PlanTables plan, std::unique_ptr<Swaps> swaps, size_t offset
     known_as_ = plan.kind == 0 ? 0 : mix(plan.kind, plan.remakes.hash());
     const auto known = came_back_.find(known_as_);
     TriedCalls* tried = memory_.device->is_asynchronous() ? &tried_calls_ : nullptr;
-    remakings_ = std::make_unique<Remakings>(std::move(plan.remakes), discarding_, tried, known == came_back_.end() ? std::vector<char>() : known->second);
+    remakings_ = std::make_unique<Remakings>(std::move(plan.remakes), discarding_, tried, known == came_back_.end() ? std::vector<uint64_t>() : known->second);
   }
   thread_ = nullptr;
   is_shared_ = false;

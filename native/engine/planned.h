@@ -161,9 +161,8 @@ class Planned final : public LastResorts {
   bool is_awaited(const Trials& trials) const { return remakings_ && trials.course == course_; }
   void begin_op(ThreadState& thread, size_t op);
   void pass_by(size_t op);
-  // Where ops are missing a storage may not be what the plan takes it for; where bytes are not compared, after any other
-  // op, too.
-  bool may_drop() const { return !stream_->lacks_ops() && !(memory_.device->is_asynchronous() && stream_->is_derailed()); }
+  // Where ops are missing a storage may not be what the plan takes it for.
+  bool may_drop() const { return !stream_->lacks_ops(); }
   void act_before(size_t op);
   void act_after(size_t op);
   bool make_way(Block& block);
@@ -192,7 +191,7 @@ class Planned final : public LastResorts {
   std::unique_ptr<Remakings> remakings_;  // while there is one that drops
   Remakings::Tried tried_;
   uint64_t known_as_ = 0;  // the plan, among those of which it is remembered what has come back; 0: it is not one
-  std::unordered_map<uint64_t, std::vector<char>> came_back_;  // by plan: by drop, whether it has come back the same
+  std::unordered_map<uint64_t, std::vector<uint64_t>> came_back_;  // by plan (Remakings::came_back)
   const ThreadState* thread_ = nullptr;  // the first that had an op while the plan was in force,
   bool is_shared_ = false;               // and whether it was not the only one
   bool is_another_ = false;  // the plan is not that of the iteration before it

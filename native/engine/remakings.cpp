@@ -31,7 +31,7 @@ uint64_t RemakeTable::hash() const {
   return hash;
 }
 
-Remakings::Remakings(RemakeTable table, Discarding& discarding, TriedCalls* tried, const std::vector<char>& came_back)
+Remakings::Remakings(RemakeTable table, Discarding& discarding, TriedCalls* tried, const std::vector<uint64_t>& came_back)
     : table_(std::move(table)), discarding_(discarding), tried_(tried), states_(table_.drops.size()) {
   for (uint32_t op : table_.repeats)
     if (op != RemakeTable::kFirstTime) recipes_[op];
@@ -39,7 +39,7 @@ Remakings::Remakings(RemakeTable table, Discarding& discarding, TriedCalls* trie
   for (uint32_t drop = 0; drop < table_.drops.size(); ++drop) {
     by_after_[table_.drops[drop].after].push_back(drop);
     if (!is_for_good(drop)) by_before_[table_.drops[drop].before].push_back(drop);
-    if (!came_back.empty() && came_back[drop] != 0) states_[drop].verdict = Verdict::kSame;
+    if (!came_back.empty() && came_back[drop] != kHasNot) states_[drop].verdict = Verdict::kSame, states_[drop].calls = came_back[drop];
   }
 }
 
@@ -66,6 +66,14 @@ std::string Remakings::differing(const Value& value) const {
   return (*std::find_if(calls.begin(), calls.end(), [&](const Recipe* call) { return tried_->comes_out_again(*call) == false; }))->op->name;
 }
 
+// The plan's calls that make what the block has; 0: there are none.
+uint64_t Remakings::calls_for(const Block& block) {
+  if (!block.value || !is_planned(*block.value)) return 0;
+  uint64_t calls = 0;
+  for (const Recipe* call : Values::chain(*block.value, is_planned)) calls = mix(calls, InPlace::key_of(*call));
+  return calls;
+}
+
 // It has run again, whatever became of those before it.
 void Remakings::trust(const Value& value) {
   if (tried_ != nullptr && value.recipe) tried_->again.emplace(InPlace::key_of(*value.recipe), true);
@@ -80,22 +88,26 @@ void Remakings::drop(uint32_t number, Block& block, bool is_another) {
   state.value.reset();
   state.block = block.id;
   if (!block.is_idle()) return refuse_for_good("its bytes may not leave");
-  const bool is_known = state.verdict != Verdict::kUntried || Values::sources(block);
+  const uint64_t calls = is_by_call() ? calls_for(block) : 0;
+  Verdict verdict = calls == state.calls || state.verdict == Verdict::kCannot ? state.verdict : Verdict::kUntried;
+  if (!is_another) state.calls = calls, state.verdict = verdict;
+  const bool is_known = verdict != Verdict::kUntried || Values::sources(block);
   if (!is_known) refuse_for_good("what it is made from is not known");
-  if (is_known && state.verdict != Verdict::kCannot) state.value = block.value;
-  if (state.verdict == Verdict::kUntried && state.value) {
+  if (is_known && verdict != Verdict::kCannot) state.value = block.value;
+  if (verdict == Verdict::kUntried && state.value) {
     const std::optional<bool> comes_out = comes_out_again(*state.value);
-    if (comes_out == true) state.verdict = Verdict::kSame;
+    if (comes_out == true) verdict = Verdict::kSame;
+    if (comes_out == true && !is_another) state.verdict = verdict;
     if (comes_out == false) refuse_for_good(differing(*state.value) + ": they came out different");
   }
-  if (state.verdict == Verdict::kSame && discarding_.discard(block, Discarding::By::kPlan)) return;
+  if (verdict == Verdict::kSame && discarding_.discard(block, Discarding::By::kPlan)) return;
   try {
     discarding_.set_aside(block, /*is_tried=*/state.value != nullptr);
   } catch (const TierFailure& failure) {
     return refuse_for_good(failure.what());
   }
   if (block.resident()) return refuse_for_good("its bytes may not leave");
-  if (is_for_good(number) && state.value && state.verdict == Verdict::kUntried) trials_.push_back({number, state.value, block.print});
+  if (is_for_good(number) && state.value && verdict == Verdict::kUntried) trials_.push_back({number, state.value, block.print});
 }
 
 bool Remakings::is_trial_due(size_t before) const {
@@ -130,11 +142,11 @@ Block* Remakings::expects(size_t before, const Value& value) const {
   return nullptr;
 }
 
-void Remakings::came_back(size_t before, const Block& block) {
+void Remakings::came_back(size_t before, const Block& block, bool is_another) {
   for (uint32_t drop : of(by_before_, before))
     if (states_[drop].value && states_[drop].value == block.value) {
       if (states_[drop].verdict == Verdict::kUntried) trust(*block.value);
-      states_[drop].verdict = Verdict::kSame;
+      if (!is_another || !is_by_call()) states_[drop].verdict = Verdict::kSame;
       states_[drop].value.reset();
     }
 }
@@ -172,10 +184,10 @@ std::optional<uint32_t> Remakings::place_of(const Block& block) const {
   return last == nullptr || last->take == RemakeTable::kForGood ? std::nullopt : std::optional(last->take);
 }
 
-std::vector<char> Remakings::came_back() const {
-  std::vector<char> same(states_.size());
-  std::transform(states_.begin(), states_.end(), same.begin(), [](const State& state) { return state.verdict == Verdict::kSame; });
-  return same;
+std::vector<uint64_t> Remakings::came_back() const {
+  std::vector<uint64_t> calls(states_.size());
+  std::transform(states_.begin(), states_.end(), calls.begin(), [](const State& state) { return state.verdict == Verdict::kSame ? state.calls : kHasNot; });
+  return calls;
 }
 
 Remakings::Tried Remakings::tried() const {

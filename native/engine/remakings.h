@@ -51,14 +51,15 @@ using Recipes = std::vector<std::shared_ptr<const Recipe>>;
 class Remakings {
  public:
   enum class Verdict : uint8_t { kUntried, kSame, kCannot };
+  static constexpr uint64_t kHasNot = UINT64_MAX;
   struct Failed {
     uint32_t drop;
     std::string why;
   };
 
   // `tried`: of what its calls make no copy is taken where it is known to come out the same; null: nothing is. `came_back`:
-  // by drop, whether it has come back the same when the same plan was in force before; empty: none has.
-  Remakings(RemakeTable table, Discarding& discarding, TriedCalls* tried = nullptr, const std::vector<char>& came_back = {});
+  // what it was when the same plan was in force before; empty: none has.
+  Remakings(RemakeTable table, Discarding& discarding, TriedCalls* tried = nullptr, const std::vector<uint64_t>& came_back = {});
 
   // Its call is to be kept; and the recipes that it was kept as.
   bool is_kept(size_t op) const { return recipes_.count(static_cast<uint32_t>(op)) != 0; }
@@ -73,8 +74,8 @@ class Remakings {
   bool is_any_away(size_t before) const;
   // `made` has a value that a re-run has made. The block whose it is, if it is to be there before `before`; none otherwise.
   Block* expects(size_t before, const Value& value) const;
-  // It has come, or has not: what of it is known from now on.
-  void came_back(size_t before, const Block& block);
+  // It has come, or has not: what of it is known from now on. (`is_another`: as of `drop`.)
+  void came_back(size_t before, const Block& block, bool is_another);
   void failed(size_t before, const Value& value, const std::string& why);
   // All that was to be made before the op has been, or cannot be. (`is_another`: as of `drop`.)
   void end(size_t before, bool is_another);
@@ -105,7 +106,7 @@ class Remakings {
     std::vector<uint32_t> refused;  // ops whose inputs did not give their places
   };
   Tried tried() const;
-  std::vector<char> came_back() const;  // by drop, whether it has, the same
+  std::vector<uint64_t> came_back() const;  // by drop, the calls with which it has, the same; kHasNot
   size_t held() const;  // bytes of the heap
 
  private:
@@ -113,11 +114,15 @@ class Remakings {
     ValueRef value;  // while its bytes are away
     uint64_t block = 0;  // whose they are
     Verdict verdict = Verdict::kUntried;
+    uint64_t calls = 0;  // that were tried (InPlace::key_of)
     std::string why;
   };
   using Drop = RemakeTable::Drop;
   using ByOp = std::unordered_map<uint32_t, std::vector<uint32_t>>;
 
+  static uint64_t calls_for(const Block& block);
+  // Bytes are not compared whenever they come back: that they came out the same is known of the calls that were tried.
+  bool is_by_call() const { return tried_ != nullptr; }
   bool is_for_good(uint32_t drop) const { return table_.drops[drop].take == RemakeTable::kForGood; }
   static std::vector<uint32_t> of(const ByOp& drops, size_t op);
   static bool is_away(const State& state);

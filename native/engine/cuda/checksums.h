@@ -24,15 +24,17 @@ class Checksums {
   ~Checksums();
 
   bool are_same(const void* one, const void* other, size_t bytes);
-  // The sum of a hash of each word and its place.
+  // Of polynomials, one for each lane, of its words: a hash of each and its place is summed up.
   uint64_t of(const void* address, size_t bytes);
 
  private:
-  // What becomes of a word of each address, of which the first is the word with that number; and of two such results.
-  using Mix = std::function<void(const std::vector<at::Tensor>& words, size_t first, const at::Tensor& mixed)>;
-  using Join = void (*)(at::Tensor sums, const at::Tensor& others);
-  uint64_t reduce(const std::vector<const void*>& addresses, size_t bytes, const Mix& mix, Join join);
-  at::Tensor words(const void* address, size_t count) const;
+  struct ByTorch;
+  // What becomes of lanes with one more word of each address.
+  using Absorb = std::function<void(at::Tensor lanes, const std::vector<at::Tensor>& words)>;
+  using Join = void (*)(at::Tensor lanes, const at::Tensor& others);
+  size_t absorb(const std::vector<const void*>& addresses, size_t bytes, at::ScalarType type, const Absorb& absorb);
+  uint64_t joined(size_t lanes, Join join);
+  at::Tensor tensor(const void* address, size_t count, at::ScalarType type) const;
   char* part(size_t number) const { return scratch_ + number * part_bytes_; }
 
   c10::Device device_;

@@ -77,7 +77,7 @@ class Plan {
   std::vector<size_t> order_of(const std::vector<size_t>& bytes) const;
   // One of the plan's ops begins: what has not been taken of what was planned for those before it is passed over.
   void op_begins(size_t op);
-  // Whatever lies where the op's takes to come are to lie goes. Returns the bytes of those that something stays in the way of.
+  // Clears the places of the op's takes to come. Returns the bytes of the takes whose places stay occupied.
   size_t clear_for_op();
   // The next take is that of `swap`, and does not happen.
   void skip(int64_t swap);

@@ -92,10 +92,10 @@ class Planned final : public LastResorts {
   Region* place_frames(const ThreadState& thread, void* owner);
   Region* place_late(Block& block) override;
   Region* lodge(Block& block, size_t bytes) override;
-  // What lies where the thread's op is to put its storages goes. Returns the bytes of those that something stays in the way
-  // of; nullopt: they have no places.
+  // Clears the places that the plan gives to the thread's op. Returns the bytes of those that stay occupied; nullopt: it
+  // gives none.
   std::optional<size_t> clear_places(const ThreadState& thread);
-  // There is room beside the places for the bytes that have none: `want`, if the op's need is not known.
+  // There is room for the bytes whose places stay occupied beside the other places, or for `want` bytes if it gives none.
   bool has_room(const ThreadState& thread, std::optional<size_t> unplaced, size_t want);
   // It is allocated.
   void on_allocation(const ThreadState& thread, Block& block);

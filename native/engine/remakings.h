@@ -58,7 +58,7 @@ class Remakings {
   };
 
   // `tried`: of what its calls make no copy is taken where it is known to come out the same; null: nothing is. `came_back`:
-  // what it was when the same plan was in force before; empty: none has.
+  // what `came_back()` was when the same plan was in force before; empty: nothing is known.
   Remakings(RemakeTable table, Discarding& discarding, TriedCalls* tried = nullptr, const std::vector<uint64_t>& came_back = {});
 
   // Its call is to be kept; and the recipes that it was kept as.

@@ -19,7 +19,7 @@ constexpr size_t kLane = sizeof(int64_t), kParts = 3, kTails = 2;
 // A part's share of the GPU's memory, and bytes.
 constexpr size_t kShare = size_t{64} << 10, kLeastPart = size_t{4} << 10, kLargestPart = size_t{4} << 20;
 
-// Of Knuth's generator for MMIX: no multiplier of 64 bits has powers that come again later.
+// Knuth's, for MMIX (The Art of Computer Programming, 3.3.4): its powers modulo 2^64 have the longest period there is.
 constexpr int64_t kMultiplier = 6364136223846793005;
 // The finalizer of MurmurHash3 (Austin Appleby, public domain), after the place has been mixed into the lane.
 constexpr int64_t kPlace = static_cast<int64_t>(0x9E3779B97F4A7C15ull);

@@ -24,7 +24,7 @@ class Checksums {
   ~Checksums();
 
   bool are_same(const void* one, const void* other, size_t bytes);
-  // Of polynomials, one for each lane, of its words: a hash of each and its place is summed up.
+  // Each lane is a polynomial of its words; the hashes of all lanes, with their places, are summed up.
   uint64_t of(const void* address, size_t bytes);
 
  private:

@@ -364,27 +364,6 @@ def a_drop_whose_call_is_another_is_tried_anew(gpu: Gpu) -> None:
     assert told and all("aten::silu: they came out different" in why for why in told), told
 
 
-def what_differs_in_the_signs_of_all_its_zeros_is_found(gpu: Gpu) -> None:
-    """The same bit of every word, as often as any: in a sum of words such differences could cancel out."""
-    seen, repeated = set[float](), list[float]()
-
-    def silu(x: Tensor) -> Tensor:
-        y, known = torch.zeros_like(x), x.sum().item()
-        if known in seen:
-            repeated.append(known)
-            y.neg_()
-        seen.add(known)
-        return y
-
-    with done_by(silu, "silu", "CUDA"):
-        plain = plainly(activated(nn.SiLU, BATCH))
-        seen.clear()
-        assert not repeated
-        result = trained(activated(nn.SiLU, BATCH), "joint", "60%", plain)
-    told = result.session.not_made_again
-    assert repeated and told and all("aten::silu: they came out different" in why for why in told), told
-
-
 FLAGS: dict[str, Callable[[bool], object]] = {
     "benchmark": lambda on: setattr(torch.backends.cudnn, "benchmark", on),
     "deterministic": lambda on: setattr(torch.backends.cudnn, "deterministic", on),

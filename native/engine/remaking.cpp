@@ -37,7 +37,7 @@ Block* Planned::expected(const Remaking& remaking, const Value& value) const {
 void Planned::came_back(const Remaking& remaking, Block& from, Block& block) {
   if (!is_followed(remaking)) return;
   swaps_->pass_on(from, block);
-  remakings_->came_back(remaking.before, block, stream_->is_derailed());
+  remakings_->came_back(remaking.before, block);
 }
 
 void Planned::failed(const Remaking& remaking, const Value& value, const std::string& why) {

@@ -88,26 +88,24 @@ void Remakings::drop(uint32_t number, Block& block, bool is_another) {
   state.value.reset();
   state.block = block.id;
   if (!block.is_idle()) return refuse_for_good("its bytes may not leave");
-  const uint64_t calls = is_by_call() ? calls_for(block) : 0;
-  Verdict verdict = calls == state.calls || state.verdict == Verdict::kCannot ? state.verdict : Verdict::kUntried;
-  if (!is_another) state.calls = calls, state.verdict = verdict;
-  const bool is_known = verdict != Verdict::kUntried || Values::sources(block);
+  const uint64_t calls = std::exchange(state.calls, tried_ != nullptr ? calls_for(block) : 0);
+  if (state.verdict == Verdict::kSame && state.calls != calls) state.verdict = Verdict::kUntried;
+  const bool is_known = state.verdict != Verdict::kUntried || Values::sources(block);
   if (!is_known) refuse_for_good("what it is made from is not known");
-  if (is_known && verdict != Verdict::kCannot) state.value = block.value;
-  if (verdict == Verdict::kUntried && state.value) {
+  if (is_known && state.verdict != Verdict::kCannot) state.value = block.value;
+  if (state.verdict == Verdict::kUntried && state.value) {
     const std::optional<bool> comes_out = comes_out_again(*state.value);
-    if (comes_out == true) verdict = Verdict::kSame;
-    if (comes_out == true && !is_another) state.verdict = verdict;
+    if (comes_out == true) state.verdict = Verdict::kSame;
     if (comes_out == false) refuse_for_good(differing(*state.value) + ": they came out different");
   }
-  if (verdict == Verdict::kSame && discarding_.discard(block, Discarding::By::kPlan)) return;
+  if (state.verdict == Verdict::kSame && discarding_.discard(block, Discarding::By::kPlan)) return;
   try {
     discarding_.set_aside(block, /*is_tried=*/state.value != nullptr);
   } catch (const TierFailure& failure) {
     return refuse_for_good(failure.what());
   }
   if (block.resident()) return refuse_for_good("its bytes may not leave");
-  if (is_for_good(number) && state.value && verdict == Verdict::kUntried) trials_.push_back({number, state.value, block.print});
+  if (is_for_good(number) && state.value && state.verdict == Verdict::kUntried) trials_.push_back({number, state.value, block.print});
 }
 
 bool Remakings::is_trial_due(size_t before) const {
@@ -142,11 +140,11 @@ Block* Remakings::expects(size_t before, const Value& value) const {
   return nullptr;
 }
 
-void Remakings::came_back(size_t before, const Block& block, bool is_another) {
+void Remakings::came_back(size_t before, const Block& block) {
   for (uint32_t drop : of(by_before_, before))
     if (states_[drop].value && states_[drop].value == block.value) {
       if (states_[drop].verdict == Verdict::kUntried) trust(*block.value);
-      if (!is_another || !is_by_call()) states_[drop].verdict = Verdict::kSame;
+      states_[drop].verdict = Verdict::kSame;
       states_[drop].value.reset();
     }
 }

@@ -74,8 +74,8 @@ class Remakings {
   bool is_any_away(size_t before) const;
   // `made` has a value that a re-run has made. The block whose it is, if it is to be there before `before`; none otherwise.
   Block* expects(size_t before, const Value& value) const;
-  // It has come, or has not: what of it is known from now on. (`is_another`: as of `drop`.)
-  void came_back(size_t before, const Block& block, bool is_another);
+  // It has come, or has not: what of it is known from now on.
+  void came_back(size_t before, const Block& block);
   void failed(size_t before, const Value& value, const std::string& why);
   // All that was to be made before the op has been, or cannot be. (`is_another`: as of `drop`.)
   void end(size_t before, bool is_another);
@@ -114,15 +114,13 @@ class Remakings {
     ValueRef value;  // while its bytes are away
     uint64_t block = 0;  // whose they are
     Verdict verdict = Verdict::kUntried;
-    uint64_t calls = 0;  // that were tried (InPlace::key_of)
+    uint64_t calls = 0;  // of which that is known, where bytes are not compared whenever they come back (InPlace::key_of)
     std::string why;
   };
   using Drop = RemakeTable::Drop;
   using ByOp = std::unordered_map<uint32_t, std::vector<uint32_t>>;
 
   static uint64_t calls_for(const Block& block);
-  // Bytes are not compared whenever they come back: that they came out the same is known of the calls that were tried.
-  bool is_by_call() const { return tried_ != nullptr; }
   bool is_for_good(uint32_t drop) const { return table_.drops[drop].take == RemakeTable::kForGood; }
   static std::vector<uint32_t> of(const ByOp& drops, size_t op);
   static bool is_away(const State& state);

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "books.h"
@@ -19,22 +18,9 @@
 #include "memory.h"
 #include "recipe.h"
 #include "thread_state.h"
+#include "tried_calls.h"
 
 namespace memfit {
-
-// What was tried in a session: whether an output comes out the same over an input, by call and input, and whether a call's
-// outputs come out the same once more (InPlace::key_of).
-struct TriedCalls {
-  std::unordered_map<uint64_t, bool> over, again;
-
-  static std::optional<bool> find(const std::unordered_map<uint64_t, bool>& tried, uint64_t key) {
-    const auto found = tried.find(key);
-    return found == tried.end() ? std::nullopt : std::optional(found->second);
-  }
-  std::optional<bool> comes_out_again(const Recipe& call) const;
-  // Whether all do: nothing where that of one is not known, and none is known not to.
-  std::optional<bool> come_out_again(const std::vector<const Recipe*>& calls) const;
-};
 
 class InPlace {
  public:
@@ -43,9 +29,6 @@ class InPlace {
 
   // Which of a call's operands its output could lie over; `output`: what it returned elsewhere.
   static std::vector<size_t> candidates(const Recipe& recipe, const at::Tensor& output);
-  // The same calls on tensors of the same layout, in the same surroundings, have the same key.
-  static uint64_t key_of(const Recipe& recipe);
-  static uint64_t key_of(const Recipe& recipe, size_t operand);
   // Whether it was tried, where bytes are not compared whenever something is made again, that the value's can be: nothing
   // where something was not tried.
   std::optional<bool> can_be_made_again(const Value& value) const;

@@ -5,7 +5,7 @@
 #include "block.h"
 #include "hash.h"
 #include "held.h"
-#include "in_place.h"
+#include "tried_calls.h"
 #include "values.h"
 
 namespace memfit {
@@ -70,13 +70,13 @@ std::string Remakings::differing(const Value& value) const {
 uint64_t Remakings::calls_for(const Block& block) {
   if (!block.value || !is_planned(*block.value)) return 0;
   uint64_t calls = 0;
-  for (const Recipe* call : Values::chain(*block.value, is_planned)) calls = mix(calls, InPlace::key_of(*call));
+  for (const Recipe* call : Values::chain(*block.value, is_planned)) calls = mix(calls, TriedCalls::key_of(*call));
   return calls;
 }
 
 // It has run again, whatever became of those before it.
 void Remakings::trust(const Value& value) {
-  if (tried_ != nullptr && value.recipe) tried_->again.emplace(InPlace::key_of(*value.recipe), true);
+  if (tried_ != nullptr && value.recipe) tried_->again.emplace(TriedCalls::key_of(*value.recipe), true);
 }
 
 // If the tier has no room either, it stays, and others have to do without its place: better not to drop it again.

@@ -114,7 +114,7 @@ class Remakings {
     ValueRef value;  // while its bytes are away
     uint64_t block = 0;  // whose they are
     Verdict verdict = Verdict::kUntried;
-    uint64_t calls = 0;  // of which that is known, where bytes are not compared whenever they come back (InPlace::key_of)
+    uint64_t calls = 0;  // of which that is known, where bytes are not compared whenever they come back (TriedCalls::key_of)
     std::string why;
   };
   using Drop = RemakeTable::Drop;

@@ -33,7 +33,7 @@ void Trying::op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) t
   const std::shared_ptr<const Recipe> recipe = thread.recipe;
   const at::Tensor& output = outputs[0].toTensor();
   for (size_t operand : InPlace::candidates(*recipe, output)) {
-    const uint64_t key = InPlace::key_of(*recipe, operand);
+    const uint64_t key = TriedCalls::key_of(*recipe, operand);
     std::optional<bool> known;
     engine_.governing([&](Session& session) { known = TriedCalls::find(session.tried.over, key); });
     if (!known && is_room_for(thread, recipe->operands[operand].value->bytes)) {
@@ -62,7 +62,7 @@ void Trying::outputs_kept(ThreadState& thread, const std::shared_ptr<const Recip
   if (!is_wanted) return;
   Stopwatch stopwatch(thread.waited_ns);
   const bool comes_out = come_out_again(recipe);
-  engine_.governing([&](Session& session) { session.tried.again.emplace(InPlace::key_of(*recipe), comes_out); });
+  engine_.governing([&](Session& session) { session.tried.again.emplace(TriedCalls::key_of(*recipe), comes_out); });
 } catch (const std::exception&) {
   // It is tried when it is dropped.
 }
@@ -89,7 +89,7 @@ bool Trying::can_be_made_again(const ThreadState& thread, const Value& value) {
   engine_.governing([&](Session& session) {
     const std::vector<const Recipe*> chain = Values::chain(value);
     if (!comes_out && chain.size() > 1) return;  // which of them was it?
-    for (const Recipe* recipe : chain) session.tried.again.emplace(InPlace::key_of(*recipe), comes_out);
+    for (const Recipe* recipe : chain) session.tried.again.emplace(TriedCalls::key_of(*recipe), comes_out);
   });
   return comes_out;
 }

@@ -32,3 +32,8 @@ def test_nothing_is_returned_where_no_choice_meets_the_budget():
 def test_an_attempt_may_give_up_and_rounds_end():
     assert asked([None]) == (None, [100])
     assert asked([Fitted(101, "a")] * 3, rounds=2) == (None, [100, 99])
+
+
+def test_a_limit_that_changes_nothing_is_lowered_by_more_and_more():
+    answers = [Fitted(102, "a"), Fitted(102, "b"), Fitted(102, "c"), Fitted(103, "d"), Fitted(100, "e")]
+    assert asked(answers) == ("e", [100, 98, 90, 58, 55])

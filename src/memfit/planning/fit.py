@@ -29,10 +29,11 @@ def fit_within(
 ) -> Made | None:
     """Return the first that `attempt` makes, given a limit in bytes, which needs no more than the budget.
 
-    What needs too much is tried again with a limit lower by as much. `attempt` may give up by returning None; None is
+    What needs too much is tried again with a limit lower by as much, and by four times as much each time that this has
+    not changed what is needed: storages are larger than a few bytes. `attempt` may give up by returning None; None is
     returned then, and when `rounds` attempts have failed.
     """
-    limit_bytes = budget_bytes
+    limit_bytes, needed_bytes, cut_bytes = budget_bytes, 0, 0
     for _ in range(rounds):
         tried = attempt(limit_bytes)
         if tried is None:
@@ -45,5 +46,7 @@ def fit_within(
         elif tried.needed_bytes <= budget_bytes:
             return tried.made
         else:
-            limit_bytes -= tried.needed_bytes - budget_bytes
+            beyond_bytes = tried.needed_bytes - budget_bytes
+            cut_bytes = max(beyond_bytes, 4 * cut_bytes) if tried.needed_bytes == needed_bytes else beyond_bytes
+            limit_bytes, needed_bytes = limit_bytes - cut_bytes, tried.needed_bytes
     return None

@@ -91,8 +91,8 @@ class Device {
   // As `copy`, where the two may overlap. False: it would take too long; nothing is done.
   virtual bool slide(void* to, const void* from, size_t bytes) = 0;
   // Of bytes as they are when everything that was asked for so far is done, which is waited for. Each raises TierFailure
-  // when there is no memory for it.
-  virtual bool have_same_bytes(const void* one, const void* other, size_t bytes) = 0;
+  // when there is no memory for it. (A comparison may use up the bytes of the first: nobody may need them any more.)
+  virtual bool have_same_bytes(void* spent, const void* other, size_t bytes) = 0;
   virtual uint64_t fingerprint_of(const void* address, size_t bytes) = 0;
   // Returns when everything that was asked for so far is done.
   virtual void finish() {}

@@ -86,7 +86,7 @@ class Host final : public Device {
     std::memmove(to, from, bytes);
     return true;
   }
-  bool have_same_bytes(const void* one, const void* other, size_t bytes) override { return std::memcmp(one, other, bytes) == 0; }
+  bool have_same_bytes(void* spent, const void* other, size_t bytes) override { return std::memcmp(spent, other, bytes) == 0; }
   uint64_t fingerprint_of(const void* address, size_t bytes) override { return fingerprint(address, bytes); }
   std::unique_ptr<Medium> slab(size_t capacity) override { return make_ram(capacity); }
   std::unique_ptr<Medium> through_host(std::unique_ptr<Medium> inner) override { return inner; }

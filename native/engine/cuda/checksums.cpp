@@ -14,8 +14,8 @@ namespace memfit::cuda {
 
 namespace {
 
-// The scratch: results, what is being mixed and what that needs, and a lane for the last bytes of either address.
-constexpr size_t kLane = sizeof(int64_t), kParts = 3, kTails = 2;
+// The scratch: results, what is being mixed and what that needs, and a lane for the last bytes.
+constexpr size_t kLane = sizeof(int64_t), kParts = 3;
 // A part's share of the GPU's memory, and bytes.
 constexpr size_t kShare = size_t{64} << 10, kLeastPart = size_t{4} << 10, kLargestPart = size_t{4} << 20;
 
@@ -37,7 +37,7 @@ size_t part_on(c10::Device device) {
 
 Checksums::Checksums(c10::Device device, cudaStream_t stream)
     : device_(device), stream_(stream), part_bytes_(part_on(device)),
-      scratch_(static_cast<char*>(adaptor().raw_alloc(kParts * part_bytes_ + kTails * kLane))) {}
+      scratch_(static_cast<char*>(adaptor().raw_alloc(kParts * part_bytes_ + kLane))) {}
 
 // Ops without a session, that nobody sees, in the order of the stream.
 struct Checksums::ByTorch {
@@ -51,20 +51,27 @@ struct Checksums::ByTorch {
 
 Checksums::~Checksums() { adaptor().raw_delete(scratch_); }
 
-bool Checksums::are_same(const void* one, const void* other, size_t bytes) {
+bool Checksums::are_same(void* spent, const void* other, size_t bytes) {
   const ByTorch by_torch(*this);
-  const size_t lanes = absorb({one, other}, bytes, at::kLong, [&](at::Tensor differences, const std::vector<at::Tensor>& words) {
-    at::Tensor difference = tensor(part(1), words[0].numel(), at::kLong);
-    differences.bitwise_or_(at::bitwise_xor_out(difference, words[0], words[1]));
-  });
-  return joined(lanes, [](at::Tensor some, const at::Tensor& others) { some.bitwise_or_(others); }) == 0;
+  char* own = static_cast<char*>(spent);
+  const size_t words = bytes / kLane, tail = bytes % kLane;
+  const auto add = [this](char* lanes, const void* others, size_t count) { tensor(lanes, count, at::kLong).bitwise_xor_(tensor(others, count, at::kLong)); };
+  const Join either = [](at::Tensor some, const at::Tensor& others) { some.bitwise_or_(others); };
+  put_in_lane(part(0), own + words * kLane, tail);
+  put_in_lane(part(1), static_cast<const char*>(other) + words * kLane, tail);
+  add(part(0), part(1), 1);
+  if (words == 0) return read(part(0)) == 0;
+  add(own, other, words);
+  join(own, words, either);
+  either(tensor(own, 1, at::kLong), tensor(part(0), 1, at::kLong));
+  return read(own) == 0;
 }
 
 // Words are of 32 bits, and lanes of 64: so no bit of a word is lost in its lane, whatever power it is multiplied by. What is
 // not linear comes at the end: it takes a dozen kernels.
 uint64_t Checksums::of(const void* address, size_t bytes) {
   const ByTorch by_torch(*this);
-  const size_t count = absorb({address}, bytes, at::kInt, [](at::Tensor lanes, const std::vector<at::Tensor>& words) { at::add_out(lanes, words[0], lanes, kMultiplier); });
+  const size_t count = absorb(address, bytes);
   at::Tensor lanes = tensor(part(0), count, at::kLong), mixed = tensor(part(1), count, at::kLong), shifted = tensor(part(2), count, at::kLong);
   const auto fold = [&] { lanes.bitwise_xor_(at::bitwise_right_shift_out(shifted, lanes, kShift)); };
   lanes.bitwise_xor_(at::arange_out(mixed, static_cast<int64_t>(count)).mul_(kPlace));
@@ -73,43 +80,45 @@ uint64_t Checksums::of(const void* address, size_t bytes) {
   fold();
   lanes.mul_(kSecond);
   fold();
-  return joined(count, [](at::Tensor some, const at::Tensor& others) { some.add_(others); });
+  join(part(0), count, [](at::Tensor some, const at::Tensor& others) { some.add_(others); });
+  return read(part(0));
 }
 
 // As many words at a time as there are lanes, the last bytes as one of their own. Returns the number of lanes in use.
-size_t Checksums::absorb(const std::vector<const void*>& addresses, size_t bytes, at::ScalarType type, const Absorb& absorb) {
+size_t Checksums::absorb(const void* address, size_t bytes) {
   check(cudaMemsetAsync(part(0), 0, part_bytes_, stream_), "clearing scratch on the GPU");
-  const size_t word = c10::elementSize(type), whole = bytes / word, tail = bytes % word, most = part_bytes_ / kLane;
-  const auto take = [&](const std::vector<const char*>& from, size_t count) {
-    std::vector<at::Tensor> words;
-    for (const char* address : from) words.push_back(tensor(address, count, type));
-    absorb(tensor(part(0), count, at::kLong), words);
+  const size_t word = c10::elementSize(at::kInt), whole = bytes / word, tail = bytes % word, most = part_bytes_ / kLane;
+  const char* words = static_cast<const char*>(address);
+  const auto take = [this](const char* from, size_t count) {
+    at::Tensor lanes = tensor(part(0), count, at::kLong);
+    at::add_out(lanes, tensor(from, count, at::kInt), lanes, kMultiplier);
   };
-  std::vector<const char*> from(addresses.size());
-  for (size_t first = 0; first < whole; first += most) {
-    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<const char*>(addresses[i]) + first * word;
-    take(from, std::min(most, whole - first));
-  }
+  for (size_t first = 0; first < whole; first += most) take(words + first * word, std::min(most, whole - first));
   if (tail != 0) {
-    check(cudaMemsetAsync(part(kParts), 0, kTails * kLane, stream_), "clearing scratch on the GPU");
-    for (size_t i = 0; i < from.size(); ++i) {
-      from[i] = part(kParts) + i * kLane;
-      check(cudaMemcpyAsync(part(kParts) + i * kLane, static_cast<const char*>(addresses[i]) + whole * word, tail, cudaMemcpyDeviceToDevice, stream_), "copying on the GPU");
-    }
-    take(from, 1);
+    put_in_lane(part(kParts), words + whole * word, tail);
+    take(part(kParts), 1);
   }
   return std::min(most, std::max(whole, size_t{1}));
 }
 
-// By halves, in place: a kernel that reduces may ask for memory.
-uint64_t Checksums::joined(size_t lanes, Join join) {
-  while (lanes > 1) {
-    const size_t half = (lanes + 1) / 2;
-    join(tensor(part(0), lanes - half, at::kLong), tensor(part(0) + half * kLane, lanes - half, at::kLong));
-    lanes = half;
+// The rest of it is zeros.
+void Checksums::put_in_lane(char* lane, const void* bytes, size_t count) const {
+  check(cudaMemsetAsync(lane, 0, kLane, stream_), "clearing scratch on the GPU");
+  if (count != 0) check(cudaMemcpyAsync(lane, bytes, count, cudaMemcpyDeviceToDevice, stream_), "copying on the GPU");
+}
+
+// By halves, in place, into the first: a kernel that reduces may ask for memory.
+void Checksums::join(char* lanes, size_t count, Join join) const {
+  while (count > 1) {
+    const size_t half = (count + 1) / 2;
+    join(tensor(lanes, count - half, at::kLong), tensor(lanes + half * kLane, count - half, at::kLong));
+    count = half;
   }
+}
+
+uint64_t Checksums::read(const char* lane) const {
   uint64_t found = 0;
-  check(cudaMemcpyAsync(&found, part(0), sizeof(found), cudaMemcpyDeviceToHost, stream_), "copying from the GPU");
+  check(cudaMemcpyAsync(&found, lane, sizeof(found), cudaMemcpyDeviceToHost, stream_), "copying from the GPU");
   check(cudaStreamSynchronize(stream_), "waiting for a comparison");
   return found;
 }

@@ -10,8 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <vector>
 
 namespace memfit::cuda {
 
@@ -23,17 +21,18 @@ class Checksums {
   Checksums& operator=(const Checksums&) = delete;
   ~Checksums();
 
-  bool are_same(const void* one, const void* other, size_t bytes);
+  // What differs is left in the first of the two, and joined there: it takes a kernel, and one for each doubling of the bytes.
+  bool are_same(void* spent, const void* other, size_t bytes);
   // Each lane is a polynomial of its words; the hashes of all lanes, with their places, are summed up.
   uint64_t of(const void* address, size_t bytes);
 
  private:
   struct ByTorch;
-  // What becomes of lanes with one more word of each address.
-  using Absorb = std::function<void(at::Tensor lanes, const std::vector<at::Tensor>& words)>;
   using Join = void (*)(at::Tensor lanes, const at::Tensor& others);
-  size_t absorb(const std::vector<const void*>& addresses, size_t bytes, at::ScalarType type, const Absorb& absorb);
-  uint64_t joined(size_t lanes, Join join);
+  size_t absorb(const void* address, size_t bytes);
+  void join(char* lanes, size_t count, Join join) const;
+  void put_in_lane(char* lane, const void* bytes, size_t count) const;
+  uint64_t read(const char* lane) const;
   at::Tensor tensor(const void* address, size_t count, at::ScalarType type) const;
   char* part(size_t number) const { return scratch_ + number * part_bytes_; }
 

@@ -236,7 +236,7 @@ Checksums& CudaDevice::checksums() {
   return *checksums_;
 }
 
-bool CudaDevice::have_same_bytes(const void* one, const void* other, size_t bytes) { return checksums().are_same(one, other, bytes); }
+bool CudaDevice::have_same_bytes(void* spent, const void* other, size_t bytes) { return checksums().are_same(spent, other, bytes); }
 uint64_t CudaDevice::fingerprint_of(const void* address, size_t bytes) { return checksums().of(address, bytes); }
 
 void CudaDevice::finish() {

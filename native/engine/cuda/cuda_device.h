@@ -81,7 +81,7 @@ class CudaDevice final : public Device {
   void end_together() override { is_together_ = false, compute_moves_on(); }
   void copy_early(const Moments& moments, const std::function<void()>& copying) override;
   bool slide(void* to, const void* from, size_t bytes) override;
-  bool have_same_bytes(const void* one, const void* other, size_t bytes) override;
+  bool have_same_bytes(void* spent, const void* other, size_t bytes) override;
   uint64_t fingerprint_of(const void* address, size_t bytes) override;
   void finish() override;
   std::unique_ptr<Medium> slab(size_t capacity) override;

@@ -35,6 +35,8 @@ int64_t calls = 0;        // of the runtime's functions
 int64_t call_ns = 0;      // what each takes on the virtual clock; 0: times are real
 int64_t virtual_now = 0;  // the host's
 
+constexpr size_t kMostPending = 1024;  // launches that a stream has taken and not done: who gives it more waits
+
 int64_t real_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 int64_t now_ns() { return call_ns > 0 ? virtual_now : real_ns(); }
 
@@ -87,7 +89,16 @@ struct Stream {
     last = std::make_shared<Moment>(Moment{false, call_ns > 0 ? begins + ns : 0});
     queue.push_back({std::move(action), delayed, last});
     arrived.notify_one();
+    if (call_ns > 0) wait_for_a_place();
     return last;
+  }
+
+  // (On the virtual clock: the thread that does the work may be behind.)
+  void wait_for_a_place() {
+    ends.push_back(last->time_ns);
+    if (ends.size() <= kMostPending) return;
+    virtual_now = std::max(virtual_now, ends.front());
+    ends.pop_front();
   }
 
   bool blocking;
@@ -96,6 +107,7 @@ struct Stream {
   int64_t slowness = 1;
   std::condition_variable arrived;
   std::deque<Work> queue;
+  std::deque<int64_t> ends;  // of the last that it was given, on the virtual clock
   MomentPtr last = std::make_shared<Moment>(Moment{true, now_ns()});
   bool closing = false;
 };

@@ -71,6 +71,7 @@ struct Block {
   std::shared_ptr<Value> value;
   std::unique_ptr<Discarded> discarded;
   bool recomputed = false;  // and not used since: not to be discarded once more
+  uint64_t not_made_at = 0;  // when it was last seen (op clock) that what it is made from is missing, or too far away
   bool is_beside = false;   // made by a thread that carries out collectives
   bool temporary = false;   // made by a re-run or for a slice, or let go of by the program: no storage of the program's
 

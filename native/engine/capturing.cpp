@@ -131,7 +131,7 @@ bool Capturing::add_tensor(Recipe& recipe, const at::Tensor& tensor, size_t argu
   if (!tensor.defined()) return true;
   if (!is_ordinary(tensor)) return false;
   describe(operand, tensor);
-  return !recipe.op->reads_data || add_bytes(operand, *recipe.op, tensor);
+  return !recipe.op->reads_data || add_bytes(recipe, operand, tensor);
 }
 
 // Another tensor of the same kind: a kernel may be chosen by what its statistics are like. (One that is missing stays so.)
@@ -147,8 +147,9 @@ bool Capturing::add_stand_in(Recipe& recipe, const c10::IValue& input, size_t ar
   return true;
 }
 
-bool Capturing::add_bytes(Operand& operand, const OpInfo& op, const at::Tensor& tensor) const {
+bool Capturing::add_bytes(Recipe& recipe, Operand& operand, const at::Tensor& tensor) const {
   const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  const OpInfo& op = *recipe.op;
   const bool written = op.may_write(operand.argument);
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   operand.storage = &impl;
@@ -163,6 +164,7 @@ bool Capturing::add_bytes(Operand& operand, const OpInfo& op, const at::Tensor& 
   if (block == nullptr || block->pinned || block->active > 1 || !lasting_.books.is_of_session(*block)) return false;
   Books::attach(*block, storage);
   operand.value = Values::of(*block);
+  recipe.bytes += block->bytes;
   // Of uninitialised memory nothing may be left, or it would be other bytes each time.
   return !operand.value->is_blank || (written && op.overwrites && covers(tensor, *block));
 }
@@ -216,6 +218,7 @@ void Capturing::keep_result(const ThreadState& thread, const at::Tensor& tensor,
   value.written = written;
   value.output = written < 0 ? output : -1;
   recipe->results.push_back(block->value);
+  recipe->bytes += block->bytes;
 }
 
 }  // namespace memfit

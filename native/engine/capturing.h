@@ -28,14 +28,14 @@ class Capturing {
  private:
   bool is_on(const ThreadState& thread) const { return !memory_.is_closed && (lasting_.flags.tracks || thread.tries); }
   bool keeps(const ThreadState& thread) const {
-    return thread.tries || (lasting_.flags.tracks && (lasting_.captures || thread.captures));
+    return thread.tries || (lasting_.flags.tracks && (lasting_.captures || thread.captures || (lasting_.flags.drops && thread.course == 0)));
   }
   std::shared_ptr<Recipe> recipe_of(const ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs) const;
   bool add(Recipe& recipe, const c10::IValue& input, size_t argument) const;
   bool add_tensor(Recipe& recipe, const at::Tensor& tensor, size_t argument, int32_t item) const;
   bool add_stand_in(Recipe& recipe, const c10::IValue& input, size_t argument) const;
   bool is_ordinary(const at::Tensor& tensor) const;
-  bool add_bytes(Operand& operand, const OpInfo& op, const at::Tensor& tensor) const;
+  bool add_bytes(Recipe& recipe, Operand& operand, const at::Tensor& tensor) const;
   void end_written(const OpInfo& op, c10::ArrayRef<const c10::IValue> inputs, bool is_doubtful) const;
   void keep_result(const ThreadState& thread, const at::Tensor& tensor, int32_t output, const std::shared_ptr<const Recipe>& recipe) const;
   static bool was_disturbed(const Recipe& recipe);

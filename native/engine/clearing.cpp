@@ -72,7 +72,7 @@ bool Clearing::clear_zone(size_t from, size_t bytes) {
                  moves_.move_to(*victim, ranges.take_at(hole, above, size, victim));
     if (moved)
       above += size;
-    else if (!moves_.evict(*victim))
+    else if (!residency_.evict(*victim))
       return false;
   }
   return true;

@@ -2,6 +2,7 @@
 
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -10,19 +11,38 @@
 #include "operands.h"
 #include "pointers.h"
 #include "stopwatch.h"
+#include "thread_state.h"
 #include "values.h"
 
 namespace memfit {
 
 bool Discarding::may_go(const Block& block, By by) const {
-  const bool is_own = !is_over_ && memory_.holds(block) && books_.is_of_session(block) && residency_.may_move(block);
+  const bool is_own = !is_over_ && memory_.holds(block) && books_.is_of_session(block) && may_move(block, turns_);
   const bool is_idle = is_own && block.aside == 0 && !block.copy;
   return is_idle && (by == By::kPlan || (block.dirty && !block.recomputed && block.swapped < 0));
 }
 
+// (A call that takes half of the arena may have had it to itself, or have run on mapped storages.)
+std::optional<uint64_t> Discarding::ns_to_make(const Block& block) const {
+  if (!flags_.drops || !block.value || !block.value->recipe || !may_go(block, By::kEviction) || block.not_made_at == books_.now()) return std::nullopt;
+  const std::vector<const Recipe*> calls = Values::chain(*block.value);
+  const size_t most = memory_.arena->limit() / 2;
+  const bool is_room = std::all_of(calls.begin(), calls.end(), [most](const Recipe* call) { return call->bytes <= most; });
+  return is_room ? tried_.ns_again(calls) : std::nullopt;
+}
+
+// (What is to be made from it is made by a chain of re-runs that is longer then, and not too long.)
+bool Discarding::can_be_made(Block& block) const {
+  const auto is_short = [&](const Block* dependent) { return Values::sources(*dependent, &block).has_value(); };
+  const auto& dependents = block.value->dependents;
+  if (Values::sources(block, nullptr, &this_thread()) && std::all_of(dependents.begin(), dependents.end(), is_short)) return true;
+  block.not_made_at = books_.now();
+  return false;
+}
+
 bool Discarding::discard(Block& block, By by) {
   if (!may_go(block, by)) return false;
-  auto sources = Values::sources(block);
+  auto sources = Values::sources(block, nullptr, by == By::kEviction ? &this_thread() : nullptr);
   c10::StorageImpl* storage = sources ? movable_storage(block) : nullptr;
   if (storage == nullptr) return false;
   auto discarded = made_from(block, std::move(*sources), by);
@@ -59,7 +79,7 @@ void Discarding::hand_over(Block& block, std::vector<ValueRef> sources) {
 
 // (On a host the fingerprint is the copy's too, which is compared before that is trusted.)
 void Discarding::set_aside(Block& block, bool is_tried) {
-  if (!residency_.may_move(block)) return;
+  if (!may_move(block, turns_)) return;
   if (memory_.device->is_asynchronous() ? is_tried : block.dirty) take_print(block);
   moves_.evict(block);
 }
@@ -96,9 +116,10 @@ bool Discarding::outlives_its_storage(Block& block) {
 
 // What is to be made from the source will be made from what that was made from.
 bool Discarding::do_without(Block& source) {
+  const bool is_tried = flags_.drops && tried_.come_out_again(Values::chain(*source.value)) == true;
   std::vector<std::pair<Block*, std::vector<ValueRef>>> others;
   for (Block* dependent : source.value->dependents) {
-    auto sources = dependent->discarded->is_planned ? Values::sources(*dependent, &source) : std::nullopt;
+    auto sources = dependent->discarded->is_planned || is_tried ? Values::sources(*dependent, &source) : std::nullopt;
     if (!sources) return false;
     others.emplace_back(dependent, std::move(*sources));
   }

@@ -7,14 +7,19 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "books.h"
+#include "flags.h"
 #include "memory.h"
 #include "moves.h"
 #include "recipe.h"
-#include "residency.h"
 #include "stats.h"
+#include "tried_calls.h"
+#include "turns.h"
 
 namespace memfit {
 
@@ -22,14 +27,20 @@ struct OpInfo;
 
 class Discarding {
  public:
-  Discarding(Books& books, const Memory& memory, Stats& stats, Moves& moves, const Residency& residency)
-      : books_(books), memory_(memory), stats_(stats), moves_(moves), residency_(residency) {}
+  Discarding(Books& books, const Memory& memory, Stats& stats, const Flags& flags, const Turns& turns, const TriedCalls& tried, Moves& moves)
+      : books_(books), memory_(memory), stats_(stats), flags_(flags), turns_(turns), tried_(tried), moves_(moves) {}
 
   // The session is about to end: what is made again from now on stays.
   void stop() { is_over_ = true; }
   // Stress takes whatever it can, but not twice without a use in between. A plan says what is to be there when: what its
   // drops are made from may go as well, as long as it can be made again itself.
-  enum class By { kStress, kPlan };
+  // What has to leave without a plan is dropped where it is known to come out the same, and is copied otherwise.
+  enum class By { kStress, kPlan, kEviction };
+  // How long it would take to make the block's bytes again, without a plan; nothing where they may not be dropped so. What
+  // they are to be made from is not looked for: that takes longer,
+  std::optional<uint64_t> ns_to_make(const Block& block) const;
+  // and if it is not found, they may not be dropped before the next op.
+  bool can_be_made(Block& block) const;
   // False when the block has to stay, or cannot be made again.
   bool discard(Block& block, By by);
   // The op that runs reads it and writes its output in its place, which is that one's already: until the op has ended, the
@@ -59,8 +70,10 @@ class Discarding {
   Books& books_;
   const Memory& memory_;
   Stats& stats_;
+  const Flags& flags_;
+  const Turns& turns_;
+  const TriedCalls& tried_;
   Moves& moves_;
-  const Residency& residency_;
   bool is_over_ = false;
 };
 

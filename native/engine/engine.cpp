@@ -414,7 +414,7 @@ void Engine::set_stress(Stress stress) {
   lasting_.stress = stress;
   lasting_.captures = stress == Stress::kRecompute;
   lasting_.flags.splits = stress == Stress::kSplit || (session_ != nullptr && session_->splitting.is_allowed());
-  lasting_.flags.tracks = lasting_.captures || lasting_.flags.repeats;
+  lasting_.flags.tracks = lasting_.captures || lasting_.flags.repeats || lasting_.flags.drops;
   if (lasting_.flags.tracks) return;
   for (Block* block : lasting_.books.all()) Values::end(*block);
 }

@@ -15,6 +15,7 @@ struct Flags {
   std::atomic<bool> has_notices{false};
   std::atomic<bool> splits{false};         // ops that do not fit run in slices
   std::atomic<bool> repeats{false};        // a plan has ops run again
+  std::atomic<bool> drops{false};          // what has to leave without a plan is dropped where that is sound and pays
   std::atomic<bool> tracks{false};         // what ops do is kept, of all or of a plan's: what is written to is no longer what it was
 };
 

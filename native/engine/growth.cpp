@@ -65,7 +65,7 @@ void Growth::return_to_limit() {
   for (Block* block : beyond) {
     if (!memory_.holds(*block)) continue;
     try {
-      if (residency_.may_move(*block) && (comes_back(*block) || moves_.evict(*block))) continue;
+      if (residency_.may_move(*block) && (comes_back(*block) || residency_.evict(*block))) continue;
     } catch (const TierFailure&) {
       // It stays where it is until there is another way.
     }

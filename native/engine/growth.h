@@ -10,7 +10,6 @@
 #include "books.h"
 #include "compaction.h"
 #include "memory.h"
-#include "moves.h"
 #include "notices.h"
 #include "residency.h"
 #include "shelf.h"
@@ -22,9 +21,8 @@ namespace memfit {
 
 class Growth {
  public:
-  Growth(const Books& books, Memory& memory, Stats& stats, Notices& notices, const Turns& turns, Moves& moves, Residency& residency, Compaction& compaction,
-         Shelf& shelf)
-      : books_(books), memory_(memory), stats_(stats), notices_(notices), turns_(turns), moves_(moves), residency_(residency),
+  Growth(const Books& books, Memory& memory, Stats& stats, Notices& notices, const Turns& turns, Residency& residency, Compaction& compaction, Shelf& shelf)
+      : books_(books), memory_(memory), stats_(stats), notices_(notices), turns_(turns), residency_(residency),
         compaction_(compaction), shelf_(shelf) {}
 
   void allow(bool allowed) { is_allowed_ = allowed; }
@@ -44,7 +42,6 @@ class Growth {
   Stats& stats_;
   Notices& notices_;
   const Turns& turns_;
-  Moves& moves_;
   Residency& residency_;
   Compaction& compaction_;
   Shelf& shelf_;

@@ -66,7 +66,7 @@ bool InPlace::was_tried(const ThreadState& thread, const Block& block) const {
   if (!thread.recipe) return false;
   for (size_t i = 0; i < thread.recipe->operands.size(); ++i) {
     const ValueRef& value = thread.recipe->operands[i].value;
-    if (value && value->block == &block && TriedCalls::find(tried_.over, TriedCalls::key_of(*thread.recipe, i)) == true) return true;
+    if (value && value->block == &block && tried_.comes_out_over(TriedCalls::key_of(*thread.recipe, i)) == true) return true;
   }
   return false;
 }

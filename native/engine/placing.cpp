@@ -64,7 +64,7 @@ Region* Placing::place_among_pages(size_t bytes, Block* block, const Hint& hint)
   const std::vector<Block*> idle = residency_.cheapest_first();
   Region* region = place_beyond(bytes, block, hint);
   for (auto each = idle.begin(); region == nullptr && each != idle.end(); ++each)
-    if (moves_.evict(**each)) region = place_beyond(bytes, block, hint);
+    if (residency_.evict(**each)) region = place_beyond(bytes, block, hint);
   return region;
 }
 

@@ -178,7 +178,7 @@ bool Planned::make_way(Block& block) {
   if (!residency_.may_move(block)) return false;
   const bool has_copy = !block.dirty && block.extent != nullptr;
   try {
-    return (!has_copy && residency_.relocate(block, 0, 0)) || moves_.evict(block);
+    return (!has_copy && residency_.relocate(block, 0, 0)) || residency_.evict(block);
   } catch (const TierFailure&) {
     return false;
   }

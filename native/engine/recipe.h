@@ -64,6 +64,8 @@ struct Recipe {
   const Surroundings* surroundings = nullptr;
   bool is_planned = false;  // a plan asks for it: its chain ends
   mutable std::vector<std::weak_ptr<Value>> results;  // the values that it makes
+  mutable size_t bytes = 0;  // of the storages that it reads and makes
+  mutable uint64_t key = 0;  // TriedCalls::key_of, once somebody has asked
 
   size_t held() const;  // bytes of the heap, about
 };

@@ -76,7 +76,7 @@ uint64_t Remakings::calls_for(const Block& block) {
 
 // It has run again, whatever became of those before it.
 void Remakings::trust(const Value& value) {
-  if (tried_ != nullptr && value.recipe) tried_->again.emplace(TriedCalls::key_of(*value.recipe), true);
+  if (tried_ != nullptr && value.recipe) tried_->again.emplace(TriedCalls::key_of(*value.recipe), TriedCalls::Again{true, 0});
 }
 
 // If the tier has no room either, it stays, and others have to do without its place: better not to drop it again.

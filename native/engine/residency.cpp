@@ -2,19 +2,11 @@
 
 #include <algorithm>
 #include <deque>
-#include <limits>
 #include <vector>
 
 namespace memfit {
 
-namespace {
-
-// Free regions cost nothing to clear; `immovable` ones cannot be cleared at all.
-constexpr double kImmovable = std::numeric_limits<double>::infinity();
-
-}  // namespace
-
-bool Residency::may_move(const Block& block) const { return block.is_idle() && (!block.small || turns_.none_runs()); }
+bool Residency::may_move(const Block& block) const { return memfit::may_move(block, turns_); }
 
 bool Residency::may_slide(const Block& block) const {
   return memory_.holds(block) && block.active == 1 && !block.pinned && !block.held && block.attached();
@@ -56,33 +48,39 @@ std::pair<Region*, Region*> Residency::smallest_stretch(size_t bytes, size_t fre
   return best;
 }
 
-// The cost of the block's absence: the bytes that this moves, the less the longer it is not needed.
-double Residency::eviction_cost(const Block& block) const {
-  uint64_t distance = forecast_.distance(block);
-  bool known = distance != 0;
-  double moved = static_cast<double>(block.bytes) * ((block.dirty ? 1.0 : 0.0) + (distance != Forecast::kNever));
-  // With nothing known of the future, the least recently used block is taken to be the last one needed.
-  double away = known ? static_cast<double>(distance) : 1.0 + static_cast<double>(books_.now() - block.last_use);
-  return moved / away + 1e-9 * static_cast<double>(block.bytes);
+bool Residency::evict(Block& block) {
+  const bool is_made = costs_.is_dropped(block) && discarding_.can_be_made(block);
+  return (is_made && discarding_.discard(block, Discarding::By::kEviction)) || moves_.evict(block);
 }
 
-bool Residency::make_room(size_t bytes) {
+// What is to be dropped can be made again.
+bool Residency::costs_what_it_seems(Region* first, Region* last) {
+  bool does = true;
+  for (Region* r = first; does; r = r->next) {
+    does = r->is_free() || !costs_.is_dropped(*owner_of(r)) || discarding_.can_be_made(*owner_of(r));
+    if (r == last) break;
+  }
+  return does;
+}
+
+bool Residency::make_room(size_t bytes, Cost cost_of) {
   Ranges& ranges = memory_.arena->ranges;
   bytes = align_up(bytes, ranges.alignment());
   while (true) {  // as in place_at_edge
     Region *best_first = nullptr, *best_last = nullptr;
-    double best = kImmovable, cost = 0;
+    double best = Costs::kNever, cost = 0;
     size_t span = 0;
     Region* first = ranges.first();
     std::deque<double> costs;  // from `first` on
     for (Region* r = first; r != nullptr && r->offset < ranges.limit(); r = r->next) {
-      if (!r->is_free() && !may_move(*owner_of(r))) {
+      const double own = r->is_free() ? 0 : may_move(*owner_of(r)) ? (costs_.*cost_of)(*owner_of(r)) : Costs::kNever;
+      if (own == Costs::kNever) {
         first = r->next, span = 0, cost = 0;
         costs.clear();
         continue;
       }
       span += std::min(r->end(), ranges.limit()) - r->offset;
-      costs.push_back(r->is_free() ? 0 : eviction_cost(*owner_of(r)));
+      costs.push_back(own);
       cost += costs.back();
       for (; first != r && span - first->size >= bytes; first = first->next) {
         span -= first->size;
@@ -92,7 +90,7 @@ bool Residency::make_room(size_t bytes) {
       if (span >= bytes && cost < best) best = cost, best_first = first, best_last = r;
     }
     if (best_first == nullptr) return false;
-    if (clear(best_first, best_last)) return true;
+    if (costs_what_it_seems(best_first, best_last) && clear(best_first, best_last)) return true;
   }
 }
 
@@ -106,7 +104,7 @@ bool Residency::clear(Region* first, Region* last, bool evicts) {
   std::sort(victims.begin(), victims.end(), [](Block* a, Block* b) { return a->bytes > b->bytes; });
   bool cleared = true;
   for (Block* victim : victims)
-    if (!relocate(*victim, from, to) && !(evicts && moves_.evict(*victim))) cleared = false;
+    if (!relocate(*victim, from, to) && !(evicts && evict(*victim))) cleared = false;
   return cleared;
 }
 
@@ -115,7 +113,7 @@ std::vector<Block*> Residency::cheapest_first() const {
   for (const Region* r = memory_.arena->ranges.first(); r != nullptr; r = r->next) {
     if (r->is_free() || !may_move(*owner_of(r))) continue;
     Block* block = owner_of(r);
-    found.emplace_back(eviction_cost(*block) / static_cast<double>(block->bytes), block);
+    found.emplace_back(costs_.of_leaving(*block) / static_cast<double>(block->bytes), block);
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Block*> blocks;

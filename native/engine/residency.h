@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "books.h"
-#include "forecast.h"
+#include "costs.h"
+#include "discarding.h"
 #include "memory.h"
 #include "moves.h"
 #include "stats.h"
@@ -16,13 +16,16 @@ namespace memfit {
 
 class Residency {
  public:
-  Residency(const Books& books, Memory& memory, Stats& stats, const Forecast& forecast, const Turns& turns, Moves& moves)
-      : books_(books), memory_(memory), stats_(stats), forecast_(forecast), turns_(turns), moves_(moves) {}
+  Residency(Memory& memory, Stats& stats, const Turns& turns, Moves& moves, Discarding& discarding, const Costs& costs)
+      : memory_(memory), stats_(stats), turns_(turns), moves_(moves), discarding_(discarding), costs_(costs) {}
 
   // Nothing keeps it where it is: neither a user, nor an op that may read a small storage unseen.
   bool may_move(const Block& block) const;
   // Nothing but its one user does, who has not started yet.
   bool may_slide(const Block& block) const;
+  // It is dropped, or goes to the tier, whatever takes less time. Raises TierFailure with nothing changed; false when it
+  // cannot be taken away.
+  bool evict(Block& block);
   // A place at an end of the smallest stretch that holds `bytes`, so that no stretch is cut in two: at its `high` end or
   // at the low one. nullptr when there is none.
   Region* place_at_edge(size_t bytes, Block* block, bool high);
@@ -30,7 +33,9 @@ class Residency {
   // least `free` bytes in all; nullptr: there is none.
   std::pair<Region*, Region*> smallest_stretch(size_t bytes, size_t free = 0) const;
   // Clear the cheapest window of idle storages and holes that is `bytes` long. False when there is none.
-  bool make_room(size_t bytes);
+  bool make_room(size_t bytes) { return make_room(bytes, &Costs::of_leaving); }
+  // Likewise where all of them can be made again: nothing is copied.
+  bool make_room_by_drops(size_t bytes) { return make_room(bytes, &Costs::of_dropping); }
   // Empty the regions from `first` to `last`: largest first, into holes elsewhere if they fit, otherwise to the tier
   // (where that is wanted: `evicts`).
   bool clear(Region* first, Region* last, bool evicts = true);
@@ -49,14 +54,16 @@ class Residency {
   bool has_window(size_t bytes, bool running = false) const { return widest_window(running, bytes) >= bytes; }
 
  private:
-  double eviction_cost(const Block& block) const;
+  using Cost = double (Costs::*)(const Block&) const;
+  bool make_room(size_t bytes, Cost cost_of);
+  bool costs_what_it_seems(Region* first, Region* last);
 
-  const Books& books_;
   Memory& memory_;
   Stats& stats_;
-  const Forecast& forecast_;
   const Turns& turns_;
   Moves& moves_;
+  Discarding& discarding_;
+  const Costs& costs_;
 };
 
 }  // namespace memfit

@@ -62,6 +62,9 @@ struct Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  // From now on what has to leave without a plan is dropped where it is known to come out the same, and where that takes less
+  // time than its copies over a link of so many bytes a nanosecond.
+  void allow_drops(double out_per_ns, double in_per_ns);
   // Lower the arena's limit; moves or swaps out what lies beyond it. Raises TierFailure.
   void set_budget(size_t budget);
   // From an iteration's end on. False when the plan does not fit: the reactive mode goes on. `resident`: ids of the
@@ -99,17 +102,18 @@ struct Session {
   OrdinaryMemory ordinary;
   Restoring restoring{lasting.books};
   Moves moves{lasting.books, memory, stats, notices, recorder};
-  Residency residency{lasting.books, memory, stats, forecast, lasting.turns, moves};
+  TriedCalls tried;
+  Discarding discarding{lasting.books, memory, stats, lasting.flags, lasting.turns, tried, moves};
+  Costs costs{lasting.books, forecast, discarding};
+  Residency residency{memory, stats, lasting.turns, moves, discarding, costs};
   Compaction compaction{lasting.books, memory, moves, residency};
-  Discarding discarding{lasting.books, memory, stats, moves, residency};
   Capturing capturing{lasting, memory};
   Shelf shelf{lasting.books, memory, stats, lasting.turns, moves, residency, compaction};
-  Growth growth{lasting.books, memory, stats, notices, lasting.turns, moves, residency, compaction, shelf};
+  Growth growth{lasting.books, memory, stats, notices, lasting.turns, residency, compaction, shelf};
   Refusals refusals{lasting.books, memory, stats, residency, lasting.last_failure};
   Copies copies{memory, moves, stats, timeline};
   Placing placing{memory, stats, moves, residency, compaction, shelf, planned};
   Clearing clearing{memory, moves, residency, compaction, shelf, placing};
-  TriedCalls tried;
   Planned planned{{lasting.books, memory, stats, forecast, moves, residency, discarding, shelf, clearing, copies, tried}};
   Progress progress{{lasting.books, memory, stats, forecast, planned, copies, recorder, timeline, lasting.ghosts}};
   Blocks blocks{lasting.books, memory, shelf, planned};

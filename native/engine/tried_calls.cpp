@@ -34,6 +34,7 @@ uint64_t TriedCalls::key_of(const Recipe& recipe, size_t operand) {
 }
 
 uint64_t TriedCalls::key_of(const Recipe& recipe) {
+  if (recipe.key != 0) return recipe.key;
   uint64_t key = mix(recipe.op->name_hash, recipe.surroundings->hash());
   for (const Operand& each : recipe.operands) {
     key = mix(key, each.is_defined);
@@ -44,10 +45,19 @@ uint64_t TriedCalls::key_of(const Recipe& recipe) {
   }
   for (const c10::IValue& argument : recipe.arguments)
     key = mix(key, argument.isNone() ? 0 : hash_of(argument));
+  recipe.key = key;
   return key;
 }
 
-std::optional<bool> TriedCalls::comes_out_again(const Recipe& call) const { return find(again, key_of(call)); }
+std::optional<bool> TriedCalls::comes_out_over(uint64_t key) const {
+  const auto found = over.find(key);
+  return found == over.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<bool> TriedCalls::comes_out_again(const Recipe& call) const {
+  const auto found = again.find(key_of(call));
+  return found == again.end() ? std::nullopt : std::optional(found->second.is_same);
+}
 
 std::optional<bool> TriedCalls::come_out_again(const std::vector<const Recipe*>& calls) const {
   bool are_known = true;
@@ -57,6 +67,16 @@ std::optional<bool> TriedCalls::come_out_again(const std::vector<const Recipe*>&
     are_known &= known.has_value();
   }
   return are_known ? std::optional(true) : std::nullopt;
+}
+
+std::optional<uint64_t> TriedCalls::ns_again(const std::vector<const Recipe*>& calls) const {
+  uint64_t ns = 0;
+  for (const Recipe* call : calls) {
+    const auto found = again.find(key_of(*call));
+    if (found == again.end() || !found->second.is_same || found->second.ns == 0) return std::nullopt;
+    ns += found->second.ns;
+  }
+  return ns;
 }
 
 }  // namespace memfit

@@ -18,10 +18,24 @@ namespace memfit {
 
 namespace {
 
-constexpr size_t kLeastTried = size_t{64} << 10;  // bytes: a plan hardly drops what is smaller
+bool is_room_without_copies(Session& session, size_t bytes) {
+  const size_t size = session.memory.arena->round(bytes);
+  return session.memory.arena->ranges.largest_free() >= size || session.residency.make_room_by_drops(size);
+}
 
-bool have_same_bytes(Session& session, const Block& one, const Block& other) {
-  return one.bytes == other.bytes && session.memory.device->have_same_bytes(one.address(), other.address(), one.bytes);
+// What a call has written over is made first, by the calls that had made it.
+std::vector<const Recipe*> calls_before(const Recipe& recipe) {
+  std::vector<const Recipe*> calls;
+  for (const Operand& operand : recipe.operands)
+    if (operand.value && !operand.value->is_blank && Values::is_gone(*operand.value))
+      for (const Recipe* call : Values::chain(*operand.value))
+        if (std::find(calls.begin(), calls.end(), call) == calls.end()) calls.push_back(call);
+  return calls;
+}
+
+// Nobody needs those of what was made for the comparison.
+bool have_same_bytes(Session& session, const Block& made, const Block& other) {
+  return made.temporary && made.bytes == other.bytes && session.memory.device->have_same_bytes(made.address(), other.address(), made.bytes);
 }
 
 }  // namespace
@@ -35,7 +49,7 @@ void Trying::op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) t
   for (size_t operand : InPlace::candidates(*recipe, output)) {
     const uint64_t key = TriedCalls::key_of(*recipe, operand);
     std::optional<bool> known;
-    engine_.governing([&](Session& session) { known = TriedCalls::find(session.tried.over, key); });
+    engine_.governing([&](Session& session) { known = session.tried.comes_out_over(key); });
     if (!known && is_room_for(thread, recipe->operands[operand].value->bytes)) {
       known = comes_out_over(recipe, operand, output);
       engine_.governing([&](Session& session) { session.tried.over[key] = *known; });
@@ -47,31 +61,38 @@ void Trying::op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) t
   // Nothing is handed over.
 }
 
-// Where that is free: nothing leaves for it. (Of what a backward pass makes next to nothing is kept. What a call has written
-// over is not there to begin with again.)
+// Where that is free: nothing is copied for it. (Of what a backward pass makes next to nothing is kept.)
 void Trying::outputs_kept(ThreadState& thread, const std::shared_ptr<const Recipe>& recipe) try {
   if (!at::GradMode::is_enabled() || thread.failure.kind != Failure::Kind::kNone) return;
   size_t bytes = 0;
-  bool writes = false, is_wanted = false;
+  std::optional<uint64_t> ns_before;
   engine_.governing([&](Session& session) {
     for (const std::weak_ptr<Value>& result : recipe->results)
-      if (const ValueRef value = result.lock()) bytes += value->bytes, writes |= value->written >= 0;
-    const bool is_room = session.memory.arena->ranges.largest_free() >= session.memory.arena->round(bytes);
-    is_wanted = !writes && bytes >= kLeastTried && is_room && !session.tried.comes_out_again(*recipe);
+      if (const ValueRef value = result.lock()) bytes += value->bytes;
+    if (bytes != 0 && !session.tried.comes_out_again(*recipe)) ns_before = session.tried.ns_again(calls_before(*recipe));
+    if (ns_before && !is_room_without_copies(session, bytes)) ns_before.reset();
   });
-  if (!is_wanted) return;
+  if (!ns_before) return;
   Stopwatch stopwatch(thread.waited_ns);
-  const bool comes_out = come_out_again(recipe);
-  engine_.governing([&](Session& session) { session.tried.again.emplace(TriedCalls::key_of(*recipe), comes_out); });
+  TriedCalls::Again again = come_out_again(recipe);
+  if (again.is_same) again.ns -= std::min(again.ns - 1, *ns_before);
+  engine_.governing([&](Session& session) { session.tried.again.emplace(TriedCalls::key_of(*recipe), again); });
 } catch (const std::exception&) {
   // It is tried when it is dropped.
 }
 
-bool Trying::come_out_again(const std::shared_ptr<const Recipe>& recipe) {
+// (The bytes have been compared: the moments before have passed.)
+TriedCalls::Again Trying::come_out_again(const std::shared_ptr<const Recipe>& recipe) {
   Aside aside(/*on_trial=*/true);
   Making making(engine_);
+  const auto stamp = [&] { return engine_.governing([](Session& session) { return session.memory.device->stamp(); }); };
+  const int64_t from = stamp();
   const std::vector<ValueRef> values = making.make_all(recipe);
-  return !values.empty() && std::all_of(values.begin(), values.end(), [&](const ValueRef& value) { return is_what_is_there(*value, making.made(*value)); });
+  const int64_t to = stamp();
+  const bool is_same = std::all_of(values.begin(), values.end(), [&](const ValueRef& value) { return is_what_is_there(*value, making.made(*value)); });
+  if (values.empty() || !is_same) return {};
+  const int64_t ns = engine_.governing([&](Session& session) { return session.memory.device->time_of(to) - session.memory.device->time_of(from); });
+  return {true, static_cast<uint64_t>(std::max<int64_t>(ns, 1))};
 }
 
 // A host compares the bytes whenever they are made again.
@@ -89,7 +110,7 @@ bool Trying::can_be_made_again(const ThreadState& thread, const Value& value) {
   engine_.governing([&](Session& session) {
     const std::vector<const Recipe*> chain = Values::chain(value);
     if (!comes_out && chain.size() > 1) return;  // which of them was it?
-    for (const Recipe* recipe : chain) session.tried.again.emplace(TriedCalls::key_of(*recipe), comes_out);
+    for (const Recipe* recipe : chain) session.tried.again.emplace(TriedCalls::key_of(*recipe), TriedCalls::Again{comes_out, 0});
   });
   return comes_out;
 }

@@ -14,6 +14,7 @@
 
 #include "recipe.h"
 #include "thread_state.h"
+#include "tried_calls.h"
 
 namespace memfit {
 
@@ -33,7 +34,7 @@ class Trying {
   void note(ThreadState& thread, const Value& input, const at::Tensor& output);
   bool can_be_made_again(const ThreadState& thread, const Value& value);
   bool comes_out_again(const Value& value);
-  bool come_out_again(const std::shared_ptr<const Recipe>& recipe);
+  TriedCalls::Again come_out_again(const std::shared_ptr<const Recipe>& recipe);
   bool is_what_is_there(const Value& value, const c10::Storage& made);
   bool is_room_for(const ThreadState& thread, size_t bytes);
 

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "block.h"
+
 namespace memfit {
 
 struct ThreadState;
@@ -100,5 +102,8 @@ class Turns {
   bool stands_still_ = false;
   const ThreadState* standing_ = nullptr;  // for whom
 };
+
+// Nothing keeps it where it is: neither a user, nor an op that may read a small storage unseen.
+inline bool may_move(const Block& block, const Turns& turns) { return block.is_idle() && (!block.small || turns.none_runs()); }
 
 }  // namespace memfit

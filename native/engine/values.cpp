@@ -91,8 +91,8 @@ std::vector<const Recipe*> Values::chain(const Value& value, bool (*is_made)(con
     wanted.pop_back();
     if (recipe == nullptr || std::find(found.begin(), found.end(), recipe) != found.end()) continue;
     found.push_back(recipe);
-    for (const Operand& operand : recipe->operands)
-      if (operand.value && is_made(*operand.value)) wanted.push_back(operand.value.get());
+    for (const Operand& operand : recipe->operands)  // (of what is blank any bytes will do)
+      if (operand.value && !operand.value->is_blank && is_made(*operand.value)) wanted.push_back(operand.value.get());
   }
   return found;
 }

@@ -67,6 +67,10 @@ class Link:
         start, end = self.time_us[above - 1], self.time_us[above]
         return start + max(size_bytes - low, 0) * ((end - start) / (high - low))
 
+    def gb_per_s(self, size_bytes: int) -> float:
+        """Return the speed of a copy of `size_bytes` (10^9 bytes a second)."""
+        return size_bytes / self.copy_us(size_bytes) / 1000
+
     def slowed(self, factor: float) -> Link:
         """Return the link on which every copy takes `factor` times as long."""
         return Link(self.size_bytes, tuple(factor * us for us in self.time_us))

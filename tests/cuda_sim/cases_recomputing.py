@@ -430,6 +430,52 @@ def what_is_asked_for_in_between_is_made_again_in_any_stream(gpu: Gpu) -> None:
         assert remade[-1] > 0, where
 
 
+def on_demand(work: Work, plain: list[Tensor], budget: str | int = "60%", slow: bool = True) -> Stats:
+    """Train without plans, over a link so `slow` that nothing is copied which can be made again, and compare."""
+    torch.backends.cudnn.enabled = False
+    with Session(budget, TIER, device="cuda", plan=False, plan_cache=False) as session:
+        rate = 1e-6 if slow else 1e6
+        engine.load().allow_drops(rate, rate)
+        limited = train(work)
+    assert_equal(plain, limited)
+    stats = session.stats
+    assert stats.peak_footprint_bytes <= stats.budget_bytes
+    assert stats.failed_recomputations == stats.growths == 0
+    return stats
+
+
+def what_leaves_without_a_plan_is_dropped_where_that_takes_less_time(gpu: Gpu) -> None:
+    for number, (name, work) in enumerate(ALL.items()):
+        plain = plainly(work)
+        gpu.delay(100 * (number % 2), number)
+        dropped, copied = on_demand(work, plain), on_demand(work, plain, slow=False)
+        gpu.delay(0)
+        assert dropped.recomputations > copied.recomputations, name
+        assert dropped.bytes_out < copied.bytes_out, name
+
+
+def what_leaves_without_a_plan_comes_back_in_tighter_and_tighter_budgets(gpu: Gpu) -> None:
+    for name in ("gated", "residual in place", "convolutional"):
+        plain = plainly(ALL[name])
+        torch.cuda.reset_peak_memory_stats()
+        plainly(ALL[name])
+        peak = torch.cuda.max_memory_allocated()
+        torch.cuda.empty_cache()
+        for share in (0.9, 0.75, 0.5, 0.4):
+            on_demand(ALL[name], plain, int(share * peak) + MIB)
+
+
+def what_does_not_come_out_again_is_copied_without_a_plan(gpu: Gpu) -> None:
+    kernel = Forgetful()
+    work = activated(nn.SiLU, BATCH)
+    with done_by(kernel.silu, "silu", "CUDA"):
+        plain = plainly(work)
+        kernel.seen.clear()
+        stats = on_demand(work, plain)
+    assert kernel.repeated > 0 and stats.bytes_out > 0
+    assert on_demand(work, plainly(work)).bytes_out < stats.bytes_out, "it is dropped where it comes out again"
+
+
 def everything_that_can_be_is_made_again_before_every_op(gpu: Gpu) -> None:
     for name, work in ALL.items():
         small = replace(work, batch=8)

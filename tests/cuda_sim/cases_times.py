@@ -46,7 +46,7 @@ def evictions_run_beside_the_ops_before_them(gpu: Gpu) -> None:
     """They take longer than the ops here, so that the ops take no time of their own."""
     gpu.keep_time(accelerator_named("h200"), LINK)
     plain_us, _ = elapsed_us(gpu)
-    with Session(32 * MIB, "ram", device="cuda", plan=False) as session:
+    with Session(32 * MIB, "ram", device="cuda", plan=False, moves="swap") as session:
         elapsed_us(gpu)  # a product is tried once
         before = session.stats.evictions
         limited_us, evictions = elapsed_us(gpu, session)

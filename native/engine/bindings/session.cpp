@@ -157,21 +157,30 @@ void know_splits(const py::list& rows) {
   Engine::get().know_splits(std::move(known));
 }
 
-using TriedCall = std::tuple<bool, uint64_t, bool>;
+using TriedCall = std::tuple<bool, uint64_t, bool, uint64_t>;
 
 std::vector<TriedCall> tried_calls() {
   return Engine::get().in_session([](Session& session) {
     std::vector<TriedCall> rows;
-    for (const auto& [key, is_same] : session.tried.over) rows.emplace_back(true, key, is_same);
-    for (const auto& [key, is_same] : session.tried.again) rows.emplace_back(false, key, is_same);
+    for (const auto& [key, is_same] : session.tried.over) rows.emplace_back(true, key, is_same, 0);
+    for (const auto& [key, again] : session.tried.again) rows.emplace_back(false, key, again.is_same, again.ns);
     return rows;
   });
 }
 
 void know_tried_calls(const std::vector<TriedCall>& rows) {
   Engine::get().in_session([&](Session& session) {
-    for (const auto& [is_over, key, is_same] : rows) (is_over ? session.tried.over : session.tried.again).emplace(key, is_same);
+    for (const auto& [is_over, key, is_same, ns] : rows) {
+      if (is_over)
+        session.tried.over.emplace(key, is_same);
+      else
+        session.tried.again.emplace(key, TriedCalls::Again{is_same, ns});
+    }
   });
+}
+
+void allow_drops(double out, double in) {
+  Engine::get().in_session([&](Session& session) { session.allow_drops(out, in); });
 }
 
 void set_stress(const std::string& kind) {
@@ -217,6 +226,7 @@ void bind_session(py::module_& m) {
   m.def("split_answers", &split_answers);
   m.def("know_splits", &know_splits, py::arg("rows"));
   m.def("tried_calls", &tried_calls, NoGil());
+  m.def("allow_drops", &allow_drops, py::arg("out_gb_per_s"), py::arg("in_gb_per_s"), NoGil());
   m.def("know_tried_calls", &know_tried_calls, py::arg("rows"), NoGil());
   m.def("alignment", &alignment, NoGil());
   m.def("page_bytes", &page_bytes, py::arg("offset"), NoGil());

@@ -18,14 +18,15 @@ from running.planned.networks import WORKS
 from running.planned.training import inside, train
 
 
-def test_training_waits_two_seconds_unless_it_is_told_otherwise(monkeypatch):
+def test_training_waits_two_seconds_and_on_a_gpu_not_at_all_unless_it_is_told_otherwise(monkeypatch):
     found = {}
     for named in ("", "0", " 7.5", "inf"):
         monkeypatch.setenv("MEMFIT_PATIENCE", named)
-        found[named] = patience()
-    assert found == {"": 2.0, "0": 0.0, " 7.5": 7.5, "inf": threading.TIMEOUT_MAX}
+        found[named] = patience("cpu"), patience("cuda")
+    most = threading.TIMEOUT_MAX
+    assert found == {"": (2.0, 0.0), "0": (0.0, 0.0), " 7.5": (7.5, 7.5), "inf": (most, most)}
     monkeypatch.delenv("MEMFIT_PATIENCE")
-    assert patience() == 2.0
+    assert (patience("cpu"), patience("cuda")) == (2.0, 0.0)
 
 
 @pytest.mark.parametrize("named", ["soon", "-1", "nan", "2s"])

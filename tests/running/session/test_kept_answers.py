@@ -67,9 +67,11 @@ def test_an_odd_file_is_as_good_as_none():
         "[[1]]",
         '{"a": 1}',
         "[[true, 1, 2]]",
-        "[[true, null, false]]",
-        "[[true, -1, true]]",
-        f"[[true, {2**64}, true]]",
+        "[[true, 1, true]]",
+        "[[true, null, false, 0]]",
+        "[[true, -1, true, 0]]",
+        f"[[true, {2**64}, true, 0]]",
+        "[[true, 1, true, -1]]",
     ):
         kept.path.write_text(text)
         assert not known_at_the_beginning_and_the_end()[0]
@@ -79,6 +81,6 @@ def test_what_another_process_has_tried_meanwhile_is_kept_too(folder):
     kept = KeptTriedCalls.of_this_machine(CPU)
     assert kept is not None
     with memfit.session("80%", "ram", device="cpu"):
-        kept.path.write_text(json.dumps([[True, 1, True]]))
-        engine.load().know_tried_calls([(False, 2**64 - 1, False)])
-    assert json.loads(kept.path.read_text()) == [[False, 2**64 - 1, False], [True, 1, True]]
+        kept.path.write_text(json.dumps([[True, 1, True, 7]]))
+        engine.load().know_tried_calls([(False, 2**64 - 1, False, 5)])
+    assert json.loads(kept.path.read_text()) == [[False, 2**64 - 1, False, 5], [True, 1, True, 7]]

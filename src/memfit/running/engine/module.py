@@ -22,9 +22,9 @@ allocates then; the type, the sizes and the strides of each output; the ways in 
 slices that gave the same bits."""
 
 
-TriedCall = tuple[bool, int, bool]
-"""A call that was tried: whether over one of its inputs, or once more; its key; and whether its outputs came out the
-same."""
+TriedCall = tuple[bool, int, bool, int]
+"""A call that was tried: whether over one of its inputs, or once more; its key; whether its outputs came out the same;
+and how long it took once more (ns; 0: not known)."""
 
 
 class SwapTableColumns(TypedDict):
@@ -163,6 +163,13 @@ class EngineModule(Protocol):
 
     def know_splits(self, rows: list[SplitAnswer]) -> None:
         """Let what was tried be this, as `split_answers` returned it."""
+
+    def allow_drops(self, out_gb_per_s: float, in_gb_per_s: float) -> None:
+        """Let what has to leave without a plan be dropped where it is known to come out the same when it is made again.
+
+        That has to take less time than its copies over a link of these speeds (10^9 bytes a second). It is tried on a
+        GPU alone; elsewhere nothing happens.
+        """
 
     def tried_calls(self) -> list[TriedCall]:
         """Return of which calls it was tried whether they come out the same over an input, or once more."""

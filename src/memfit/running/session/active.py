@@ -13,6 +13,7 @@ import torch
 from memfit import ranks
 from memfit.errors import MemfitError, UsageError
 from memfit.ir import Timeline, Trace
+from memfit.planning.joint.program import Moves
 from memfit.running import host
 from memfit.running.doors import guards, partitioning
 from memfit.running.doors.uncompiled import uncompiled
@@ -36,6 +37,8 @@ from memfit.tracing.build import RawRecording
 from memfit.tracing.compressed import CompressedIteration
 from memfit.tracing.ghosts import only_ghosts, with_real
 from memfit.units import format_bytes
+
+_COPY_BYTES = 64 << 20  # a copy whose speed is the link's
 
 
 class Running:
@@ -75,6 +78,7 @@ class Running:
         for kept in self._kept:
             kept.tell(self.engine)
         self._allow_splits()
+        self._allow_drops()
         self._enter_contexts()
         self.adopt_visible()
         self.began = time.monotonic()
@@ -87,6 +91,11 @@ class Running:
             return
         is_planned_for = settings.plans and settings.budget is not None
         self.engine.allow_splits(True, settings.splitting is Splitting.TRY, False, is_planned_for)
+
+    def _allow_drops(self) -> None:
+        if self._settings.budget is not None and self._settings.moves is Moves.JOINT:
+            machine = self.planner.asking.machine()
+            self.engine.allow_drops(machine.out.gb_per_s(_COPY_BYTES), machine.into.gb_per_s(_COPY_BYTES))
 
     def _enter_contexts(self) -> None:
         settings = self._settings
@@ -278,13 +287,13 @@ class Running:
     def _tell_of_search(self) -> None:
         """Announce once that iterations are slow until there is a plan for them."""
         peak_bytes, self._untold_peak_bytes = self._untold_peak_bytes, 0
-        announce = self._settings.announce
+        announce, patience_s = self._settings.announce, self._settings.patience
         if announce is None or not peak_bytes or not 0 < self.engine.stats()["budget_bytes"] < peak_bytes:
             return
         announce(
             f"the peak of live tensors is {format_bytes(peak_bytes)}: storages are evicted on demand, which is slow, "
-            "until two iterations in a row are alike and a plan is in force (training waits for it, "
-            f"{self._settings.patience:g} s at most)"
+            "until two iterations in a row are alike and a plan is in force"
+            + (f" (training waits for it, {patience_s:g} s at most)" if patience_s else "")
         )
 
     def _tell_of_plan(self) -> None:

@@ -77,7 +77,7 @@ class Session(Figures):
             mapping=_one_of(Mapping, map, "does not say when storages are mapped", Mapping.AUTO),
             partition=_one_of(Partition, partition, "does not say what compiled passes keep", Partition.TORCH),
             plans=plan is not False and accelerator is None,
-            patience=patience(),
+            patience=patience(where.type),
             moves=_one_of(Moves, moves, "is nothing that plans can do", Moves.JOINT),
             given=plan if isinstance(plan, Plan) else None,
             measures=measures,

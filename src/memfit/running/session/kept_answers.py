@@ -24,7 +24,7 @@ from memfit.running.engine.plans import ANSWERS, plans_folder
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
-_FORMAT = 9  # of the rules and of all answers: another number makes every kept one unknown
+_FORMAT = 10  # of the rules and of all answers: another number makes every kept one unknown
 
 
 class KeptAnswers(ABC, Generic[Row]):

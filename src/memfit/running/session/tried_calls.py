@@ -23,6 +23,7 @@ class KeptTriedCalls(KeptAnswers[TriedCall]):
 
     def checked(self, row: list[object]) -> TriedCall:
         """Return a row of the file."""
-        is_over, key, is_same = row
-        assert isinstance(is_over, bool) and isinstance(key, int) and is_key(key) and isinstance(is_same, bool)
-        return is_over, key, is_same
+        is_over, key, is_same, ns = row
+        assert isinstance(is_over, bool) and isinstance(key, int) and is_key(key)
+        assert isinstance(is_same, bool) and isinstance(ns, int) and is_key(ns)
+        return is_over, key, is_same, ns

@@ -13,10 +13,10 @@ namespace memfit {
 // The copies of its time belong to no op that is recorded.
 class Moves::Apart {
  public:
-  explicit Apart(Moves& moves) : recorder_(moves.recorder_), ticket_(recorder_.copies_begin(this_thread())) {}
+  explicit Apart(Moves& moves) : recorder_(moves.recorder_), ticket_(recorder_.clock_stops()) {}
   ~Apart() {
     try {
-      recorder_.copies_end(this_thread(), ticket_);
+      recorder_.clock_goes_on(ticket_);
     } catch (const std::exception&) {
       // The device's next answer says what is wrong.
     }

@@ -65,6 +65,7 @@ void Ops::begin(ThreadState& thread, const OpInfo& op, c10::ArrayRef<const c10::
   if (!thread.joined) return;
   thread.starting = false;
   if (joins) on_.lasting.turns.op_starts(thread);
+  if (joins && on_.recorder.records(thread)) on_.recorder.op_starts(thread.row);
   on_.refusals.guarded(thread, [&] { follow_streams(thread, comes_in); });
   on_.refusals.guarded(thread, [&] {
     on_.capturing.op_starts(thread, op, inputs);

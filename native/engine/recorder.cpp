@@ -7,6 +7,30 @@
 
 namespace memfit {
 
+namespace {
+
+// A clock that stands still for some stretches of another one's time.
+class StoppedClock {
+ public:
+  // In the order in which they begin.
+  void stand_still(int64_t from, int64_t to) {
+    if (!until_.empty()) from = std::max(from, until_.back().first);
+    if (to > from) until_.emplace_back(to, (until_.empty() ? 0 : until_.back().second) + to - from), from_.push_back(from);
+  }
+  int64_t at(int64_t time) const {
+    const auto next = static_cast<size_t>(std::upper_bound(from_.begin(), from_.end(), time) - from_.begin());
+    if (next == 0) return time;
+    const auto& [to, stood] = until_[next - 1];
+    return std::max(time, to) - stood;
+  }
+
+ private:
+  std::vector<int64_t> from_;
+  std::vector<std::pair<int64_t, int64_t>> until_;  // and for how long it has stood still by then, in all
+};
+
+}  // namespace
+
 void Recorder::start(Device& device, const std::vector<Block*>& alive) {
   static uint64_t recordings = 0;  // of all sessions: an op that began in one may end in another
   device_ = &device;
@@ -56,22 +80,24 @@ Recording Recorder::stop() {
   return take();
 }
 
-// Its tickets become the times that they stand for.
+// Its tickets become the times that they stand for, on a clock that stands still where it was stopped.
 void Recorder::read_clock(Recording& events) const {
+  std::vector<std::pair<int64_t, int64_t>> stops;
+  for (const auto& [from, to] : stops_) stops.emplace_back(device_->time_of(from), device_->time_of(to));
+  std::sort(stops.begin(), stops.end());
+  StoppedClock clock;
+  for (const auto& [from, to] : stops) clock.stand_still(from, to);
   for (size_t row = 0; row < events.ops.size(); row += OpColumn::count)
     for (size_t column : {OpColumn::start_ns, OpColumn::end_ns}) {
       int64_t& time = events.ops[row + column];
-      if (time != 0) time = device_->time_of(time);
+      if (time != 0) time = clock.at(device_->time_of(time));
     }
-  for (const auto& [row, from, to] : copies_)
-    if (from != 0 && to != 0)
-      events.ops[static_cast<size_t>(row) * OpColumn::count + OpColumn::waited_ns] += device_->time_of(to) - device_->time_of(from);
 }
 
 // Leaves nothing behind, no spare capacity either.
 Recording Recorder::take() {
   give_back(source_by_sequence_);
-  give_back(copies_);
+  give_back(stops_);
   return std::exchange(events_, Recording());
 }
 
@@ -97,12 +123,15 @@ int64_t Recorder::forward_source(int64_t node_number) const {
   return after == source_by_sequence_.begin() ? -1 : std::prev(after)->second;
 }
 
-int64_t Recorder::copies_begin(const ThreadState& thread) {
-  return records(thread) && device_->is_asynchronous() ? device_->stamp() : 0;
+void Recorder::op_starts(int64_t row) {
+  if (device_->is_asynchronous()) clock_goes_on(events_.ops[static_cast<size_t>(row) * OpColumn::count + OpColumn::start_ns]);
 }
 
-void Recorder::copies_end(const ThreadState& thread, int64_t ticket) {
-  if (ticket != 0 && records(thread)) copies_.push_back({thread.row, ticket, device_->stamp()});
+int64_t Recorder::clock_stops() const { return on() && device_->is_asynchronous() ? device_->stamp() : 0; }
+
+void Recorder::clock_goes_on(int64_t ticket) {
+  if (ticket == 0 || !on()) return;
+  if (const int64_t now = device_->stamp(); now != 0) stops_.emplace_back(ticket, now);
 }
 
 void Recorder::op_accesses(int64_t row, const Block& block, bool write) {

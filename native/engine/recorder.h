@@ -87,14 +87,16 @@ class Recorder {
   template <typename Complete>
   Recording so_far(const Complete& complete);
   void abandon() { on_ = false, take(); }
-  size_t held() const { return events_.held() + held_bytes(source_by_sequence_, copies_); }  // bytes of the heap
+  size_t held() const { return events_.held() + held_bytes(source_by_sequence_, stops_); }  // bytes of the heap
 
   // Returns the op's row, to be passed to the calls below.
   int64_t op_begins(int64_t name, Phase phase, int64_t source, int64_t sequence_number, int64_t node_number, bool with_grad);
-  // What an asynchronous device is asked for from here to `copies_end` is no part of the thread's op. (On a host that is what
-  // the op has waited.) Returns what `copies_end` is to be given.
-  int64_t copies_begin(const ThreadState& thread);
-  void copies_end(const ThreadState& thread, int64_t ticket);
+  // The op has its inputs.
+  void op_starts(int64_t row);
+  // What an asynchronous device is asked for from here to `clock_goes_on` is none of the program's ops. (On a host that is what
+  // an op has waited.) Returns what `clock_goes_on` is to be given.
+  int64_t clock_stops() const;
+  void clock_goes_on(int64_t ticket);
   void op_accesses(int64_t row, const Block& block, bool write);
   // Nothing moved it since there were `from` ops.
   void held(const Block& block, int64_t from);
@@ -121,7 +123,7 @@ class Recorder {
   bool has_backward_ = false;
   Recording events_;
   std::vector<std::pair<int64_t, int64_t>> source_by_sequence_;  // ascending sequence numbers
-  std::vector<std::array<int64_t, 3>> copies_;  // rows of ops, and tickets of when copies began and ended in them
+  std::vector<std::pair<int64_t, int64_t>> stops_;  // tickets of when the clock stopped, and of when it went on
 };
 
 template <typename Complete>

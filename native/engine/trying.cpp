@@ -23,13 +23,37 @@ bool is_room_without_copies(Session& session, size_t bytes) {
   return session.memory.arena->ranges.largest_free() >= size || session.residency.make_room_by_drops(size);
 }
 
+// A trial is none of the op's own work.
+class NotOfTheOp {
+ public:
+  NotOfTheOp(Engine& engine, ThreadState& thread)
+      : engine_(engine), stopwatch_(thread.waited_ns), ticket_(engine.governing([](Session& session) { return session.recorder.clock_stops(); })) {}
+  NotOfTheOp(const NotOfTheOp&) = delete;
+  NotOfTheOp& operator=(const NotOfTheOp&) = delete;
+  ~NotOfTheOp() {
+    try {
+      engine_.governing([this](Session& session) { session.recorder.clock_goes_on(ticket_); });
+    } catch (const std::exception&) {
+      // The device's next answer says what is wrong.
+    }
+  }
+
+ private:
+  Engine& engine_;
+  Stopwatch stopwatch_;
+  int64_t ticket_;
+};
+
 // What a call has written over is made first, by the calls that had made it.
-std::vector<const Recipe*> calls_before(const Recipe& recipe) {
+// (Nothing where it is not known what had.)
+std::optional<std::vector<const Recipe*>> calls_before(const Recipe& recipe) {
   std::vector<const Recipe*> calls;
-  for (const Operand& operand : recipe.operands)
-    if (operand.value && !operand.value->is_blank && Values::is_gone(*operand.value))
-      for (const Recipe* call : Values::chain(*operand.value))
-        if (std::find(calls.begin(), calls.end(), call) == calls.end()) calls.push_back(call);
+  for (const Operand& operand : recipe.operands) {
+    if (!operand.value || operand.value->is_blank || !Values::is_gone(*operand.value)) continue;
+    if (!operand.value->recipe) return std::nullopt;
+    for (const Recipe* call : Values::chain(*operand.value))
+      if (std::find(calls.begin(), calls.end(), call) == calls.end()) calls.push_back(call);
+  }
   return calls;
 }
 
@@ -43,7 +67,7 @@ bool have_same_bytes(Session& session, const Block& made, const Block& other) {
 // The op's frame is closed, whatever goes wrong here.
 void Trying::op_ended(ThreadState& thread, c10::ArrayRef<c10::IValue> outputs) try {
   if (outputs.size() != 1 || !outputs[0].isTensor() || !outputs[0].toTensor().defined()) return;
-  Stopwatch stopwatch(thread.waited_ns);  // it is none of the op's own work
+  const NotOfTheOp apart(engine_, thread);
   const std::shared_ptr<const Recipe> recipe = thread.recipe;
   const at::Tensor& output = outputs[0].toTensor();
   for (size_t operand : InPlace::candidates(*recipe, output)) {
@@ -69,11 +93,12 @@ void Trying::outputs_kept(ThreadState& thread, const std::shared_ptr<const Recip
   engine_.governing([&](Session& session) {
     for (const std::weak_ptr<Value>& result : recipe->results)
       if (const ValueRef value = result.lock()) bytes += value->bytes;
-    if (bytes != 0 && !session.tried.comes_out_again(*recipe)) ns_before = session.tried.ns_again(calls_before(*recipe));
+    const auto before = bytes != 0 && !session.tried.comes_out_again(*recipe) ? calls_before(*recipe) : std::nullopt;
+    if (before) ns_before = session.tried.ns_again(*before);
     if (ns_before && !is_room_without_copies(session, bytes)) ns_before.reset();
   });
   if (!ns_before) return;
-  Stopwatch stopwatch(thread.waited_ns);
+  const NotOfTheOp apart(engine_, thread);
   TriedCalls::Again again = come_out_again(recipe);
   if (again.is_same) again.ns -= std::min(again.ns - 1, *ns_before);
   engine_.governing([&](Session& session) { session.tried.again.emplace(TriedCalls::key_of(*recipe), again); });

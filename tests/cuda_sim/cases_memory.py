@@ -18,6 +18,7 @@ from torch import Tensor
 import memfit
 from cuda_sim.simulator import MIB, Gpu
 from memfit.errors import UsageError
+from memfit.running import engine
 from memfit.running.engine.disturbed import DisturbedTier
 from running.pressure import is_full_of
 
@@ -193,12 +194,15 @@ def a_thousand_sessions_leave_nothing_behind(gpu: Gpu) -> None:
 
 
 def sessions_leave_nothing_behind(gpu: Gpu) -> None:
-    counts = []
-    for _ in range(40):
-        with memfit.session(6 * MIB, device="cuda"):
-            assert_numbered(numbered(8))
-        counts.append([used_after_cleaning(gpu), *map(gpu.count, ("locked", "events", "streams"))])
-    assert counts[3] == counts[-1]
+    for gb_per_s in (1e6, 1e-6):  # of a link over which everything is copied, and nothing that can be made again
+        counts = []
+        for _ in range(40):
+            with memfit.session(6 * MIB, device="cuda") as session:
+                engine.load().allow_drops(gb_per_s, gb_per_s)
+                assert_numbered(numbered(8))
+            assert (session.stats.discards > 0) == (gb_per_s < 1)
+            counts.append([used_after_cleaning(gpu), *map(gpu.count, ("locked", "events", "streams"))])
+        assert counts[3] == counts[-1]
 
 
 def an_exception_ends_a_session(gpu: Gpu) -> None:

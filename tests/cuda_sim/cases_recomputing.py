@@ -476,6 +476,46 @@ def what_does_not_come_out_again_is_copied_without_a_plan(gpu: Gpu) -> None:
     assert on_demand(work, plainly(work)).bytes_out < stats.bytes_out, "it is dropped where it comes out again"
 
 
+def what_is_written_over_is_dropped_with_what_had_made_it(gpu: Gpu) -> None:
+    """All that a step keeps are outputs of `relu_`, which lie where a linear layer's did."""
+
+    def network() -> nn.Module:
+        layers = [layer for _ in range(12) for layer in (nn.Linear(64, 64), nn.ReLU(inplace=True))]
+        return nn.Sequential(*layers, nn.Linear(64, CLASSES))
+
+    work = Work(network, lambda size: torch.randn(size, 64), BATCH)
+    plain = plainly(work)
+    assert on_demand(work, plain).recomputations > 0
+    assert all(is_same for is_over, _, is_same, _ in engine.load().tried_calls() if not is_over)
+
+
+def a_difference_is_seen_wherever_it_lies(gpu: Gpu) -> None:
+    """In bytes of which only some fill whole words; each call is of another shape, so that it is tried itself."""
+    calls = [0]
+    changed = -1  # the byte that another run makes otherwise
+
+    def logical_not(x: Tensor) -> Tensor:
+        calls[0] += 1
+        made = x == 0
+        if calls[0] == 2 and changed >= 0:
+            made.view(-1)[changed : changed + 1].logical_xor_(torch.ones(1, dtype=torch.bool, device=x.device))
+        return made
+
+    def outcomes() -> dict[int, bool]:
+        return {key: is_same for is_over, key, is_same, _ in engine.load().tried_calls() if not is_over}
+
+    sizes = (1, 7, 8, 9, 1003, 1 << 20)
+    with done_by(logical_not, "logical_not", "CUDA"), Session("256MiB", TIER, device="cuda", plan_cache=False):
+        cases = [(size, at) for size in sizes for at in (-1, 0, size // 2, size - 1)]
+        for number, (size, changed) in enumerate(cases):
+            x = torch.ones((1,) * number + (size,), dtype=torch.bool, device="cuda")
+            before = outcomes()
+            calls[0] = 0
+            torch.logical_not(x)
+            tried = {key: is_same for key, is_same in outcomes().items() if key not in before}
+            assert calls[0] == 2 and list(tried.values()) == [changed < 0], (size, changed, tried)
+
+
 def everything_that_can_be_is_made_again_before_every_op(gpu: Gpu) -> None:
     for name, work in ALL.items():
         small = replace(work, batch=8)

@@ -193,3 +193,23 @@ def a_program_that_reads_a_number_waits_for_no_whole_storage_on_a_large_gpu(gpu:
     net[len(net) // 3].register_forward_hook(ask)
     found = trained(gpu, net)
     assert found.steps_us[10] < found.foreseen_us + 1500
+
+
+def what_runs_again_is_no_part_of_the_recorded_ops_on_a_large_gpu(gpu: Gpu) -> None:
+    """Plans are made for the ops' own time, whatever was made again, copied or moved while they were recorded."""
+    with_modelled_times(gpu)
+    ops_us = []
+    for percent in (120, 50):
+        layers = (module for _ in range(8) for module in (nn.Linear(512, 512), nn.GELU(), nn.GELU(), nn.GELU()))
+        train = stepping(nn.Sequential(*layers).cuda(), torch.ones(131072, 512, device="cuda"))
+        torch.cuda.reset_peak_memory_stats()
+        train(2)
+        budget = percent * torch.cuda.max_memory_allocated() // 100
+        with Session(budget, "ram", device="cuda", plan_cache=False) as session:
+            train(3)
+            assert (session.stats.recomputations > 0) == (percent < 100)
+            train(1)
+            trace = session.compressed_plan.trace()
+        ops_us.append(sum(op.duration_us for op in trace.ops))
+        del train
+    assert abs(ops_us[1] / ops_us[0] - 1) < 0.01, ops_us

@@ -99,6 +99,12 @@ bool Discarding::is_same(uint64_t print, const Block& made) {
   return memory_.device->fingerprint_of(made.address(), made.bytes) == print;
 }
 
+void Discarding::iteration_ends() {
+  if (!flags_.drops) return;
+  for (Block* block : books_.all())
+    if (!block->discarded) Values::forget_recipe(*block);
+}
+
 // The storage is dying, and another takes its place. (A reference to the program's own would show: autograd adds in place
 // to what nobody else has.)
 bool Discarding::outlives_its_storage(Block& block) {

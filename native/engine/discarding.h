@@ -57,6 +57,8 @@ class Discarding {
   // The bytes behind `made`, a storage that nobody else uses, become the block's, which were discarded, or went to the
   // tier. Raises std::runtime_error when they are others than those.
   void come_back(Block& block, c10::StorageImpl& made);
+  // What lives on is not made again: its recipe would keep those of all that it was made from.
+  void iteration_ends();
   // Whether `made` has the bytes of which the fingerprint is `print`.
   bool is_same(uint64_t print, const Block& made);
 

@@ -68,6 +68,7 @@ void Planned::iteration_ends() {
   if (stream_) stream_->iteration_ends();
   if (swaps_) copies_.iteration_ends();
   if (remakings_) forget_recipes();
+  discarding_.iteration_ends();
 }
 
 // A storage that lives on (a loss in a list) would keep those of all that it was made from.

@@ -75,7 +75,11 @@ void Values::end(Block& block) {
 }
 
 void Values::forget_planned_recipe(Block& block) {
-  if (block.value && block.value->dependents.empty() && held_by_plan(block) != 0) block.value->recipe.reset();
+  if (held_by_plan(block) != 0) forget_recipe(block);
+}
+
+void Values::forget_recipe(Block& block) {
+  if (block.value && block.value->dependents.empty()) block.value->recipe.reset();
 }
 
 size_t Values::held_by_plan(const Block& block) {

@@ -26,6 +26,7 @@ class Values {
   static void end(Block& block);
   // Of what nothing is to be made from, and what is not to be made again.
   static void forget_planned_recipe(Block& block);
+  static void forget_recipe(Block& block);
   static size_t held_by_plan(const Block& block);  // bytes of the heap, about
   // The recipes by which the value is made: its own, and those of what they read and is made again, too: what no storage has
   // any more, or what else `is_made` says.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import random
 import tempfile
@@ -463,6 +464,38 @@ def what_leaves_without_a_plan_comes_back_in_tighter_and_tighter_budgets(gpu: Gp
         torch.cuda.empty_cache()
         for share in (0.9, 0.75, 0.5, 0.4):
             on_demand(ALL[name], plain, int(share * peak) + MIB)
+
+
+class Mallinfo(ctypes.Structure):
+    """The C library's account of its heap (mallinfo2(3))."""
+
+    _fields_ = tuple((name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"
+    ))  # fmt: skip
+
+
+def heap_bytes() -> int:
+    """Return the bytes of the C library's heap that are in use."""
+    gc.collect()
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = Mallinfo
+    return int(mallinfo().uordblks)
+
+
+def what_lives_on_without_a_plan_keeps_nothing_of_the_step_that_made_it(gpu: Gpu) -> None:
+    """A loss in a list would keep the calls of the whole step, if it could be made again."""
+    in_use = [0] * 60
+    torch.backends.cudnn.enabled = False
+    with Session("60%", TIER, device="cuda", plan=False, plan_cache=False) as session:
+        engine.load().allow_drops(1e-6, 1e-6)
+
+        def note(step: int) -> None:
+            in_use[step] = heap_bytes()
+
+        train(GATED, note, steps=len(in_use))
+    assert session.stats.discards > 0
+    a_step = (in_use[-1] - in_use[19]) / (len(in_use) - 20)
+    assert a_step < 4096, a_step
 
 
 def what_does_not_come_out_again_is_copied_without_a_plan(gpu: Gpu) -> None:

@@ -218,9 +218,9 @@ void Engine::op_begins(ThreadState& thread, const OpInfo& op, c10::ArrayRef<cons
   for (int attempt = 0; attempt <= kAttempts; ++attempt) {
     const std::vector<Block*> wanted = begin_op(thread, op, inputs, source, sequence_number, attempt);
     if (wanted.empty()) return;
-    const int64_t ticket = governing([](Session& session) { return session.recorder.clock_stops(); });
+    const Recorder::Stop stop = governing([](Session& session) { return session.recorder.clock_stops(); });
     recomputing_.make(wanted);
-    governing([ticket](Session& session) { session.recorder.clock_goes_on(ticket); });
+    governing([&stop](Session& session) { session.recorder.clock_goes_on(stop); });
     thread.remade = true;
   }
 }

@@ -13,10 +13,10 @@ namespace memfit {
 // The copies of its time belong to no op that is recorded.
 class Moves::Apart {
  public:
-  explicit Apart(Moves& moves) : recorder_(moves.recorder_), ticket_(recorder_.clock_stops()) {}
+  explicit Apart(Moves& moves) : recorder_(moves.recorder_), stop_(recorder_.clock_stops()) {}
   ~Apart() {
     try {
-      recorder_.clock_goes_on(ticket_);
+      recorder_.clock_goes_on(stop_);
     } catch (const std::exception&) {
       // The device's next answer says what is wrong.
     }
@@ -26,7 +26,7 @@ class Moves::Apart {
 
  private:
   Recorder& recorder_;
-  int64_t ticket_;
+  Recorder::Stop stop_;
 };
 
 bool Moves::move_to(Block& block, Region* target) {

@@ -124,14 +124,14 @@ int64_t Recorder::forward_source(int64_t node_number) const {
 }
 
 void Recorder::op_starts(int64_t row) {
-  if (device_->is_asynchronous()) clock_goes_on(events_.ops[static_cast<size_t>(row) * OpColumn::count + OpColumn::start_ns]);
+  if (device_->is_asynchronous()) clock_goes_on({number_, events_.ops[static_cast<size_t>(row) * OpColumn::count + OpColumn::start_ns]});
 }
 
-int64_t Recorder::clock_stops() const { return on() && device_->is_asynchronous() ? device_->stamp() : 0; }
+Recorder::Stop Recorder::clock_stops() const { return on() && device_->is_asynchronous() ? Stop{number_, device_->stamp()} : Stop{}; }
 
-void Recorder::clock_goes_on(int64_t ticket) {
-  if (ticket == 0 || !on()) return;
-  if (const int64_t now = device_->stamp(); now != 0) stops_.emplace_back(ticket, now);
+void Recorder::clock_goes_on(const Stop& stop) {
+  if (stop.ticket == 0 || !on() || stop.recording != number_) return;
+  if (const int64_t now = device_->stamp(); now != 0) stops_.emplace_back(stop.ticket, now);
 }
 
 void Recorder::op_accesses(int64_t row, const Block& block, bool write) {

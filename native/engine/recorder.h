@@ -94,9 +94,13 @@ class Recorder {
   // The op has its inputs.
   void op_starts(int64_t row);
   // What an asynchronous device is asked for from here to `clock_goes_on` is none of the program's ops. (On a host that is what
-  // an op has waited.) Returns what `clock_goes_on` is to be given.
-  int64_t clock_stops() const;
-  void clock_goes_on(int64_t ticket);
+  // an op has waited.)
+  struct Stop {
+    uint64_t recording = 0;
+    int64_t ticket = 0;
+  };
+  Stop clock_stops() const;
+  void clock_goes_on(const Stop& stop);
   void op_accesses(int64_t row, const Block& block, bool write);
   // Nothing moved it since there were `from` ops.
   void held(const Block& block, int64_t from);

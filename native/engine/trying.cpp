@@ -27,12 +27,12 @@ bool is_room_without_copies(Session& session, size_t bytes) {
 class NotOfTheOp {
  public:
   NotOfTheOp(Engine& engine, ThreadState& thread)
-      : engine_(engine), stopwatch_(thread.waited_ns), ticket_(engine.governing([](Session& session) { return session.recorder.clock_stops(); })) {}
+      : engine_(engine), stopwatch_(thread.waited_ns), stop_(engine.governing([](Session& session) { return session.recorder.clock_stops(); })) {}
   NotOfTheOp(const NotOfTheOp&) = delete;
   NotOfTheOp& operator=(const NotOfTheOp&) = delete;
   ~NotOfTheOp() {
     try {
-      engine_.governing([this](Session& session) { session.recorder.clock_goes_on(ticket_); });
+      engine_.governing([this](Session& session) { session.recorder.clock_goes_on(stop_); });
     } catch (const std::exception&) {
       // The device's next answer says what is wrong.
     }
@@ -41,7 +41,7 @@ class NotOfTheOp {
  private:
   Engine& engine_;
   Stopwatch stopwatch_;
-  int64_t ticket_;
+  Recorder::Stop stop_;
 };
 
 // What a call has written over is made first, by the calls that had made it.
@@ -100,7 +100,7 @@ void Trying::outputs_kept(ThreadState& thread, const std::shared_ptr<const Recip
   if (!ns_before) return;
   const NotOfTheOp apart(engine_, thread);
   TriedCalls::Again again = come_out_again(recipe);
-  if (again.is_same) again.ns -= std::min(again.ns - 1, *ns_before);
+  if (again.ns != 0) again.ns -= std::min(again.ns - 1, *ns_before);
   engine_.governing([&](Session& session) { session.tried.again.emplace(TriedCalls::key_of(*recipe), again); });
 } catch (const std::exception&) {
   // It is tried when it is dropped.
@@ -116,6 +116,7 @@ TriedCalls::Again Trying::come_out_again(const std::shared_ptr<const Recipe>& re
   const int64_t to = stamp();
   const bool is_same = std::all_of(values.begin(), values.end(), [&](const ValueRef& value) { return is_what_is_there(*value, making.made(*value)); });
   if (values.empty() || !is_same) return {};
+  if (from == 0 || to == 0) return {true, 0};
   const int64_t ns = engine_.governing([&](Session& session) { return session.memory.device->time_of(to) - session.memory.device->time_of(from); });
   return {true, static_cast<uint64_t>(std::max<int64_t>(ns, 1))};
 }

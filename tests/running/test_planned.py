@@ -115,6 +115,7 @@ def test_each_swap_names_the_take_with_which_its_bytes_come_back(monkeypatch):
 
 @pytest.mark.long
 def test_an_iteration_whose_plan_finds_no_room_is_planned_again_for_less(monkeypatch):
+    wait_for_plans(monkeypatch)  # otherwise the training may be over before there is another one
     asked, attempts = [], []
     make, put = wanted.make_engine_plan, planner.Planner._put_in_force
     monkeypatch.setattr(wanted, "make_engine_plan", lambda *args, **_: asked.append(args[1]) or make(*args))
@@ -142,6 +143,7 @@ def test_an_iteration_that_finds_no_plan_is_told_and_tried_again_after_a_while(m
 
 
 def test_an_iteration_that_found_no_room_has_a_plan_when_there_is_room_again(monkeypatch, capsys):
+    wait_for_plans(monkeypatch)  # otherwise the training may be over before there is another one
     put, refused = planner.Planner._put_in_force, []
 
     def refuse_at_first(self, *args) -> bool:

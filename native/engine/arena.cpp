@@ -19,9 +19,62 @@ void Arena::back(Region* region) {
   }
 }
 
+// (The device may ask for that when it has no more memory.)
+void Arena::back(size_t from, size_t to) {
+  coming_ = {from, to};
+  try {
+    space_->back(from, to);
+  } catch (...) {
+    coming_ = {};
+    throw;
+  }
+  coming_ = {};
+}
+
 void Arena::release_free_pages() {
-  for (Region* r = ranges.first(); r != nullptr; r = r->next)
-    if (r->is_free()) space_->drop(r->offset, r->end());
+  if (is_returning()) return;  // they are gone but for those that have something on its way to them
+  const auto drop = [this](size_t from, size_t to) {
+    if (from < to) space_->drop(from, to);
+  };
+  for (Region* r = ranges.first(); r != nullptr; r = r->next) {
+    if (!r->is_free()) continue;
+    drop(r->offset, std::min(r->end(), coming_.first));
+    drop(std::max(r->offset, coming_.second), r->end());
+  }
+}
+
+// From where to where, in the order of addresses.
+std::vector<std::pair<size_t, size_t>> Arena::taken_with(const Moving& moving) const {
+  std::vector<std::pair<size_t, size_t>> spans;
+  const auto add = [&](size_t from, size_t to) {
+    if (from < to) spans.emplace_back(from, to);
+  };
+  add(moving.target, moving.target + moving.begun);
+  add(moving.mover.offset + moving.left, moving.mover.end());
+  for (const Region* r = ranges.first(); r != nullptr; r = r->next)
+    if (!r->is_free() && r->owner != moving.mover.owner) add(r->offset, r->end());
+  std::sort(spans.begin(), spans.end());
+  return spans;
+}
+
+int64_t Arena::spare(const Moving& moving) const {
+  if (!is_returning()) return kAnyBytes;
+  size_t bytes = 0, end = 0;
+  for (const auto& [from, to] : taken_with(moving)) {
+    const size_t last = std::max(round_up(to, page()), end);
+    bytes += last - std::max(from / page() * page(), end);
+    end = last;
+  }
+  return most_backed_ - static_cast<int64_t>(bytes);
+}
+
+void Arena::release_pages_beside(const Moving& moving) {
+  size_t end = 0;
+  for (const auto& [from, to] : taken_with(moving)) {
+    if (from > end) space_->drop(end, from);
+    end = std::max(end, to);
+  }
+  space_->drop(end, ranges.most());
 }
 
 // (Whole pages only, so that the parts of pages at the ends of holes never add up.)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -29,7 +30,8 @@ class Arena {
   // There are bytes behind the region from now on. Raises TierFailure, and gives the region back, when the device has
   // no more.
   void back(Region* region);
-  void back(size_t from, size_t to) { space_->back(from, to); }
+  // Likewise, and nothing lies there yet.
+  void back(size_t from, size_t to);
 
   // The limit under the budget. `ranges` may have a higher one while it gives way for an op.
   size_t limit() const { return limit_; }
@@ -42,6 +44,24 @@ class Arena {
   // and is back, but for a plan's zone.
   template <typename Moved>
   void shrink(size_t limit_bytes, const Moved& moved);
+  // What lies beyond the limit is about to come back: this no longer gives way, and the addresses of punched holes can be
+  // given out again. Until `end_return`, `spare` says how much memory there may be.
+  template <typename Moved>
+  void begin_return(const Moved& moved);
+  void end_return() { most_backed_ = kAnyBytes; }
+  bool is_returning() const { return most_backed_ != kAnyBytes; }
+  // On its way, `mover` has its first bytes at `target`, and the others where it lies.
+  struct Moving {
+    const Region& mover;
+    size_t target;
+    size_t begun = 0;  // bytes that are at the target, or about to be;
+    size_t left = 0;   // and those that are no longer needed where they were
+  };
+  // The bytes of the pages that may get memory besides those for all that is taken, so that there are no more than when the return
+  // began. Below 0, so many are missing. Outside a return, any number.
+  int64_t spare(const Moving& moving) const;
+  // All other pages go back to the system.
+  void release_pages_beside(const Moving& moving);
   // Pages that nothing lies on go back to the system.
   void release_free_pages();
 
@@ -117,6 +137,9 @@ class Arena {
   Ranges ranges;
 
  private:
+  static constexpr int64_t kAnyBytes = INT64_MAX;
+
+  std::vector<std::pair<size_t, size_t>> taken_with(const Moving& moving) const;
   template <typename Moved>
   void cut_shelf(size_t end, const Moved& moved);
   // The whole pages of a hole.
@@ -131,6 +154,8 @@ class Arena {
   size_t highest_ = 0;  // that the limit has given way to since the last reset of the footprint, without punched holes
   std::vector<Region*> punched_;  // among `ranges`
   size_t punched_bytes_ = 0;
+  std::pair<size_t, size_t> coming_ = {};  // what is given bytes just now
+  int64_t most_backed_ = kAnyBytes;  // of whole pages, during a return
   std::unique_ptr<Plan> plan_;
   std::unique_ptr<AddressSpace> space_;
   char* base_;
@@ -160,6 +185,13 @@ template <typename Moved>
 void Arena::shrink(size_t limit_bytes, const Moved& moved) {
   ranges.shrink(std::max(limit_bytes, plan_ ? zone_->end() : 0));
   if (shelf_end_ > ranges.limit()) cut_shelf(ranges.limit(), moved);
+}
+
+template <typename Moved>
+void Arena::begin_return(const Moved& moved) {
+  most_backed_ = static_cast<int64_t>(round_up(ranges.limit() - punched_bytes_, page()));
+  fill_punched();
+  shrink(limit_, moved);
 }
 
 // What is on the shelf and ends beyond `end` is so no more.

@@ -130,7 +130,7 @@ void Compaction::slide_all_down() {
   for (const Stretch& each : stretches()) slide(each, /*up=*/false);
 }
 
-// One that cannot move after all stays, and is in the way of the others.
+// One that cannot move after all stays, and is in the way of the others; or it has left in the midst of its move.
 void Compaction::slide(const Stretch& stretch, bool up) {
   Ranges& ranges = memory_.arena->ranges;
   std::vector<Block*> movers;
@@ -142,6 +142,7 @@ void Compaction::slide(const Stretch& stretch, bool up) {
   if (up) std::reverse(movers.begin(), movers.end());
   for (Block* mover : movers) {
     moves_.slide_to(ranges, *mover, up ? edge - mover->region->size : edge);
+    if (!memory_.holds(*mover)) continue;
     edge = up ? mover->region->offset : mover->region->end();
   }
 }

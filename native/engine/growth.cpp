@@ -12,6 +12,21 @@ namespace {
 constexpr size_t kStepsToDouble = 16;  // a hole at the end that proves too small
 constexpr size_t kLeastSteps = 256;    // so many parts of the budget: what follows need not grow it again at once
 
+// While it lasts, what lies beyond the limit comes back.
+class Return {
+ public:
+  template <typename Moved>
+  Return(Arena& arena, const Moved& moved) : arena_(arena) {
+    arena_.begin_return(moved);
+  }
+  ~Return() { arena_.end_return(); }
+  Return(const Return&) = delete;
+  Return& operator=(const Return&) = delete;
+
+ private:
+  Arena& arena_;
+};
+
 }  // namespace
 
 bool Growth::grow(size_t request, const ThreadState& thread) {
@@ -47,37 +62,46 @@ size_t Growth::end_of_hole(size_t begin, size_t bytes) const {
 bool Growth::comes_back(Block& block) {
   const size_t limit = memory_.arena->limit();
   if (residency_.relocate(block, limit, SIZE_MAX)) return true;
-  return compaction_.all_fit(0) && compaction_.make_hole(block.bytes) && residency_.relocate(block, limit, SIZE_MAX);
+  return memory_.holds(block) && compaction_.all_fit(0) && compaction_.make_hole(block.bytes) && residency_.relocate(block, limit, SIZE_MAX);
 }
 
-// The limit falls first, so that nothing moves to another place beyond it, and rises to the end of what has to stay there.
-void Growth::return_to_limit() {
-  if (!turns_.none_runs()) return;
-  const size_t limit = memory_.arena->limit(), punched = memory_.arena->punched_bytes();
-  std::vector<Block*> beyond;
-  for (Block* block : books_.all())
-    if (memory_.holds(*block) && block->region->end() > limit) beyond.push_back(block);
-  const bool all_may_move = std::all_of(beyond.begin(), beyond.end(), [this](const Block* block) { return residency_.may_move(*block); });
-  if (punched != 0 && !all_may_move) return;  // the holes are what keeps the arena within the budget
-  memory_.arena->fill_punched();
-  memory_.arena->shrink(limit, [this](Region* region) { shelf_.made_ordinary(region); });
-  size_t end = limit;
+// Returns where what has to stay ends.
+size_t Growth::bring_back(const std::vector<Block*>& beyond) {
+  size_t end = memory_.arena->limit();
   for (Block* block : beyond) {
     if (!memory_.holds(*block)) continue;
     try {
-      if (residency_.may_move(*block) && (comes_back(*block) || residency_.evict(*block))) continue;
+      if (residency_.may_move(*block) && (comes_back(*block) || !memory_.holds(*block) || residency_.evict(*block))) continue;
     } catch (const TierFailure&) {
       // It stays where it is until there is another way.
     }
     end = std::max(end, block->region->end());
   }
-  const size_t risen = memory_.arena->ranges.limit();
-  if (punched != 0 && end > risen && !memory_.arena->punch(end - risen)) {  // parts of pages are free, and too few pages
+  return end;
+}
+
+// The limit falls first, so that nothing moves to another place beyond it, and rises to the end of what has to stay there.
+void Growth::return_to_limit() {
+  if (!turns_.none_runs()) return;
+  Arena& arena = *memory_.arena;
+  const size_t limit = arena.limit(), punched = arena.punched_bytes();
+  std::vector<Block*> beyond;
+  for (Block* block : books_.all())
+    if (memory_.holds(*block) && block->region->end() > limit) beyond.push_back(block);
+  const bool all_may_move = std::all_of(beyond.begin(), beyond.end(), [this](const Block* block) { return residency_.may_move(*block); });
+  if (punched != 0 && !all_may_move) return;  // the holes are what keeps the arena within the budget
+  size_t end = limit;
+  {
+    const Return lasts(arena, [this](Region* region) { shelf_.made_ordinary(region); });
+    end = bring_back(beyond);
+  }
+  const size_t risen = arena.ranges.limit();
+  if (punched != 0 && end > risen && !arena.punch(end - risen)) {  // parts of pages are free, and too few pages
     ++stats_.growths;
     stats_.peak_growth_bytes = std::max(stats_.peak_growth_bytes, end - limit);
   }
-  memory_.arena->grow(end);
-  memory_.arena->release_free_pages();
+  arena.grow(end);
+  arena.release_free_pages();
 }
 
 }  // namespace memfit

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "books.h"
 #include "compaction.h"
@@ -36,6 +37,7 @@ class Growth {
  private:
   size_t end_of_hole(size_t begin, size_t bytes) const;
   bool comes_back(Block& block);
+  size_t bring_back(const std::vector<Block*>& beyond);
 
   const Books& books_;
   Memory& memory_;

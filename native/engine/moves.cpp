@@ -10,6 +10,12 @@
 
 namespace memfit {
 
+namespace {
+
+constexpr size_t kLeastSpare = 4;  // pages, of which the places' ends take up to three
+
+}  // namespace
+
 // The copies of its time belong to no op that is recorded.
 class Moves::Apart {
  public:
@@ -30,20 +36,11 @@ class Moves::Apart {
 };
 
 bool Moves::move_to(Block& block, Region* target) {
-  try {
-    memory_.arena->back(target);
-  } catch (const TierFailure&) {
-    return false;
-  }
   c10::StorageImpl* storage = movable_storage(block);
-  if (storage == nullptr) {
+  if (storage == nullptr) block.held = true;  // it is dying or was tampered with: leave it alone
+  if (storage == nullptr || !carry(block, target->offset, *storage)) {
     memory_.arena->give_back(target);
-    block.held = true;  // its storage is dying or was tampered with: leave it alone
     return false;
-  }
-  {
-    const Apart apart(*this);
-    memory_.device->copy(memory_.arena->base() + target->offset, block.address(), block.bytes);
   }
   books_.leaves(block);
   memory_.arena->give_back(block.region);
@@ -52,6 +49,60 @@ bool Moves::move_to(Block& block, Region* target) {
   ++stats_.relocations;
   stats_.bytes_relocated += block.bytes;
   return true;
+}
+
+bool Moves::carry(Block& mover, size_t target, c10::StorageImpl& storage) {
+  Arena& arena = *memory_.arena;
+  if (arena.is_returning()) arena.release_pages_beside({*mover.region, target});
+  if (arena.spare({*mover.region, target, mover.region->size}) < 0) return carry_in_pieces(mover, target, storage);
+  try {
+    arena.back(target, target + mover.region->size);
+  } catch (const TierFailure&) {
+    return false;
+  }
+  return slide(mover, arena.base() + target);
+}
+
+// The old pages of each piece go back before the next one has new ones: both places together may not have memory.
+bool Moves::carry_in_pieces(Block& mover, size_t target, c10::StorageImpl& storage) {
+  Arena& arena = *memory_.arena;
+  const size_t from = mover.region->offset, size = mover.region->size, page = arena.page();
+  const auto room = [&](size_t done) { return arena.spare({*mover.region, target, done, done}); };
+  if (target > from || room(0) < static_cast<int64_t>(kLeastSpare * page)) return false;
+  const Apart apart(*this);
+  size_t done = 0;
+  try {
+    while (done < size) {
+      const size_t backed = done == 0 ? target / page * page : round_up(target + done, page);
+      size_t end = std::min({size, backed + static_cast<size_t>(std::max<int64_t>(room(done), 0)) - target, done + (from - target)});
+      if (end < size) end -= end % Tier::kAlignment;
+      if (end <= done) throw TierFailure("no page is left for the rest of a storage that moves");
+      arena.back(target + done, target + end);
+      memory_.device->copy(arena.base() + target + done, mover.address() + done, std::min(end, mover.bytes) - done);
+      done = end;
+      arena.release_pages_beside({*mover.region, target, done, done});
+    }
+  } catch (const TierFailure&) {
+    if (done != 0) evict_parts(mover, target, done, storage);
+    return false;
+  }
+  return true;
+}
+
+// The first `done` bytes are at `target` already, and there is no memory for the others.
+void Moves::evict_parts(Block& mover, size_t target, size_t done, c10::StorageImpl& storage) {
+  release_frozen_extent(mover);
+  try {
+    if (mover.extent == nullptr) mover.extent = memory_.tier->claim(mover.bytes), mover.tier = memory_.tier;
+    mover.tier->write_part(mover.extent, mover.bytes, 0, memory_.arena->base() + target, done);
+    mover.tier->write_part(mover.extent, mover.bytes, done, mover.address() + done, mover.bytes - done);
+    mover.dirty = false;
+    went_out(mover);
+  } catch (const TierFailure& error) {
+    mover.lost = error.what();
+  }
+  leave_arena(mover, storage);
+  ++stats_.evictions;
 }
 
 // Something wrote to the block's bytes that was no op's argument (a compiled kernel, an extension's function): the
@@ -177,12 +228,7 @@ bool Moves::slide_to(Ranges& ranges, Block& mover, size_t target) {
     mover.held = true;  // as in move_to
     return false;
   }
-  try {
-    memory_.arena->back(target, target + mover.region->size);
-  } catch (const TierFailure&) {
-    return false;
-  }
-  if (!slide(mover, memory_.arena->base() + target)) return false;
+  if (!carry(mover, target, *storage)) return false;
   has_slid(ranges, mover, target, *storage);
   return true;
 }

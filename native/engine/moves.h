@@ -17,14 +17,14 @@ class Moves {
   Moves(Books& books, Memory& memory, Stats& stats, Notices& notices, Recorder& recorder)
       : books_(books), memory_(memory), stats_(stats), notices_(notices), recorder_(recorder) {}
 
-  // To `target`, which is taken for the block already; the two may overlap only if it is free. False when the storage
-  // cannot be moved.
+  // To `target`, which is taken for the block already, and given back when this is false: the storage cannot be moved, or there
+  // is no memory. (In the midst of it, the bytes go to the tier.)
   bool move_to(Block& block, Region* target);
   // Within `ranges`, down to `target`: the span between it and the block, or the block's own size from it on, is free.
   // Returns the end of where the block lies now.
   size_t move_down(Ranges& ranges, Block& mover, size_t target);
   // Within `ranges`, down or up to `target`: what it would lie on is free, or its own. False, with nothing done, when it
-  // cannot be moved, or that would take too long.
+  // cannot be moved, or that would take too long; or there is no memory, as above.
   bool slide_to(Ranges& ranges, Block& mover, size_t target);
   // Swap out. Raises TierFailure with nothing changed; false when the storage cannot be taken away.
   bool evict(Block& block);
@@ -44,6 +44,9 @@ class Moves {
 
  private:
   class Apart;
+  bool carry(Block& mover, size_t target, c10::StorageImpl& storage);
+  bool carry_in_pieces(Block& mover, size_t target, c10::StorageImpl& storage);
+  void evict_parts(Block& mover, size_t target, size_t done, c10::StorageImpl& storage);
   bool written_unseen(const Block& block);
   void copy_out(Block& block);
   bool slide(const Block& mover, char* to);

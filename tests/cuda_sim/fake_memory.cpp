@@ -54,6 +54,7 @@ std::atomic<bool> has_values{true};  // otherwise no byte is ever moved, and not
 Way ways[2];  // of the link
 constexpr size_t kShort = 64 << 10;  // bytes of a copy
 
+int64_t pieces_left = -1;  // that the driver gives to be mapped, until it has no more memory; -1: any number
 std::set<int> used = {0};  // devices: those that had memory
 
 size_t capacity() {
@@ -153,6 +154,7 @@ void simulated_locking(double bytes_per_s) { lock_bytes_per_s = bytes_per_s; }
 void simulated_refuse_registering() { refuses_registering = true; }
 void simulated_forget_values() { has_values = false; }
 int simulated_has_values() { return has_values; }
+void simulated_pieces_left(int64_t pieces) { pieces_left = pieces; }
 void simulated_lock_limit(int64_t bytes) { fail_lock_beyond = bytes; }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
@@ -379,6 +381,8 @@ CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemA
   if (entered("cuMemCreate") != cudaSuccess) return CUDA_ERROR_NOT_INITIALIZED;
   std::lock_guard<std::mutex> lock(memory_mutex);
   if (bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (pieces_left == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (pieces_left > 0) --pieces_left;
   if (!account(bytes, prop->location.id)) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = reinterpret_cast<CUmemGenericAllocationHandle>(new Handle{bytes, prop->location.id});
   return CUDA_SUCCESS;

@@ -249,6 +249,10 @@ class Gpu:
     def give_back(self, memory: ctypes.c_void_p) -> None:
         assert self.runtime.cudaFree(memory) == 0
 
+    def allow_pieces(self, most: int) -> None:
+        """Let the driver give memory for so many more pieces of an arena, and then be out of it (-1: never)."""
+        self.runtime.simulated_pieces_left(ctypes.c_int64(most))
+
     def allow_locking(self, most_bytes: int) -> None:
         """Let the host lock at most so many bytes from now on (-1: any number)."""
         self.runtime.simulated_lock_limit(ctypes.c_int64(most_bytes))

@@ -1,6 +1,7 @@
 // The arena as C functions, for tests, with the simplest of clients: storages of a few bytes that come, go, move and are pinned.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -15,17 +16,26 @@ namespace {
 constexpr size_t kAlignment = 64, kPage = 256;
 std::string message;
 
-// Memory whose dropped pages are lost at once.
+// Memory whose dropped pages are lost at once. Of what there is behind it there may be so many pages, until some are given up.
 struct Bytes final : AddressSpace {
-  explicit Bytes(size_t size) : bytes(size) {}
+  explicit Bytes(size_t size) : bytes(size), is_backed(size / kPage) {}
   char* base() const override { return const_cast<char*>(bytes.data()); }
   size_t size() const override { return bytes.size(); }
   size_t page_at(size_t) const override { return kPage; }
-  void back(size_t, size_t) override {}
-  void drop(size_t from, size_t to) override {
-    for (from = round_up(from, kPage); from + kPage <= to; from += kPage) std::memset(&bytes[from], 0, kPage);
+  void back(size_t from, size_t to) override {
+    for (size_t page = from / kPage; page < round_up(to, kPage) / kPage; ++page) {
+      if (!is_backed[page] && count() == most) give_up();
+      is_backed[page] = true;
+    }
   }
+  void drop(size_t from, size_t to) override {
+    for (from = round_up(from, kPage); from + kPage <= to; from += kPage) std::memset(&bytes[from], 0, kPage), is_backed[from / kPage] = false;
+  }
+  size_t count() const { return static_cast<size_t>(std::count(is_backed.begin(), is_backed.end(), true)); }
   std::vector<char> bytes;
+  std::vector<bool> is_backed;
+  size_t most = SIZE_MAX;
+  std::function<void()> give_up;
 };
 
 struct Storage {
@@ -37,8 +47,10 @@ struct Storage {
 }  // namespace
 
 struct Probe {
-  explicit Probe(size_t most) : arena(std::make_unique<Bytes>(most), most, kAlignment, &stand_in) {}
+  explicit Probe(size_t most) : Probe(std::make_unique<Bytes>(most)) {}
+  explicit Probe(std::unique_ptr<Bytes> space) : bytes(*space), arena(std::move(space), bytes.size(), kAlignment, &stand_in) {}
 
+  Bytes& bytes;
   Storage stand_in{0, false, /*is_pinned=*/true};
   Arena arena;
   std::map<int, Storage> storages;
@@ -293,6 +305,15 @@ int give_way(Probe* probe, size_t more) {
 }
 int return_to_limit(Probe* probe) {
   return told([&] { return probe->return_to_limit(), true; });
+}
+// From `from` to `to`, where there is memory for so many pages in all. Returns how many of them have it.
+int back(Probe* probe, size_t from, size_t to, size_t most) {
+  return told([&] {
+    probe->bytes.most = most;
+    probe->bytes.give_up = [probe] { probe->arena.release_free_pages(); };
+    probe->arena.back(from, to);
+    return std::count(probe->bytes.is_backed.begin() + from / kPage, probe->bytes.is_backed.begin() + round_up(to, kPage) / kPage, true);
+  });
 }
 int set_plan(Probe* probe, size_t takes, size_t bytes, size_t gap, size_t above_shelf) {
   return told([&] { return probe->make_zone(table_of(takes, bytes, gap), probe->arena.shelf_end() + above_shelf); });

@@ -194,6 +194,14 @@ def test_a_storage_beyond_the_limit_has_the_bytes_of_whole_pages_in_holes_below_
     arena.teardown()
 
 
+def test_what_gets_memory_just_now_keeps_it_when_a_full_device_has_free_pages_back() -> None:
+    page = 4 * LINE
+    arena = Arena()
+    for begin, end in ((12, 20), (0, 6), (2, 10)):
+        assert arena.functions.back(arena.probe, *map(ctypes.c_size_t, (begin * page, end * page, 8))) == end - begin
+    arena.teardown()
+
+
 def test_the_shelf_ends_with_the_limit_also_where_what_stays_lies_beyond():
     """What stays there is an ordinary region from then on."""
     arena = Arena()

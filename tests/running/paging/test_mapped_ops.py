@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -11,6 +9,7 @@ import memfit
 from memfit.errors import BudgetError
 from memfit.running.engine.tiers import TierSpec
 from running.paging.workloads import BLOCKS, LARGE, OTHERS, STREAMS, Work
+from running.pressure import peak_rss_bytes
 
 pytestmark = [pytest.mark.usefixtures("on_its_own"), pytest.mark.timeout(120)]
 SLACK = 256 << 10
@@ -115,13 +114,6 @@ def test_frames_are_given_back_after_the_op(paged):
         small = torch.ones(LARGE // 2 // 4 - (64 << 10))  # all the rest of the arena
         assert session.stats.mapped_ops == session.stats.mapped_ops and small.sum() == small.numel()
         assert len(kept) == 1
-
-
-def peak_rss_bytes() -> int:
-    """Return the most that the process has had in memory since it was last asked, by the kernel's own count."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    Path("/proc/self/clear_refs").write_text("5")
-    return int(status["VmHWM"].split()[0]) << 10
 
 
 def test_the_process_takes_no_more_than_the_budget_by_the_kernels_count(paged):

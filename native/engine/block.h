@@ -70,6 +70,7 @@ struct Block {
   // Its bytes as an op's result, where that is known; and what they are to be made from, once they were discarded.
   std::shared_ptr<Value> value;
   std::unique_ptr<Discarded> discarded;
+  uint64_t departures = 0;  // of its bytes from the arena
   bool recomputed = false;  // and not used since: not to be discarded once more
   uint64_t not_made_at = 0;  // when it was last seen (op clock) that what it is made from is missing, or too far away
   bool is_beside = false;   // made by a thread that carries out collectives

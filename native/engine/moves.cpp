@@ -180,6 +180,7 @@ void Moves::leave_arena(Block& block, c10::StorageImpl& storage) {
   memory_.arena->give_back(block.region);
   block.region = nullptr;
   block.arena.reset();
+  ++block.departures;
   set_absent(storage);
 }
 

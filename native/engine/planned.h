@@ -161,9 +161,8 @@ class Planned final : public LastResorts {
   bool is_awaited(const Trials& trials) const { return remakings_ && trials.course == course_; }
   void begin_op(ThreadState& thread, size_t op);
   void pass_by(size_t op);
-  // Where ops are missing a storage may not be what the plan takes it for; where bytes are not compared, after any other
-  // op, too.
-  bool may_drop() const { return !stream_->lacks_ops() && !(memory_.device->is_asynchronous() && stream_->is_derailed()); }
+  // Where ops are missing a storage may not be what the plan takes it for.
+  bool may_drop() const { return !stream_->lacks_ops(); }
   void act_before(size_t op);
   void act_after(size_t op);
   bool make_way(Block& block);

@@ -98,6 +98,7 @@ void Remakings::drop(uint32_t number, Block& block, bool is_another) {
     if (comes_out == true) state.verdict = Verdict::kSame;
     if (comes_out == false) refuse_for_good(differing(*state.value) + ": they came out different");
   }
+  state.departure = block.departures + 1;
   if (state.verdict == Verdict::kSame && discarding_.discard(block, Discarding::By::kPlan)) return;
   try {
     discarding_.set_aside(block, /*is_tried=*/state.value != nullptr);
@@ -126,7 +127,8 @@ void Remakings::end_trial(const Trial& trial) {
 }
 
 bool Remakings::is_away(const State& state) {
-  return state.value && state.value->block != nullptr && !state.value->block->resident() && !state.value->block->copy;
+  const Block* block = state.value ? state.value->block : nullptr;
+  return block != nullptr && !block->resident() && !block->copy && block->departures == state.departure;
 }
 
 bool Remakings::is_any_away(size_t before) const {

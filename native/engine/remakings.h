@@ -113,6 +113,7 @@ class Remakings {
   struct State {
     ValueRef value;  // while its bytes are away
     uint64_t block = 0;  // whose they are
+    uint64_t departure = 0;  // with which they went: from a later one they come back another way
     Verdict verdict = Verdict::kUntried;
     uint64_t calls = 0;  // of which that is known, where bytes are not compared whenever they come back (TriedCalls::key_of)
     std::string why;

@@ -207,6 +207,72 @@ def what_came_back_the_same_is_not_looked_at_again_when_its_plan_is_back(gpu: Gp
     assert last.check_ns == before.check_ns == 0, "all was tried when it was recorded"
 
 
+def an_evaluation_between_steps_leaves_a_plan_its_drops(gpu: Gpu) -> None:
+    """That a call comes out the same is known of that call, whatever else the program runs before it."""
+    steps = LEARNT + 12
+
+    def program(session: Session | None = None) -> tuple[list[Tensor], list[Stats]]:
+        torch.manual_seed(0)
+        net, seen, stats = _gated().cuda(), list[Tensor](), list[Stats]()
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+        for step in range(steps):
+            if step > LEARNT and step % 3 == 0:
+                with torch.no_grad():
+                    seen.append(net(torch.randn(512, 64).cuda()).sum())
+            optimizer.zero_grad()
+            targets = torch.randint(CLASSES, (512,)).cuda()
+            loss = F.cross_entropy(net(torch.randn(512, 64).cuda()), targets)
+            loss.backward()
+            optimizer.step()
+            seen.append(loss.detach())
+            if session is not None:
+                stats.append(session.stats)
+        return on_host([*seen, *net.parameters(), torch.cuda.get_rng_state()]), stats
+
+    plain, _ = program()
+    with at_fixed_steps(), Session("60%", TIER, device="cuda", moves="recompute", plan_cache=False) as session:
+        limited, stats = program(session)
+    assert_equal(plain, limited)
+    steady = stats[-8:]  # all but the first evaluation, whose ops nobody knows
+    discards = {after.discards - before.discards for before, after in pairwise(steady)}
+    assert discards == {len(session.planned.plan.recomputes)} and steady[-1].derailments > steady[0].derailments
+    assert steady[-1].plans == steady[0].plans
+    assert steady[-1].check_ns == steady[-1].failed_recomputations == steady[-1].plan_mismatches == 0
+
+
+def what_was_looked_at_between_and_has_left_again_comes_back_from_where_it_is(gpu: Gpu) -> None:
+    """It has left otherwise than by the plan, and its bytes are not those that the plan's re-run is compared with."""
+    steps = LEARNT + 15
+
+    def program(session: Session | None = None) -> list[Tensor]:
+        torch.manual_seed(0)
+        net, seen, wide = _gated().cuda(), list[Tensor](), list[Tensor]()
+        for module in net[:-1]:
+            module.wide.register_forward_hook(lambda module, inputs, output: wide.append(output.detach()))
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+        for step in range(steps):
+            optimizer.zero_grad()
+            targets = torch.randint(CLASSES, (512,)).cuda()
+            loss = F.cross_entropy(net(torch.randn(512, 64).cuda()), targets)
+            if step > LEARNT and step % 3 == 0:
+                for each in wide[: step // 3 % 5 + 1]:
+                    seen.append(each.sum())
+                    torch.ones(session.stats.budget_bytes // 40 if session else 1, device="cuda")  # of 4 bytes each
+            wide.clear()
+            loss.backward()
+            optimizer.step()
+            seen.append(loss.detach())
+        return on_host([*seen, *net.parameters(), torch.cuda.get_rng_state()])
+
+    plain = program()
+    for moves in ("recompute", "joint"):
+        with at_fixed_steps(), Session("60%", TIER, device="cuda", moves=moves, plan_cache=False) as session:
+            assert_equal(plain, program(session))
+        stats = session.stats
+        assert stats.discards > 0 and stats.evictions > 0 and stats.derailments > 0
+        assert stats.failed_recomputations == 0
+
+
 def the_driver_gives_out_no_more_than_the_budget(gpu: Gpu) -> None:
     plain = plainly(GATED)
     torch.cuda.reset_peak_memory_stats()

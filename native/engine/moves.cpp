@@ -76,17 +76,18 @@ bool Moves::carry_in_pieces(Block& mover, size_t target, c10::StorageImpl& stora
       const size_t backed = done == 0 ? target / page * page : round_up(target + done, page);
       size_t end = std::min({size, backed + static_cast<size_t>(std::max<int64_t>(room(done), 0)) - target, done + (from - target)});
       if (end < size) end -= end % Tier::kAlignment;
-      if (end <= done) throw TierFailure("no page is left for the rest of a storage that moves");
+      if (end <= done) break;
       arena.back(target + done, target + end);
       memory_.device->copy(arena.base() + target + done, mover.address() + done, std::min(end, mover.bytes) - done);
       done = end;
       arena.release_pages_beside({*mover.region, target, done, done});
     }
   } catch (const TierFailure&) {
-    if (done != 0) evict_parts(mover, target, done, storage);
-    return false;
+    // There is no memory for the next piece.
   }
-  return true;
+  if (done == size) return true;
+  if (done != 0) evict_parts(mover, target, done, storage);
+  return false;
 }
 
 // The first `done` bytes are at `target` already, and there is no memory for the others.

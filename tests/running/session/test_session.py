@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -33,6 +34,7 @@ from running.plainly import descend
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("on_its_own")]
 
 TIERS = ("ram", "disk", "disk,compress")
+COSTLY = ("gan", "second_order")  # on a disk
 
 
 def stats_now() -> dict[str, int]:
@@ -45,9 +47,13 @@ def test_a_program_run_twice_plainly_computes_the_same():
         assert run_plainly(program).rows == known(program).rows
 
 
-@pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("kind", ["bytes", "percent"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "kind", "tier"),
+    [
+        pytest.param(*each, marks=[pytest.mark.long] if each[0] in COSTLY and each[2] == "disk" else [])
+        for each in product(PROGRAMS, ("bytes", "percent"), TIERS)
+    ],
+)
 def test_every_loss_gradient_weight_and_state_is_the_plain_runs(name, kind, tier):
     plain = known(PROGRAMS[name])
     log, session = run_in_session(PROGRAMS[name], plain.budget(kind), tier)

@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import torch
-from torch import Tensor
 
 import memfit
-from cuda_sim.simulator import MIB, Gpu
+from cuda_sim.simulator import Gpu
+from running.cutting import UNIT, are_full, cut_up, full, sizes
 
-UNIT = 4 * MIB  # two of the driver's pages
-BUDGET = 132 * UNIT
-sizes: list[int] = []
-"""What the op allocates, in units, one after the other. Of all but the last every other one goes before that comes."""
-
-
-def full(units: int) -> Tensor:
-    """Return a tensor on the GPU that is full of its number of units."""
-    return torch.full((units * UNIT // 4,), float(units), device="cuda")
-
-
-def are_full(tensors: Iterable[Tensor]) -> bool:
-    return all(t.amin().item() == t.amax().item() == t.numel() * 4 // UNIT for t in tensors)
-
-
-@torch.library.custom_op("memfit_punched::cut_up", mutates_args=())
-def _cut_up(x: Tensor) -> list[Tensor]:
-    kept = [full(units) for units in sizes[:-1]]
-    del kept[::2]
-    return [*kept, full(sizes[-1])]
-
-
-cut_up = torch.ops.memfit_punched.cut_up
+BUDGET = 132 * UNIT["cuda"]
 
 
 def within(gpu: Gpu, budget: int = BUDGET) -> AbstractContextManager[memfit.Session]:
@@ -68,7 +45,7 @@ def what_is_on_its_way_back_when_the_gpu_is_full_leaves(gpu: Gpu) -> None:
             kept = cut_up(x)
             gpu.allow_pieces(pieces)
             x + 1
-            left.add(session.stats.bytes_out // UNIT)
+            left.add(session.stats.bytes_out // UNIT["cuda"])
             gpu.allow_pieces(-1)
             assert are_full(kept) and session.stats.growths == 0
         assert are_full(kept)
@@ -81,15 +58,15 @@ def the_driver_s_memory_stays_within_the_budget_whatever_is_cut_up(gpu: Gpu) -> 
     for seed in range(12, 24):
         draw = random.Random(seed)
         with within(gpu) as session:
-            alive = [full(draw.randint(1, 12)) for number in range(draw.randint(0, 12))]
+            alive = [full(draw.randint(1, 12), "cuda") for number in range(draw.randint(0, 12))]
             alive = draw.sample(alive, len(alive) // 2)
-            free = 126 - sum(tensor.numel() * 4 // UNIT for tensor in alive)
+            free = 126 - sum(tensor.numel() * 4 // UNIT["cuda"] for tensor in alive)
             sizes[:] = [draw.randint(1, free // 3), draw.randint(1, free // 3)]
             sizes.append(draw.randint((free - sizes[1]) // 2, free - sizes[1]))
             alive += cut_up(torch.ones(1, device="cuda"))
             punches += session.stats.punches
             assert are_full(alive), seed
-            alive.append(full(draw.randint(1, 40)))
+            alive.append(full(draw.randint(1, 40), "cuda"))
             assert are_full(alive), seed
             assert gpu.count("peak") <= BUDGET and session.stats.growths == 0, seed
         alive.clear()

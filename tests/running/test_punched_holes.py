@@ -9,40 +9,22 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from memfit import session
+from running.cutting import MIB, are_full, cut_up, full, sizes
 from running.helpers_training import others_hidden
 from running.pressure import peak_rss_bytes
 
-MIB = 1 << 20
 SPARE = 6 * MIB
 """What the process may take beside the arena while it runs these few ops."""
 
 pytestmark = [pytest.mark.copied("where storages lie"), pytest.mark.unstressed("where storages lie")]
-sizes: list[int] = []
-"""What the op allocates, in MiB, one after the other. Of all but the last every other one goes before that comes."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def on_its_own() -> Iterator[None]:
     with others_hidden():
         yield
-
-
-def full(mib: int) -> Tensor:
-    """Return a tensor that is full of its number of MiB."""
-    return torch.full((mib * MIB // 4,), float(mib))
-
-
-@torch.library.custom_op("memfit_punched::cut_up", mutates_args=())
-def _cut_up(x: Tensor) -> list[Tensor]:
-    kept = [full(mib) for mib in sizes[:-1]]
-    del kept[::2]
-    return [*kept, full(sizes[-1])]
-
-
-cut_up = torch.ops.memfit_punched.cut_up
 
 
 @pytest.mark.parametrize(
@@ -62,7 +44,7 @@ def test_what_comes_back_has_its_pages_in_one_place(drawn: list[int], moves: int
         assert s.stats.relocations == moves and s.stats.evictions == s.stats.growths == 0
         assert s.stats.footprint_bytes < budget
         assert peak_rss_bytes() - before <= budget + SPARE
-        assert all(t.min() == t.max() == t.numel() * 4 // MIB for t in kept)
+        assert are_full(kept)
 
 
 @pytest.mark.long
@@ -79,7 +61,7 @@ def test_the_process_stays_within_the_budget_whatever_is_cut_up(parts: list[int]
     tier = f"disk:{tempfile.gettempdir()}"  # whose bytes are not the process's
     with session(budget, tier, device="cpu", plan=False, map="never", split="never", grow=False) as s:
         kept = cut_up(x)
-        assert all(t.min() == t.max() == t.numel() * 4 // MIB for t in kept)
+        assert are_full(kept)
         kept.append(full(more))
-        assert all(t.min() == t.max() == t.numel() * 4 // MIB for t in kept)
+        assert are_full(kept)
         assert peak_rss_bytes() - before <= budget + SPARE and s.stats.growths == 0
